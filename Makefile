@@ -1,0 +1,44 @@
+# The two commands: `make demo` and `make test`. Each does all of its own set-up.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+BIN := .venv/bin
+
+.PHONY: help demo test test-long bench lint format setup clean
+
+help:
+	@echo "make demo       run overnight's main job on this machine"
+	@echo "make test       lint, types, imports and the whole test suite"
+	@echo "make test-long  the heavier proofs"
+	@echo "make bench      measure, beside the peers"
+	@echo "make format     format and mend what ruff can"
+	@echo "make clean      remove what set-up and tests made"
+
+demo:
+	@scripts/setup demo
+	@scripts/demo
+
+setup:
+	@scripts/setup test
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: lint
+	$(BIN)/pytest -m "not long" --cov --cov-report=term:skip-covered
+
+test-long: setup
+	$(BIN)/pytest -m long
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf .venv build dist out .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src -name '*.so' -delete

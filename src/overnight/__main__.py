@@ -1,0 +1,7 @@
+"""`python -m overnight`."""
+
+import sys
+
+from overnight.interfaces import cli
+
+sys.exit(cli.main())

@@ -1,0 +1,21 @@
+"""Composition root: use cases that join the layers, and the discovery of plug-ins."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import types
+
+__all__ = ["discover"]
+
+
+def discover(package: types.ModuleType) -> tuple[types.ModuleType, ...]:
+    """Every public module of a plug-in package, by name. There is no list to edit."""
+    return tuple(
+        importlib.import_module(f"{package.__name__}.{found.name}")
+        for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name)
+        if not found.name.startswith("_")
+    )

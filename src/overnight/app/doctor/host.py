@@ -1,0 +1,114 @@
+"""The host itself: kernel, cores, cgroups, room on the disk."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from overnight.model import checkup
+from overnight.sources import cgroups, kernel
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from overnight.app import doctor
+
+__all__ = ["GROUP", "ORDER", "checks", "night_bytes"]
+
+GROUP = "This host"
+ORDER = 1
+
+NIGHT_SECONDS = 12 * 3600
+FREQUENCY = 97
+# Measured: 140 to 152 bytes of perf.data a sample at frame-pointer depth.
+BYTES_PER_SAMPLE = 152
+# A disk is not to be filled to its last byte.
+MARGIN = 1.2
+
+KERNEL = checkup.Question(
+    "kernel",
+    "Linux kernel",
+    "perf events, the kernel log and cgroup counters differ between kernels",
+)
+CORES = checkup.Question(
+    "cores",
+    "CPU cores",
+    "every core is recorded by itself: a mean over all of them hides one that is pinned",
+)
+CGROUPS = checkup.Question(
+    "cgroups",
+    "Control groups",
+    "leaked memory cgroups (zombies) are counted there, on v1 and v2 in different files",
+)
+DISK = checkup.Question(
+    "disk", "Disk for a night", "a night that fills the disk takes the host down with it"
+)
+MOUNT_PROC = "mount -t proc proc /proc"
+MOUNT_CGROUP = "mount -t cgroup2 none /sys/fs/cgroup"
+
+
+def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
+    """Kernel, cores, cgroup layout, disk."""
+    return _kernel(host), _cores(host), _cgroups(host), _disk(host)
+
+
+def _kernel(host: doctor.Surroundings) -> checkup.Check:
+    try:
+        release = kernel.read_release(host.root)
+    except OSError as error:
+        return KERNEL.missing(f"unknown: {error}", MOUNT_PROC)
+    return KERNEL.ok(release, release=release)
+
+
+def _cores(host: doctor.Surroundings) -> checkup.Check:
+    if not host.cores:
+        return CORES.missing("neither /proc/stat nor /sys says which", MOUNT_PROC)
+    return CORES.ok(f"{len(host.cores)} online", online=len(host.cores))
+
+
+def _cgroups(host: doctor.Surroundings) -> checkup.Check:
+    try:
+        layout = cgroups.read_layout(host.root)
+    except OSError as error:
+        return CGROUPS.missing(str(error), MOUNT_PROC)
+    if layout.memory is None:
+        return CGROUPS.missing(
+            f"{layout.version}, no memory controller mounted", MOUNT_CGROUP, version=layout.version
+        )
+    return CGROUPS.ok(
+        f"{layout.version}, memory controller at {layout.memory}", version=layout.version
+    )
+
+
+def night_bytes(cores: int) -> int:
+    """What twelve hours of that many cores take on disk."""
+    return cores * FREQUENCY * NIGHT_SECONDS * BYTES_PER_SAMPLE
+
+
+def _disk(host: doctor.Surroundings) -> checkup.Check:
+    place = _existing(host.home)
+    free = shutil.disk_usage(place).free
+    needed = night_bytes(max(1, len(host.cores)))
+    found = (
+        f"{free / 1e9:.1f} GB free under {place}; a 12-hour recording takes {needed / 1e9:.1f} GB"
+    )
+    facts = {"free_bytes": free, "night_bytes": needed, "path": str(place)}
+    if free >= needed * MARGIN:
+        return DISK.ok(found, **facts)
+    hours = 12 * free / needed / MARGIN
+    return DISK.degraded(
+        f"{found}: enough for {hours:.1f} h",
+        "overnight --home /path/on/a/bigger/disk record",
+        **facts,
+    )
+
+
+def _existing(path: pathlib.Path) -> pathlib.Path:
+    """The nearest folder that we can see: the data home may not be there yet."""
+    for candidate in (path.absolute(), *path.absolute().parents):
+        try:
+            candidate.stat()
+        except OSError:
+            continue
+        return candidate
+    return path.absolute()

@@ -1,0 +1,65 @@
+"""Machines: whether this host can boot others inside itself, for rehearsals and pools."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from overnight.model import checkup
+
+if TYPE_CHECKING:
+    from overnight.app import doctor
+
+__all__ = ["GROUP", "ORDER", "checks"]
+
+GROUP = "Machines and fleet"
+ORDER = 4
+
+NSPAWN = checkup.Question(
+    "nspawn", "systemd-nspawn", "rehearsals and warm pools boot real systemd machines with it"
+)
+
+
+def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
+    """systemd-nspawn with everything that booting a machine takes."""
+    return (_nspawn(host),)
+
+
+def _nspawn(host: doctor.Surroundings) -> checkup.Check:
+    if shutil.which("systemd-nspawn") is None:
+        return NSPAWN.missing("not installed", "apt-get install systemd-container")
+    if not host.is_root:
+        return NSPAWN.degraded("installed, but booting a machine takes root", "sudo overnight …")
+    problem = _cannot_unshare()
+    if problem:
+        return NSPAWN.missing(
+            f"no new namespaces: {problem}",
+            "run overnight on the host itself, or in a privileged container",
+        )
+    if not _has_overlay(host):
+        return NSPAWN.degraded("the kernel has no overlay file system", "modprobe overlay")
+    return NSPAWN.ok("can boot machines on an overlay of this one")
+
+
+def _has_overlay(host: doctor.Surroundings) -> bool:
+    try:
+        listed = (host.root / "proc/filesystems").read_text()
+    except OSError:
+        return False
+    return "overlay" in listed.split()
+
+
+def _cannot_unshare() -> str:
+    """'' when new mount and PID namespaces can be made, else the reason."""
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "--pid", "--fork", "true"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if done.returncode == 0 else done.stderr.strip() or "unshare failed"

@@ -1,0 +1,58 @@
+"""Signals: the kernel log and the service manager."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from overnight.model import checkup
+from overnight.sources import kmsg, systemd
+
+if TYPE_CHECKING:
+    from overnight.app import doctor
+
+__all__ = ["GROUP", "ORDER", "checks"]
+
+GROUP = "Signals"
+ORDER = 3
+
+KERNEL_LOG = checkup.Question(
+    "kmsg",
+    "Kernel log",
+    "driver resets, lockups and stalls are said there: the anchor of every diagnosis",
+)
+SYSTEMD = checkup.Question(
+    "systemd", "systemd", "a unit that restarts for ever is found by its restart counter"
+)
+
+
+def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
+    """The kernel log and systemd."""
+    return _kernel_log(host), _systemd(host)
+
+
+def _kernel_log(host: doctor.Surroundings) -> checkup.Check:
+    error = kmsg.try_kmsg(host.root)
+    if error is None:
+        return KERNEL_LOG.ok("/dev/kmsg is readable")
+    fix = (
+        "pass the device into the container: --device /dev/kmsg"
+        if error.errno == errno.ENOENT
+        else "sudo overnight …, or until the next reboot: sudo sysctl kernel.dmesg_restrict=0"
+    )
+    return KERNEL_LOG.missing(f"/dev/kmsg: {error.strerror}", fix)
+
+
+def _systemd(host: doctor.Surroundings) -> checkup.Check:
+    if not systemd.booted(host.root):
+        return SYSTEMD.missing(
+            "systemd does not run this host",
+            "run overnight on the host itself, not in a container "
+            "(crash loops are still found by cgroup births)",
+        )
+    state = systemd.manager_state()
+    if state is None:
+        return SYSTEMD.degraded(
+            "runs this host but does not answer", "systemctl status   (says what is wrong)"
+        )
+    return SYSTEMD.ok(state, state=state)

@@ -1,0 +1,80 @@
+"""`overnight doctor`."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from overnight import errors
+from overnight.interfaces.cli import session
+
+if TYPE_CHECKING:
+    import rich.console
+
+    from overnight.model import checkup
+
+__all__ = ["ORDER", "register"]
+
+ORDER = 10
+MARKS = {
+    "ok": "[green]✓ ok[/]",
+    "degraded": "[yellow]! degraded[/]",
+    "missing": "[red]✗ missing[/]",
+}
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command(rich_help_panel="Before the night", epilog="Example: overnight doctor -O json")(
+        doctor
+    )
+
+
+def doctor(
+    context: typer.Context,
+    output: session.OutputOption = session.Output.TEXT,
+    root: Annotated[
+        pathlib.Path,
+        typer.Option(metavar="DIR", help="Look at the host mounted here, as in a container."),
+    ] = pathlib.Path("/"),
+) -> int:
+    """Say what can be recorded here, what is missing, and how to get it.
+
+    Leaves with 3 when nothing at all can be recorded.
+    """
+    from overnight.app import doctor as checks
+
+    current: session.Session = context.obj
+    found = checks.examine(checks.Surroundings(home=current.home, root=root))
+    if output is session.Output.JSON:
+        current.print_json(found.as_json())
+    else:
+        _show(found, current.console())
+    return errors.ExitCode.DONE if found.can_record else errors.ExitCode.CANNOT
+
+
+def _show(found: checkup.Checkup, console: rich.console.Console) -> None:
+    import rich.table
+    from rich.markup import escape
+
+    for group, checks in found.groups.items():
+        table = rich.table.Table.grid(padding=(0, 2))
+        table.add_column(width=20, no_wrap=True)
+        table.add_column(width=10, no_wrap=True)
+        table.add_column(overflow="fold")
+        for check in checks:
+            table.add_row(check.title, MARKS[check.status], escape(session.printable(check.found)))
+            if check.fix:
+                table.add_row("", "", f"[dim]{escape(check.why)}[/]")
+                table.add_row("", "", f"[cyan]→ {escape(check.fix)}[/]")
+        console.print(f"\n[bold]{group}[/]")
+        console.print(table)
+    console.print()
+    if found.profiles:
+        console.print("[bold]Can be recorded here:[/] signals and profiles of every core.")
+    elif found.signals:
+        console.print("[bold]Can be recorded here:[/] signals only; no stack profiles.")
+    else:
+        console.print("[bold red]Nothing can be recorded here.[/]")

@@ -1,0 +1,81 @@
+"""What every command shares: the data home, the output format, a console."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import pathlib
+
+    import rich.console
+
+__all__ = ["Output", "OutputOption", "Session", "printable"]
+
+
+class Output(enum.StrEnum):
+    """The formats that every command has."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclasses.dataclass
+class Session:
+    """One run of the command line."""
+
+    debug: bool = False
+    chosen_home: pathlib.Path | None = None
+    output: Output = Output.TEXT
+
+    @property
+    def home(self) -> pathlib.Path:
+        """The data home in force."""
+        from overnight.app import home
+
+        return home.data_home(self.chosen_home)
+
+    def console(self) -> rich.console.Console:
+        """For results, on standard output."""
+        import rich.console
+
+        return rich.console.Console(highlight=False)
+
+    def notes(self) -> rich.console.Console:
+        """For progress and remarks, on standard error, out of the way of a pipe."""
+        import rich.console
+
+        return rich.console.Console(highlight=False, stderr=True)
+
+    def print_json(self, document: dict[str, object]) -> None:
+        """One JSON document on standard output."""
+        json.dump(document, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+
+
+def _choose(context: typer.Context, value: Output) -> Output:
+    # Known before the command runs, so that its errors come in the same format.
+    current: Session = context.obj
+    current.output = value
+    return value
+
+
+OutputOption = Annotated[
+    Output, typer.Option("-O", "--output", callback=_choose, help="For people or for programs.")
+]
+
+
+def printable(text: str) -> str:
+    """Text from the host, safe for a terminal: control characters become visible.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )

@@ -1,0 +1,1 @@
+"""Frozen values that every layer shares. Standard library only; no input or output."""

@@ -1,0 +1,43 @@
+"""What the kernel says of itself: release, permissions for profiling, symbol addresses."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from overnight import sources
+
+__all__ = ["has_addresses", "read_kallsyms_visible", "read_paranoid", "read_release"]
+
+
+def read_release(root: pathlib.Path = sources.ROOT) -> str:
+    """The kernel's release, such as `6.1.0-18-amd64`."""
+    return (root / "proc/sys/kernel/osrelease").read_text().strip()
+
+
+def read_paranoid(root: pathlib.Path = sources.ROOT) -> int | None:
+    """kernel.perf_event_paranoid; None when the kernel has no perf events at all."""
+    try:
+        return int((root / "proc/sys/kernel/perf_event_paranoid").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def has_addresses(kallsyms: str) -> bool:
+    """Whether symbol addresses are real: without permission the kernel prints zeros.
+
+    >>> has_addresses("0000000000000000 T _text\\n"), has_addresses("ffffffff81000000 T _text\\n")
+    (False, True)
+    """
+    return any(line.split(" ", 1)[0].strip("0") for line in kallsyms.splitlines() if line)
+
+
+def read_kallsyms_visible(root: pathlib.Path = sources.ROOT) -> bool:
+    """Whether this process may see kernel symbol addresses."""
+    try:
+        # The first page suffices: the file has 200,000 lines.
+        with (root / "proc/kallsyms").open("rb", buffering=0) as file:
+            text = os.read(file.fileno(), 4096).decode("ascii", "replace")
+    except OSError:
+        return False
+    return has_addresses(text)

@@ -1,0 +1,3 @@
+from overnight.sources.perf.records import Decoded
+
+def decode_records(stream: memoryview, sample_type: int) -> Decoded: ...

@@ -1,0 +1,139 @@
+"""perf_event_open(2) through ctypes: no perf binary and no compiled code needed."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import errno
+import os
+import platform
+import struct
+
+__all__ = ["EventAttr", "Probe", "open_event", "probe", "syscall_number"]
+
+# include/uapi/asm-generic/unistd.h (241) and the tables of the older architectures.
+SYSCALL = {
+    "x86_64": 298,
+    "aarch64": 241,
+    "riscv64": 241,
+    "loongarch64": 241,
+    "ppc64le": 319,
+    "s390x": 331,
+}
+
+TYPE_HARDWARE, TYPE_SOFTWARE = 0, 1
+HW_CPU_CYCLES, SW_CPU_CLOCK = 0, 0
+FLAG_FD_CLOEXEC = 8
+CLOCK_MONOTONIC = 1
+
+SAMPLE_IP, SAMPLE_TID, SAMPLE_TIME = 1 << 0, 1 << 1, 1 << 2
+SAMPLE_ADDR, SAMPLE_READ, SAMPLE_CALLCHAIN = 1 << 3, 1 << 4, 1 << 5
+SAMPLE_ID, SAMPLE_CPU, SAMPLE_PERIOD = 1 << 6, 1 << 7, 1 << 8
+SAMPLE_STREAM_ID, SAMPLE_IDENTIFIER = 1 << 9, 1 << 16
+
+DISABLED, EXCLUDE_KERNEL, FREQ = 1 << 0, 1 << 5, 1 << 10
+SAMPLE_ID_ALL, USE_CLOCKID = 1 << 18, 1 << 25
+
+# PERF_ATTR_SIZE_VER5 (Linux 4.1): holds clockid, and every kernel since accepts it.
+ATTR_SIZE = 112
+
+
+@dataclasses.dataclass(frozen=True)
+class EventAttr:
+    """The part of struct perf_event_attr that sampling needs."""
+
+    type: int = TYPE_SOFTWARE
+    config: int = SW_CPU_CLOCK
+    frequency: int = 97
+    sample_type: int = SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_CALLCHAIN | SAMPLE_CPU
+    flags: int = DISABLED | FREQ | SAMPLE_ID_ALL | USE_CLOCKID
+    wakeup: int = 0
+
+    def pack(self) -> bytes:
+        """The bytes the kernel reads."""
+        attr = bytearray(ATTR_SIZE)
+        struct.pack_into(
+            "<IIQQQQQI",
+            attr,
+            0,
+            self.type,
+            ATTR_SIZE,
+            self.config,
+            self.frequency,
+            self.sample_type,
+            0,
+            self.flags,
+            self.wakeup,
+        )
+        struct.pack_into("<i", attr, 92, CLOCK_MONOTONIC)
+        return bytes(attr)
+
+
+def syscall_number(machine: str = "") -> int | None:
+    """The number of perf_event_open on this architecture, if we know it."""
+    return SYSCALL.get(machine or platform.machine())
+
+
+def open_event(attr: EventAttr, *, pid: int, cpu: int) -> int:
+    """A perf event's file descriptor; raises OSError with the kernel's reason."""
+    number = syscall_number()
+    if number is None:
+        raise OSError(errno.ENOSYS, f"perf_event_open is unknown on {platform.machine()}")
+    libc = ctypes.CDLL(None, use_errno=True)
+    packed = attr.pack()
+    buffer = ctypes.create_string_buffer(packed, len(packed))
+    descriptor: int = libc.syscall(number, buffer, pid, cpu, -1, FLAG_FD_CLOEXEC)
+    if descriptor < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return descriptor
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """What perf_event_open really let us do, tried on every core."""
+
+    cores: tuple[int, ...]  # where whole-core sampling opened
+    refused: dict[int, str]  # core -> the kernel's reason
+    kernel_stacks: bool
+    hardware_cycles: bool
+    own_process: bool
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether every core can be sampled."""
+        return bool(self.cores) and not self.refused
+
+
+def _opens(attr: EventAttr, *, pid: int, cpu: int) -> str:
+    """'' when the event opens, else the kernel's reason."""
+    try:
+        os.close(open_event(attr, pid=pid, cpu=cpu))
+    except OSError as error:
+        return f"{errno.errorcode.get(error.errno or 0, error.errno)}: {error.strerror}"
+    return ""
+
+
+def probe(cores: tuple[int, ...]) -> Probe:
+    """Open and close one sampling event on each core, kernel side first."""
+    attr = EventAttr()
+    user_only = dataclasses.replace(attr, flags=attr.flags | EXCLUDE_KERNEL)
+    opened, refused = [], {}
+    kernel_stacks = True
+    for core in cores:
+        reason = _opens(attr, pid=-1, cpu=core)
+        if reason:
+            kernel_stacks = False
+            reason = _opens(user_only, pid=-1, cpu=core) and reason
+        if reason:
+            refused[core] = reason
+        else:
+            opened.append(core)
+    cycles = dataclasses.replace(attr, type=TYPE_HARDWARE, config=HW_CPU_CYCLES)
+    return Probe(
+        cores=tuple(opened),
+        refused=refused,
+        kernel_stacks=kernel_stacks and bool(opened),
+        hardware_cycles=bool(opened) and not _opens(cycles, pid=-1, cpu=opened[0]),
+        own_process=not _opens(user_only, pid=0, cpu=-1),
+    )

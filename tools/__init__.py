@@ -1,0 +1,1 @@
+"""What checks the house itself; not part of the package."""
