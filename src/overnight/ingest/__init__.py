@@ -1,0 +1,1 @@
+"""From recorded files to stored segments: reading formats and finding names for addresses."""
