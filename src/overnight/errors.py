@@ -28,7 +28,8 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     CANNOT = 3
     BUG = 70
-    INTERRUPTED = 130
+    INTERRUPTED = 130  # as a shell shows SIGINT
+    READER_GONE = 141  # as a shell shows SIGPIPE: `overnight … | head`
 
 
 class OvernightError(Exception):

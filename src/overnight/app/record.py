@@ -126,7 +126,8 @@ def _start_perf(
 
 def _stop_perf(perf: subprocess.Popen[bytes], gaps: list[str]) -> None:
     """End perf so that it finishes its file; what it had to say becomes a gap when it failed."""
-    perf.send_signal(signal.SIGINT)
+    if perf.poll() is None:
+        perf.send_signal(signal.SIGINT)
     try:
         _, said = perf.communicate(timeout=PERF_STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -134,8 +135,8 @@ def _stop_perf(perf: subprocess.Popen[bytes], gaps: list[str]) -> None:
         perf.communicate()
         gaps.append(f"perf did not stop within {PERF_STOP_SECONDS} s and was killed")
         return
-    # perf leaves with the signal it was stopped by, or with its command's status.
-    if perf.returncode not in (0, -signal.SIGINT, 128 + signal.SIGINT):
+    # Stopped, perf ends its command with SIGTERM and then itself in the same way (perf 6.1).
+    if perf.returncode not in (0, -signal.SIGINT, -signal.SIGTERM):
         text = said.decode("utf-8", "replace").strip()
         gaps.append(f"perf failed ({perf.returncode}): {text[-300:]}")
 

@@ -9,7 +9,7 @@ from overnight import errors
 __all__ = ["format_duration", "parse_duration"]
 
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
@@ -19,7 +19,7 @@ def parse_duration(text: str) -> float:
     (620.0, 5400.0, 90.0)
     """
     compact = "".join(text.split()).lower()
-    if re.fullmatch(r"\d+(\.\d+)?", compact):
+    if re.fullmatch(r"\d+(\.\d+)?", compact, re.ASCII):
         return float(compact)
     parts = PART.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:

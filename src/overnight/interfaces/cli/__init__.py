@@ -86,10 +86,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("stopped", err=True)
         return errors.ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader went away (`overnight … | head`): nobody is left to tell.
+    except SystemExit:
+        # Typer and Rich leave this way when the reader went away; nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return errors.ExitCode.DONE
+        return errors.ExitCode.READER_GONE
     except Exception as error:
         return _report(_as_bug(error), current, code=errors.ExitCode.BUG)
     return result if isinstance(result, int) else errors.ExitCode.DONE

@@ -1,0 +1,48 @@
+"""Rules for the whole suite: what a test needs, how long a unit test may take, no skips in CI."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+
+import pytest
+
+UNIT_SECONDS = 2
+TESTS = pathlib.Path(__file__).parent
+
+
+def _lacking(marker: str) -> str:
+    """Why a test with that marker cannot run here; '' when it can."""
+    match marker:
+        case "needs_root":
+            return "" if os.geteuid() == 0 else "needs root"
+        case "needs_perf":
+            return "" if shutil.which("perf") else "needs the perf binary"
+    return ""
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(TESTS / "unit") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(UNIT_SECONDS, func_only=True))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers():
+        if reason := _lacking(marker.name):
+            pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """In CI a skipped test is a failed one: a check that does not run guards nothing."""
+    report = yield
+    if in_ci() and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, which CI does not allow: {report.longrepr}"
+    return report

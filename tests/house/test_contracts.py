@@ -1,0 +1,115 @@
+"""Each import contract is broken once, in a copy of the source, and must be seen."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+CONFIG = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
+
+# contract -> what is added where, and what the linter must name
+SEEDS = {
+    "upwards": ("layers", "sources/seed.py", "from overnight import app\n", "overnight.app"),
+    "sideways": ("layers", "sources/seed.py", "from overnight import store\n", "overnight.store"),
+    "unlisted package": ("layers", "misc/__init__.py", "", "misc"),
+    "reader reaches a host": (
+        "apart",
+        "queries/seed.py",
+        "from overnight.hosts import local\n",
+        "overnight.hosts",
+    ),
+    "host reaches a reader": (
+        "apart",
+        "hosts/seed.py",
+        "from overnight.queries import top\n",
+        "overnight.queries",
+    ),
+    "reader reaches a host through another": (
+        "apart",
+        "queries/seed.py",
+        "from overnight.model import between\n",
+        "overnight.model.between",
+    ),
+    "third-party package in a source": ("stdlib", "sources/seed.py", "import numpy\n", "numpy"),
+    "third-party package, inside a function": (
+        "stdlib",
+        "model/seed.py",
+        "def f() -> None:\n    import rich.table\n",
+        "rich",
+    ),
+    "third-party package through the store": (
+        "stdlib",
+        "agent/seed.py",
+        "from overnight.store import heavy\n",
+        "overnight.store.heavy",
+    ),
+    "sibling": ("plugins", "sources/cpu.py", "from overnight.sources import kmsg\n", "kmsg"),
+}
+ALSO = {
+    "hosts/__init__.py": "",
+    "hosts/local.py": "",
+    "queries/__init__.py": "",
+    "queries/top.py": "",
+    "agent/__init__.py": "",
+    "store/heavy.py": "import duckdb\n",
+    "model/between.py": "from overnight.hosts import local\n",
+}
+
+
+@pytest.fixture
+def copy(tmp_path: pathlib.Path) -> pathlib.Path:
+    ignore = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(REPOSITORY / "src/overnight", tmp_path / "src/overnight", ignore=ignore)
+    shutil.copytree(REPOSITORY / "tools", tmp_path / "tools", ignore=ignore)
+    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def add(copy: pathlib.Path, name: str, text: str) -> None:
+    path = copy / "src/overnight" / name
+    path.parent.mkdir(exist_ok=True)
+    (path.parent / "__init__.py").touch()
+    path.write_text((path.read_text() if path.exists() else "") + text)
+
+
+def lint(copy: pathlib.Path, contract: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [pathlib.Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo", "--contract", contract],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": f"{copy / 'src'}:{copy}", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seeded_violation_is_caught(copy: pathlib.Path, seed: str) -> None:
+    contract, name, text, named = SEEDS[seed]
+    if seed == "unlisted package":
+        add(copy, name, text)
+    else:
+        for other, body in ALSO.items():
+            # Only what this seed leads to: the others would break contracts of their own.
+            if pathlib.Path(other).stem in text or other.endswith("__init__.py"):
+                add(copy, other, body)
+        if "between" in text:
+            add(copy, "hosts/local.py", "")
+        add(copy, name, text)
+    done = lint(copy, contract)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert named in done.stdout
+
+
+@pytest.mark.parametrize("contract", [contract["id"] for contract in CONFIG["contracts"]])
+def test_every_contract_has_a_seed_and_is_kept(copy: pathlib.Path, contract: str) -> None:
+    assert contract in {seed[0] for seed in SEEDS.values()}
+    done = lint(copy, contract)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,63 @@
+"""A wheel with a C compiler has the extension; one without installs all the same."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
+    """What is committed or about to be, and nothing that was built."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    for name in listed:
+        if name.startswith(("src/", "pyproject", "setup", "README", "LICENSE")):
+            target = tmp_path / "checkout" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((REPOSITORY / name).read_bytes())
+    return tmp_path / "checkout"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "built"), [("cc", True), ("/bin/false", False), ("/nonexistent/cc", False)]
+)
+def test_a_wheel_with_and_without_a_compiler(
+    checkout: pathlib.Path, tmp_path: pathlib.Path, compiler: str, built: bool
+) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", tmp_path, checkout],
+        env={**os.environ, "CC": compiler},
+        check=True,
+        timeout=100,
+    )  # fmt: skip
+    (wheel,) = tmp_path.glob("*.whl")
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    assert any(installed.rglob("_perfdata.*.so")) is built
+    done = subprocess.run(
+        [sys.executable, "-c", "from overnight.sources.perf import perfdata; print(perfdata.HAS_EXTENSION)"],
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(built)
+
+
+def test_help_does_not_load_what_it_does_not_need() -> None:
+    """`overnight --help` answers at once because the heavy parts wait (measured by make bench)."""
+    code = (
+        "import sys; from overnight.interfaces import cli; cli.main(['--help']);"
+        "print(sorted({'numpy', 'duckdb', 'asyncio', 'zstandard', 'ctypes'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"

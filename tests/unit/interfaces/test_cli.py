@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from overnight import errors
+from overnight.interfaces import cli
+from overnight.interfaces.cli import session
+from overnight.interfaces.cli.commands import doctor as doctor_command
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("overnight ")
+
+
+def test_help_is_grouped_by_task(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Before the night" in shown
+    assert "During the night" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["recrd"], ["record", "--for", "soon"], ["doctor", "-O", "xml"], ["record", "--for", "0"]],
+)
+def test_a_command_not_understood_leaves_with_2_and_says_three_things(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == errors.ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert said.startswith("error:")
+    assert "why:" in said
+    assert "do:" in said
+    assert "Traceback" not in said
+
+
+def broken(*_: object, **__: object) -> object:
+    raise RuntimeError("the roof is on fire \x1b[31m")
+
+
+def test_a_bug_is_called_one_and_has_its_own_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("overnight.app.doctor.examine", broken)
+    assert cli.main(["doctor"]) == errors.ExitCode.BUG
+    said = capsys.readouterr().err
+    assert "a bug in overnight" in said
+    assert "Traceback" not in said
+    assert "\x1b" not in said
+
+
+def test_debug_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("overnight.app.doctor.examine", broken)
+    assert cli.main(["--debug", "doctor"]) == errors.ExitCode.BUG
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_errors_come_as_json_where_json_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["record", "--for", "soon", "-O", "json"]) == errors.ExitCode.USAGE
+    said = json.loads(capsys.readouterr().err)
+    assert said["error"]["kind"] == "usage"
+    assert said["error"]["exit_code"] == 2
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("overnight.app.doctor.examine", interrupted)
+    assert cli.main(["doctor"]) == errors.ExitCode.INTERRUPTED
+
+
+def test_home_comes_from_the_option_then_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_HOME", "/from/environment")
+    assert str(session.Session().home) == "/from/environment"
+    monkeypatch.delenv("OVERNIGHT_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert str(session.Session().home) == "/data/overnight"
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert str(session.Session().home).endswith("/.local/share/overnight")
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "a\rb", "\x07", "\u202egpj.exe"])
+def test_hostile_names_do_not_reach_the_terminal(name: str) -> None:
+    assert session.printable(name).isprintable()
+
+
+def test_every_status_has_a_mark() -> None:
+    from overnight.model import checkup
+
+    assert set(doctor_command.MARKS) == set(checkup.Status)

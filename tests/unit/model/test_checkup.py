@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import pytest
+
+from overnight.model import checkup
+
+QUESTION = checkup.Question("perf", "perf", "because")
+
+
+def test_a_problem_without_a_way_out_is_refused() -> None:
+    with pytest.raises(ValueError, match="names no fix"):
+        QUESTION.missing("nothing", "")
+
+
+def test_nothing_to_record_only_when_both_are_gone() -> None:
+    for profiles, signals in ((True, False), (False, True)):
+        assert checkup.Checkup("h", {}, profiles, signals).can_record
+    assert not checkup.Checkup("h", {}, profiles=False, signals=False).can_record
