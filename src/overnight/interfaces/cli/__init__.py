@@ -63,7 +63,9 @@ def _global_options(
             help="Where data is kept. Default: XDG data folder.",
         ),
     ] = None,
-    debug: Annotated[bool, typer.Option(help="On an error, show the traceback too.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="On an error, show the traceback too.")
+    ] = False,
     version: Annotated[  # noqa: ARG001 - the callback below does the work
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),

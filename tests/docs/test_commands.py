@@ -1,0 +1,87 @@
+"""The documents name every command, option, exit code and schema that there is, and no other."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pytest
+import typer.main
+
+from overnight import errors
+from overnight.interfaces import cli
+from overnight.model import checkup, recording
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+COMMANDS = (REPOSITORY / "docs/commands.md").read_text()
+
+
+def walk(command: object, path: str) -> Iterator[tuple[str, object]]:
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from walk(child, f"{path} {name}")
+
+
+ALL = dict(walk(typer.main.get_command(cli.build()), "overnight"))
+
+
+def section(path: str) -> str:
+    if path == "overnight":
+        return COMMANDS
+    found = re.search(rf"^## {path}\n(.*?)(?=^## |\Z)", COMMANDS, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/commands.md has no section for {path}"
+    return found[1]
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_command_and_option_is_documented(path: str) -> None:
+    text = section(path)
+    for parameter in ALL[path].params:
+        for option in (*parameter.opts, *parameter.secondary_opts):
+            if option not in ("-h", "--help"):
+                assert f"`{option}" in text, f"docs/commands.md does not name {option} of {path}"
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_command_says_what_it_does_and_has_an_example(path: str) -> None:
+    command = ALL[path]
+    assert command.help
+    if path != "overnight":
+        assert command.epilog.startswith(f"Example: {path}")
+
+
+def test_no_command_is_documented_that_is_not_there() -> None:
+    assert set(re.findall(r"^## (overnight .+)$", COMMANDS, re.MULTILINE)) == set(ALL) - {
+        "overnight"
+    }
+
+
+def test_every_exit_code_is_documented() -> None:
+    rows = dict(re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", COMMANDS, re.MULTILINE))
+    assert rows == {str(int(code)): code.name for code in errors.ExitCode}
+
+
+@pytest.mark.parametrize("schema", [checkup.SCHEMA, recording.SCHEMA])
+def test_every_json_document_has_a_schema(schema: str) -> None:
+    name = schema.removeprefix("overnight.").replace("/", "-")
+    assert f'"{schema}"' in (REPOSITORY / f"docs/schemas/{name}.json").read_text()
+    assert f"schemas/{name}.json" in COMMANDS
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    for document in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document}: {target}"
+
+
+def test_every_decision_is_listed() -> None:
+    listed = (REPOSITORY / "docs/decisions/README.md").read_text()
+    for record in (REPOSITORY / "docs/decisions").glob("0*.md"):
+        assert f"({record.name})" in listed
+
+
+def test_no_set_up_step_lives_only_in_ci() -> None:
+    lines = (REPOSITORY / ".ci/run").read_text().splitlines()
+    assert lines[-1] == "exec make test"
