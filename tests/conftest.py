@@ -6,7 +6,9 @@ import os
 import pathlib
 import shutil
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 UNIT_SECONDS = 2
 TESTS = pathlib.Path(__file__).parent
@@ -24,6 +26,15 @@ def _lacking(marker: str) -> str:
 
 def in_ci() -> bool:
     return os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+def pytest_sessionstart() -> None:
+    """Hypothesis makes its table of all characters once, in seconds that are no test's own."""
+    hypothesis.settings.register_profile("overnight", deadline=None)
+    hypothesis.settings.load_profile("overnight")
+    hypothesis.settings(max_examples=1, database=None)(
+        hypothesis.given(st.text())(lambda _: None)
+    )()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
