@@ -28,13 +28,19 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
-def pytest_sessionstart() -> None:
+hypothesis.settings.register_profile("overnight", deadline=None)
+hypothesis.settings.load_profile("overnight")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_hypothesis() -> None:
     """Hypothesis makes its table of all characters once, in seconds that are no test's own."""
-    hypothesis.settings.register_profile("overnight", deadline=None)
-    hypothesis.settings.load_profile("overnight")
-    hypothesis.settings(max_examples=1, database=None)(
-        hypothesis.given(st.text())(lambda _: None)
-    )()
+
+    @hypothesis.settings(max_examples=1, database=None)
+    @hypothesis.given(st.text())
+    def warm(_: str) -> None: ...
+
+    warm()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
