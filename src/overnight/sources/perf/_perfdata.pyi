@@ -1,3 +1,10 @@
-from overnight.sources.perf.records import Decoded
+from overnight.sources.perf.decode import Decoded
 
-def decode_records(stream: memoryview, sample_type: int) -> Decoded: ...
+def decode(
+    stream: memoryview,
+    sample_type: int,
+    read_format: int,
+    sample_id_all: bool,
+    ids: bytes,
+    events: bytes,
+) -> Decoded: ...

@@ -1,0 +1,261 @@
+/* Who was running and what they had mapped: the state that side-band records build up over time. */
+#ifndef OVERNIGHT_WORLD_H
+#define OVERNIGHT_WORLD_H
+
+#include "bytes.h"
+
+enum { KERNEL_MODULE = 0, UNKNOWN_MODULE = 1 };
+enum { UNNAMED = 0xffffffff };
+
+/* A hostile file may map without end: real processes have hundreds of executable mappings. */
+enum { MAPPINGS_A_PROCESS = 1 << 14, MAPPINGS_SOFT = 1 << 20, MAPPINGS_HARD = 1 << 23 };
+
+typedef struct {
+    uint64_t start, end, page_offset;
+    uint32_t module;
+} mapping;
+
+typedef struct {
+    mapping *maps;
+    uint32_t used, room, owners, version;
+} space; /* an address space; shared after fork until one side maps something */
+
+typedef struct {
+    int32_t tid;
+    uint32_t name;
+} thread;
+
+typedef struct {
+    int32_t pid;
+    uint32_t space; /* EMPTY: none yet */
+    int exited;
+} process;
+
+typedef struct {
+    uint32_t name; /* string */
+    int32_t pid;   /* one process that maps it: its mount namespace is where the path leads */
+    uint8_t build_id_size, build_id[20];
+    uint64_t device, inode;
+} module;
+
+typedef struct {
+    list text, text_end;           /* strings: all bytes, and where each ends */
+    list modules, spaces, threads, processes;
+    index_t string_index, module_index, thread_index, process_index;
+    size_t mappings;
+    uint32_t versions;
+} world;
+
+static const char *string_at(const world *w, uint32_t i, size_t *length) {
+    size_t start = i ? ITEM(w->text_end, size_t, i - 1) : 0;
+    *length = ITEM(w->text_end, size_t, i) - start;
+    return (const char *)w->text.items + start;
+}
+
+/* The number of a string, or EMPTY with an exception set. */
+static uint32_t intern(world *w, const char *text, size_t length) {
+    uint64_t hash = 1469598103934665603ull;
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (uint8_t)text[i]) * 1099511628211ull;
+    hash = mix(hash);
+    if (index_grow(&w->string_index))
+        return EMPTY;
+    size_t slot = index_first(&w->string_index, hash);
+    for (; index_taken(&w->string_index, slot); slot = index_next(&w->string_index, slot)) {
+        size_t known;
+        const char *at = string_at(w, w->string_index.values[slot], &known);
+        if (w->string_index.hashes[slot] == hash && known == length && !memcmp(at, text, length))
+            return w->string_index.values[slot];
+    }
+    if (list_reserve(&w->text, length, 1))
+        return EMPTY;
+    memcpy((char *)w->text.items + w->text.used, text, length);
+    w->text.used += length;
+    uint32_t number = (uint32_t)w->text_end.used;
+    if (PUSH(w->text_end, size_t, w->text.used))
+        return EMPTY;
+    index_put(&w->string_index, slot, hash, number);
+    return number;
+}
+
+static thread *thread_of(world *w, int32_t tid) {
+    uint64_t hash = mix((uint32_t)tid + 1ull);
+    if (index_grow(&w->thread_index))
+        return NULL;
+    size_t slot = index_first(&w->thread_index, hash);
+    for (; index_taken(&w->thread_index, slot); slot = index_next(&w->thread_index, slot)) {
+        thread *known = &ITEM(w->threads, thread, w->thread_index.values[slot]);
+        if (known->tid == tid)
+            return known;
+    }
+    thread fresh = {.tid = tid, .name = UNNAMED};
+    if (PUSH(w->threads, thread, fresh))
+        return NULL;
+    index_put(&w->thread_index, slot, hash, (uint32_t)(w->threads.used - 1));
+    return &ITEM(w->threads, thread, w->threads.used - 1);
+}
+
+static process *process_of(world *w, int32_t pid) {
+    uint64_t hash = mix((uint32_t)pid + 1ull);
+    if (index_grow(&w->process_index))
+        return NULL;
+    size_t slot = index_first(&w->process_index, hash);
+    for (; index_taken(&w->process_index, slot); slot = index_next(&w->process_index, slot)) {
+        process *known = &ITEM(w->processes, process, w->process_index.values[slot]);
+        if (known->pid == pid)
+            return known;
+    }
+    process fresh = {.pid = pid, .space = EMPTY};
+    if (PUSH(w->processes, process, fresh))
+        return NULL;
+    index_put(&w->process_index, slot, hash, (uint32_t)(w->processes.used - 1));
+    return &ITEM(w->processes, process, w->processes.used - 1);
+}
+
+/* The number of a module, or EMPTY with an exception set. Two containers may have different
+ * binaries under one path: device and inode, or the build id, tell them apart. */
+static uint32_t module_of(world *w, module wanted) {
+    uint64_t hash = mix(wanted.name + 1ull) ^ mix(wanted.device * 31 + wanted.inode);
+    for (int i = 0; i < wanted.build_id_size; i++)
+        hash = hash * 1099511628211ull + wanted.build_id[i];
+    hash = mix(hash);
+    if (index_grow(&w->module_index))
+        return EMPTY;
+    size_t slot = index_first(&w->module_index, hash);
+    for (; index_taken(&w->module_index, slot); slot = index_next(&w->module_index, slot)) {
+        uint32_t number = w->module_index.values[slot];
+        const module *known = &ITEM(w->modules, module, number);
+        if (known->name == wanted.name && known->device == wanted.device && known->inode == wanted.inode &&
+            known->build_id_size == wanted.build_id_size &&
+            !memcmp(known->build_id, wanted.build_id, wanted.build_id_size))
+            return number;
+    }
+    if (PUSH(w->modules, module, wanted))
+        return EMPTY;
+    index_put(&w->module_index, slot, hash, (uint32_t)(w->modules.used - 1));
+    return (uint32_t)(w->modules.used - 1);
+}
+
+static uint32_t new_space(world *w) {
+    space fresh = {.owners = 1, .version = ++w->versions};
+    return PUSH(w->spaces, space, fresh) ? EMPTY : (uint32_t)(w->spaces.used - 1);
+}
+
+static void disown(world *w, uint32_t number) {
+    space *s = &ITEM(w->spaces, space, number);
+    if (--s->owners)
+        return;
+    w->mappings -= s->used;
+    free(s->maps);
+    s->maps = NULL;
+    s->used = s->room = 0;
+}
+
+/* A process's address space for reading, made empty if there is none; EMPTY with an exception set. */
+static uint32_t space_of(world *w, process *p) {
+    if (p->space == EMPTY)
+        p->space = new_space(w);
+    return p->space;
+}
+
+/* The address space for writing: its own copy where it was shared since a fork. */
+static space *own_space(world *w, process *p) {
+    uint32_t number = space_of(w, p);
+    if (number == EMPTY)
+        return NULL;
+    if (ITEM(w->spaces, space, number).owners > 1) {
+        uint32_t copy = new_space(w);
+        if (copy == EMPTY)
+            return NULL;
+        space *from = &ITEM(w->spaces, space, number), *to = &ITEM(w->spaces, space, copy);
+        to->maps = malloc((from->used + 1u) * sizeof(mapping));
+        if (!to->maps) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        memcpy(to->maps, from->maps, from->used * sizeof(mapping));
+        to->used = from->used;
+        to->room = from->used + 1u;
+        w->mappings += to->used;
+        from->owners--;
+        p->space = number = copy;
+    }
+    return &ITEM(w->spaces, space, number);
+}
+
+/* Forgets what processes that have ended had mapped, when there is too much to remember. */
+static void forget_exited(world *w) {
+    for (size_t i = 0; i < w->processes.used; i++) {
+        process *p = &ITEM(w->processes, process, i);
+        if (p->exited && p->space != EMPTY) {
+            disown(w, p->space);
+            p->space = EMPTY;
+        }
+    }
+}
+
+static uint32_t first_ending_after(const space *s, uint64_t address) {
+    uint32_t low = 0, high = s->used;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->maps[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Puts a mapping over what lay there before; the parts that stick out of it stay. */
+static int map_over(world *w, space *s, mapping fresh) {
+    uint32_t first = first_ending_after(s, fresh.start), last = first;
+    while (last < s->used && s->maps[last].start < fresh.end)
+        last++;
+    mapping keep[3];
+    uint32_t kept = 0;
+    if (first < last && s->maps[first].start < fresh.start) {
+        keep[kept] = s->maps[first];
+        keep[kept++].end = fresh.start;
+    }
+    keep[kept++] = fresh;
+    if (first < last && s->maps[last - 1].end > fresh.end) {
+        mapping right = s->maps[last - 1];
+        right.page_offset += fresh.end - right.start;
+        right.start = fresh.end;
+        keep[kept++] = right;
+    }
+    uint32_t after = s->used - (last - first) + kept;
+    if (after > MAPPINGS_A_PROCESS)
+        return 0; /* one more than any real process has: its frames stay unknown */
+    if (after > s->room) {
+        uint32_t room = after * 2;
+        mapping *maps = realloc(s->maps, room * sizeof(mapping));
+        if (!maps) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        s->maps = maps;
+        s->room = room;
+    }
+    memmove(s->maps + first + kept, s->maps + last, (s->used - last) * sizeof(mapping));
+    memcpy(s->maps + first, keep, kept * sizeof(mapping));
+    w->mappings += after;
+    w->mappings -= s->used;
+    s->used = after;
+    s->version = ++w->versions;
+    return 0;
+}
+
+static void world_free(world *w) {
+    for (size_t i = 0; i < w->spaces.used; i++)
+        free(ITEM(w->spaces, space, i).maps);
+    list *lists[] = {&w->text, &w->text_end, &w->modules, &w->spaces, &w->threads, &w->processes};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        free(lists[i]->items);
+    index_free(&w->string_index);
+    index_free(&w->module_index);
+    index_free(&w->thread_index);
+    index_free(&w->process_index);
+}
+
+#endif

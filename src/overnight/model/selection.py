@@ -1,0 +1,93 @@
+"""Which samples a question is about."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from overnight import errors
+
+__all__ = ["Coverage", "Selection", "Window"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """A stretch of time, in µs since the epoch; the end is not in it."""
+
+    begin_us: int
+    end_us: int
+
+    def __post_init__(self) -> None:
+        if self.end_us <= self.begin_us:
+            raise errors.UsageError(
+                "the window ends before it begins",
+                why=f"it is {self.end_us - self.begin_us} µs long",
+                todo="give a begin (-b) that lies before the end (-e)",
+            )
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.end_us - self.begin_us) / 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Filters; an empty one lets everything through. Texts are regular expressions, searched."""
+
+    cores: tuple[int, ...] = ()
+    process: str = ""
+    thread: str = ""
+    function: str = ""
+    unit: str = ""
+    side: str = ""  # "kernel", "user" or '' for both: where the sample's innermost frame runs
+    idle: bool = False  # whether idle samples count too
+    event: int = 0  # samples of one event only: different ones do not add up
+
+    def __post_init__(self) -> None:
+        for name in ("process", "thread", "function", "unit"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise errors.UsageError(
+                    f"{getattr(self, name)!r} is not a regular expression",
+                    why=str(error),
+                    todo=f"mend --{name}; a literal bracket is written as \\[",
+                ) from error
+        if self.side not in ("", "kernel", "user"):
+            raise errors.UsageError(
+                f"no side {self.side!r}",
+                why="code runs in kernel or user mode",
+                todo="kernel, user",
+            )
+
+    @property
+    def by_task(self) -> bool:
+        """Whether it depends on who ran."""
+        return bool(self.process or self.thread or self.unit)
+
+    @property
+    def by_node(self) -> bool:
+        """Whether it depends on the stack."""
+        return bool(self.function or self.side)
+
+
+@dataclasses.dataclass(frozen=True)
+class Coverage:
+    """How much of what was asked for is there. Every answer carries one."""
+
+    hosts: tuple[str, ...]
+    window: Window
+    recorded_seconds: float  # summed over hosts
+    core_seconds: float  # the same, times each host's cores
+    capacity: float  # samples that all cores would have made; 0: not known
+    samples: int
+    idle: int
+    lost: int
+    segments: int
+    gaps: tuple[tuple[int, int, str], ...]  # begin and end in µs, why
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """The stable form."""
+        return dataclasses.asdict(self)

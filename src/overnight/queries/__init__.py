@@ -1,0 +1,1 @@
+"""Time travel: any window of any host, in milliseconds. Reads the store and nothing else."""

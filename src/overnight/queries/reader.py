@@ -1,0 +1,254 @@
+"""Segments read for a question: what lies in its window and passes its filters.
+
+Cost grows with the window, not with the night: whole segments answer from the sums written at
+ingest, and of the two at the edges only the row groups that overlap are read.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight import errors
+from overnight.model import selection
+from overnight.store import parquet, segments, tree
+
+__all__ = ["Names", "Part", "Reader"]
+
+CACHED_SEGMENTS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """A segment's tables, whole: they are small."""
+
+    meta: segments.Meta
+    frame: npt.NDArray[np.uint32]
+    up: npt.NDArray[np.uint32]
+    size: npt.NDArray[np.uint32]
+    hash: npt.NDArray[np.uint64]
+    flags: npt.NDArray[np.uint8]
+    own: npt.NDArray[np.int64]
+    frame_name: npt.NDArray[np.object_]
+    frame_module: npt.NDArray[np.object_]
+    frame_kind: npt.NDArray[np.uint8]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One segment's share of an answer: samples by node, filters applied, idle ones apart."""
+
+    segment: segments.Segment
+    names: Names
+    seconds: float
+    own: npt.NDArray[np.int64]
+    idle: int
+
+
+class Reader:
+    """Reads a catalogue; keeps the tables of the segments read last."""
+
+    def __init__(self, catalogue: segments.Catalogue) -> None:
+        self.catalogue = catalogue
+        self._names: collections.OrderedDict[str, Names] = collections.OrderedDict()
+
+    def hosts(self, wanted: Iterable[str] = ()) -> tuple[str, ...]:
+        """The hosts asked for, or all; raises where there is nothing of one."""
+        known = self.catalogue.hosts()
+        chosen = tuple(wanted) or known
+        absent = sorted(set(chosen) - set(known))
+        if absent or not known:
+            raise errors.CannotError(
+                f"no profiles of {', '.join(absent)}" if absent else "no profiles are stored here",
+                why=f"{self.catalogue.home} has {', '.join(known) or 'none'}",
+                todo="overnight record, or overnight import FILE; or --home DIR where they are",
+            )
+        return chosen
+
+    def extent(self, hosts: Iterable[str] = ()) -> selection.Window:
+        """From the first to the last moment stored."""
+        found = [segment for host in self.hosts(hosts) for segment in self.catalogue.segments(host)]
+        if not found:
+            raise errors.CannotError(
+                "no segment is finished yet",
+                why="a recorder writes one every few minutes",
+                todo="wait for the first, or overnight import FILE",
+            )
+        return selection.Window(min(s.begin_us for s in found), max(s.end_us for s in found))
+
+    def touched(
+        self, hosts: Iterable[str], window: selection.Window
+    ) -> tuple[segments.Segment, ...]:
+        """All segments of these hosts that the window touches."""
+        return tuple(
+            segment
+            for host in hosts
+            for segment in self.catalogue.segments(host, window.begin_us, window.end_us)
+        )
+
+    def names(self, segment: segments.Segment) -> Names:
+        """A segment's tables, read once."""
+        key = str(segment.path)
+        found = self._names.get(key)
+        if found is None:
+            nodes = parquet.read(
+                segment.path / "nodes.parquet", ("frame", "up", "size", "hash", "flags", "own")
+            )
+            frames = parquet.read(segment.path / "frames.parquet", ("name", "module", "kind"))
+            found = Names(
+                meta=segment.meta(),
+                frame=nodes["frame"],
+                up=nodes["up"],
+                size=nodes["size"],
+                hash=nodes["hash"],
+                flags=nodes["flags"],
+                own=nodes["own"].astype(np.int64),
+                frame_name=frames["name"],
+                frame_module=frames["module"],
+                frame_kind=frames["kind"],
+            )
+            self._names[key] = found
+            while len(self._names) > CACHED_SEGMENTS:
+                self._names.popitem(last=False)
+        self._names.move_to_end(key)
+        return found
+
+    def parts(
+        self, hosts: Iterable[str], window: selection.Window, chosen: selection.Selection
+    ) -> Iterator[Part]:
+        """The window, a segment at a time."""
+        for segment in self.touched(hosts, window):
+            names = self.names(segment)
+            own = self._own(segment, names, window, chosen)
+            if own is None:
+                continue
+            is_idle = (names.flags & tree.IDLE) > 0
+            idle = int(own[is_idle].sum())
+            if not chosen.idle:
+                own = np.where(is_idle, 0, own)
+            if chosen.by_node:
+                own = np.where(node_mask(names, chosen), own, 0)
+            begin = max(segment.begin_us, window.begin_us)
+            end = min(segment.end_us, window.end_us)
+            yield Part(segment, names, (end - begin) / 1e6, own, idle)
+
+    def _own(
+        self,
+        segment: segments.Segment,
+        names: Names,
+        window: selection.Window,
+        chosen: selection.Selection,
+    ) -> npt.NDArray[np.int64] | None:
+        """Samples by node; None where nobody who was asked for ran."""
+        whole = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
+        if whole and not (chosen.cores or chosen.by_task or chosen.event):
+            return names.own
+        tasks = self.task_numbers(segment, chosen)
+        if tasks is not None and not len(tasks):
+            return None
+        where = conditions(window, chosen, tasks)
+        rows = parquet.query(
+            f"SELECT node, sum(count)::BIGINT AS n FROM {parquet.table(segment.path / 'samples.parquet')} "  # noqa: S608 - built from numbers
+            f"WHERE {where} GROUP BY node"
+        )
+        own = np.zeros(len(names.frame), np.int64)
+        own[rows["node"]] = rows["n"]
+        return own
+
+    def task_numbers(
+        self, segment: segments.Segment, chosen: selection.Selection
+    ) -> npt.NDArray[np.int64] | None:
+        """The tasks that the filters let through; None: all."""
+        if not chosen.by_task:
+            return None
+        tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit"))
+        mask = np.ones(len(tasks["process"]), bool)
+        for name in ("process", "thread", "unit"):
+            if pattern := getattr(chosen, name):
+                mask &= matches(tasks[name], pattern)
+        return np.flatnonzero(mask)
+
+
+def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool_]:
+    """Which texts a regular expression is found in; each distinct text is looked at once."""
+    search = re.compile(pattern).search
+    answer: dict[str, bool] = {}
+    out = np.empty(len(texts), bool)
+    for i, text in enumerate(texts.tolist()):
+        known = answer.get(text)
+        if known is None:
+            known = answer[text] = search(text) is not None
+        out[i] = known
+    return out
+
+
+def node_mask(names: Names, chosen: selection.Selection) -> npt.NDArray[np.bool_]:
+    """Nodes that the filters on stacks let through."""
+    mask = np.ones(len(names.frame), bool)
+    if chosen.side:
+        mask &= ((names.flags & tree.KERNEL) > 0) == (chosen.side == "kernel")
+    if chosen.function:
+        hit = matches(names.frame_name, chosen.function) & (names.frame_kind != tree.PROCESS)
+        # A node passes when it or an ancestor matches: every match lets its whole slice through.
+        starts = np.flatnonzero(hit[names.frame])
+        edges = np.zeros(len(names.frame) + 1, np.int64)
+        np.add.at(edges, starts, 1)
+        np.add.at(edges, starts + names.size[starts], -1)
+        mask &= np.cumsum(edges[:-1]) > 0
+    return mask
+
+
+def conditions(
+    window: selection.Window,
+    chosen: selection.Selection,
+    tasks: npt.NDArray[np.int64] | None = None,
+) -> str:
+    """The WHERE of a question about rows; made of numbers only."""
+    parts = [
+        f"time_us >= {window.begin_us} AND time_us < {window.end_us}",
+        f"event = {chosen.event}",
+    ]
+    if chosen.cores:
+        parts.append(f"cpu IN ({', '.join(str(int(core)) for core in chosen.cores)})")
+    if tasks is not None:
+        parts.append(f"task IN ({', '.join(map(str, tasks.tolist()))})")
+    return " AND ".join(parts)
+
+
+def coverage(
+    hosts: tuple[str, ...],
+    window: selection.Window,
+    parts: list[Part],
+    chosen: selection.Selection,
+) -> selection.Coverage:
+    """What the parts hold of what was asked for."""
+    core_seconds = capacity = 0.0
+    lost = 0
+    gaps: list[tuple[int, int, str]] = []
+    notes: dict[str, None] = {}
+    for part in parts:
+        meta = part.names.meta
+        cores = len(set(chosen.cores) & set(meta.cores)) if chosen.cores else len(meta.cores)
+        core_seconds += part.seconds * cores
+        capacity += part.seconds * cores * meta.frequency
+        lost += meta.lost
+        gaps.extend(g for g in meta.gaps if g[0] < window.end_us and g[1] > window.begin_us)
+        notes.update(dict.fromkeys(meta.notes))
+    return selection.Coverage(
+        hosts=hosts,
+        window=window,
+        recorded_seconds=round(sum(part.seconds for part in parts), 6),
+        core_seconds=core_seconds,
+        capacity=capacity,
+        samples=int(sum(part.own.sum() for part in parts)),
+        idle=sum(part.idle for part in parts),
+        lost=lost,
+        segments=len(parts),
+        gaps=tuple(gaps),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,3 @@
+def fold(
+    root: bytes, stack: bytes, end: bytes, frames: bytes, hashes: bytes, flags: bytes
+) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]: ...

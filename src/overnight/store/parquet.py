@@ -1,0 +1,69 @@
+"""Parquet through DuckDB: columns to files, and windows of files back. All of the store's SQL."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Columns", "query", "read", "table", "write"]
+
+Columns = dict[str, npt.NDArray[Any]]
+
+# zstd 3 and DELTA-encoded integers (Parquet v2) make 4.4 bytes a real sample; row groups of this
+# size let a 5 s window of 96 cores read one or two of them.
+WRITE = (
+    "COPY (SELECT * FROM columns) TO {path} (FORMAT parquet, CODEC zstd, COMPRESSION_LEVEL 3, "
+    "ROW_GROUP_SIZE 122880, PARQUET_VERSION v2)"
+)
+
+_local = threading.local()
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    """One a thread: a connection is not to be shared. It may touch no network and no other file."""
+    found: duckdb.DuckDBPyConnection | None = getattr(_local, "connection", None)
+    if found is None:
+        found = duckdb.connect(
+            ":memory:",
+            config={
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "parquet_metadata_cache": "true",
+                "threads": "2",
+            },
+        )
+        _local.connection = found
+    return found
+
+
+def _quoted(path: pathlib.Path | str) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def write(path: pathlib.Path, columns: Columns) -> None:  # noqa: ARG001 - DuckDB finds it by name
+    """One Parquet file; the caller makes it durable."""
+    _connection().execute(WRITE.format(path=_quoted(path)))
+
+
+def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
+    """Whole columns of one file."""
+    return query(f"SELECT {', '.join(names)} FROM {table(path)}")  # noqa: S608 - names are ours
+
+
+def table(*paths: pathlib.Path) -> str:
+    """Files as a table in a query."""
+    return f"read_parquet([{', '.join(map(_quoted, paths))}])"
+
+
+def query(sql: str, parameters: list[object] | None = None) -> Columns:
+    """The result's columns as arrays, masked ones made plain."""
+    found = _connection().execute(sql, parameters or []).fetchnumpy()
+    return {
+        name: column.filled() if isinstance(column, np.ma.MaskedArray) else column
+        for name, column in found.items()
+    }

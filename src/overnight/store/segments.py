@@ -1,0 +1,177 @@
+"""Segments on disk: a folder each, written once, found by its name.
+
+    HOME/profiles/v1/HOST/20261115/1794725459000000-1794725579000000-9f86d081/
+        segment.json     what it is: host, clock, cores, events, losses, gaps; a checksum a file
+        samples.parquet  time_us, cpu, task, node, event, count, period; by time
+        nodes.parquet    all stacks as one tree in preorder: frame, up, size, hash, flags,
+                         own samples
+        frames.parquet   name, module, kind; busy samples that end in it, and that it is in
+        tasks.parquet    pid, tid, thread, process, unit; busy, kernel and idle samples
+        seconds.npy      u16[mode][second][core]: busy, kernel, softirq, idle samples
+
+The name says begin and end in µs since the epoch, and a digest of the samples: the folders are the
+catalogue, and the same capture brought in twice is there once. Sums are over the first event alone. A segment appears by one rename; what
+begins with `.new-` was never finished and can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight import errors
+
+__all__ = ["FORMAT", "MODES", "Catalogue", "Meta", "Segment", "host_folder"]
+
+FORMAT = "overnight.segment/1"
+VERSION = "v1"
+MODES = ("busy", "kernel", "softirq", "idle")
+NAME = re.compile(r"(\d{1,19})-(\d{1,19})-([0-9a-f]{8})")
+DAY_US = 86_400_000_000
+NPY_HEADER = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Meta:
+    """What segment.json says."""
+
+    host: str
+    begin_us: int
+    end_us: int
+    frequency: int
+    cores: tuple[int, ...]
+    events: tuple[str, ...]
+    samples: int
+    idle: int
+    lost: int
+    timed: bool
+    gaps: tuple[tuple[int, int, str], ...]  # begin and end in µs, why
+    notes: tuple[str, ...]
+    source: str
+    files: dict[str, tuple[int, str]]  # bytes, blake2b
+
+    def as_json(self) -> dict[str, object]:
+        """The stable form."""
+        return {"format": FORMAT, **dataclasses.asdict(self)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """One stored segment; its files are read when asked for."""
+
+    path: pathlib.Path
+    host: str
+    begin_us: int
+    end_us: int
+
+    def meta(self) -> Meta:
+        """What the segment says of itself; raises DamagedFileError."""
+        file = self.path / "segment.json"
+        try:
+            said = json.loads(file.read_bytes())
+            kind = said.pop("format")
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise errors.DamagedFileError(
+                str(file), 0, f"no segment description ({error})"
+            ) from error
+        if kind != FORMAT:
+            raise errors.CannotError(
+                f"{self.path} has the format {kind!r}",
+                why=f"this overnight reads {FORMAT}",
+                todo="open it with the overnight that wrote it, or a newer one",
+            )
+        try:
+            return _meta(said)
+        except (TypeError, ValueError, KeyError) as error:
+            raise errors.DamagedFileError(
+                str(file), 0, f"an incomplete description ({error})"
+            ) from error
+
+    def seconds(self, mode: str, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
+        """Samples of one mode by second and core; `shape` is seconds and cores."""
+        cells = shape[0] * shape[1]
+        plane = np.fromfile(
+            self.path / "seconds.npy",
+            "<u2",
+            count=cells,
+            offset=NPY_HEADER + 2 * cells * MODES.index(mode),
+        )
+        if len(plane) != cells:
+            raise errors.DamagedFileError(str(self.path / "seconds.npy"), 0, "it is cut short")
+        return plane.reshape(shape)
+
+
+def _meta(said: dict[str, Any]) -> Meta:
+    known = {field.name for field in dataclasses.fields(Meta)}
+    fields = {name: value for name, value in said.items() if name in known}
+    fields["cores"] = tuple(fields["cores"])
+    fields["events"] = tuple(fields["events"])
+    fields["notes"] = tuple(fields["notes"])
+    fields["gaps"] = tuple((int(a), int(b), str(why)) for a, b, why in fields["gaps"])
+    fields["files"] = {name: (int(a), str(b)) for name, (a, b) in fields["files"].items()}
+    return Meta(**fields)
+
+
+def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:
+    """Where a host's segments are. A hostile host name cannot lead out of the store."""
+    safe = re.sub(r"[^A-Za-z0-9_.-]", lambda m: f"%{ord(m[0]):02x}", host)
+    if not safe or safe.startswith("."):
+        safe = "%" + safe
+    return home / "profiles" / VERSION / safe
+
+
+def day_of(us: int) -> str:
+    """The folder of the day in which a segment begins, UTC."""
+    try:
+        return datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC).strftime("%Y%m%d")
+    except (ValueError, OverflowError):
+        return "00000000"
+
+
+class Catalogue:
+    """Every segment of a data home; prunes by host and time without opening a file."""
+
+    def __init__(self, home: pathlib.Path) -> None:
+        self.home = home
+
+    def hosts(self) -> tuple[str, ...]:
+        """Every host there is something of."""
+        root = self.home / "profiles" / VERSION
+        if not root.is_dir():
+            return ()
+        return tuple(sorted(_unescaped(path.name) for path in root.iterdir() if path.is_dir()))
+
+    def segments(
+        self, host: str, begin_us: int | None = None, end_us: int | None = None
+    ) -> tuple[Segment, ...]:
+        """A host's segments that overlap [begin, end), by time."""
+        found = []
+        folder = host_folder(self.home, host)
+        if not folder.is_dir():
+            return ()
+        # A segment lies in the folder of the day it began, and lasts less than a day.
+        first = day_of(begin_us - DAY_US) if begin_us is not None else ""
+        last = day_of(end_us) if end_us is not None else "99999999"
+        for day in folder.iterdir():
+            if not first <= day.name <= last:
+                continue
+            for path in day.iterdir():
+                name = NAME.fullmatch(path.name)
+                if name is None:
+                    continue
+                begin, end = int(name[1]), int(name[2])
+                if (end_us is None or begin < end_us) and (begin_us is None or end > begin_us):
+                    found.append(Segment(path, host, begin, end))
+        return tuple(sorted(found, key=lambda segment: (segment.begin_us, segment.path.name)))
+
+
+def _unescaped(name: str) -> str:
+    plain = re.sub(r"%([0-9a-f]{2,6})", lambda m: chr(int(m[1], 16)), name)
+    return plain.removeprefix("%")

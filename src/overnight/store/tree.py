@@ -1,0 +1,203 @@
+"""Stacks of a segment folded into one tree, its nodes in preorder.
+
+Preorder makes every question about a tree a slice or a running total: node i's descendants are the
+nodes i + 1 … i + size[i] - 1. A node's hash covers all frames from the root down to it, so that the
+same path has the same hash in every segment of every host, and trees merge without talking.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight.store import capture
+
+try:
+    from overnight.store import _tree
+except ImportError:  # installed without a C compiler
+    HAS_EXTENSION = False
+else:
+    HAS_EXTENSION = True
+
+__all__ = [
+    "HAS_EXTENSION",
+    "IDLE",
+    "KERNEL",
+    "PROCESS",
+    "SOFTIRQ",
+    "Tree",
+    "fold_capture",
+    "fold_in_python",
+]
+
+PROCESS = 2  # the kind of a tree's first frames: process names
+
+# Flags of a node. The low half belongs to the node's own frame, the high half also to what it calls.
+KERNEL, IDLE, SOFTIRQ = 0x01, 0x02, 0x10
+
+# Where an idle core rests, the unknown place too where kernel symbols were hidden. A sample of the
+# idle task anywhere else is work: an interrupt that came in on top of idle (FlameScope drops those).
+IDLE_LEAF = re.compile(
+    r"(pv_)?native_safe_halt|acpi_(idle_(do_entry|enter.*)|safe_halt)|default_(enter_)?idle.*|intel_idle.*"
+    r"|mwait_idle.*|cpuidle_.*|poll_idle|cpu_(idle|startup_entry|idle_poll)|do_idle|arch_cpu_idle.*"
+    r"|psci_enter_idle_state|cpu_do_idle|tdx_(safe_)?halt|__halt|kvm_.*halt|xen_.*block|haltpoll_.*"
+    r"|amd_e400_idle|pseries_.*idle.*|snooze_loop|\[unknown\]"
+)
+SOFTIRQ_FRAME = re.compile(
+    r"handle_softirqs|__do_softirq|__softirqentry_text_start|do_softirq.*|run_ksoftirqd"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """All stacks of a segment. `leaf[i]` is the node in which pair i of process and stack ends."""
+
+    leaf: npt.NDArray[np.uint32]
+    frame: npt.NDArray[np.uint32]
+    up: npt.NDArray[np.uint32]  # how far before it its parent stands; 0: it has none
+    size: npt.NDArray[np.uint32]  # itself and all its descendants
+    hash: npt.NDArray[np.uint64]
+    flags: npt.NDArray[np.uint8]
+
+
+def frame_hashes(
+    names: list[str], modules: list[str], kinds: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.uint64]:
+    """64 bits for each frame that depend on its name, module and kind alone."""
+    digests = b"".join(
+        hashlib.blake2b(
+            b"%d\0%s\0%s"
+            % (
+                kind,
+                name.encode("utf-8", "surrogatepass"),
+                module.encode("utf-8", "surrogatepass"),
+            ),
+            digest_size=8,
+        ).digest()
+        for name, module, kind in zip(names, modules, kinds.tolist(), strict=True)
+    )
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+def frame_flags(names: list[str], kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """What a frame says about the samples that end in it or run below it."""
+    flags = np.zeros(len(names), np.uint8)
+    for i in np.flatnonzero(kinds == capture.Kind.KERNEL).tolist():
+        flags[i] = KERNEL
+        if IDLE_LEAF.fullmatch(names[i]):
+            flags[i] |= IDLE
+        if SOFTIRQ_FRAME.fullmatch(names[i]):
+            flags[i] |= SOFTIRQ
+    return flags
+
+
+def outermost(frame: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    """Nodes that have no ancestor of the same frame: summed over them, recursion counts once."""
+    order = np.argsort(frame, kind="stable").astype(np.int64)
+    n = len(frame)
+    # Frames apart from each other on one line, so that one running maximum serves them all.
+    begin = frame[order].astype(np.int64) * n + order
+    end = begin + size[order]
+    covered = np.zeros(n, bool)
+    covered[1:] = begin[1:] < np.maximum.accumulate(end)[:-1]
+    mask = np.ones(n, bool)
+    mask[order] = ~covered
+    return mask
+
+
+def subtree_sums(own: npt.NDArray[np.int64], size: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Each node's own value and that of all its descendants."""
+    running = np.concatenate([[0], np.cumsum(own)])
+    first = np.arange(len(own))
+    sums: npt.NDArray[np.int64] = running[first + size] - running[first]
+    return sums
+
+
+def fold_capture(
+    root: npt.NDArray[np.uint32],
+    stack: npt.NDArray[np.uint32],
+    stacks: capture.Stacks,
+    hashes: npt.NDArray[np.uint64],
+    flags: npt.NDArray[np.uint8],
+) -> Tree:
+    """The tree of pairs: `root[i]` is the frame (a process) that stack `stack[i]` hangs under."""
+    arrays = (
+        root.astype("<u4").tobytes(),
+        stack.astype("<u4").tobytes(),
+        stacks.offset[1:].astype("<u4").tobytes(),
+        stacks.frame.astype("<u4").tobytes(),
+        hashes.astype("<u8").tobytes(),
+        flags.tobytes(),
+    )
+    folded = _tree.fold(*arrays) if HAS_EXTENSION else fold_in_python(*arrays)
+    types = ("<u4", "<u4", "<u4", "<u4", "<u8", "<u1")
+    return Tree(*(np.frombuffer(column, kind) for column, kind in zip(folded, types, strict=True)))
+
+
+MASK = 2**64 - 1
+
+
+def _mix(x: int) -> int:
+    for _ in range(2):
+        x ^= x >> 32
+        x = x * 0xD6E8FEB86659FD93 & MASK
+    return x ^ x >> 32
+
+
+def fold_in_python(
+    root: bytes, stack: bytes, end: bytes, frames: bytes, hashes: bytes, flags: bytes
+) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
+    """What src/native/tree.c does, for hosts without a C compiler."""
+    ends, words = np.frombuffer(end, "<u4").tolist(), np.frombuffer(frames, "<u4").tolist()
+    frame_hash = np.frombuffer(hashes, "<u8").tolist()
+    children: list[dict[int, int]] = []
+    roots: dict[int, int] = {}
+    met: list[int] = []  # frames, in the order in which their nodes were met
+
+    def step(among: dict[int, int], frame: int) -> int:
+        if frame not in among:
+            among[frame] = len(met)
+            met.append(frame)
+            children.append({})
+        return among[frame]
+
+    leaves = []
+    for first, number in zip(
+        np.frombuffer(root, "<u4").tolist(), np.frombuffer(stack, "<u4").tolist(), strict=True
+    ):
+        at = step(roots, first)
+        for frame in words[ends[number - 1] if number else 0 : ends[number]]:
+            at = step(children[at], frame)
+        leaves.append(at)
+    place = [0] * len(met)
+    frame_: list[int] = []
+    up: list[int] = []
+    hash_: list[int] = []
+    flag_ = bytearray()
+    pending = [(node, -1) for node in reversed(roots.values())]
+    while pending:
+        node, parent = pending.pop()
+        k = place[node] = len(frame_)
+        frame = met[node]
+        frame_.append(frame)
+        up.append(k - parent if parent >= 0 else 0)
+        above = hash_[parent] if parent >= 0 else 0
+        hash_.append(_mix(above * 0x9E3779B97F4A7C15 & MASK ^ frame_hash[frame]))
+        flag_.append(flags[frame] | (flag_[parent] & 0xF0 if parent >= 0 else 0))
+        pending.extend((child, k) for child in reversed(children[node].values()))
+    size = [1] * len(frame_)
+    for k in range(len(frame_) - 1, -1, -1):
+        if up[k]:
+            size[k - up[k]] += size[k]
+    return (
+        np.array([place[leaf] for leaf in leaves], "<u4").tobytes(),
+        np.array(frame_, "<u4").tobytes(),
+        np.array(up, "<u4").tobytes(),
+        np.array(size, "<u4").tobytes(),
+        np.array(hash_, "<u8").tobytes(),
+        bytes(flag_),
+    )

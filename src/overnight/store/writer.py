@@ -1,0 +1,287 @@
+"""Captures become segments: split by time, folded, summed up, and renamed into place when whole."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight.store import capture, parquet, segments, tree
+
+__all__ = ["SEGMENT_SECONDS", "write_capture"]
+
+SEGMENT_SECONDS = 120
+SECOND_NS = 1_000_000_000
+
+
+def write_capture(
+    home: pathlib.Path,
+    made: capture.Capture,
+    *,
+    source: str = "",
+    segment_seconds: int = SEGMENT_SECONDS,
+) -> tuple[segments.Segment, ...]:
+    """Store a capture; segments that are there already are left as they are.
+
+    When this returns, everything is on the disk for good.
+    """
+    return tuple(_write(home, part, source) for part in _split(made, segment_seconds))
+
+
+def _split(made: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
+    """Pieces of at most `seconds`, cut on the clock; a piece without samples is left out."""
+    length = seconds * SECOND_NS
+    # A recorder's segment that is a little over is left whole.
+    if not made.timed or made.end - made.begin <= length * 3 // 2:
+        yield made
+        return
+    for begin in range(made.begin - made.begin % length, made.end, length):
+        low, high = np.searchsorted(made.time, [begin, begin + length]).tolist()
+        if low == high:
+            continue
+        yield dataclasses.replace(
+            made,
+            begin=max(begin, made.begin),
+            end=min(begin + length, made.end),
+            **{
+                name: getattr(made, name)[low:high]
+                for name in ("time", "cpu", "task", "stack", "event", "count", "period")
+            },
+            gaps=tuple(g for g in made.gaps if g.begin < begin + length and g.end > begin),
+            # Which piece the losses fell into, the file does not say: the first one names them.
+            lost=made.lost if begin <= made.begin else 0,
+        )
+
+
+def _compact(
+    column: npt.NDArray[np.uint32], size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """The rows of a table that are used, and the column renumbered to them."""
+    used = np.bincount(column, minlength=size) > 0
+    renumbered = np.cumsum(used, dtype=np.uint32) - np.uint32(1)
+    return np.flatnonzero(used), renumbered[column]
+
+
+def _write(home: pathlib.Path, made: capture.Capture, source: str) -> segments.Segment:
+    begin_us, end_us = made.begin // 1000, max(made.end // 1000, made.begin // 1000 + 1)
+    name = f"{begin_us}-{end_us}-{_digest(made)}"
+    folder = segments.host_folder(home, made.host) / segments.day_of(begin_us)
+    target = folder / name
+    found = segments.Segment(target, made.host, begin_us, end_us)
+    if target.is_dir():
+        return found
+    folder.mkdir(parents=True, exist_ok=True)
+    with _appears_whole(target) as fresh:
+        _fill(fresh, made, source, begin_us, end_us)
+    return found
+
+
+def _digest(made: capture.Capture) -> str:
+    state = hashlib.blake2b(made.host.encode("utf-8", "replace"), digest_size=4)
+    for column in (made.time, made.cpu, made.stack, made.task, made.count):
+        state.update(np.ascontiguousarray(column).data)
+    return state.hexdigest()
+
+
+@contextlib.contextmanager
+def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A folder under another name until all in it is on the disk; then one rename."""
+    fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    try:
+        yield fresh
+        for path in (*fresh.iterdir(), fresh):
+            _sync(path)
+        fresh.chmod(0o755)
+        # Lost a race against the same capture: the other one's segment is as good.
+        with contextlib.suppress(FileExistsError):
+            fresh.rename(target)
+        _sync(target.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fill(
+    folder: pathlib.Path, made: capture.Capture, source: str, begin_us: int, end_us: int
+) -> None:
+    tasks, task = _compact(made.task, len(made.tasks.pid))
+    frames, folded, node = _fold(made, tasks, task)
+    idle = (folded.flags[node] & tree.IDLE) > 0
+    kernel = (folded.flags[node] & tree.KERNEL) > 0
+    softirq = (folded.flags[node] & tree.SOFTIRQ) > 0
+    # Sums are over the first event alone: samples of different events are never added up.
+    count = np.where(made.event == 0, made.count, 0).astype(np.int64)
+    busy = np.where(idle, 0, count)
+    parquet.write(
+        folder / "samples.parquet",
+        {
+            "time_us": made.time // 1000,
+            "cpu": made.cpu.astype(np.int16),
+            "task": task,
+            "node": node,
+            "event": made.event,
+            "count": made.count,
+            "period": made.period,
+        },
+    )
+    parquet.write(
+        folder / "nodes.parquet",
+        {
+            **{name: getattr(folded, name) for name in ("frame", "up", "size", "hash", "flags")},
+            "own": np.bincount(node, count, len(folded.frame)).astype(np.uint32),
+        },
+    )
+    _write_frames(folder / "frames.parquet", frames, folded, node, busy)
+    _write_tasks(
+        folder / "tasks.parquet", made.tasks, tasks, task, (busy, busy * kernel, count - busy)
+    )
+    cores = made.cores or tuple(np.unique(made.cpu).tolist())
+    _write_seconds(
+        folder / "seconds.npy", made, cores, (busy, busy * kernel, busy * softirq, count - busy)
+    )
+    meta = segments.Meta(
+        host=made.host,
+        begin_us=begin_us,
+        end_us=end_us,
+        frequency=made.frequency,
+        cores=cores,
+        events=made.events,
+        samples=int(count.sum()),
+        idle=int((count - busy).sum()),
+        lost=made.lost,
+        timed=made.timed,
+        gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in made.gaps),
+        notes=made.notes,
+        source=source,
+        files={path.name: _measured(path) for path in sorted(folder.iterdir())},
+    )
+    (folder / "segment.json").write_text(json.dumps(meta.as_json(), indent=1))
+
+
+def _measured(path: pathlib.Path) -> tuple[int, str]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+    return path.stat().st_size, digest.hexdigest()
+
+
+def _fold(
+    made: capture.Capture, tasks: npt.NDArray[np.int64], task: npt.NDArray[np.uint32]
+) -> tuple[capture.Frames, tree.Tree, npt.NDArray[np.uint32]]:
+    """The segment's frames with its process names at the end, its tree, and each row's node."""
+    stacks, stack = _compact(made.stack, len(made.stacks.offset) - 1)
+    offset = made.stacks.offset.astype(np.int64)
+    begins, lengths = offset[stacks], offset[stacks + 1] - offset[stacks]
+    ends = np.cumsum(lengths)
+    words = made.stacks.frame[
+        np.repeat(begins - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
+    ]
+    used, words = _compact(words, len(made.frames.name))
+    processes: dict[str, int] = {}
+    process = np.array(
+        [processes.setdefault(made.tasks.process[i], len(processes)) for i in tasks.tolist()],
+        np.int64,
+    )
+    frames = capture.Frames(
+        name=[made.frames.name[i] for i in used.tolist()] + list(processes),
+        module=[made.frames.module[i] for i in used.tolist()] + [""] * len(processes),
+        kind=np.concatenate(
+            [made.frames.kind[used], np.full(len(processes), tree.PROCESS, np.uint8)]
+        ),
+    )
+    pairs, pair = np.unique(process[task] * max(1, len(stacks)) + stack, return_inverse=True)
+    folded = tree.fold_capture(
+        (pairs // max(1, len(stacks)) + len(used)).astype(np.uint32),
+        (pairs % max(1, len(stacks))).astype(np.uint32),
+        capture.Stacks(np.concatenate([[0], ends]).astype(np.uint32), words),
+        tree.frame_hashes(frames.name, frames.module, frames.kind),
+        tree.frame_flags(frames.name, frames.kind),
+    )
+    # Only the idle task idles: clear the flag under every other process, a slice each.
+    flags = folded.flags.copy()
+    for root in np.flatnonzero(folded.up == 0).tolist():
+        if frames.name[folded.frame[root]] != "swapper":
+            flags[root : root + folded.size[root]] &= 0xFF ^ tree.IDLE
+    return frames, dataclasses.replace(folded, flags=flags), folded.leaf[pair]
+
+
+def _write_frames(
+    path: pathlib.Path,
+    frames: capture.Frames,
+    folded: tree.Tree,
+    node: npt.NDArray[np.uint32],
+    busy: npt.NDArray[np.int64],
+) -> None:
+    own = np.bincount(node, busy, len(folded.frame)).astype(np.int64)
+    whole = tree.subtree_sums(own, folded.size) * tree.outermost(folded.frame, folded.size)
+    names = len(frames.name)
+    parquet.write(
+        path,
+        {
+            "name": np.array(frames.name, object),
+            "module": np.array(frames.module, object),
+            "kind": frames.kind,
+            "own": np.bincount(folded.frame, own, names).astype(np.uint64),
+            "whole": np.bincount(folded.frame, whole, names).astype(np.uint64),
+        },
+    )
+
+
+def _write_tasks(
+    path: pathlib.Path,
+    tasks: capture.Tasks,
+    used: npt.NDArray[np.int64],
+    task: npt.NDArray[np.uint32],
+    sums: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
+) -> None:
+    rows = used.tolist()
+    parquet.write(
+        path,
+        {
+            "pid": tasks.pid[used],
+            "tid": tasks.tid[used],
+            "thread": np.array([tasks.thread[i] for i in rows], object),
+            "process": np.array([tasks.process[i] for i in rows], object),
+            "unit": np.array([tasks.unit[i] for i in rows], object),
+            **{
+                name: np.bincount(task, values, len(rows)).astype(np.uint64)
+                for name, values in zip(("busy", "kernel", "idle"), sums, strict=True)
+            },
+        },
+    )
+
+
+def _write_seconds(
+    path: pathlib.Path,
+    made: capture.Capture,
+    cores: tuple[int, ...],
+    sums: tuple[npt.NDArray[np.int64], ...],
+) -> None:
+    first = made.begin // SECOND_NS
+    seconds = max(1, -(-made.end // SECOND_NS) - first)
+    column = {core: i for i, core in enumerate(cores)}
+    place = np.zeros(max(max(cores, default=0), int(made.cpu.max(initial=0))) + 2, np.int64)
+    for core, i in column.items():
+        place[core] = i  # -1, an unknown core, is the last
+    row = np.clip(made.time // SECOND_NS - first, 0, seconds - 1)
+    cell = row * len(cores) + place[made.cpu]
+    planes = [
+        np.minimum(np.bincount(cell, values, seconds * len(cores)), 0xFFFF).astype("<u2")
+        for values in sums
+    ]
+    np.save(path, np.stack(planes).reshape(len(sums), seconds, len(cores)))
