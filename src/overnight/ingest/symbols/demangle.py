@@ -9,15 +9,23 @@ import ctypes
 import functools
 import re
 
-from overnight.ingest.symbols import rust
+from overnight.ingest.symbols import expansion, rust
 
 __all__ = ["readable"]
 
 # Longer ones exist in template-heavy programs, and are of no use to a reader in either form.
 LONGEST = 4096
+LONGEST_RESULT = 1_000_000
+
+SUFFIX = re.compile(r"[.@]")
 
 QUALIFIER = re.compile(r" (?:const|volatile|restrict|noexcept|&&?)$|\[clone [^\]]*\]$| $")
-OPERATOR = re.compile(r"operator(?:<=>|<<=?|>>=?|<=?|>=?|->\*?|\(\)|\[\])")
+# What looks like a bracket or the end of a return type, and is none: `operator<< <int>`, and the
+# qualifiers of a function around the one that is named: `f() const::{lambda()#1}::operator()`.
+ATOM = re.compile(
+    r"operator(?:<=>|<<=?|>>=?|<=?|>=?|->\*?|\(\)|\[\]) ?"
+    r"|(?<=\))(?: (?:const|volatile|&&?))+(?=::)"
+)
 SPACED_OPERATOR = re.compile(r"\boperator(?: |\"\")")
 OCAML = re.compile(r"caml[A-Z]")
 OCAML_PART = re.compile(r"__|\$([0-9a-fA-F]{2})")
@@ -48,7 +56,9 @@ def _cplusplus(name: str) -> str | None:
     native = _native()
     if native is None or not name.isascii():
         return None
-    mangled = re.split(r"[.@]", name, maxsplit=1)[0]
+    mangled = SUFFIX.split(name, maxsplit=1)[0]
+    if expansion.expansion(mangled) > LONGEST_RESULT:
+        return None
     text = native(mangled)
     if text is None or mangled.startswith(("_ZT", "_ZG")):
         return text
@@ -75,9 +85,9 @@ def _return_type(name: str) -> int:
     """Where the name begins after a return type, which only instances of templates show."""
     begin = depth = at = 0
     while at < len(name):
-        operator = OPERATOR.match(name, at)
-        if operator:
-            at = operator.end()
+        atom = ATOM.match(name, at)
+        if atom:
+            at = atom.end()
             continue
         if depth == 0 and SPACED_OPERATOR.match(name, at):
             return begin
@@ -89,7 +99,7 @@ def _return_type(name: str) -> int:
         elif letter == " " and depth == 0:
             begin = at + 1
         at += 1
-    return begin
+    return begin if depth == 0 else 0
 
 
 @functools.cache
