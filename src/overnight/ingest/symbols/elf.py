@@ -124,7 +124,7 @@ def _symbols(elf: image.Image, loaded: image.Image, section: image.Section) -> t
     return table.Symbols(
         start=start[found],
         size=entries["size"].astype(np.uint64),
-        binding=entries["info"] >> 4,
+        binding=(entries["info"] >> 4).astype(np.uint8),
         name_at=entries["name"].astype(np.int64),
         names=names,
     )
@@ -142,12 +142,12 @@ def _wanted(elf: image.Image, entries: npt.NDArray[np.void]) -> npt.NDArray[np.b
     loaded = np.zeros(RESERVED + 1, np.bool_)
     loaded[: len(sections)] = sections["flags"] & IN_MEMORY != 0
     labelled = np.zeros(RESERVED + 1, np.bool_)
-    labelled[: len(sections)] = [
-        b".text" in name or b".data" in name for name in elf.section_names[:RESERVED]
-    ] or [False] * len(sections)
+    for index, name in enumerate(elf.section_names[:RESERVED]):
+        labelled[index] = b".text" in name or b".data" in name
     at = np.minimum(section, RESERVED)
     # 0xffff says that the section's number is kept elsewhere: a file of more than 65,279 sections.
-    return wanted & (section != ABSOLUTE) & (loaded[at] & (typed | labelled[at]))
+    wanted &= (section != ABSOLUTE) & loaded[at] & (typed | labelled[at])
+    return np.asarray(wanted, np.bool_)
 
 
 def _marks(at: npt.NDArray[np.uint32], names: bytes) -> npt.NDArray[np.bool_]:
@@ -156,4 +156,4 @@ def _marks(at: npt.NDArray[np.uint32], names: bytes) -> npt.NDArray[np.bool_]:
     second, third = block[at + np.uint32(1)], block[at + np.uint32(2)]
     letter = np.isin(second, np.frombuffer(b"adtx", np.uint8))
     ended = (third == 0) | (third == ord("."))
-    return (block[at] == ord("$")) & letter & ended
+    return np.asarray((block[at] == ord("$")) & letter & ended, np.bool_)

@@ -15,7 +15,10 @@ from overnight.ingest.symbols import table
 
 __all__ = ["parse_perf_map", "perf_map_pid"]
 
-LINE = re.compile(rb"^[ \t]*(?:0x)?([0-9a-fA-F]{1,16})[ \t]+(?:0x)?([0-9a-fA-F]{1,16})[ \t]([^\n\0]+)", re.M)
+LINE = re.compile(
+    rb"^[ \t]*(?:0x)?([0-9a-fA-F]{1,16})[ \t]+(?:0x)?([0-9a-fA-F]{1,16})[ \t]([^\n\0]+)",
+    re.MULTILINE,
+)
 MODULE = re.compile(r"/tmp/perf-(\d{1,10})\.map")  # noqa: S108
 
 

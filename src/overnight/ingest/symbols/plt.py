@@ -15,7 +15,7 @@ __all__ = ["read_jump_tables"]
 
 RELOCATION = np.dtype([("slot", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 SYMBOL_SIZE = 24
-ENTRY = 16
+ENTRY, SHORT_ENTRY = 16, 8
 HEADERS = {image.MACHINE_X86_64: 16, image.MACHINE_AARCH64: 32}
 
 # `jmp *slot(%rip)`, behind nothing, `bnd`, `endbr64`, or both.
@@ -45,12 +45,11 @@ def read_jump_tables(elf: image.Image) -> list[table.Symbols]:
         start = section.offset + header + ENTRY * np.arange(len(called), dtype=np.uint64)
         parts.append(_named(elf, start, called["symbol"], ENTRY))
     if elf.machine == image.MACHINE_X86_64:
-        for name, relocations, size in ((b".plt.sec", calls, ENTRY), (b".plt.got", None, 8)):
+        for name, relocations in ((b".plt.sec", b".rela.plt"), (b".plt.got", b".rela.dyn")):
             section = elf.section(name)
             if section:
-                slots = _relocations(elf, b".rela.dyn") if relocations is None else relocations
-                size = 8 if section.entry == 8 else size
-                parts.append(_by_slot(elf, section, size, slots))
+                size = SHORT_ENTRY if section.entry == SHORT_ENTRY else ENTRY
+                parts.append(_by_slot(elf, section, size, _relocations(elf, relocations)))
     return [part for part in parts if len(part)]
 
 

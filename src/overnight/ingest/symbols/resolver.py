@@ -78,7 +78,9 @@ class Resolver:
             self._kernel = kallsyms.parse_kallsyms(self._kallsyms or b"")
             self._kallsyms = None
             if not len(self._kernel.functions):
-                self.problems[kallsyms.KERNEL] = "kallsyms is missing, or was read without privilege"
+                self.problems[kallsyms.KERNEL] = (
+                    "kallsyms is missing, or was read without privilege"
+                )
         kernel = self._kernel
         return _named(
             kernel.functions,
@@ -133,9 +135,7 @@ def _named(
     distinct: dict[tuple[str, str], int] = {}
     place = np.zeros(len(indices), np.uint32)
     for i, index in enumerate(indices.tolist()):
-        function = (
-            (functions.name(index), module_of(index)) if index >= 0 else (UNKNOWN, nowhere)
-        )
+        function = (functions.name(index), module_of(index)) if index >= 0 else (UNKNOWN, nowhere)
         place[i] = distinct.setdefault(function, len(distinct))
     return Named(
         names=[name for name, _ in distinct],

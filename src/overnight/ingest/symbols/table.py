@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 
     Addresses = npt.NDArray[np.uint64]
 
-__all__ = ["EMPTY", "GLOBAL", "LOCAL", "WEAK", "Symbols", "SymbolTable", "fill_ends", "join", "make_table", "page_after"]
+__all__ = [
+    "EMPTY",
+    "GLOBAL",
+    "LOCAL",
+    "WEAK",
+    "SymbolTable",
+    "Symbols",
+    "fill_ends",
+    "join",
+    "make_table",
+    "page_after",
+]
 
 LOCAL, GLOBAL, WEAK = 0, 1, 2  # how a symbol is bound, as ELF counts
 
@@ -166,7 +177,9 @@ def make_table(symbols: Symbols, readable: Callable[[str], str] | None = None) -
     aliases = np.add.reduceat((rank == rank[first][group]).astype(np.int64), first)
     aliases = np.minimum(aliases, MOST_ALIASES)
     names = _Names(symbols.name_at[order], symbols.names, readable)
-    return SymbolTable(start[first], _chosen_ends(end, first, aliases, names), first, aliases, names)
+    return SymbolTable(
+        start[first], _chosen_ends(end, first, aliases, names), first, aliases, names
+    )
 
 
 def _ends(start: Addresses, size: Addresses) -> Addresses:
@@ -182,8 +195,9 @@ def fill_ends(start: Addresses, end: Addresses) -> Addresses:
 def page_after(address: Addresses) -> Addresses:
     """The end of the page that begins at or after each address."""
     page = np.uint64(PAGE)
-    rounded = (np.minimum(address, LAST - page - page) + page - np.uint64(1)) & ~(page - np.uint64(1))
-    return np.maximum(rounded + page, address)
+    begin = np.minimum(address, LAST - page - page) + page - np.uint64(1)
+    end: Addresses = np.maximum((begin & ~(page - np.uint64(1))) + page, address)
+    return end
 
 
 def _chosen_ends(

@@ -12,7 +12,7 @@ __all__ = ["VDSO", "read_vdso"]
 
 VDSO = "[vdso]"
 
-MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r.*\[vdso\]$", re.M)
+MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r.*\[vdso\]$", re.MULTILINE)
 LARGEST = 1 << 20
 
 
