@@ -171,6 +171,10 @@ class Image:
                 return Section(self.sections[index], index)
         return None
 
+    def holds(self, section: Section) -> bool:
+        """Whether the file is long enough for what the section claims."""
+        return section.offset + section.size <= self._pieces.size
+
     def linked(self, section: Section) -> Section | None:
         """The section that another one refers to."""
         if section.link >= len(self.sections):

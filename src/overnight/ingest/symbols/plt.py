@@ -40,7 +40,7 @@ def read_jump_tables(elf: image.Image) -> list[table.Symbols]:
     calls = _relocations(elf, b".rela.plt")
     parts = []
     section = elf.section(b".plt")
-    if section and len(calls):
+    if section and len(calls) and elf.holds(section):
         called = calls[: max(section.size - header, 0) // ENTRY]
         start = section.offset + header + ENTRY * np.arange(len(called), dtype=np.uint64)
         parts.append(_named(elf, start, called["symbol"], ENTRY))

@@ -135,7 +135,11 @@ def _named(
     distinct: dict[tuple[str, str], int] = {}
     place = np.zeros(len(indices), np.uint32)
     for i, index in enumerate(indices.tolist()):
-        function = (functions.name(index), module_of(index)) if index >= 0 else (UNKNOWN, nowhere)
+        function = (
+            (functions.name(index) or UNKNOWN, module_of(index))
+            if index >= 0
+            else (UNKNOWN, nowhere)
+        )
         place[i] = distinct.setdefault(function, len(distinct))
     return Named(
         names=[name for name, _ in distinct],
