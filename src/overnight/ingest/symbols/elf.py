@@ -79,18 +79,15 @@ def _separate_symbols(
 ) -> list[table.Symbols]:
     """What was split off when the file was stripped, where it can be found and read."""
     build_id = elf.build_id()
-    for folder in debug_dirs if build_id else ():
-        assert build_id
-        path = pathlib.Path(folder, ".build-id", build_id[:2], build_id[2:] + ".debug")
-        found = _symbols_elsewhere(elf, path) if path.exists() else None
-        if found:
-            return [found]
+    if build_id:
+        name = f".build-id/{build_id[:2]}/{build_id[2:]}.debug"
+        for folder in debug_dirs:
+            found = _symbols_elsewhere(elf, pathlib.Path(folder, name))
+            if found:
+                return [found]
     packed = elf.section(b".gnu_debugdata")
-    if packed:
-        found = _symbols_elsewhere(elf, _unpack(elf, packed))
-        if found:
-            return [found]
-    return []
+    found = _symbols_elsewhere(elf, _unpack(elf, packed)) if packed else None
+    return [found] if found else []
 
 
 def _symbols_elsewhere(elf: image.Image, source: pathlib.Path | bytes) -> table.Symbols | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import stat
 
 from overnight import errors
 from overnight.ingest.symbols import elf, image
@@ -28,7 +29,7 @@ class LiveFiles:
         """The file behind a mapping of this process: as the process sees it, else as we do."""
         wanted = self.build_ids.get(module)
         for path in self._places(module, pid):
-            if path.is_file() and (wanted is None or elf.read_build_id(path) == wanted):
+            if _is_file(path) and (wanted is None or elf.read_build_id(path) == wanted):
                 return path
         return None
 
@@ -36,7 +37,7 @@ class LiveFiles:
         """The map that a just-in-time compiler keeps, under the pid that it has in its container."""
         for inside in dict.fromkeys((self._own_pid(pid), pid)):
             for path in self._places(f"/tmp/perf-{inside}.map", pid):  # noqa: S108
-                if path.is_file():
+                if _is_file(path):
                     try:
                         return image.read_whole(path, LARGEST_PERF_MAP)
                     except errors.DamagedFileError:
@@ -60,3 +61,11 @@ class LiveFiles:
                 last = line.split()[-1]
                 return int(last) if last.isdecimal() else pid
         return pid
+
+
+def _is_file(path: pathlib.Path) -> bool:
+    """False as well where we may not look: `Path.is_file` would raise, as for other users' roots."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False

@@ -47,9 +47,15 @@ class KernelSymbols:
     modules: tuple[str, ...]
 
 
-def read_kallsyms(root: pathlib.Path = pathlib.Path("/")) -> bytes:
-    """The kernel's list, for `parse_kallsyms`. Without privilege every address in it is zero."""
-    return (root / "proc/kallsyms").read_bytes()
+def read_kallsyms(root: pathlib.Path = pathlib.Path("/")) -> bytes | None:
+    """The kernel's list, for `parse_kallsyms`; None where the kernel keeps none.
+
+    Without privilege every address in it is zero, and the table made of it is empty.
+    """
+    try:
+        return (root / "proc/kallsyms").read_bytes()
+    except OSError:
+        return None
 
 
 def parse_kallsyms(text: bytes) -> KernelSymbols:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pathlib
 import time
 
 import numpy as np
@@ -73,9 +74,14 @@ def test_any_bytes_can_be_read(noise: bytes, place: int) -> None:
     assert all(kernel.functions.name(i) for i in range(len(kernel.functions)))
 
 
+def test_a_kernel_without_a_list(tmp_path: pathlib.Path) -> None:
+    assert kallsyms.read_kallsyms(tmp_path) is None
+
+
 @pytest.mark.needs_root
 def test_this_kernel_quickly() -> None:
     text = kallsyms.read_kallsyms()
+    assert text is not None
     begin = time.process_time()
     kernel = kallsyms.parse_kallsyms(text)
     assert time.process_time() - begin < 1

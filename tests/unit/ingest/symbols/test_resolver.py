@@ -61,7 +61,7 @@ def test_jit_code_by_address(tmp_path) -> None:
 def test_files_that_are_missing_or_damaged_are_named_in_problems(tmp_path) -> None:
     (tmp_path / "text").write_text("no program")
     made = make(tmp_path)
-    for module in ("/gone", "/text", "[heap]", "", "//anon"):
+    for module in ("/gone", "/text", "[heap]", "", "//anon", "/nul\0", "/" + "long" * 2000):
         assert made.resolve(module, offsets(0, 2**64 - 1)).listed() == ["[unknown]"] * 2
     assert {"/gone", "/text"} <= set(made.problems)
 
