@@ -19,13 +19,16 @@ __all__ = ["demangle"]
 
 SUFFIX = re.compile(r"[.@]")
 QUALIFIER = re.compile(r" (?:const|volatile|restrict|noexcept|&&?)$| ?\[clone [^\]]*\]$")
-# What looks like a bracket or the end of a return type, and is none: `operator<< <int>`, and the
-# qualifiers of a function around the one that is named: `f() const::{lambda()#1}::operator()`.
-ATOM = re.compile(
-    r"operator(?:<=>|<<=?|>>=?|<=?|>=?|->\*?|\(\)|\[\]) ?"
-    r"|(?<=\))(?: (?:const|volatile|&&?))+(?=::)"
+PARENTHESIS = re.compile(r"[()]")
+# The parts of a name that tell where its return type ends: brackets and spaces. What looks like
+# one and is none comes first: `operator<< <int>`, and the qualifiers of a function around the one
+# that is named, as in `f() const::{lambda()#1}::operator()`.
+PART = re.compile(
+    r"(?P<none>operator(?:<=>|<<=?|>>=?|<=?|>=?|->\*?|\(\)|\[\]) ?"
+    r"|(?<=\))(?: (?:const|volatile|&&?))+(?=::))"
+    r"|(?P<last>\boperator(?: |\"\"))"
+    r"|(?P<open>[<({\[])|(?P<close>[>)}\]])|(?P<space> )"
 )
-SPACED_OPERATOR = re.compile(r"\boperator(?: |\"\")")
 
 PATIENCE = 1.0  # seconds for one name; a real one takes microseconds
 MOST_STARTS = 16  # of the worker: after that, names stay as the linker has them
@@ -54,32 +57,29 @@ def _without_signature(text: str) -> str:
     if not bare.endswith(")"):
         return text
     depth = 0
-    for at in range(len(bare) - 1, -1, -1):
-        depth += (bare[at] == ")") - (bare[at] == "(")
+    for found in reversed(list(PARENTHESIS.finditer(bare))):
+        depth += 1 if found[0] == ")" else -1
         if not depth:
-            name = bare[:at]
+            name = bare[: found.start()]
             return name[_return_type(name) :] if name else text
     return text
 
 
 def _return_type(name: str) -> int:
     """Where the name begins after a return type, which only instances of templates show."""
-    begin = depth = at = 0
-    while at < len(name):
-        atom = ATOM.match(name, at)
-        if atom:
-            at = atom.end()
-            continue
-        if depth == 0 and SPACED_OPERATOR.match(name, at):
-            return begin
-        letter = name[at]
-        if letter in "<({[":
-            depth += 1
-        elif letter in ">)}]":
-            depth -= 1
-        elif letter == " " and depth == 0:
-            begin = at + 1
-        at += 1
+    if " " not in name:
+        return 0
+    begin = depth = 0
+    for part in PART.finditer(name):
+        match part.lastgroup:
+            case "open":
+                depth += 1
+            case "close":
+                depth -= 1
+            case "space" if depth == 0:
+                begin = part.end()
+            case "last" if depth == 0:  # `operator bool`, `operator new`: the name ends with it
+                return begin
     return begin if depth == 0 else 0
 
 
