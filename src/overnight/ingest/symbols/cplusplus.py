@@ -18,7 +18,7 @@ from overnight.ingest.symbols import cxa_worker
 __all__ = ["demangle"]
 
 SUFFIX = re.compile(r"[.@]")
-QUALIFIER = re.compile(r" (?:const|volatile|restrict|noexcept|&&?)$| ?\[clone [^\]]*\]$")
+QUALIFIER = re.compile(r" (?:const|volatile|restrict|noexcept|&&?)$")
 PARENTHESIS = re.compile(r"[()]")
 # The parts of a name that tell where its return type ends: brackets and spaces. What looks like
 # one and is none comes first: `operator<< <int>`, and the qualifiers of a function around the one

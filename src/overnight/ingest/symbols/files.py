@@ -18,16 +18,17 @@ LARGEST_PERF_MAP = 64 << 20
 class LiveFiles:
     """Files of the processes of this host, while they live and after.
 
-    `build_ids` are those that the capture recorded: a file with another id, which was replaced
-    since, is not taken. It would name every function wrongly.
+    `build_ids` are those that the capture recorded, by module and pid, or pid -1 for all processes.
+    A file with another id, which was replaced since, is not taken: it would name every function
+    wrongly.
     """
 
     root: pathlib.Path = pathlib.Path("/")
-    build_ids: dict[str, str] = dataclasses.field(default_factory=dict)
+    build_ids: dict[tuple[str, int], str] = dataclasses.field(default_factory=dict)
 
     def find(self, module: str, pid: int) -> pathlib.Path | None:
         """The file behind a mapping of this process: as the process sees it, else as we do."""
-        wanted = self.build_ids.get(module)
+        wanted = self.build_ids.get((module, pid)) or self.build_ids.get((module, -1))
         for path in self._places(module, pid):
             if _is_file(path) and (wanted is None or elf.read_build_id(path) == wanted):
                 return path

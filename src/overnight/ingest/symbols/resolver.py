@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    _Key = str | tuple[str, int] | tuple[int, int, int, int]
+
 __all__ = ["UNKNOWN", "Named", "Resolver"]
 
 UNKNOWN = "[unknown]"
 MOST_KEPT = 256 << 20
+MOST_SEEN = 1 << 16
 TABLE_COST = 4096  # what a table takes beside its arrays, so that many empty ones count as well
 
 
@@ -62,7 +65,8 @@ class Resolver:
         self._debug_dirs = debug_dirs
         self._most_kept = most_kept
         self._kept = 0
-        self._tables: collections.OrderedDict[str, table.SymbolTable] = collections.OrderedDict()
+        self._seen: dict[tuple[str, int], tuple[_Key, pathlib.Path | None]] = {}
+        self._tables: collections.OrderedDict[_Key, table.SymbolTable] = collections.OrderedDict()
 
     def resolve(self, module: str, offsets: npt.NDArray[np.uint64], pid: int = -1) -> Named:
         """Functions at offsets in a module's file, as a process with this pid has it mapped.
@@ -90,39 +94,54 @@ class Resolver:
         )
 
     def _table(self, module: str, pid: int) -> table.SymbolTable:
-        known = self._tables.get(module)
+        seen = self._seen.get((module, pid))
+        if seen is None:
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.clear()
+            seen = self._seen[module, pid] = self._identify(module, pid)
+        key, path = seen
+        known = self._tables.get(key)
         if known is not None:
-            self._tables.move_to_end(module)
+            self._tables.move_to_end(key)
             return known
         try:
-            made = self._read(module, pid)
+            made = self._read(module, path)
         except errors.DamagedFileError as error:
             self.problems[module] = error.what
             made = table.EMPTY
-        self._tables[module] = made
+        self._tables[key] = made
         self._kept += made.nbytes + TABLE_COST
         while self._kept > self._most_kept and len(self._tables) > 1:
             _, dropped = self._tables.popitem(last=False)
             self._kept -= dropped.nbytes + TABLE_COST
         return made
 
-    def _read(self, module: str, pid: int) -> table.SymbolTable:
-        compiled_for = perfmap.perf_map_pid(module)
-        if compiled_for is not None:
-            text = self._perf_map(compiled_for)
-            if text is None:
-                self.problems[module] = "the compiler keeps no map of its functions"
-                return table.EMPTY
-            return perfmap.parse_perf_map(text)
-        if module == vdso.VDSO:
-            return elf.read_elf_symbols(self._vdso, name=module) if self._vdso else table.EMPTY
-        if not module.startswith("/"):
-            return table.EMPTY
+    def _identify(self, module: str, pid: int) -> tuple[_Key, pathlib.Path | None]:
+        """The file behind a module: containers have different ones under the same path."""
+        if not module.startswith("/") or perfmap.perf_map_pid(module) is not None:
+            return module, None
         path = self._find_file(module, pid)
         if path is None:
             self.problems[module] = "the file is gone, or is not the one that ran"
-            return table.EMPTY
-        return elf.read_elf_symbols(path, debug_dirs=self._debug_dirs)
+            return "", None
+        try:
+            status = path.stat()
+        except OSError:
+            return (module, pid), path
+        return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), path
+
+    def _read(self, module: str, path: pathlib.Path | None) -> table.SymbolTable:
+        if path is not None:
+            return elf.read_elf_symbols(path, debug_dirs=self._debug_dirs)
+        compiled_for = perfmap.perf_map_pid(module)
+        if compiled_for is not None:
+            text = self._perf_map(compiled_for)
+            if text is not None:
+                return perfmap.parse_perf_map(text)
+            self.problems[module] = "the compiler keeps no map of its functions"
+        if module == vdso.VDSO and self._vdso is not None:
+            return elf.read_elf_symbols(self._vdso, name=module)
+        return table.EMPTY
 
 
 def _named(

@@ -71,21 +71,35 @@ def test_no_addresses_no_names(tmp_path) -> None:
 
 
 def test_tables_are_read_once_and_dropped_when_they_are_too_many(
-    elf_maker, symbol, tmp_path
+    elf_maker, symbol, tmp_path, monkeypatch
 ) -> None:
     for name in "abc":
         (tmp_path / name).write_bytes(elf_maker([symbol(name, AT)]))
-    asked = []
-
-    def find(module: str, pid: int) -> pathlib.Path:
-        asked.append(module)
-        return tmp_path / module[1:]
-
     one = elf.read_elf_symbols(tmp_path / "a").nbytes + resolver.TABLE_COST
-    made = resolver.Resolver(None, find, most_kept=2 * one)
+    read = []
+    real = elf.read_elf_symbols
+
+    def reading(path: pathlib.Path, **options: object) -> object:
+        read.append(path.name)
+        return real(path, **options)
+
+    monkeypatch.setattr(elf, "read_elf_symbols", reading)
+    made = make(tmp_path, most_kept=2 * one)
     for module in ("/a", "/b", "/a", "/c", "/a", "/b"):
         assert made.resolve(module, offsets(AT)).listed() == [module[1:]]
-    assert asked == ["/a", "/b", "/c", "/b"]
+    assert read == ["a", "b", "c", "b"]
+
+
+def test_containers_have_different_files_under_the_same_path(elf_maker, symbol, tmp_path) -> None:
+    for pid in (41, 42):
+        inside = tmp_path / f"proc/{pid}/root/app"
+        inside.parent.mkdir(parents=True)
+        inside.write_bytes(elf_maker([symbol(f"in_{pid}", AT)]))
+    made = make(tmp_path)
+    assert made.resolve("/app", offsets(AT), 41).listed() == ["in_41"]
+    assert made.resolve("/app", offsets(AT), 42).listed() == ["in_42"]
+    assert made.resolve("/app", offsets(AT), 41).listed() == ["in_41"]
+    assert made.resolve("/app", offsets(AT), 43).listed() == ["[unknown]"]
 
 
 def test_a_file_is_taken_from_where_the_process_sees_it(elf_maker, symbol, tmp_path) -> None:
@@ -98,9 +112,9 @@ def test_a_file_is_taken_from_where_the_process_sees_it(elf_maker, symbol, tmp_p
     live = files.LiveFiles(root=tmp_path)
     assert live.find("/srv/app", 41) == inside
     assert live.find("/srv/app", 42) == outside
-    known = files.LiveFiles(root=tmp_path, build_ids={"/srv/app": "02" * 20})
+    known = files.LiveFiles(root=tmp_path, build_ids={("/srv/app", 41): "02" * 20})
     assert known.find("/srv/app", 41) == outside
-    other = files.LiveFiles(root=tmp_path, build_ids={"/srv/app": "03" * 20})
+    other = files.LiveFiles(root=tmp_path, build_ids={("/srv/app", -1): "03" * 20})
     assert other.find("/srv/app", 41) is None
 
 
