@@ -1,0 +1,155 @@
+"""C++ names, by the demangler of the C++ library, in the form of `perf script`: no signature."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import pathlib
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+
+from overnight.ingest.symbols import cxa_worker
+
+__all__ = ["demangle"]
+
+SUFFIX = re.compile(r"[.@]")
+QUALIFIER = re.compile(r" (?:const|volatile|restrict|noexcept|&&?)$")
+PARENTHESIS = re.compile(r"[()]")
+# The parts of a name that tell where its return type ends: brackets and spaces. What looks like
+# one and is none comes first: `operator<< <int>`, and the qualifiers of a function around the one
+# that is named, as in `f() const::{lambda()#1}::operator()`.
+PART = re.compile(
+    r"(?P<none>operator(?:<=>|<<=?|>>=?|<=?|>=?|->\*?|\(\)|\[\]) ?"
+    r"|(?<=\))(?: (?:const|volatile|&&?))+(?=::))"
+    r"|(?P<last>\boperator(?: |\"\"))"
+    r"|(?P<open>[<({\[])|(?P<close>[>)}\]])|(?P<space> )"
+)
+
+PATIENCE = 1.0  # seconds for one name; a real one takes microseconds
+MOST_STARTS = 16  # of the worker: after that, names stay as the linker has them
+
+
+@functools.lru_cache(1 << 16)
+def demangle(name: str) -> str | None:
+    """The name without parameters and return type; None if it is not C++'s or cannot be read.
+
+    The suffix of a compiler's copy (`.cold`, `.isra.0`) and a version (`@@GLIBCXX_3.4`) go too.
+    """
+    mangled = SUFFIX.split(name, maxsplit=1)[0]
+    if not (mangled.isascii() and mangled.isprintable()):
+        return None
+    text = WORKER.ask(mangled)
+    if text is None or mangled.startswith(("_ZT", "_ZG")):
+        return text
+    return _without_signature(text)
+
+
+def _without_signature(text: str) -> str:
+    """`void f<int>(int) const` -> `f<int>`. Only the outermost function loses its signature."""
+    bare = text
+    while match := QUALIFIER.search(bare):
+        bare = bare[: match.start()]
+    if not bare.endswith(")"):
+        return text
+    depth = 0
+    for found in reversed(list(PARENTHESIS.finditer(bare))):
+        depth += 1 if found[0] == ")" else -1
+        if not depth:
+            name = bare[: found.start()]
+            return name[_return_type(name) :] if name else text
+    return text
+
+
+def _return_type(name: str) -> int:
+    """Where the name begins after a return type, which only instances of templates show."""
+    if " " not in name:
+        return 0
+    begin = depth = 0
+    for part in PART.finditer(name):
+        match part.lastgroup:
+            case "open":
+                depth += 1
+            case "close":
+                depth -= 1
+            case "space" if depth == 0:
+                begin = part.end()
+            case "last" if depth == 0:  # `operator bool`, `operator new`: the name ends with it
+                return begin
+    return begin if depth == 0 else 0
+
+
+class _Worker:
+    """The other end of `cxa_worker`: started at the first name, again if a name is too much."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._starts = 0
+        self._lock = threading.Lock()
+
+    def ask(self, mangled: str) -> str | None:
+        with self._lock:
+            process = self._running()
+            if process is None or process.stdin is None or process.stdout is None:
+                return None
+            try:
+                process.stdin.write(mangled.encode("ascii") + b"\n")
+                answer = self._answer(process.stdout.fileno())
+            except (OSError, TimeoutError):
+                self._end()
+                return None
+        return answer.decode("utf-8", "replace") or None
+
+    def _running(self) -> subprocess.Popen[bytes] | None:
+        if self._owner != os.getpid():  # a fork must not read answers meant for its parent
+            self._process, self._owner = None, os.getpid()
+        if self._process is None and self._starts < MOST_STARTS:
+            self._starts += 1
+            script = pathlib.Path(cxa_worker.__file__)
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(script)],
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+            except OSError:
+                self._starts = MOST_STARTS
+            else:
+                atexit.register(self.close)
+        return self._process
+
+    def _answer(self, descriptor: int) -> bytes:
+        until = time.monotonic() + PATIENCE
+        answer = b""
+        while not answer.endswith(b"\n"):
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+                raise TimeoutError
+            part = os.read(descriptor, 1 << 16)
+            if not part:
+                raise BrokenPipeError
+            answer += part
+        return answer[:-1]
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with process:
+                pass
+
+    def close(self) -> None:
+        """Ends the worker; the next name starts it again."""
+        if self._owner == os.getpid():
+            with self._lock:
+                self._end()
+
+
+WORKER = _Worker()

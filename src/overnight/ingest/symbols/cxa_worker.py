@@ -1,0 +1,42 @@
+"""A process of its own that turns C++ names into readable ones, a line in and a line out.
+
+A mangled name of 250 letters can stand for gigabytes of text, and the C++ library would write it
+all. Names come from files that anybody may have put on the host; so the work is done where memory
+is limited, and where it can be ended. An empty line is the answer to a name that is not C++.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import sys
+
+__all__ = ["main"]
+
+MEMORY = 512 << 20
+LONGEST = 64 << 10
+
+
+def main() -> None:
+    """Answers until its input ends."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    library = ctypes.CDLL("libstdc++.so.6")
+    demangle = library["__cxa_demangle"]
+    demangle.restype = ctypes.c_void_p
+    demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    free = library["free"]
+    free.restype = None
+    free.argtypes = [ctypes.c_void_p]
+    for line in sys.stdin.buffer:
+        text = demangle(line.rstrip(b"\n"), None, None, None)
+        answer = b""
+        if text:
+            answer = ctypes.string_at(text)
+            free(text)
+        sys.stdout.buffer.write((answer if len(answer) < LONGEST else b"") + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

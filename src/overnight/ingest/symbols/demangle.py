@@ -1,0 +1,38 @@
+"""Names as people wrote them, from the names that compilers of C++, Rust and OCaml give to linkers.
+
+The form is that of `perf script`: no parameters, no return type, no suffix of a compiler's copy.
+"""
+
+from __future__ import annotations
+
+import re
+
+from overnight.ingest.symbols import cplusplus, rust
+
+__all__ = ["readable"]
+
+# Longer ones exist in template-heavy programs, and are of no use to a reader in either form.
+LONGEST = 4096
+
+OCAML = re.compile(r"caml[A-Z]")
+OCAML_PART = re.compile(r"__|\$([0-9a-fA-F]{2})")
+
+
+def readable(name: str) -> str:
+    """The name that perf would show; the name itself where no compiler's scheme fits."""
+    if name.endswith("@plt"):
+        return _plain(name[:-4]) + "@plt"
+    return _plain(name)
+
+
+def _plain(name: str) -> str:
+    if len(name) > LONGEST:
+        return name
+    found = None
+    if name.startswith(("_R", "_ZN")):
+        found = rust.demangle(name)
+    if found is None and name.startswith("_Z"):
+        found = cplusplus.demangle(name)
+    if found is None and OCAML.match(name):
+        return OCAML_PART.sub(lambda part: chr(int(part[1], 16)) if part[1] else ".", name[4:])
+    return name if found is None else found

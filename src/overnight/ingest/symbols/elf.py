@@ -1,0 +1,156 @@
+"""Functions of an ELF file, by offset in the file: address - start of the mapping + its offset.
+
+Taken, as perf does (tools/perf/util/symbol-elf.c), from .symtab, here or in the file of debug
+symbols with the same build id, and from .dynsym; then from the jump tables through which a program
+calls its libraries (`strlen@plt`). Fedora's small symbol tables (.gnu_debugdata) are read too.
+"""
+
+from __future__ import annotations
+
+import lzma
+import pathlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight import errors
+from overnight.ingest.symbols import demangle, image, plt, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["DEBUG_DIRS", "read_build_id", "read_elf_symbols"]
+
+DEBUG_DIRS = ("/usr/lib/debug",)
+
+UNTYPED, OBJECT, FUNCTION, INDIRECT_FUNCTION = 0, 1, 2, 10
+UNDEFINED, ABSOLUTE, RESERVED = 0, 0xFFF1, 0xFF00
+IN_MEMORY = 2  # SHF_ALLOC
+MOST_UNPACKED = 256 << 20
+
+SYMBOL = np.dtype(
+    [
+        ("name", "<u4"),
+        ("info", "u1"),
+        ("other", "u1"),
+        ("section", "<u2"),
+        ("value", "<u8"),
+        ("size", "<u8"),
+    ]
+)
+
+
+def read_elf_symbols(
+    source: pathlib.Path | bytes,
+    *,
+    name: str = "memory",
+    debug_dirs: Sequence[str | pathlib.Path] = DEBUG_DIRS,
+) -> table.SymbolTable:
+    """The functions of a file, or of an image in memory that is called `name` in errors.
+
+    Empty for ELF files of other kinds (32-bit, big-endian, object files); DamagedFileError where
+    the file is not ELF or breaks its own rules.
+    """
+    with image.open_image(source, name) as elf:
+        if not elf.known:
+            return table.EMPTY
+        own = elf.section(b".symtab")
+        parts = [_symbols(elf, elf, own)] if own else _separate_symbols(elf, debug_dirs)
+        exported = elf.section(b".dynsym")
+        if exported:
+            parts.append(_symbols(elf, elf, exported))
+        parts.extend(plt.read_jump_tables(elf))
+    return table.make_table(table.join(parts), demangle.readable) if parts else table.EMPTY
+
+
+def read_build_id(source: pathlib.Path | bytes) -> str | None:
+    """The id that the linker gave this build, in hex; None where it has none or is no ELF file."""
+    try:
+        with image.open_image(source) as elf:
+            return elf.build_id()
+    except errors.DamagedFileError:
+        return None
+
+
+def _separate_symbols(
+    elf: image.Image, debug_dirs: Sequence[str | pathlib.Path]
+) -> list[table.Symbols]:
+    """What was split off when the file was stripped, where it can be found and read."""
+    build_id = elf.build_id()
+    if build_id:
+        name = f".build-id/{build_id[:2]}/{build_id[2:]}.debug"
+        for folder in debug_dirs:
+            found = _symbols_elsewhere(elf, pathlib.Path(folder, name))
+            if found:
+                return [found]
+    packed = elf.section(b".gnu_debugdata")
+    found = _symbols_elsewhere(elf, _unpack(elf, packed)) if packed else None
+    return [found] if found else []
+
+
+def _symbols_elsewhere(elf: image.Image, source: pathlib.Path | bytes) -> table.Symbols | None:
+    try:
+        with image.open_image(source) as other:
+            section = other.section(b".symtab")
+            return _symbols(other, elf, section) if section else None
+    except errors.DamagedFileError:  # the file itself is sound: its own symbols have to do
+        return None
+
+
+def _unpack(elf: image.Image, section: image.Section) -> bytes:
+    decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_UNPACKED)
+    try:
+        return decoder.decompress(elf.read(section), MOST_UNPACKED)
+    except (lzma.LZMAError, MemoryError):
+        return b""
+
+
+def _symbols(elf: image.Image, loaded: image.Image, section: image.Section) -> table.Symbols:
+    """The functions and objects of one symbol table of `elf`, as `loaded` lies in its file."""
+    raw = elf.read(section)
+    entries = np.frombuffer(raw, SYMBOL, len(raw) // SYMBOL.itemsize)
+    strings = elf.linked(section)
+    names = elf.read(strings) if strings else b""
+    entries = entries[_wanted(elf, entries) & (entries["name"] < len(names))]
+    if elf.machine == image.MACHINE_AARCH64:
+        entries = entries[~_marks(entries["name"], names)]
+    start, found = loaded.file_offsets(entries["value"])
+    entries = entries[found]
+    return table.Symbols(
+        start=start[found],
+        size=entries["size"].astype(np.uint64),
+        binding=(entries["info"] >> 4).astype(np.uint8),
+        name_at=entries["name"].astype(np.int64),
+        names=names,
+    )
+
+
+def _wanted(elf: image.Image, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+    """Which symbols perf takes: functions, objects, and labels in text or data that are visible."""
+    kind = entries["info"] & 15
+    section = entries["section"]
+    label = (kind == UNTYPED) & ((entries["other"] & 3 == 0) | (entries["other"] & 3 == 3))
+    typed = (kind == FUNCTION) | (kind == INDIRECT_FUNCTION) | (kind == OBJECT)
+    wanted = (typed | label) & (entries["name"] != 0) & (section != UNDEFINED)
+
+    sections = elf.sections[:RESERVED]
+    loaded = np.zeros(RESERVED + 1, np.bool_)
+    loaded[: len(sections)] = sections["flags"] & IN_MEMORY != 0
+    labelled = np.zeros(RESERVED + 1, np.bool_)
+    for index, name in enumerate(elf.section_names[:RESERVED]):
+        labelled[index] = b".text" in name or b".data" in name
+    at = np.minimum(section, RESERVED)
+    # 0xffff says that the section's number is kept elsewhere: a file of more than 65,279 sections.
+    wanted &= (section != ABSOLUTE) & loaded[at] & (typed | labelled[at])
+    return np.asarray(wanted, np.bool_)
+
+
+def _marks(at: npt.NDArray[np.uint32], names: bytes) -> npt.NDArray[np.bool_]:
+    """ARM's `$x` and `$d`, which say where code and data begin, not where functions do."""
+    block = np.frombuffer(names + b"\0\0\0", np.uint8)
+    second, third = block[at + np.uint32(1)], block[at + np.uint32(2)]
+    letter = np.isin(second, np.frombuffer(b"adtx", np.uint8))
+    ended = (third == 0) | (third == ord("."))
+    return np.asarray((block[at] == ord("$")) & letter & ended, np.bool_)

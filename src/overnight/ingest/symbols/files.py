@@ -1,0 +1,72 @@
+"""Where the file that a process has mapped can be read, containers included."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import stat
+
+from overnight import errors
+from overnight.ingest.symbols import elf, image
+
+__all__ = ["LiveFiles"]
+
+LARGEST_PERF_MAP = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class LiveFiles:
+    """Files of the processes of this host, while they live and after.
+
+    `build_ids` are those that the capture recorded, by module and pid, or pid -1 for all processes.
+    A file with another id, which was replaced since, is not taken: it would name every function
+    wrongly.
+    """
+
+    root: pathlib.Path = pathlib.Path("/")
+    build_ids: dict[tuple[str, int], str] = dataclasses.field(default_factory=dict)
+
+    def find(self, module: str, pid: int) -> pathlib.Path | None:
+        """The file behind a mapping of this process: as the process sees it, else as we do."""
+        wanted = self.build_ids.get((module, pid)) or self.build_ids.get((module, -1))
+        for path in self._places(module, pid):
+            if _is_file(path) and (wanted is None or elf.read_build_id(path) == wanted):
+                return path
+        return None
+
+    def perf_map(self, pid: int) -> bytes | None:
+        """The map that a just-in-time compiler keeps, under the pid that it has in its container."""
+        for inside in dict.fromkeys((self._own_pid(pid), pid)):
+            for path in self._places(f"/tmp/perf-{inside}.map", pid):  # noqa: S108
+                if _is_file(path):
+                    try:
+                        return image.read_whole(path, LARGEST_PERF_MAP)
+                    except errors.DamagedFileError:
+                        continue
+        return None
+
+    def _places(self, module: str, pid: int) -> list[pathlib.Path]:
+        relative = module.lstrip("/")
+        if not module.startswith("/") or "\0" in module:
+            return []
+        seen = [self.root / "proc" / str(pid) / "root" / relative] if pid > 0 else []
+        return [*seen, self.root / relative]
+
+    def _own_pid(self, pid: int) -> int:
+        try:
+            status = (self.root / "proc" / str(pid) / "status").read_text(errors="replace")
+        except OSError:
+            return pid
+        for line in status.splitlines():
+            if line.startswith("NSpid:"):
+                last = line.split()[-1]
+                return int(last) if last.isdecimal() else pid
+        return pid
+
+
+def _is_file(path: pathlib.Path) -> bool:
+    """False as well where we may not look: `Path.is_file` would raise, as for other users' roots."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,264 @@
+"""An ELF file taken apart: sections, segments, build id. Nothing that the file claims is believed.
+
+The file is read piece by piece with `pread`, not mapped: a process in a container may shorten its
+own library while we read it, and a mapping would end us with SIGBUS.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import stat
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight import errors
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Image", "Section", "open_image", "read_whole"]
+
+MACHINE_X86_64, MACHINE_AARCH64 = 62, 183
+RELOCATABLE = 1
+LOAD, NOTE = 1, 4  # segments
+SYMTAB, NOTES, NOBITS, DYNSYM = 2, 7, 8, 11  # sections
+BUILD_ID = 3
+
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+NOTE_HEADER = struct.Struct("<III")
+SECTION = np.dtype(
+    [
+        ("name", "<u4"),
+        ("type", "<u4"),
+        ("flags", "<u8"),
+        ("address", "<u8"),
+        ("offset", "<u8"),
+        ("size", "<u8"),
+        ("link", "<u4"),
+        ("info", "<u4"),
+        ("align", "<u8"),
+        ("entry", "<u8"),
+    ]
+)
+SEGMENT = np.dtype(
+    [
+        ("type", "<u4"),
+        ("flags", "<u4"),
+        ("offset", "<u8"),
+        ("address", "<u8"),
+        ("physical", "<u8"),
+        ("file_size", "<u8"),
+        ("memory_size", "<u8"),
+        ("align", "<u8"),
+    ]
+)
+
+# A sparse file may claim any size. The largest real symbol tables (browsers) are a tenth of this.
+MOST_BYTES = 256 << 20
+MOST_NOTES = 64 << 10
+MOST_SEGMENTS = 4096
+MOST_SECTIONS = 1 << 16
+LONGEST_SECTION_NAME = 64
+
+
+class _Pieces:
+    """Bytes of a file or of memory, by offset; a piece past the end is DamagedFileError."""
+
+    def __init__(self, name: str, size: int, data: bytes | None, descriptor: int) -> None:
+        self.name = name
+        self.size = size
+        self._data = data
+        self._descriptor = descriptor
+
+    def read(self, offset: int, size: int) -> bytes:
+        if offset > self.size or size > self.size - offset:
+            raise errors.DamagedFileError(self.name, offset, f"{size} bytes lie past its end")
+        if size > MOST_BYTES:
+            raise errors.DamagedFileError(self.name, offset, f"a part of {size} bytes is too large")
+        if self._data is not None:
+            return self._data[offset : offset + size]
+        parts = []
+        while size:
+            try:
+                part = os.pread(self._descriptor, size, offset)
+            except OSError as error:
+                raise errors.DamagedFileError(self.name, offset, str(error)) from error
+            if not part:
+                raise errors.DamagedFileError(self.name, offset, "the file became shorter")
+            parts.append(part)
+            size -= len(part)
+            offset += len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Section:
+    """One section's header, as plain numbers."""
+
+    def __init__(self, record: np.void, index: int) -> None:
+        self.index = index
+        self.type = int(record["type"])
+        self.address = int(record["address"])
+        self.offset = int(record["offset"])
+        self.size = int(record["size"])
+        self.link = int(record["link"])
+        self.entry = int(record["entry"])
+
+
+class Image:
+    """A 64-bit little-endian ELF file; `known` is False, and all else empty, for any other ELF."""
+
+    def __init__(self, pieces: _Pieces) -> None:
+        self._pieces = pieces
+        self.path = pieces.name
+        self.known = False
+        self.machine = 0
+        self.sections = np.zeros(0, SECTION)
+        self.segments = np.zeros(0, SEGMENT)
+        self.section_names: list[bytes] = []
+        ident = pieces.read(0, min(pieces.size, 16))
+        if ident[:4] != b"\x7fELF":
+            raise errors.DamagedFileError(self.path, 0, "it does not begin as ELF files do")
+        if ident[4:6] == b"\x02\x01":
+            self._read_headers()
+
+    def __enter__(self) -> Image:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pieces.close()
+
+    def _read_headers(self) -> None:
+        fields = HEADER.unpack(self._pieces.read(0, HEADER.size))
+        _, kind, self.machine, _, _, segments_at, sections_at = fields[:7]
+        _, _, segment_size, segments, section_size, sections, names_index = fields[7:]
+        self.known = kind != RELOCATABLE
+        if segments and segment_size == SEGMENT.itemsize:
+            raw = self._pieces.read(segments_at, min(segments, MOST_SEGMENTS) * segment_size)
+            self.segments = np.frombuffer(raw, SEGMENT)
+        if sections_at and section_size == SECTION.itemsize:
+            if not sections:  # more than fit the header: section 0 has the count
+                raw = self._pieces.read(sections_at, section_size)
+                sections = int(np.frombuffer(raw, SECTION)[0]["size"])
+            sections = min(sections, MOST_SECTIONS)
+            raw = self._pieces.read(sections_at, sections * section_size)
+            self.sections = np.frombuffer(raw, SECTION)
+            if names_index == 0xFFFF and sections:
+                names_index = int(self.sections[0]["link"])
+            self.section_names = self._read_section_names(names_index)
+
+    def _read_section_names(self, index: int) -> list[bytes]:
+        if index >= len(self.sections):
+            return []
+        block = self.read(Section(self.sections[index], index))
+        names = []
+        for begin in self.sections["name"].tolist():
+            end = block.find(b"\0", begin, begin + LONGEST_SECTION_NAME)
+            names.append(block[begin : end if end >= 0 else begin + LONGEST_SECTION_NAME])
+        return names
+
+    def section(self, name: bytes) -> Section | None:
+        """The first section of this name that has bytes in the file."""
+        for index, candidate in enumerate(self.section_names):
+            if candidate == name and int(self.sections[index]["type"]) != NOBITS:
+                return Section(self.sections[index], index)
+        return None
+
+    def holds(self, section: Section) -> bool:
+        """Whether the file is long enough for what the section claims."""
+        return section.offset + section.size <= self._pieces.size
+
+    def linked(self, section: Section) -> Section | None:
+        """The section that another one refers to."""
+        if section.link >= len(self.sections):
+            return None
+        return Section(self.sections[section.link], section.link)
+
+    def read(self, section: Section) -> bytes:
+        """A section's bytes."""
+        if section.type == NOBITS:
+            return b""
+        return self._pieces.read(section.offset, section.size)
+
+    def file_offsets(
+        self, addresses: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+        """Where in the file each address comes from, and whether any loaded segment holds it."""
+        offsets = addresses.copy()
+        found = np.zeros(len(addresses), np.bool_)
+        for segment in self.segments[self.segments["type"] == LOAD]:
+            begin = segment["address"]
+            held = np.maximum(segment["memory_size"], segment["file_size"])
+            inside = ~found & (addresses >= begin) & (addresses - begin < held)
+            offsets[inside] = addresses[inside] - begin + segment["offset"]
+            found |= inside
+        return offsets, found
+
+    def build_id(self) -> str | None:
+        """The id that the linker gave this build, in hex."""
+        notes = [
+            (int(part["offset"]), int(part["file_size"]))
+            for part in self.segments[self.segments["type"] == NOTE]
+        ] + [
+            (int(part["offset"]), int(part["size"]))
+            for part in self.sections[self.sections["type"] == NOTES][:MOST_SEGMENTS]
+        ]
+        for offset, size in notes:
+            if size <= MOST_NOTES:
+                found = _build_id_of(self._pieces.read(offset, size))
+                if found:
+                    return found
+        return None
+
+
+def _build_id_of(notes: bytes) -> str | None:
+    at = 0
+    while at + NOTE_HEADER.size <= len(notes):
+        name_size, size, kind = NOTE_HEADER.unpack_from(notes, at)
+        name = at + NOTE_HEADER.size
+        begin = name + (name_size + 3 & ~3)
+        if kind == BUILD_ID and notes[name : name + name_size] == b"GNU\0":
+            found = notes[begin : begin + size]
+            return found.hex() if 2 <= len(found) <= 64 else None
+        at = begin + (size + 3 & ~3)
+    return None
+
+
+def open_image(source: pathlib.Path | bytes, name: str = "memory") -> Image:
+    """An ELF file, or one held in memory; DamagedFileError where it is none. Close it after use."""
+    if isinstance(source, bytes):
+        return Image(_Pieces(name, len(source), source, -1))
+    descriptor, size = _open_regular(source)
+    pieces = _Pieces(str(source), size, None, descriptor)
+    try:
+        return Image(pieces)
+    except BaseException:
+        pieces.close()
+        raise
+
+
+def read_whole(path: pathlib.Path, most: int) -> bytes:
+    """At most the first `most` bytes of a regular file; DamagedFileError where it is no such."""
+    descriptor, size = _open_regular(path)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(min(size, most))
+
+
+def _open_regular(path: pathlib.Path) -> tuple[int, int]:
+    """Opens without waiting: a pipe or a device put in a library's place must not hold us."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError) as error:
+        raise errors.DamagedFileError(str(path), 0, str(error)) from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise errors.DamagedFileError(str(path), 0, "it is not a regular file")
+    return descriptor, status.st_size

@@ -1,0 +1,53 @@
+"""Functions that a just-in-time compiler made, from the /tmp/perf-PID.map it keeps for profilers.
+
+A line is an address and a size in hex, and a name that may hold spaces::
+
+    7f3a2c001000 1c0 LazyCompile:*main /srv/app.js:12
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from overnight.ingest.symbols import table
+
+__all__ = ["parse_perf_map", "perf_map_pid"]
+
+LINE = re.compile(
+    rb"^[ \t]*(?:0x)?([0-9a-fA-F]{1,16})[ \t]+(?:0x)?([0-9a-fA-F]{1,16})[ \t]([^\n\0]+)",
+    re.MULTILINE,
+)
+MODULE = re.compile(r"/tmp/perf-(\d{1,10})\.map")  # noqa: S108
+
+
+def perf_map_pid(module: str) -> int | None:
+    """The process whose map this is, as perf calls memory that no file stands behind."""
+    match = MODULE.fullmatch(module)
+    return int(match[1]) if match else None
+
+
+def parse_perf_map(text: bytes) -> table.SymbolTable:
+    """The functions by address. Lines that make no sense are passed over.
+
+    Compilers use memory again: where two functions begin at one address, the later line counts.
+    """
+    start, size, name_at = [], [], []
+    for line in LINE.finditer(text):
+        start.append(int(line[1], 16))
+        size.append(int(line[2], 16))
+        name_at.append(line.start(3))
+    starts = np.array(start, np.uint64)
+    sizes = np.array(size, np.uint64)
+    at = np.array(name_at, np.int64)
+    latest = len(starts) - 1 - np.unique(starts[::-1], return_index=True)[1]
+    latest = latest[sizes[latest] > 0]
+    symbols = table.Symbols(
+        start=starts[latest],
+        size=sizes[latest],
+        binding=np.full(len(latest), table.GLOBAL, np.uint8),
+        name_at=at[latest],
+        names=text.replace(b"\n", b"\0"),
+    )
+    return table.make_table(symbols)

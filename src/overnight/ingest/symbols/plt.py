@@ -1,0 +1,119 @@
+"""The jump tables through which a program calls its libraries, named as perf does: `strlen@plt`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight.ingest.symbols import image, table
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["read_jump_tables"]
+
+RELOCATION = np.dtype([("slot", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+SYMBOL_SIZE = 24
+ENTRY, SHORT_ENTRY = 16, 8
+HEADERS = {image.MACHINE_X86_64: 16, image.MACHINE_AARCH64: 32}
+
+# `jmp *slot(%rip)`, behind nothing, `bnd`, `endbr64`, or both.
+JUMP = (0xFF, 0x25)
+JUMP_AT = (0, 1, 4, 5)
+JUMP_SIZE = 6
+
+# The largest programs call a few thousand functions of libraries.
+MOST_ENTRIES = 1 << 16
+MOST_NAME_BYTES = 16 << 20
+
+
+def read_jump_tables(elf: image.Image) -> list[table.Symbols]:
+    """Names for the entries of .plt, .plt.sec and .plt.got.
+
+    Entries of .plt follow the order of its relocations. Those of the other two, which perf before
+    6.3 does not name, are found by the slot that each one jumps through.
+    """
+    header = HEADERS.get(elf.machine)
+    if header is None:
+        return []
+    calls = _relocations(elf, b".rela.plt")
+    parts = []
+    section = elf.section(b".plt")
+    if section and len(calls) and elf.holds(section):
+        called = calls[: max(section.size - header, 0) // ENTRY]
+        start = section.offset + header + ENTRY * np.arange(len(called), dtype=np.uint64)
+        parts.append(_named(elf, start, called["symbol"], ENTRY))
+    if elf.machine == image.MACHINE_X86_64:
+        for name, relocations in ((b".plt.sec", b".rela.plt"), (b".plt.got", b".rela.dyn")):
+            section = elf.section(name)
+            if section:
+                size = SHORT_ENTRY if section.entry == SHORT_ENTRY else ENTRY
+                parts.append(_by_slot(elf, section, size, _relocations(elf, relocations)))
+    return [part for part in parts if len(part)]
+
+
+def _relocations(elf: image.Image, name: bytes) -> npt.NDArray[np.void]:
+    section = elf.section(name)
+    if not section:
+        return np.zeros(0, RELOCATION)
+    raw = elf.read(section)
+    return np.frombuffer(raw, RELOCATION, len(raw) // RELOCATION.itemsize)
+
+
+def _by_slot(
+    elf: image.Image, section: image.Section, size: int, relocations: npt.NDArray[np.void]
+) -> table.Symbols:
+    """Entries of a table, each called after the function whose address its slot receives."""
+    code = np.frombuffer(elf.read(section)[: MOST_ENTRIES * size], np.uint8)
+    entries = code[: len(code) // size * size].reshape(-1, size)
+    relocations = relocations[relocations["symbol"] != 0]
+    order = np.argsort(relocations["slot"], kind="stable")
+    slots, symbols = relocations["slot"][order], relocations["symbol"][order]
+    starts, called = [], []
+    for at in JUMP_AT:
+        if at + JUMP_SIZE > size or not len(slots):
+            continue
+        which = np.flatnonzero((entries[:, at] == JUMP[0]) & (entries[:, at + 1] == JUMP[1]))
+        distance = np.ascontiguousarray(entries[which, at + 2 : at + JUMP_SIZE]).view("<i4").ravel()
+        after = np.uint64(section.address) + (which * size + at + JUMP_SIZE).astype(np.uint64)
+        slot = after + distance.astype(np.int64).view(np.uint64)
+        place = np.minimum(np.searchsorted(slots, slot), len(slots) - 1)
+        known = slots[place] == slot
+        starts.append(which[known] * size)
+        called.append(symbols[place[known]])
+    if not starts:
+        return _named(elf, np.zeros(0, np.uint64), np.zeros(0, np.uint32), size)
+    start = np.uint64(section.offset) + np.concatenate(starts).astype(np.uint64)
+    return _named(elf, start, np.concatenate(called), size)
+
+
+def _named(
+    elf: image.Image,
+    start: npt.NDArray[np.uint64],
+    symbols: npt.NDArray[np.uint32],
+    size: int,
+) -> table.Symbols:
+    """Entries at `start`, named after the dynamic symbols of these numbers."""
+    dynamic = elf.section(b".dynsym")
+    strings = elf.linked(dynamic) if dynamic else None
+    raw = elf.read(dynamic) if dynamic else b""
+    block = elf.read(strings) if strings else b""
+    name_at = np.frombuffer(raw, "<u4", len(raw) // SYMBOL_SIZE * 6 if raw else 0)[::6]
+    names = bytearray()
+    places = []
+    for symbol in symbols[:MOST_ENTRIES].tolist():
+        if len(names) > MOST_NAME_BYTES:
+            break
+        begin = int(name_at[symbol]) if symbol < len(name_at) else len(block)
+        end = block.find(b"\0", begin, begin + table.LONGEST_NAME)
+        places.append(len(names))
+        names += block[begin : max(end, begin)] + b"@plt\0"
+    count = len(places)
+    return table.Symbols(
+        start=start[:count],
+        size=np.full(count, size, np.uint64),
+        binding=np.full(count, table.GLOBAL, np.uint8),
+        name_at=np.array(places, np.int64),
+        names=bytes(names),
+    )

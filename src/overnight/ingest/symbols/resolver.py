@@ -1,0 +1,167 @@
+"""Names for addresses, whatever they lie in: programs, libraries, the kernel, JIT code, the vdso."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight import errors
+from overnight.ingest.symbols import elf, kallsyms, perfmap, table, vdso
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    _Key = str | tuple[str, int] | tuple[int, int, int, int]
+
+__all__ = ["UNKNOWN", "Named", "Resolver"]
+
+UNKNOWN = "[unknown]"
+MOST_KEPT = 256 << 20
+MOST_SEEN = 1 << 16
+TABLE_COST = 4096  # what a table takes beside its arrays, so that many empty ones count as well
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """Functions for a column of addresses: address i lies in `names[which[i]]`."""
+
+    names: list[str]  # `[unknown]` where no function holds the address
+    modules: list[str]  # the module that each name belongs to
+    which: npt.NDArray[np.uint32]
+
+    def listed(self) -> list[str]:
+        """The name for each address."""
+        return [self.names[i] for i in self.which.tolist()]
+
+
+class Resolver:
+    """Finds names; keeps the tables it has read, the latest used ones up to `most_kept` bytes.
+
+    `problems` says for which modules there are no names, and why.
+    """
+
+    def __init__(
+        self,
+        kernel: bytes | None,
+        find_file: Callable[[str, int], pathlib.Path | None],
+        vdso_image: bytes | None = None,
+        perf_map: Callable[[int], bytes | None] = lambda _: None,
+        *,
+        debug_dirs: Sequence[str | pathlib.Path] = elf.DEBUG_DIRS,
+        most_kept: int = MOST_KEPT,
+    ) -> None:
+        self.problems: dict[str, str] = {}
+        self._kallsyms = kernel
+        self._kernel: kallsyms.KernelSymbols | None = None
+        self._find_file = find_file
+        self._vdso = vdso_image
+        self._perf_map = perf_map
+        self._debug_dirs = debug_dirs
+        self._most_kept = most_kept
+        self._kept = 0
+        self._seen: dict[tuple[str, int], tuple[_Key, pathlib.Path | None]] = {}
+        self._tables: collections.OrderedDict[_Key, table.SymbolTable] = collections.OrderedDict()
+
+    def resolve(self, module: str, offsets: npt.NDArray[np.uint64], pid: int = -1) -> Named:
+        """Functions at offsets in a module's file, as a process with this pid has it mapped.
+
+        For `/tmp/perf-PID.map` (memory that no file stands behind) the offsets are addresses.
+        """
+        found = self._table(module, pid)
+        return _named(found, offsets, lambda _: module, module)
+
+    def resolve_kernel(self, addresses: npt.NDArray[np.uint64]) -> Named:
+        """Functions of the kernel at addresses, with the kernel modules they belong to."""
+        if self._kernel is None:
+            self._kernel = kallsyms.parse_kallsyms(self._kallsyms or b"")
+            self._kallsyms = None
+            if not len(self._kernel.functions):
+                self.problems[kallsyms.KERNEL] = (
+                    "kallsyms is missing, or was read without privilege"
+                )
+        kernel = self._kernel
+        return _named(
+            kernel.functions,
+            addresses,
+            lambda index: kernel.modules[int(kernel.module_of[index])],
+            kallsyms.KERNEL,
+        )
+
+    def _table(self, module: str, pid: int) -> table.SymbolTable:
+        seen = self._seen.get((module, pid))
+        if seen is None:
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.clear()
+            seen = self._seen[module, pid] = self._identify(module, pid)
+        key, path = seen
+        known = self._tables.get(key)
+        if known is not None:
+            self._tables.move_to_end(key)
+            return known
+        try:
+            made = self._read(module, path)
+        except errors.DamagedFileError as error:
+            self.problems[module] = error.what
+            made = table.EMPTY
+        self._tables[key] = made
+        self._kept += made.nbytes + TABLE_COST
+        while self._kept > self._most_kept and len(self._tables) > 1:
+            _, dropped = self._tables.popitem(last=False)
+            self._kept -= dropped.nbytes + TABLE_COST
+        return made
+
+    def _identify(self, module: str, pid: int) -> tuple[_Key, pathlib.Path | None]:
+        """The file behind a module: containers have different ones under the same path."""
+        if not module.startswith("/") or perfmap.perf_map_pid(module) is not None:
+            return module, None
+        path = self._find_file(module, pid)
+        if path is None:
+            self.problems[module] = "the file is gone, or is not the one that ran"
+            return "", None
+        try:
+            status = path.stat()
+        except OSError:
+            return (module, pid), path
+        return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), path
+
+    def _read(self, module: str, path: pathlib.Path | None) -> table.SymbolTable:
+        if path is not None:
+            return elf.read_elf_symbols(path, debug_dirs=self._debug_dirs)
+        compiled_for = perfmap.perf_map_pid(module)
+        if compiled_for is not None:
+            text = self._perf_map(compiled_for)
+            if text is not None:
+                return perfmap.parse_perf_map(text)
+            self.problems[module] = "the compiler keeps no map of its functions"
+        if module == vdso.VDSO and self._vdso is not None:
+            return elf.read_elf_symbols(self._vdso, name=module)
+        return table.EMPTY
+
+
+def _named(
+    functions: table.SymbolTable,
+    addresses: npt.NDArray[np.uint64],
+    module_of: Callable[[int], str],
+    nowhere: str,
+) -> Named:
+    indices, which = np.unique(functions.find(addresses), return_inverse=True)
+    distinct: dict[tuple[str, str], int] = {}
+    place = np.zeros(len(indices), np.uint32)
+    for i, index in enumerate(indices.tolist()):
+        function = (
+            (functions.name(index) or UNKNOWN, module_of(index))
+            if index >= 0
+            else (UNKNOWN, nowhere)
+        )
+        place[i] = distinct.setdefault(function, len(distinct))
+    return Named(
+        names=[name for name, _ in distinct],
+        modules=[module for _, module in distinct],
+        which=place[which].astype(np.uint32),
+    )

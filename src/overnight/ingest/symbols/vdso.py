@@ -1,0 +1,30 @@
+"""The vdso: the small library that the kernel maps into every process (`clock_gettime`).
+
+It is no file. All 64-bit processes of one boot share it, so a recorder keeps its own copy.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+__all__ = ["VDSO", "read_vdso"]
+
+VDSO = "[vdso]"
+
+MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r.*\[vdso\]$", re.MULTILINE)
+LARGEST = 1 << 20
+
+
+def read_vdso(proc: pathlib.Path = pathlib.Path("/proc/self")) -> bytes | None:
+    """The image in our own memory; None where the kernel has none or does not let us read it."""
+    try:
+        mapping = MAPPING.search((proc / "maps").read_bytes())
+        if mapping is None:
+            return None
+        begin, end = int(mapping[1], 16), int(mapping[2], 16)
+        with (proc / "mem").open("rb") as memory:
+            memory.seek(begin)
+            return memory.read(min(end - begin, LARGEST))
+    except OSError:
+        return None

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import pathlib
+import platform
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+from overnight.ingest.symbols import elf, files, resolver, vdso
+
+AT = 0x1000
+KERNEL = b"ffffffff81000000 T do_idle\nffffffffc0201000 t nf_hook\t[nf_conntrack]\n"
+
+
+def offsets(*values: int) -> np.ndarray:
+    return np.array(values, np.uint64)
+
+
+def make(folder: pathlib.Path, **options: object) -> resolver.Resolver:
+    return resolver.Resolver(KERNEL, files.LiveFiles(root=folder).find, **options)
+
+
+def test_each_address_gets_a_name_and_each_function_appears_once(
+    elf_maker, symbol, tmp_path
+) -> None:
+    (tmp_path / "app").write_bytes(elf_maker([symbol("a", AT), symbol("b", AT + 64)]))
+    named = make(tmp_path).resolve("/app", offsets(AT + 65, AT, AT + 3, 5, AT + 64))
+    assert named.listed() == ["b", "a", "a", "[unknown]", "b"]
+    assert sorted(named.names) == ["[unknown]", "a", "b"]
+    assert set(named.modules) == {"/app"}
+
+
+def test_kernel_functions_come_with_their_modules(tmp_path) -> None:
+    named = make(tmp_path).resolve_kernel(offsets(0xFFFFFFFF81000010, 0xFFFFFFFFC0201010, 1))
+    found = [(named.names[i], named.modules[i]) for i in named.which.tolist()]
+    assert found == [
+        ("do_idle", "[kernel]"),
+        ("nf_hook", "[nf_conntrack]"),
+        ("[unknown]", "[kernel]"),
+    ]
+
+
+def test_a_kernel_without_symbols_is_said_to_be_so(tmp_path) -> None:
+    made = resolver.Resolver(None, files.LiveFiles(root=tmp_path).find)
+    assert made.resolve_kernel(offsets(1)).listed() == ["[unknown]"]
+    assert "[kernel]" in made.problems
+
+
+def test_jit_code_by_address(tmp_path) -> None:
+    made = make(tmp_path, perf_map=lambda pid: b"1000 10 jitted" if pid == 7 else None)
+    assert made.resolve("/tmp/perf-7.map", offsets(0x1008, 0x1010)).listed() == [
+        "jitted",
+        "[unknown]",
+    ]
+    assert made.resolve("/tmp/perf-8.map", offsets(0x1008)).listed() == ["[unknown]"]
+    assert set(made.problems) == {"/tmp/perf-8.map"}
+
+
+def test_files_that_are_missing_or_damaged_are_named_in_problems(tmp_path) -> None:
+    (tmp_path / "text").write_text("no program")
+    made = make(tmp_path)
+    for module in ("/gone", "/text", "[heap]", "", "//anon", "/nul\0", "/" + "long" * 2000):
+        assert made.resolve(module, offsets(0, 2**64 - 1)).listed() == ["[unknown]"] * 2
+    assert {"/gone", "/text"} <= set(made.problems)
+
+
+def test_no_addresses_no_names(tmp_path) -> None:
+    assert make(tmp_path).resolve("/gone", offsets()).listed() == []
+
+
+def test_tables_are_read_once_and_dropped_when_they_are_too_many(
+    elf_maker, symbol, tmp_path, monkeypatch
+) -> None:
+    for name in "abc":
+        (tmp_path / name).write_bytes(elf_maker([symbol(name, AT)]))
+    one = elf.read_elf_symbols(tmp_path / "a").nbytes + resolver.TABLE_COST
+    read = []
+    real = elf.read_elf_symbols
+
+    def reading(path: pathlib.Path, **options: object) -> object:
+        read.append(path.name)
+        return real(path, **options)
+
+    monkeypatch.setattr(elf, "read_elf_symbols", reading)
+    made = make(tmp_path, most_kept=2 * one)
+    for module in ("/a", "/b", "/a", "/c", "/a", "/b"):
+        assert made.resolve(module, offsets(AT)).listed() == [module[1:]]
+    assert read == ["a", "b", "c", "b"]
+
+
+def test_containers_have_different_files_under_the_same_path(elf_maker, symbol, tmp_path) -> None:
+    for pid in (41, 42):
+        inside = tmp_path / f"proc/{pid}/root/app"
+        inside.parent.mkdir(parents=True)
+        inside.write_bytes(elf_maker([symbol(f"in_{pid}", AT)]))
+    made = make(tmp_path)
+    assert made.resolve("/app", offsets(AT), 41).listed() == ["in_41"]
+    assert made.resolve("/app", offsets(AT), 42).listed() == ["in_42"]
+    assert made.resolve("/app", offsets(AT), 41).listed() == ["in_41"]
+    assert made.resolve("/app", offsets(AT), 43).listed() == ["[unknown]"]
+
+
+def test_a_file_is_taken_from_where_the_process_sees_it(elf_maker, symbol, tmp_path) -> None:
+    inside = tmp_path / "proc/41/root/srv/app"
+    inside.parent.mkdir(parents=True)
+    inside.write_bytes(elf_maker([symbol("in_container", AT)], build_id=b"\x01" * 20))
+    outside = tmp_path / "srv/app"
+    outside.parent.mkdir()
+    outside.write_bytes(elf_maker([symbol("on_host", AT)], build_id=b"\x02" * 20))
+    live = files.LiveFiles(root=tmp_path)
+    assert live.find("/srv/app", 41) == inside
+    assert live.find("/srv/app", 42) == outside
+    known = files.LiveFiles(root=tmp_path, build_ids={("/srv/app", 41): "02" * 20})
+    assert known.find("/srv/app", 41) == outside
+    other = files.LiveFiles(root=tmp_path, build_ids={("/srv/app", -1): "03" * 20})
+    assert other.find("/srv/app", 41) is None
+
+
+def test_a_map_is_found_under_the_pid_that_the_container_knows(tmp_path) -> None:
+    inside = tmp_path / "proc/900/root/tmp/perf-7.map"
+    inside.parent.mkdir(parents=True)
+    inside.write_bytes(b"1000 10 jitted")
+    (tmp_path / "proc/900/status").write_text("Name:\tnode\nNSpid:\t900\t7\n")
+    live = files.LiveFiles(root=tmp_path)
+    assert live.perf_map(900) == b"1000 10 jitted"
+    assert live.perf_map(901) is None
+
+
+def test_files_of_a_living_process() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            found = files.LiveFiles().find("/bin/sh", process.pid)
+            assert found is not None
+            assert str(process.pid) in str(found)
+            assert found.samefile("/bin/sh")
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="named otherwise elsewhere")
+def test_our_own_vdso() -> None:
+    image = vdso.read_vdso()
+    assert image is not None
+    made = elf.read_elf_symbols(image, name="[vdso]")
+    names = [made.name(i) for i in range(len(made))]
+    assert "__vdso_clock_gettime" in names
+    start = int(made.start[names.index("__vdso_clock_gettime")])
+    found = resolver.Resolver(None, lambda *_: None, image).resolve("[vdso]", offsets(start + 1))
+    assert found.listed() == ["__vdso_clock_gettime"]
+
+
+def test_without_a_vdso_there_is_none(tmp_path) -> None:
+    assert vdso.read_vdso(tmp_path) is None
