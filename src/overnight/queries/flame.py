@@ -107,11 +107,11 @@ def _reversed(part: reader.Part, frames: Frames) -> Nodes:
     names = part.names
     at = np.flatnonzero(part.own)
     weight = part.own[at]
-    numbered = frames.number(names, names.frame) if len(at) else np.zeros(0, np.int64)
+    numbered = frames.number(names, names.frame)
     key = np.zeros(len(at), np.uint64)
     pieces: list[Nodes] = []
     while len(at):
-        frame = numbered[names.frame[at]]
+        frame = numbered[at]
         above = key
         key = _hash(above, frame.astype(np.uint64))
         last = names.up[at] == 0
@@ -129,7 +129,8 @@ def _hash(above: npt.NDArray[np.uint64], frame: npt.NDArray[np.uint64]) -> npt.N
     ) * np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(32)
     x *= np.uint64(0xD6E8FEB86659FD93)
-    x = x ^ x >> np.uint64(29) | np.uint64(1)
+    x ^= x >> np.uint64(29)
+    x |= np.uint64(1)
     return x
 
 

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Columns", "query", "read", "table", "write"]
+__all__ = ["Columns", "query", "read", "table", "texts", "write"]
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -20,6 +20,8 @@ WRITE = (
     "COPY (SELECT * FROM columns) TO {path} (FORMAT parquet, CODEC zstd, COMPRESSION_LEVEL 3, "
     "ROW_GROUP_SIZE 122880, PARQUET_VERSION v2)"
 )
+
+WIDE = 16 << 20  # characters, four bytes each
 
 _local = threading.local()
 
@@ -33,10 +35,10 @@ def _connection() -> duckdb.DuckDBPyConnection:
             config={
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
-                "parquet_metadata_cache": "true",
                 "threads": "2",
             },
         )
+        found.execute("SET parquet_metadata_cache = true")
         _local.connection = found
     return found
 
@@ -53,6 +55,14 @@ def write(path: pathlib.Path, columns: Columns) -> None:  # noqa: ARG001 - DuckD
 def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
     """Whole columns of one file."""
     return query(f"SELECT {', '.join(names)} FROM {table(path)}")  # noqa: S608 - names are ours
+
+
+def texts(values: list[str]) -> npt.NDArray[Any]:
+    """Strings as a column. DuckDB tries to import pandas once for each Python object (measured: 0.1
+    ms each), so arrays of fixed width are used as long as one long name does not blow them up.
+    """
+    longest = max(map(len, values), default=1)
+    return np.array(values, f"U{longest}" if longest * len(values) <= WIDE else object)
 
 
 def table(*paths: pathlib.Path) -> str:

@@ -233,8 +233,8 @@ def _write_frames(
     parquet.write(
         path,
         {
-            "name": np.array(frames.name, object),
-            "module": np.array(frames.module, object),
+            "name": parquet.texts(frames.name),
+            "module": parquet.texts(frames.module),
             "kind": frames.kind,
             "own": np.bincount(folded.frame, own, names).astype(np.uint64),
             "whole": np.bincount(folded.frame, whole, names).astype(np.uint64),
@@ -255,9 +255,9 @@ def _write_tasks(
         {
             "pid": tasks.pid[used],
             "tid": tasks.tid[used],
-            "thread": np.array([tasks.thread[i] for i in rows], object),
-            "process": np.array([tasks.process[i] for i in rows], object),
-            "unit": np.array([tasks.unit[i] for i in rows], object),
+            "thread": parquet.texts([tasks.thread[i] for i in rows]),
+            "process": parquet.texts([tasks.process[i] for i in rows]),
+            "unit": parquet.texts([tasks.unit[i] for i in rows]),
             **{
                 name: np.bincount(task, values, len(rows)).astype(np.uint64)
                 for name, values in zip(("busy", "kernel", "idle"), sums, strict=True)

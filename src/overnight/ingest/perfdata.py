@@ -1,0 +1,202 @@
+"""perf.data files become captures: records decoded, addresses named, clocks set to the wall's."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from overnight.ingest.symbols import files, kallsyms, resolver, vdso
+from overnight.sources.perf import perfdata
+from overnight.store import capture
+
+__all__ = ["Symbols", "live_symbols", "read"]
+
+SECOND_NS = 1_000_000_000
+KERNEL_MODULE = 0
+RECORD = struct.Struct("<IHH")
+
+
+@dataclasses.dataclass(frozen=True)
+class Symbols:
+    """Where names come from; the tables read stay in memory for the next segment."""
+
+    kallsyms: bytes | None
+    find: resolver.Resolver
+    unit_of: Callable[[int], str] = lambda _: ""
+
+    def fits(self, base: int | None) -> bool:
+        """Whether kallsyms is of the boot in which `_text` lay at `base`: KASLR moves it."""
+        if self.kallsyms is None:
+            return False
+        return base is None or kernel_base(self.kallsyms) in (None, base)
+
+
+def live_symbols(
+    root: pathlib.Path = pathlib.Path("/"), unit_of: Callable[[int], str] = lambda _: ""
+) -> Symbols:
+    """Names from this very host, as it runs now."""
+    text = kallsyms.read_kallsyms(root)
+    live = files.LiveFiles(root)
+    return Symbols(
+        text, resolver.Resolver(text, live.find, vdso.read_vdso(), live.perf_map), unit_of
+    )
+
+
+def kernel_base(text: bytes) -> int | None:
+    """Where kallsyms has `_text`; None where addresses are hidden."""
+    at = text.find(b" T _text\n")
+    if at < 16:
+        return None
+    return int(text[at - 16 : at], 16) or None
+
+
+def read(
+    path: pathlib.Path,
+    symbols: Symbols,
+    *,
+    host: str = "",
+    begin: int | None = None,
+    end: int | None = None,
+) -> capture.Capture:
+    """The capture in a perf.data file.
+
+    `begin` and `end` (ns since the epoch) are what the recorder knows of the stretch it recorded;
+    else it is taken from the samples.
+    """
+    with perfdata.open_perfdata(path, _zstd) as file:
+        decoded = file.decode()
+        base = _recorded_base(file.stream)
+        notes = [] if file.finished else ["the recorder was cut off: the last moments are missing"]
+        columns, tasks, stacks, frames, strings, modules, lost = decoded
+        time = np.frombuffer(columns[0], "<u8").astype(np.int64)
+        if file.clock is not None:
+            time += file.clock.wall - file.clock.samples
+        else:
+            notes.append(
+                "the file has no wall clock: times are set so that it ends when it was saved"
+            )
+            time += path.stat().st_mtime_ns - (int(time[-1]) if len(time) else 0)
+        text = [name.decode("utf-8", "replace") for name in strings]
+        if not symbols.fits(base):
+            notes.append("kernel functions have no names: kallsyms of that boot is not here")
+        table, numbers = _name_frames(frames, modules, text, symbols, symbols.fits(base))
+        frequency = file.events[0].frequency
+        cpu = np.frombuffer(columns[1], "<i4")
+        period = SECOND_NS // frequency if frequency else 0
+        return capture.Capture(
+            host=host or file.hostname or "unknown",
+            begin=_or(begin, int(time[0]) if len(time) else path.stat().st_mtime_ns),
+            end=_or(end, int(time[-1]) + period + 1 if len(time) else path.stat().st_mtime_ns + 1),
+            frequency=frequency,
+            cores=_cores(file.cores, cpu),
+            events=tuple(event.name for event in file.events),
+            time=time,
+            cpu=cpu,
+            task=np.frombuffer(columns[2], "<u4"),
+            stack=np.frombuffer(columns[3], "<u4"),
+            event=np.frombuffer(columns[4], "<u1"),
+            count=np.ones(len(time), np.uint32),
+            period=np.frombuffer(columns[5], "<u8"),
+            tasks=_tasks(tasks, text, symbols.unit_of),
+            stacks=capture.Stacks(
+                np.concatenate([[0], np.frombuffer(stacks[0], "<u4")]).astype(np.uint32),
+                numbers[np.frombuffer(stacks[1], "<u4")],
+            ),
+            frames=table,
+            lost=lost,
+            notes=tuple(notes),
+        )
+
+
+def _or(given: int | None, otherwise: int) -> int:
+    return otherwise if given is None else given
+
+
+def _zstd() -> perfdata.Decompress:
+    return zstandard.ZstdDecompressor().decompressobj().decompress
+
+
+def _recorded_base(stream: memoryview) -> int | None:
+    """Where `_text` lay when it was recorded: perf says so in its first records."""
+    offset = 0
+    for _ in range(16):
+        if offset + RECORD.size > len(stream):
+            return None
+        kind, _, size = RECORD.unpack_from(stream, offset)
+        if (
+            kind == 1
+            and size > 40
+            and bytes(stream[offset + 40 : offset + size]).startswith(b"[kernel.kallsyms]")
+        ):
+            found: int = struct.unpack_from("<Q", stream, offset + 32)[0]
+            return found or None
+        if size < RECORD.size:
+            return None
+        offset += size
+    return None
+
+
+def _cores(online: int, cpu: npt.NDArray[np.int32]) -> tuple[int, ...]:
+    """The cores recorded. The file says how many; when one of them has a higher number, which."""
+    if online and (not len(cpu) or int(cpu.max()) < online):
+        return tuple(range(online))
+    return tuple(np.unique(cpu).tolist())
+
+
+def _tasks(
+    columns: tuple[bytes, ...], text: list[str], unit_of: Callable[[int], str]
+) -> capture.Tasks:
+    pid = np.frombuffer(columns[0], "<i4")
+    units = {number: unit_of(number) if number > 0 else "" for number in set(pid.tolist())}
+    return capture.Tasks(
+        pid=pid,
+        tid=np.frombuffer(columns[1], "<i4"),
+        thread=[text[i] for i in np.frombuffer(columns[2], "<u4").tolist()],
+        process=[text[i] for i in np.frombuffer(columns[3], "<u4").tolist()],
+        unit=[units[number] for number in pid.tolist()],
+    )
+
+
+def _name_frames(
+    columns: tuple[bytes, bytes],
+    modules: list[tuple[int, int, bytes]],
+    text: list[str],
+    symbols: Symbols,
+    with_kernel: bool,
+) -> tuple[capture.Frames, npt.NDArray[np.uint32]]:
+    """Functions for (module, address) pairs: the table of them, and each pair's place in it."""
+    module = np.frombuffer(columns[0], "<u4")
+    address = np.frombuffer(columns[1], "<u8")
+    number: dict[tuple[str, str, int], int] = {}
+    place = np.zeros(len(module), np.uint32)
+    order = np.argsort(module, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(module[order])) + 1):
+        if not len(rows):
+            continue
+        which = int(module[rows[0]])
+        name, pid, _ = modules[which]
+        kind = capture.Kind.KERNEL if which == KERNEL_MODULE else capture.Kind.USER
+        if which == KERNEL_MODULE and with_kernel:
+            named = symbols.find.resolve_kernel(address[rows])
+        else:
+            named = symbols.find.resolve(text[name], address[rows], pid)
+        ours = [
+            number.setdefault((function, owner, kind), len(number))
+            for function, owner in zip(named.names, named.modules, strict=True)
+        ]
+        place[rows] = np.array(ours, np.uint32)[named.which]
+    rows_ = list(number)
+    return (
+        capture.Frames(
+            [row[0] for row in rows_],
+            [row[1] for row in rows_],
+            np.array([row[2] for row in rows_], np.uint8),
+        ),
+        place,
+    )
