@@ -24,7 +24,7 @@ TEXT_LIMIT = 64 << 30
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-READ_SIZE = 1 << 20
+READ_SIZE = 1 << 17
 # As much compressed input at a time as can swell to about 16 MiB: deflate reaches 1:1032, a zstd
 # run-length block 4 bytes:128 KiB.
 GZIP_STEP = 16 * 1024
@@ -205,7 +205,7 @@ class Builder:
             )
         return self.events.setdefault(name, len(self.events))
 
-    def add(
+    def add(  # noqa: PLR0917  (a row is its columns)
         self, time: int, cpu: int, task: int, stack: int, event: int, count: int, period: int
     ) -> None:
         """One row."""

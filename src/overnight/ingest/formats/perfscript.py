@@ -3,7 +3,7 @@
 A sample is a line, its stack leaf first a frame a line, and an empty line::
 
     swapper     0 [000]    82.739145:   10309278 cpu-clock:ppp:
-    	ffffffff821f1eab pv_native_safe_halt+0xb ([kernel.kallsyms])
+        ffffffff821f1eab pv_native_safe_halt+0xb ([kernel.kallsyms])
 
 Names are never cut: a thread may be called `a [b] c: d`, a function `operator+(X, Y)`.
 """
@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import pathlib
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from overnight import errors
-from overnight.ingest import formats, perfheader
-from overnight.store import capture
+from overnight.ingest import formats, perftext
 
-__all__ = ["NAME", "SUFFIXES", "parse_frame", "read", "sniff"]
+if TYPE_CHECKING:
+    from overnight.store import capture
+
+__all__ = ["NAME", "SUFFIXES", "read", "sniff"]
 
 NAME = "perf script"
 SUFFIXES = (".perf", ".perfscript", ".script", ".txt")
 
 # perf prints the name, a space, the ids to five places: builtin-script.c, perf_sample__fprintf_start.
-REST = (
-    rb" +-?\d{1,10}(?:/-?\d{1,10})?) +(?:\[(\d{1,6})\] +)?(\d{1,9})\.(\d{9}|\d{6}): *([^\n]*)"
-)
+REST = rb" +-?\d{1,10}(?:/-?\d{1,10})?) +(?:\[(\d{1,6})\] +)?(\d{1,9})\.(\d{9}|\d{6}): *([^\n]*)"
 # A thread's name is 15 bytes (TASK_COMM_LEN), padded to 16 where there are no stacks. The longest
 # that fits is right: a name may itself look like ids and a time. Workers' names may be longer.
 SHORT = re.compile(rb"([^\n]{0,16}" + REST)
@@ -36,8 +37,6 @@ IDS = re.compile(rb"(-?\d+)(?:/(-?\d+))?$")
 EVENT = re.compile(rb"(?:(\d{1,20})(?: +|$))?(?:(\S+?):(?: |$))?(.*)", re.DOTALL)
 PRECISION = re.compile(r":(p{1,3}|P)$")  # perf adds it by itself; it does not name another event
 LOST = re.compile(rb"PERF_RECORD_LOST(?:_SAMPLES)? \D*(\d{1,18})")
-OFFSET = re.compile(r"\+0x[0-9a-f]+$")
-FRAME = re.compile(r"\s*(?:([0-9a-f]{1,16})(?:\s|$))?\s*(.*)", re.DOTALL)
 
 ADDRESS = re.compile(rb"\s*[0-9a-f]{1,16} ")
 
@@ -73,63 +72,6 @@ def read(path: pathlib.Path, host: str) -> capture.Capture:
     return parser.capture(host)
 
 
-def parse_frame(line: str) -> tuple[str, str, int]:
-    """Name, module and kind of one line of a stack.
-
-    >>> parse_frame("ffffffff821f1eab pv_native_safe_halt+0xb ([kernel.kallsyms])")
-    ('pv_native_safe_halt', '[kernel]', 1)
-    >>> parse_frame("55f0 std::operator+(X const&, Y (*)(int))+0x1f (/opt/a (deleted))")
-    ('std::operator+(X const&, Y (*)(int))', '/opt/a (deleted)', 0)
-    """
-    match = FRAME.match(line)
-    assert match is not None  # it matches anything
-    address, rest = match[1] or "", match[2].rstrip()
-    cut = _module_at(rest)
-    name, module = (rest, "") if cut < 0 else (rest[:cut].rstrip(), rest[cut + 1 : -1])
-    module = OFFSET.sub("", module)  # perf script -F +dsoff
-    kernel = (
-        formats.is_kernel(module)
-        or (len(address) == 16 and address[0] in "89abcdef" and module != "[vsyscall]")
-    )
-    if module == "[unknown]":
-        module = ""
-    elif kernel and module:
-        module = _kernel_module(module)
-    return OFFSET.sub("", name), module, int(kernel)
-
-
-def _kernel_module(module: str) -> str:
-    if module in formats.KERNEL_NAMES or module.rpartition("/")[2].startswith("vmlinux"):
-        return "[kernel]"
-    if ".ko" in module:
-        return "[" + module.rpartition("/")[2].partition(".ko")[0].replace("-", "_") + "]"
-    return module
-
-
-def _module_at(text: str) -> int:
-    """Where the parenthesis that holds the module opens; -1 where there is none."""
-    if not text.endswith(")"):
-        return -1
-    depth = 0
-    for at in range(len(text) - 1, -1, -1):
-        depth += (text[at] == ")") - (text[at] == "(")
-        if depth == 0:
-            if at == 0 or text[at - 1] == " ":
-                return at
-            break
-    # A path may hold parentheses that do not pair up.
-    return max(text.rfind(" (/"), text.rfind(" ([")) + 1 or -1
-
-
-def _thread_name(before: bytes, digits: int) -> bytes:
-    """The name, from what stands before the first id. Spaces that are its own stay."""
-    padding = 1 + max(0, 5 - digits)
-    name = before[:-padding]
-    if before[len(name) :].strip(b" "):  # not perf's own columns: somebody squeezed the spaces
-        return before.strip(b" ")
-    return name.lstrip(b" ") if len(name) > 15 else name  # padded to 16 where there are no stacks
-
-
 class _Parser:
     """The state between two pieces of text."""
 
@@ -143,7 +85,7 @@ class _Parser:
         self.first_bad = -1
         self.offset = 0
         self._stacks: dict[bytes, int] = {}
-        self._stack_bytes = 0
+        self._cached_bytes = 0
         self._frames: dict[bytes, int] = {}
         self._inside: dict[int, tuple[str, int]] = {}  # module and kind, by frame
         self._parsed: dict[tuple[bytes, bool], tuple[str, str, int]] = {}
@@ -152,17 +94,18 @@ class _Parser:
 
     def feed(self, text: bytes) -> bytes:
         """Take in all whole samples; the rest is for the next time."""
-        end = text.rfind(b"\n\n") + 2
-        if end < 2 and len(text) > LINE_LIMIT:  # without stacks there are no empty lines
-            end = text.rfind(b"\n") + 1
-            if end == 0:
+        blocks = text.split(b"\n\n")
+        left = blocks.pop()
+        if not blocks and len(left) > LINE_LIMIT:  # without stacks there are no empty lines
+            whole, newline, left = left.rpartition(b"\n")
+            if not newline:
                 raise errors.DamagedFileError(
                     str(self.path), self.offset, f"a line of more than {LINE_LIMIT} bytes"
                 )
-        if end < 2:
-            return text
-        self._blocks(text[:end])
-        return text[end:]
+            self._lines_of(whole, self.offset)
+            self.offset += len(whole) + 1
+        self._blocks(blocks)
+        return left
 
     def finish(self, text: bytes) -> None:
         """Take in what is left. A sample whose last line is cut off is left out."""
@@ -180,16 +123,22 @@ class _Parser:
             else:
                 self._bad(self.offset + whole)
             text = b"\n".join(lines)
-        if text:
-            self._blocks(text)
+        self._blocks(text.split(b"\n\n"))
 
-    def _blocks(self, text: bytes) -> None:
+    def _blocks(self, blocks: list[bytes]) -> None:
         builder = self.builder
         match_header, stacks = SHORT.match, self._stacks.get
         tasks, rests = self._tasks.get, self._rests.get
-        add = builder.add
+        # Appending here rather than through `add` saves about a twentieth of the whole time.
+        add_time, add_cpu, add_task = (
+            builder.time.append,
+            builder.cpu.append,
+            builder.task_of.append,
+        )
+        add_stack, add_event = builder.stack_of.append, builder.event_of.append
+        add_count, add_period = builder.count.append, builder.period.append
         offset = self.offset
-        for block in text.split(b"\n\n"):
+        for block in blocks:
             head, _, body = block.partition(b"\n")
             match = match_header(head)
             if match is None:
@@ -205,13 +154,15 @@ class _Parser:
                     self._lines_of(block, offset)
             else:
                 time = int(seconds + fraction)
-                add(
-                    time * 1000 if len(fraction) == 6 else time,
-                    int(cpu) if cpu is not None else -1,
-                    task, stack, what[0], 1, what[1],
-                )  # fmt: skip
+                add_time(time * 1000 if len(fraction) == 6 else time)
+                add_cpu(-1 if cpu is None else int(cpu))
+                add_task(task)
+                add_stack(stack)
+                add_event(what[0])
+                add_count(1)
+                add_period(what[1])
             offset += len(block) + 2
-        self.offset += len(text)
+        self.offset = offset
 
     def _lines_of(self, block: bytes, offset: int) -> None:
         """One block, line by line: comments, other records, samples met for the first time."""
@@ -267,7 +218,7 @@ class _Parser:
         pid, tid = (first, int(second)) if second else (0 if first == 0 else -1, first)
         if pid not in I32 or tid not in I32:
             return None
-        thread = _thread_name(who[: ids.start()], len(ids[1])).decode("utf-8", "replace")
+        thread = perftext.thread_name(who[: ids.start()], len(ids[1])).decode("utf-8", "replace")
         if len(self._tasks) >= CACHE_ENTRIES:
             self._tasks.clear()
         number = self._tasks[who] = self.builder.task(pid, tid, thread)
@@ -277,21 +228,17 @@ class _Parser:
         known = self._stacks.get(body)
         if known is not None:
             return known
-        lines = body.split(b"\n")
-        lines.reverse()
-        frames = [*map(self._frames.get, lines)]
-        if None in frames:
-            frames = self._new_frames(lines)
-        self._stack_bytes += len(body)
-        if self._stack_bytes > CACHE_BYTES:
+        frames = self._frames_of(body.split(b"\n")[::-1])
+        self._cached_bytes += len(body)
+        if self._cached_bytes > CACHE_BYTES:
             self._stacks.clear()
-            self._stack_bytes = len(body)
+            self._cached_bytes = len(body)
         number = self._stacks[body] = self.builder.stack(frames)
         return number
 
-    def _new_frames(self, lines: list[bytes]) -> list[int | None]:
-        """The frames of lines, root first, of which some are met for the first time."""
-        frames: list[int | None] = []
+    def _frames_of(self, lines: list[bytes]) -> list[int]:
+        """The frames of lines, root first."""
+        frames: list[int] = []
         outer = "", 0
         known = self._frames.get
         for line in lines:
@@ -305,7 +252,7 @@ class _Parser:
             key = rest, len(address) == 16 and address >= b"8"
             frame = self._parsed.get(key)
             if frame is None:
-                frame = parse_frame(line.decode("utf-8", "replace"))
+                frame = perftext.parse_frame(line.decode("utf-8", "replace"))
                 if len(self._parsed) >= CACHE_ENTRIES:
                     self._parsed.clear()
                 self._parsed[key] = frame
@@ -331,7 +278,9 @@ class _Parser:
     def no_sample(self) -> errors.DamagedFileError:
         """The error for a text in which nothing is a sample."""
         return errors.DamagedFileError(
-            str(self.path), max(self.first_bad, 0), "no sample with a time, as perf script writes it,"
+            str(self.path),
+            max(self.first_bad, 0),
+            "no sample with a time, as perf script writes it,",
         )
 
     def capture(self, host: str) -> capture.Capture:
@@ -339,7 +288,7 @@ class _Parser:
         builder = self.builder
         if not len(builder):
             raise self.no_sample()
-        header = perfheader.parse_header(self.header)
+        header = perftext.parse_header(self.header)
         builder.name_processes()
         builder.rename_event("", "samples")
         notes = self.notes
@@ -378,7 +327,7 @@ class _Parser:
         )
         return end - max(self.builder.time)
 
-    def _frequency(self, header: perfheader.Header) -> int:
+    def _frequency(self, header: perftext.Header) -> int:
         """That of the event with most samples, from the header or from a clock's period."""
         builder = self.builder
         counts = np.bincount(np.frombuffer(builder.event_of, np.uint8))

@@ -1,4 +1,4 @@
-"""What `perf script --header` says about a recording, from the lines that begin with `#`."""
+"""The lines of `perf script`: its header, the names of threads, the frames of stacks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import dataclasses
 import re
 import time
 
-__all__ = ["Header", "parse_header"]
+from overnight.ingest import formats
+
+__all__ = ["Header", "parse_frame", "parse_header", "thread_name"]
 
 ENTRY = re.compile(r"# ?([a-z][a-z ]*?)\s*: ?(.*)")
 EVENT = re.compile(r"name = ([^,]+),.*\{ sample_period, sample_freq \} = (\d{1,18}),")
 REFERENCE = re.compile(r"= (\d{1,10})\.(\d{6}) \(TOD\) = (\d{1,9})\.(\d{9}) \(")
 CPU_LIST = re.compile(r" (?:-C|--cpu[= ]) ?([\d,-]+)(?= |$)")
 CORES_LIMIT = 1 << 16
+OFFSET = re.compile(r"\+0x[0-9a-f]+$")
+FRAME = re.compile(r"\s*(?:([0-9a-f]{1,16})(?:\s|$))?\s*(.*)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +84,65 @@ def _written(text: str) -> int | None:
 
 
 def _shift(text: str) -> int | None:
-    """perf record -k writes one instant on both clocks (header feature CLOCK_DATA)."""
+    """A `perf record -k` writes one instant on both clocks (header feature CLOCK_DATA)."""
     match = REFERENCE.search(text)
     if match is None:
         return None
     wall = int(match[1] + match[2]) * 1000
     return wall - int(match[3] + match[4]) if wall < 1 << 62 else None
+
+
+def parse_frame(line: str) -> tuple[str, str, int]:
+    """Name, module and kind of one line of a stack.
+
+    >>> parse_frame("ffffffff821f1eab pv_native_safe_halt+0xb ([kernel.kallsyms])")
+    ('pv_native_safe_halt', '[kernel]', 1)
+    >>> parse_frame("55f0 std::operator+(X const&, Y (*)(int))+0x1f (/opt/a (deleted))")
+    ('std::operator+(X const&, Y (*)(int))', '/opt/a (deleted)', 0)
+    """
+    match = FRAME.match(line)
+    assert match is not None  # it matches anything
+    address, rest = match[1] or "", match[2].rstrip()
+    cut = _module_at(rest)
+    name, module = (rest, "") if cut < 0 else (rest[:cut].rstrip(), rest[cut + 1 : -1])
+    module = OFFSET.sub("", module)  # perf script -F +dsoff
+    kernel = formats.is_kernel(module) or (
+        len(address) == 16 and address[0] in "89abcdef" and module != "[vsyscall]"
+    )
+    if module == "[unknown]":
+        module = ""
+    elif kernel and module:
+        module = _kernel_module(module)
+    return OFFSET.sub("", name), module, int(kernel)
+
+
+def _kernel_module(module: str) -> str:
+    if module in formats.KERNEL_NAMES or module.rpartition("/")[2].startswith("vmlinux"):
+        return "[kernel]"
+    if ".ko" in module:
+        return "[" + module.rpartition("/")[2].partition(".ko")[0].replace("-", "_") + "]"
+    return module
+
+
+def _module_at(text: str) -> int:
+    """Where the parenthesis that holds the module opens; -1 where there is none."""
+    if not text.endswith(")"):
+        return -1
+    depth = 0
+    for at in range(len(text) - 1, -1, -1):
+        depth += (text[at] == ")") - (text[at] == "(")
+        if depth == 0:
+            if at == 0 or text[at - 1] == " ":
+                return at
+            break
+    # A path may hold parentheses that do not pair up.
+    return max(text.rfind(" (/"), text.rfind(" ([")) + 1 or -1
+
+
+def thread_name(before: bytes, digits: int) -> bytes:
+    """The name, from what stands before the first id, of so many digits. Spaces that are its own stay."""
+    padding = 1 + max(0, 5 - digits)
+    name = before[:-padding]
+    if before[len(name) :].strip(b" "):  # not perf's own columns: somebody squeezed the spaces
+        return before.strip(b" ")
+    return name.lstrip(b" ") if len(name) > 15 else name  # padded to 16 where there are no stacks
