@@ -57,9 +57,9 @@ class Reader(Protocol):
 
 
 class Text:
-    """A file's bytes, decompressed, in pieces of at most some MiB; plain, gzip or zstd by magic.
+    """A file's bytes, decompressed, in small pieces; plain, gzip or zstd by its first bytes.
 
-    `offset` is how many bytes went out so far. `cut_short` says, once all did, that the
+    `offset` is how far decompression has come. `cut_short` says, once all did, that the
     compressed file ends too early: its writer was killed, and what it held until then is good.
     """
 
@@ -76,7 +76,8 @@ class Text:
                 raise errors.DamagedFileError(
                     str(self.path), self.limit, f"more than {self.limit} bytes when decompressed"
                 )
-            yield piece
+            for begin in range(0, len(piece), READ_SIZE):
+                yield piece[begin : begin + READ_SIZE]
 
     def _pieces(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:

@@ -41,7 +41,8 @@ LOST = re.compile(rb"PERF_RECORD_LOST(?:_SAMPLES)? \D*(\d{1,18})")
 ADDRESS = re.compile(rb"\s*[0-9a-f]{1,16} ")
 
 LINE_LIMIT = 1 << 20
-NO_SAMPLE_LIMIT = 64 << 20
+NO_SAMPLE_LIMIT = 8 << 20
+BAD_LINES_LIMIT = 100_000
 CACHE_BYTES = 128 << 20
 CACHE_ENTRIES = 1 << 18
 I32 = range(-1, 1 << 31)
@@ -64,8 +65,15 @@ def read(path: pathlib.Path, host: str) -> capture.Capture:
     left = b""
     for piece in text:
         left = parser.feed(left + piece)
-        if not len(parser.builder) and text.offset > NO_SAMPLE_LIMIT:
+        samples = len(parser.builder)
+        if not samples and parser.offset > NO_SAMPLE_LIMIT:
             raise parser.no_sample()
+        if parser.bad_lines > BAD_LINES_LIMIT + 10 * samples:
+            raise errors.DamagedFileError(
+                str(path),
+                parser.first_bad,
+                f"{parser.bad_lines} lines that are none of perf script's",
+            )
     parser.finish(left)
     if text.cut_short:
         parser.notes.append("the compressed file ends too early; what it held until then is here")
@@ -139,6 +147,9 @@ class _Parser:
         add_count, add_period = builder.count.append, builder.period.append
         offset = self.offset
         for block in blocks:
+            if not block:
+                offset += 2
+                continue
             head, _, body = block.partition(b"\n")
             match = match_header(head)
             if match is None:
@@ -179,7 +190,7 @@ class _Parser:
             elif line.startswith(b"#"):
                 if len(self.header) < HEADER_LINES:
                     self.header.append(line.decode("utf-8", "replace"))
-            elif line.strip() and not (body and line.startswith(b"  ")):  # source lines have two
+            elif line not in {b"", b"\r"} and not (body and line.startswith(b"  ")):  # source lines have two
                 self._bad(offset)
             offset += len(line) + 1
         if header is not None:
@@ -228,7 +239,7 @@ class _Parser:
         known = self._stacks.get(body)
         if known is not None:
             return known
-        frames = self._frames_of(body.split(b"\n")[::-1])
+        frames = self._frames_of(body.split(b"\n")[::-1] if body else [])
         self._cached_bytes += len(body)
         if self._cached_bytes > CACHE_BYTES:
             self._stacks.clear()
