@@ -95,7 +95,7 @@ class Text:
             while data := file.read(step):
                 at += len(data)
                 # Files of several members come from appending and from pigz; zeros pad a block.
-                while data and not (fresh and at > step and not data.strip(b"\0")):
+                while data and not (fresh and not data.strip(b"\0")):
                     try:
                         piece = engine.decompress(data)
                     except (zlib.error, zstandard.ZstdError) as error:

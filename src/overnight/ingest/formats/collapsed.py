@@ -34,8 +34,7 @@ NO_PROCESS = re.compile(r"\(\)|[(<].*[)>]|::|^\[|_\[[kjiw]\]$", re.DOTALL)
 COMM_SIZE = 15  # TASK_COMM_LEN without its zero
 LINE_LIMIT = 1 << 20
 STACKS_LIMIT = 256 << 20  # bytes of different stacks
-NOTHING_LIMIT = 8 << 20
-BAD_LINES_LIMIT = 100_000
+OTHER_LINES_LIMIT = 100_000
 COUNT_MAX = (1 << 32) - 1
 DIGITS = 6  # kept of fractions
 
@@ -72,7 +71,7 @@ def _weights(path: pathlib.Path) -> tuple[dict[str, float], list[str]]:
     """What each different stack weighs, and what to note."""
     weights: dict[str, float] = {}
     notes: list[str] = []
-    bad, first_bad, size = 0, 0, 0
+    bad, first_bad, other, size = 0, 0, 0, 0
     text = formats.open_text(path)
     for offset, line in _lines(text):
         match = LINE.fullmatch(line)
@@ -88,7 +87,8 @@ def _weights(path: pathlib.Path) -> tuple[dict[str, float], list[str]]:
             weights[stack] = min(weights.get(stack, 0.0) + weight, sys.float_info.max)
         if size > STACKS_LIMIT:
             raise errors.DamagedFileError(str(path), offset, "too many different stacks")
-        if (not weights and offset > NOTHING_LIMIT) or bad > BAD_LINES_LIMIT + 10 * len(weights):
+        other += match is None
+        if other > OTHER_LINES_LIMIT + 10 * len(weights):
             raise errors.DamagedFileError(str(path), first_bad, "mostly no stacks with a count")
     if not weights:
         raise errors.DamagedFileError(str(path), first_bad, "no stack with a count behind it")

@@ -190,7 +190,9 @@ class _Parser:
             elif line.startswith(b"#"):
                 if len(self.header) < HEADER_LINES:
                     self.header.append(line.decode("utf-8", "replace"))
-            elif line not in {b"", b"\r"} and not (body and line.startswith(b"  ")):  # source lines have two
+            elif line not in {b"", b"\r"} and not (
+                body and line.startswith(b"  ")
+            ):  # source lines have two
                 self._bad(offset)
             offset += len(line) + 1
         if header is not None:

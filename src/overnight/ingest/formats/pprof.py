@@ -34,6 +34,7 @@ PROCESS_NAMES = ("comm", "process", "process_name")
 PROCESS_IDS = ("pid", "process_id")
 THREAD_IDS = ("tid", "thread_id", "thread id")
 NAME_LIMIT = 1 << 20
+DEPTH_LIMIT = 1 << 16
 I31 = range(1 << 31)
 U64 = 1 << 64
 TIME_LIMIT = 1 << 62
@@ -182,7 +183,8 @@ class _Profile:
         for location in reversed(locations):
             frames.extend(self._expand(builder, location))
             # One byte may stand for many frames, so that a small file could ask for hours.
-            if self._expanded + len(frames) > formats.STACK_FRAMES_LIMIT:
+            deep = len(frames) > DEPTH_LIMIT
+            if deep or self._expanded + len(frames) > formats.STACK_FRAMES_LIMIT:
                 raise protobuf.WireError("too many frames in its stacks", sample.offset)
         self._expanded += len(frames)
         number = self._stacks[locations] = builder.stack(frames)
