@@ -33,7 +33,11 @@ ZSTD_WINDOW = 128 << 20  # what the zstd tool accepts unasked; a hostile header 
 
 # 64 Mi frames in distinct stacks are 256 MB; a night of 96 cores has about 10 Mi.
 STACK_FRAMES_LIMIT = 64 << 20
+FRAMES_LIMIT = 4 << 20
+NAMES_LIMIT = 256 << 20  # characters in all names of frames
+TASKS_LIMIT = 4 << 20  # as many as Linux can number
 EVENTS_LIMIT = 256
+ROWS_LIMIT = 128 << 20  # 5 GB; a night of 4 cores at 97 Hz has 17 Mi
 KERNEL_NAMES = frozenset(
     {"[kernel]", "[kernel.kallsyms]", "[kernel.vmlinux]", "[guest.kernel.kallsyms]", "vmlinux"}
 )
@@ -168,6 +172,7 @@ class Builder:
         self.count, self.period = array("I"), array("Q")
         self.events: dict[str, int] = {}
         self._frames: dict[tuple[str, str, int], int] = {}
+        self._name_size = 0
         self._stacks: dict[bytes, int] = {}
         self._stack_offset, self._stack_frames = array("I", [0]), array("I")
         self._tasks: dict[tuple[int, int, str, str], int] = {}
@@ -175,9 +180,20 @@ class Builder:
     def __len__(self) -> int:
         return len(self.time)
 
+    def too_much(self, what: str) -> errors.DamagedFileError:
+        """The error for a file that asks for more than any capture needs."""
+        return errors.DamagedFileError(str(self.path), self.at, f"more than {what}")
+
     def frame(self, name: str, module: str, kind: int) -> int:
         """The number of a frame."""
-        return self._frames.setdefault((name or "[unknown]", module, kind), len(self._frames))
+        key = name or "[unknown]", module, kind
+        number = self._frames.get(key)
+        if number is None:
+            self._name_size += len(name) + len(module)
+            if len(self._frames) >= FRAMES_LIMIT or self._name_size > NAMES_LIMIT:
+                raise self.too_much(f"{FRAMES_LIMIT} functions, or names of {NAMES_LIMIT} bytes,")
+            number = self._frames[key] = len(self._frames)
+        return number
 
     def stack(self, frames: Sequence[int]) -> int:
         """The number of a stack, given root first."""
@@ -186,9 +202,7 @@ class Builder:
         number = self._stacks.get(key)
         if number is None:
             if len(self._stack_frames) + len(packed) > STACK_FRAMES_LIMIT:
-                raise errors.DamagedFileError(
-                    str(self.path), self.at, f"more than {STACK_FRAMES_LIMIT} frames in its stacks"
-                )
+                raise self.too_much(f"{STACK_FRAMES_LIMIT} frames in its stacks")
             number = self._stacks[key] = len(self._stacks)
             self._stack_frames.extend(packed)
             self._stack_offset.append(len(self._stack_frames))
@@ -196,15 +210,22 @@ class Builder:
 
     def task(self, pid: int, tid: int, thread: str, process: str = "") -> int:
         """The number of a thread under this name."""
-        return self._tasks.setdefault((pid, tid, thread, process), len(self._tasks))
+        number = self._tasks.setdefault((pid, tid, thread, process), len(self._tasks))
+        if number >= TASKS_LIMIT:
+            raise self.too_much(f"{TASKS_LIMIT} threads")
+        return number
 
     def event(self, name: str) -> int:
         """The number of an event."""
-        if name not in self.events and len(self.events) == EVENTS_LIMIT:
-            raise errors.DamagedFileError(
-                str(self.path), self.at, f"more than {EVENTS_LIMIT} kinds of events"
-            )
-        return self.events.setdefault(name, len(self.events))
+        number = self.events.setdefault(name, len(self.events))
+        if number >= EVENTS_LIMIT:
+            raise self.too_much(f"{EVENTS_LIMIT} kinds of events")
+        return number
+
+    def check_rows(self) -> None:
+        """Refuse more rows than memory should hold; split the file instead."""
+        if len(self.time) > ROWS_LIMIT:
+            raise self.too_much(f"{ROWS_LIMIT} samples in one file")
 
     def add(  # noqa: PLR0917  (a row is its columns)
         self, time: int, cpu: int, task: int, stack: int, event: int, count: int, period: int

@@ -28,7 +28,10 @@ NAME = "perf script"
 SUFFIXES = (".perf", ".perfscript", ".script", ".txt")
 
 # perf prints the name, a space, the ids to five places: builtin-script.c, perf_sample__fprintf_start.
-REST = rb" +-?\d{1,10}(?:/-?\d{1,10})?) +(?:\[(\d{1,6})\] +)?(\d{1,9})\.(\d{9}|\d{6}): *([^\n]*)"
+REST = (
+    rb" {1,16}-?\d{1,10}(?:/-?\d{1,10})?) {1,16}(?:\[(\d{1,6})\] {1,16})?"
+    rb"(\d{1,9})\.(\d{9}|\d{6}): *([^\n]*)"
+)
 # A thread's name is 15 bytes (TASK_COMM_LEN), padded to 16 where there are no stacks. The longest
 # that fits is right: a name may itself look like ids and a time. Workers' names may be longer.
 SHORT = re.compile(rb"([^\n]{0,16}" + REST)
@@ -38,13 +41,14 @@ EVENT = re.compile(rb"(?:(\d{1,20})(?: +|$))?(?:(\S+?):(?: |$))?(.*)", re.DOTALL
 PRECISION = re.compile(r":(p{1,3}|P)$")  # perf adds it by itself; it does not name another event
 LOST = re.compile(rb"PERF_RECORD_LOST(?:_SAMPLES)? \D*(\d{1,18})")
 
+HEX = re.compile(rb"[0-9a-f]{1,16}")
 ADDRESS = re.compile(rb"\s*[0-9a-f]{1,16} ")
 
 LINE_LIMIT = 1 << 20
 NO_SAMPLE_LIMIT = 8 << 20
 BAD_LINES_LIMIT = 100_000
 CACHE_BYTES = 128 << 20
-CACHE_ENTRIES = 1 << 18
+CACHE_ENTRY = 150  # bytes that Python spends on an entry by itself
 I32 = range(-1, 1 << 31)
 U64_MAX = (1 << 64) - 1
 HEADER_LINES = 1000
@@ -65,6 +69,7 @@ def read(path: pathlib.Path, host: str) -> capture.Capture:
     left = b""
     for piece in text:
         left = parser.feed(left + piece)
+        parser.builder.check_rows()
         samples = len(parser.builder)
         if not samples and parser.offset > NO_SAMPLE_LIMIT:
             raise parser.no_sample()
@@ -177,7 +182,7 @@ class _Parser:
 
     def _lines_of(self, block: bytes, offset: int) -> None:
         """One block, line by line: comments, other records, samples met for the first time."""
-        self.builder.at = offset
+        self.builder.at = began = offset
         header: re.Match[bytes] | None = None
         body: list[bytes] = []
         for line in block.split(b"\n"):
@@ -185,18 +190,18 @@ class _Parser:
                 body.append(line)
             elif match := SHORT.match(line) or LONG.match(line):
                 if header is not None:
-                    self._sample(header, b"\n".join(body), offset)
-                header, body = match, []
-            elif line.startswith(b"#"):
-                if len(self.header) < HEADER_LINES:
-                    self.header.append(line.decode("utf-8", "replace"))
-            elif line not in {b"", b"\r"} and not (
-                body and line.startswith(b"  ")
-            ):  # source lines have two
+                    self._sample(header, b"\n".join(body), began)
+                header, body, began = match, [], offset
+            elif line.startswith(b"#") and len(self.header) < HEADER_LINES:
+                self.header.append(line.decode("utf-8", "replace"))
+            elif line == b"\r" and header is not None:  # an empty line of a text from elsewhere
+                self._sample(header, b"\n".join(body), began)
+                header = None
+            elif line and not (body and line.startswith(b"  ")):  # source lines begin so
                 self._bad(offset)
             offset += len(line) + 1
         if header is not None:
-            self._sample(header, b"\n".join(body), offset)
+            self._sample(header, b"\n".join(body), began)
 
     def _sample(self, header: re.Match[bytes], body: bytes, offset: int) -> None:
         who, cpu, seconds, fraction, rest = header.groups()
@@ -208,13 +213,12 @@ class _Parser:
         if task is None:
             self._bad(offset)
             return
-        what = EVENT.match(rest)
+        what = EVENT.match(rest.rstrip(b"\r"))
         assert what is not None  # it matches anything
         event, period, payload = what[2] or b"", int(what[1] or 0), what[3]
         number = self.builder.event(PRECISION.sub("", event.decode("utf-8", "replace")))
         period = min(period, U64_MAX)
-        if len(self._rests) >= CACHE_ENTRIES:
-            self._rests.clear()
+        self._make_room(len(rest))
         self._rests[rest] = number, period
         time = int(seconds + fraction) * (1000 if len(fraction) == 6 else 1)
         stack = self._stack(body) if body or not ADDRESS.match(payload) else self._stack(payload)
@@ -232,8 +236,7 @@ class _Parser:
         if pid not in I32 or tid not in I32:
             return None
         thread = perftext.thread_name(who[: ids.start()], len(ids[1])).decode("utf-8", "replace")
-        if len(self._tasks) >= CACHE_ENTRIES:
-            self._tasks.clear()
+        self._make_room(len(who))
         number = self._tasks[who] = self.builder.task(pid, tid, thread)
         return number
 
@@ -242,10 +245,7 @@ class _Parser:
         if known is not None:
             return known
         frames = self._frames_of(body.split(b"\n")[::-1] if body else [])
-        self._cached_bytes += len(body)
-        if self._cached_bytes > CACHE_BYTES:
-            self._stacks.clear()
-            self._cached_bytes = len(body)
+        self._make_room(len(body))
         number = self._stacks[body] = self.builder.stack(frames)
         return number
 
@@ -262,12 +262,13 @@ class _Parser:
                 continue
             # The same function has another address in each process: its name is parsed once.
             address, _, rest = line.lstrip().partition(b" ")
+            if not HEX.fullmatch(address):
+                address, rest = b"", line
             key = rest, len(address) == 16 and address >= b"8"
             frame = self._parsed.get(key)
             if frame is None:
                 frame = perftext.parse_frame(line.decode("utf-8", "replace"))
-                if len(self._parsed) >= CACHE_ENTRIES:
-                    self._parsed.clear()
+                self._make_room(len(rest))
                 self._parsed[key] = frame
             name, module, kind = frame
             if module == INLINED:  # it lies in the function that stands below it in the text
@@ -276,12 +277,20 @@ class _Parser:
             outer = module, kind
             number = self.builder.frame(name, module, kind)
             frames.append(number)
-            if len(self._frames) >= CACHE_ENTRIES:
-                self._frames.clear()
-                self._inside.clear()
+            self._make_room(len(line))
             self._frames[line] = number
             self._inside[number] = outer
         return frames
+
+    def _make_room(self, size: int) -> None:
+        """Forget what was met before when so many more bytes are too many to remember."""
+        self._cached_bytes += size + CACHE_ENTRY
+        if self._cached_bytes > CACHE_BYTES:
+            for cache in (self._stacks, self._frames, self._inside, self._parsed):
+                cache.clear()
+            self._tasks.clear()
+            self._rests.clear()
+            self._cached_bytes = size
 
     def _bad(self, offset: int) -> None:
         self.bad_lines += 1

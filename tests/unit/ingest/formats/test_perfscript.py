@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import os
 import pathlib
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight import errors
+from overnight.ingest import formats
 from overnight.ingest.formats import perfscript
 
 if TYPE_CHECKING:
@@ -368,6 +370,77 @@ def test_a_bomb_is_refused_quickly(tmp_path: pathlib.Path, text: bytes) -> None:
     with pytest.raises(errors.DamagedFileError):
         read(tmp_path, packed)
     assert time.process_time() - begin < 2
+
+
+def test_lines_of_spaces_are_passed_over_quickly(tmp_path: pathlib.Path) -> None:
+    begin = time.process_time()
+    taken = read(tmp_path, sample() + (" " * 900_000 + "x\n\n") * 20 + sample("b"))
+    assert threads(taken) == ["app", "b"]
+    assert time.process_time() - begin < 1
+
+
+def test_names_may_not_fill_the_memory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "NAMES_LIMIT", 100_000)
+    text = "".join(sample(stack=f"\t1f f{n}{'x' * 5000} (/a)\n") for n in range(30))
+    with pytest.raises(errors.DamagedFileError, match="names of 100000 bytes"):
+        read(tmp_path, text)
+
+
+def test_forgetting_what_was_met_changes_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(
+        sample(f"t{n % 3}", at=f"{n:>5}.000000", stack=(USER, IDLE, SOFTIRQ_ON_IDLE)[n % 3])
+        for n in range(60)
+    )
+    usual = read(tmp_path, text)
+    monkeypatch.setattr(perfscript, "CACHE_BYTES", 400)
+    forgetful = read(tmp_path, text)
+    assert threads(forgetful) == threads(usual)
+    assert [stack(forgetful, n) for n in range(60)] == [stack(usual, n) for n in range(60)]
+    assert len(forgetful.frames.name) == len(usual.frames.name)
+
+
+def test_lines_may_end_as_elsewhere(tmp_path: pathlib.Path) -> None:
+    text = (HEADER + sample("a") + sample("b", stack=IDLE)).replace("\n", "\r\n")
+    taken = read(tmp_path, text)
+    assert threads(taken) == ["a", "b"]
+    assert stack(taken, 1) == ["common_startup_64", "do_idle", "pv_native_safe_halt"]
+    assert taken.frames.module[-1] == "[kernel]"
+    assert (taken.host, taken.events) == ("web-7", ("cpu-clock",))
+    assert not any("not understood" in note for note in taken.notes)
+
+
+def test_functions_without_addresses_stay_apart(tmp_path: pathlib.Path) -> None:
+    taken = read(tmp_path, sample(stack="\tleaf+0x1 (/a)\n\troot+0x1 (/a)\n"))
+    assert stack(taken, 0) == ["root", "leaf"]
+
+
+@pytest.mark.needs_perf
+def test_real_perf_says_the_same_whatever_its_fields(tmp_path: pathlib.Path) -> None:
+    data = tmp_path / "perf.data"
+    burn = "timeout 0.8 bash -c 'while :; do :; done'; true"
+    record = ["perf", "record", "-q", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "499", "-a"]
+    subprocess.run([*record, "-e", "cpu-clock", "-o", data, "--", "bash", "-c", burn], check=True)
+    closed = data.stat().st_mtime_ns
+    taken = []
+    for fields in (["--header"], ["-F", "+pid,+symoff"], ["--ns", "-F", "+pid,-period"]):
+        script = ["perf", "script", "--no-inline", "-i", data, *fields]
+        text = subprocess.run(script, check=True, capture_output=True).stdout
+        taken.append(read(tmp_path, text))
+    usual, with_pid, exact = taken
+    assert len(usual.time) > 300
+    assert closed - 3_000_000_000 < usual.end <= closed + 1_000_000
+    assert "bash" in with_pid.tasks.process
+    for other in (with_pid, exact):
+        assert threads(other) == threads(usual)
+        assert other.cpu.tolist() == usual.cpu.tolist()
+        rows = range(len(usual.time))
+        assert [stack(other, row) for row in rows] == [stack(usual, row) for row in rows]
+    assert usual.frequency == 499
+    assert not any("not understood" in note for one in taken for note in one.notes)
 
 
 def test_sniff_knows_its_own() -> None:
