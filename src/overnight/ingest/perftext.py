@@ -15,6 +15,7 @@ EVENT = re.compile(r"name = ([^,]+),.*\{ sample_period, sample_freq \} = (\d{1,1
 REFERENCE = re.compile(r"= (\d{1,10})\.(\d{6}) \(TOD\) = (\d{1,9})\.(\d{9}) \(")
 CPU_LIST = re.compile(r" (?:-C|--cpu[= ]) ?([\d,-]+)(?= |$)")
 CORES_LIMIT = 1 << 16
+PATH_LIMIT = 4200  # PATH_MAX, the parentheses, and what perf may add
 OFFSET = re.compile(r"\+0x[0-9a-f]+$")
 FRAME = re.compile(r"\s*(?:([0-9a-f]{1,16})(?:\s|$))?\s*(.*)", re.DOTALL)
 
@@ -129,7 +130,7 @@ def _module_at(text: str) -> int:
     if not text.endswith(")"):
         return -1
     depth = 0
-    for at in range(len(text) - 1, -1, -1):
+    for at in range(len(text) - 1, max(-1, len(text) - PATH_LIMIT), -1):
         depth += (text[at] == ")") - (text[at] == "(")
         if depth == 0:
             if at == 0 or text[at - 1] == " ":

@@ -283,12 +283,3 @@ def test_svg_survives_depth_and_emptiness() -> None:
     assert any("above row 400" in text for text in texts)
     empty = ET.fromstring(written(svg, folded()))
     assert "no samples" in [text.text for text in empty.iter(SVG + "text")]
-
-
-def test_folded_counts() -> None:
-    assert GOOD.total == 100
-    assert GOOD.nanoseconds == round(1e9 / 97)
-    assert folded(frequency=0).nanoseconds == 0
-    frames, stacks = GOOD.table()
-    assert frames == (MAIN, WORK, IDLE)
-    assert stacks == ((0, 1), (0,), (2,))

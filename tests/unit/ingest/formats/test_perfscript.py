@@ -421,7 +421,7 @@ def test_functions_without_addresses_stay_apart(tmp_path: pathlib.Path) -> None:
 @pytest.mark.needs_perf
 def test_real_perf_says_the_same_whatever_its_fields(tmp_path: pathlib.Path) -> None:
     data = tmp_path / "perf.data"
-    burn = "timeout 0.8 bash -c 'while :; do :; done'; true"
+    burn = "timeout 0.4 bash -c 'while :; do :; done'; true"
     record = ["perf", "record", "-q", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "499", "-a"]
     subprocess.run([*record, "-e", "cpu-clock", "-o", data, "--", "bash", "-c", burn], check=True)
     closed = data.stat().st_mtime_ns
@@ -431,7 +431,7 @@ def test_real_perf_says_the_same_whatever_its_fields(tmp_path: pathlib.Path) -> 
         text = subprocess.run(script, check=True, capture_output=True).stdout
         taken.append(read(tmp_path, text))
     usual, with_pid, exact = taken
-    assert len(usual.time) > 300
+    assert len(usual.time) > 100
     assert closed - 3_000_000_000 < usual.end <= closed + 1_000_000
     assert "bash" in with_pid.tasks.process
     for other in (with_pid, exact):
