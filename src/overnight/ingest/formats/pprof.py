@@ -26,8 +26,9 @@ SUFFIXES = (".pb.gz", ".pprof", ".prof")
 SIZE_LIMIT = 1 << 30  # of the decompressed message, which is held in memory
 # profile.proto, message Profile: the number of each field that is a message or a string.
 SAMPLE_TYPE, SAMPLE, MAPPING, LOCATION, FUNCTION, STRING = 1, 2, 3, 4, 5, 6
-TIME, DURATION, PERIOD_TYPE, PERIOD, DEFAULT_TYPE = 9, 10, 11, 12, 14
-MESSAGES = frozenset({1, 2, 3, 4, 5, 6, 11})
+TIME, DURATION, PERIOD_TYPE, PERIOD = 9, 10, 11, 12
+MESSAGES = frozenset({1, 2, 3, 4, 5, 6, 11, 16})
+NUMBERS = frozenset({7, 8, 9, 10, 12, 14})  # 13, the comments, may be packed
 FIELDS = range(1, 17)
 THREAD_NAMES = ("thread", "thread_name", "thread name")
 PROCESS_NAMES = ("comm", "process", "process_name")
@@ -46,9 +47,8 @@ def sniff(head: bytes) -> bool:
     seen = 0
     try:
         for field in protobuf.fields(memoryview(head)):
-            if field.number not in FIELDS or isinstance(field.value, int) == (
-                field.number in MESSAGES
-            ):
+            wrong = NUMBERS if isinstance(field.value, memoryview) else MESSAGES
+            if field.number not in FIELDS or field.number in wrong:
                 return False
             seen |= 1 << field.number
     except protobuf.WireError as error:

@@ -181,6 +181,14 @@ def test_what_does_not_fit_together_is_damaged(
         read(tmp_path, profile.done())
 
 
+def test_sniff_knows_its_own_and_its_beginning() -> None:
+    profile = cpu_profile()
+    for n in range(50):
+        profile.sample([1], [1, n])
+    whole = profile.done(pack=False)
+    assert all(pprof.sniff(whole[:end]) for end in range(10, len(whole)))
+
+
 def test_a_profile_cut_short_is_damaged(tmp_path: pathlib.Path) -> None:
     profile = cpu_profile()
     profile.sample([1], [1, 1])
@@ -237,6 +245,7 @@ def test_what_is_written_is_read_again(
         "t", "h", BEGIN, BEGIN + 5, frequency, (0,), event, tuple(made), 3, ("n",)
     )
     writer.write(folded, buffer)
+    assert pprof.sniff(gzip.decompress(buffer.getvalue()))
     taken = read(folder, buffer.getvalue())
     frames = [
         flame.Frame(*frame)
