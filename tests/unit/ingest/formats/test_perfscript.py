@@ -340,10 +340,14 @@ def test_a_compressed_file_cut_short_keeps_what_it_holds(
     assert any("ends too early" in note for note in taken.notes)
 
 
-def test_a_sample_that_the_end_cuts_is_left_out(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, sample() + sample("b")[:-40])
-    assert threads(taken) == ["app"]
-    assert any("ends within a sample" in note for note in taken.notes)
+@pytest.mark.parametrize("cut", range(3, len(sample("b"))))
+def test_a_sample_that_the_end_cuts_is_left_out(tmp_path: pathlib.Path, cut: int) -> None:
+    text = sample() + sample("b")[:-cut]
+    taken = read(tmp_path, text)
+    whole_lines = text.endswith("\n")
+    assert any("ends within a line" in note for note in taken.notes) is not whole_lines
+    if not whole_lines:
+        assert threads(taken) == ["app"]
 
 
 def test_lines_that_mean_nothing_are_counted(tmp_path: pathlib.Path) -> None:
