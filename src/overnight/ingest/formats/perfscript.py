@@ -41,8 +41,7 @@ EVENT = re.compile(rb"(?:(\d{1,20})(?: +|$))?(?:(\S+?):(?: |$))?(.*)", re.DOTALL
 PRECISION = re.compile(r":(p{1,3}|P)$")  # perf adds it by itself; it does not name another event
 LOST = re.compile(rb"PERF_RECORD_LOST(?:_SAMPLES)? \D*(\d{1,18})")
 
-HEX = re.compile(rb"[0-9a-f]{1,16}")
-ADDRESS = re.compile(rb"\s*[0-9a-f]{1,16} ")
+ADDRESS = re.compile(rb"\s*([0-9a-f]{1,16}) ")
 
 LINE_LIMIT = 1 << 20
 NO_SAMPLE_LIMIT = 8 << 20
@@ -101,7 +100,7 @@ class _Parser:
         self._cached_bytes = 0
         self._frames: dict[bytes, int] = {}
         self._inside: dict[int, tuple[str, int]] = {}  # module and kind, by frame
-        self._parsed: dict[tuple[bytes, bool], tuple[str, str, int]] = {}
+        self._parsed: dict[tuple[bytes, bool], tuple[int, tuple[str, int]]] = {}
         self._tasks: dict[bytes, int] = {}
         self._rests: dict[bytes, tuple[int, int]] = {}
 
@@ -250,21 +249,19 @@ class _Parser:
                 outer = self._inside[number]
                 continue
             # The same function has another address in each process: its name is parsed once.
-            address, _, rest = line.lstrip().partition(b" ")
-            if not HEX.fullmatch(address):
-                address, rest = b"", line
-            key = rest, len(address) == 16 and address >= b"8"
-            frame = self._parsed.get(key)
-            if frame is None:
-                frame = perftext.parse_frame(line.decode("utf-8", "replace"))
-                self._make_room(len(rest))
-                self._parsed[key] = frame
-            name, module, kind = frame
-            if module == INLINED:  # it lies in the function that stands below it in the text
-                frames.append(self.builder.frame(name, *outer))
-                continue
-            outer = module, kind
-            number = self.builder.frame(name, module, kind)
+            place = ADDRESS.match(line)
+            address = place[1] if place else b""
+            kernel = len(address) == 16 and address >= b"8"
+            key = line[place.end() :] if place else line, kernel
+            parsed = self._parsed.get(key)
+            if parsed is None:
+                name, module, kind = perftext.parse_frame(line.decode("utf-8", "replace"))
+                if module == INLINED:  # it lies in the function that stands below it in the text
+                    frames.append(self.builder.frame(name, *outer))
+                    continue
+                self._make_room(len(line))
+                parsed = self._parsed[key] = self.builder.frame(name, module, kind), (module, kind)
+            number, outer = parsed
             frames.append(number)
             self._make_room(len(line))
             self._frames[line] = number
