@@ -1,0 +1,311 @@
+"""Captures that other tools wrote: a module a format, each a `Reader`.
+
+What they share is here: opening a file whatever its compression, and building a `Capture`.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import zstandard
+
+from overnight import errors
+from overnight.store import capture
+
+__all__ = ["HEAD_SIZE", "Builder", "Reader", "Text", "is_kernel", "open_text", "read_head"]
+
+HEAD_SIZE = 64 * 1024
+TEXT_LIMIT = 64 << 30
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+READ_SIZE = 1 << 17
+# As much compressed input at a time as can swell to about 16 MiB: deflate reaches 1:1032, a zstd
+# run-length block 4 bytes:128 KiB.
+GZIP_STEP = 16 * 1024
+ZSTD_STEP = 512
+ZSTD_WINDOW = 128 << 20  # what the zstd tool accepts unasked; a hostile header may ask for 2 TiB
+
+# 64 Mi frames in distinct stacks are 256 MB; a night of 96 cores has about 10 Mi.
+STACK_FRAMES_LIMIT = 64 << 20
+FRAMES_LIMIT = 4 << 20
+NAMES_LIMIT = 256 << 20  # characters in all names of frames
+TASKS_LIMIT = 4 << 20  # as many as Linux can number
+EVENTS_LIMIT = 256
+ROWS_LIMIT = 128 << 20  # 5 GB; a night of 4 cores at 97 Hz has 17 Mi
+KERNEL_NAMES = frozenset(
+    {"[kernel]", "[kernel.kallsyms]", "[kernel.vmlinux]", "[guest.kernel.kallsyms]", "vmlinux"}
+)
+USER_NAMES = frozenset({"[vdso]", "[vdso32]", "[vsyscall]", "[heap]", "[stack]", "[unknown]"})
+
+
+class Reader(Protocol):
+    """One format. A module of this package is a reader."""
+
+    NAME: str
+    SUFFIXES: tuple[str, ...]
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file that begins so, decompressed, is of this format."""
+
+    def read(self, path: pathlib.Path, host: str) -> capture.Capture:
+        """The whole file; `host` '' takes the name that the file gives, or else "unknown".
+
+        Raises DamagedFileError, and nothing else, for a file that is not of this format.
+        """
+
+
+class Text:
+    """A file's bytes, decompressed, in small pieces; plain, gzip or zstd by its first bytes.
+
+    `offset` is how far decompression has come. `cut_short` says, once all did, that the
+    compressed file ends too early: its writer was killed, and what it held until then is good.
+    """
+
+    def __init__(self, path: pathlib.Path, limit: int = TEXT_LIMIT) -> None:
+        self.path = path
+        self.limit = limit
+        self.offset = 0
+        self.cut_short = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces():
+            self.offset += len(piece)
+            if self.offset > self.limit:
+                raise errors.DamagedFileError(
+                    str(self.path), self.limit, f"more than {self.limit} bytes when decompressed"
+                )
+            for begin in range(0, len(piece), READ_SIZE):
+                yield piece[begin : begin + READ_SIZE]
+
+    def _pieces(self) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            magic = file.read(4)
+            file.seek(0)
+            if magic.startswith(GZIP_MAGIC):
+                step = GZIP_STEP
+            elif magic == ZSTD_MAGIC:
+                step = ZSTD_STEP
+            else:
+                while piece := file.read(READ_SIZE):
+                    yield piece
+                return
+            at, engine, fresh = 0, _engine(magic), True
+            while data := file.read(step):
+                at += len(data)
+                # Files of several members come from appending and from pigz; zeros pad a block.
+                while data and not (fresh and not data.strip(b"\0")):
+                    try:
+                        piece = engine.decompress(data)
+                    except (zlib.error, zstandard.ZstdError) as error:
+                        raise errors.DamagedFileError(
+                            str(self.path), at - len(data), f"its compression is broken ({error})"
+                        ) from error
+                    if piece:
+                        yield piece
+                    data, fresh = engine.unused_data, engine.eof
+                    if fresh:
+                        engine = _engine(magic)
+                self.cut_short = not fresh
+
+
+class _Engine(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _engine(magic: bytes) -> _Engine:
+    if magic == ZSTD_MAGIC:
+        return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
+    return zlib.decompressobj(wbits=31)
+
+
+def open_text(path: pathlib.Path, limit: int = TEXT_LIMIT) -> Text:
+    """The bytes of a file to iterate over, never all in memory."""
+    return Text(path, limit)
+
+
+def read_head(path: pathlib.Path) -> bytes:
+    """The first bytes, decompressed, for `Reader.sniff`."""
+    head = b""
+    for piece in open_text(path):
+        head += piece
+        if len(head) >= HEAD_SIZE:
+            break
+    return head[:HEAD_SIZE]
+
+
+def is_kernel(module: str) -> bool:
+    """Whether a binary, named as perf or pprof do, is the kernel or one of its modules."""
+    if module in KERNEL_NAMES:
+        return True
+    name = module.rpartition("/")[2]
+    if module.startswith("[") and module.endswith("]"):
+        return module not in USER_NAMES and not module.startswith("[anon")
+    return name.startswith(("vmlinux", "bpf_prog_")) or name.partition(".ko")[1:] in {
+        (".ko", ""),
+        (".ko", ".gz"),
+        (".ko", ".xz"),
+        (".ko", ".zst"),
+    }
+
+
+class Builder:
+    """Collects samples in any order, keeps each frame, stack and task once, makes the `Capture`.
+
+    `at` is the byte that a reader has come to, for the error when a file asks for too much.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self.at = 0
+        self.time, self.cpu, self.task_of = array("q"), array("i"), array("I")
+        self.stack_of, self.event_of = array("I"), array("B")
+        self.count, self.period = array("I"), array("Q")
+        self.events: dict[str, int] = {}
+        self._frames: dict[tuple[str, str, int], int] = {}
+        self._name_size = 0
+        self._stacks: dict[bytes, int] = {}
+        self._stack_offset, self._stack_frames = array("I", [0]), array("I")
+        self._tasks: dict[tuple[int, int, str, str], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def too_much(self, what: str) -> errors.DamagedFileError:
+        """The error for a file that asks for more than any capture needs."""
+        return errors.DamagedFileError(str(self.path), self.at, f"more than {what}")
+
+    def frame(self, name: str, module: str, kind: int) -> int:
+        """The number of a frame."""
+        key = name or "[unknown]", module, kind
+        number = self._frames.get(key)
+        if number is None:
+            self._name_size += len(name) + len(module)
+            if len(self._frames) >= FRAMES_LIMIT or self._name_size > NAMES_LIMIT:
+                raise self.too_much(f"{FRAMES_LIMIT} functions, or names of {NAMES_LIMIT} bytes,")
+            number = self._frames[key] = len(self._frames)
+        return number
+
+    def stack(self, frames: Sequence[int]) -> int:
+        """The number of a stack, given root first."""
+        packed = array("I", frames)
+        key = packed.tobytes()
+        number = self._stacks.get(key)
+        if number is None:
+            if len(self._stack_frames) + len(packed) > STACK_FRAMES_LIMIT:
+                raise self.too_much(f"{STACK_FRAMES_LIMIT} frames in its stacks")
+            number = self._stacks[key] = len(self._stacks)
+            self._stack_frames.extend(packed)
+            self._stack_offset.append(len(self._stack_frames))
+        return number
+
+    def task(self, pid: int, tid: int, thread: str, process: str = "") -> int:
+        """The number of a thread under this name."""
+        number = self._tasks.setdefault((pid, tid, thread, process), len(self._tasks))
+        if number >= TASKS_LIMIT:
+            raise self.too_much(f"{TASKS_LIMIT} threads")
+        return number
+
+    def event(self, name: str) -> int:
+        """The number of an event."""
+        number = self.events.setdefault(name, len(self.events))
+        if number >= EVENTS_LIMIT:
+            raise self.too_much(f"{EVENTS_LIMIT} kinds of events")
+        return number
+
+    def check_rows(self) -> None:
+        """Refuse more rows than memory should hold; split the file instead."""
+        if len(self.time) > ROWS_LIMIT:
+            raise self.too_much(f"{ROWS_LIMIT} samples in one file")
+
+    def add(  # noqa: PLR0917  (a row is its columns)
+        self, time: int, cpu: int, task: int, stack: int, event: int, count: int, period: int
+    ) -> None:
+        """One row."""
+        self.time.append(time)
+        self.cpu.append(cpu)
+        self.task_of.append(task)
+        self.stack_of.append(stack)
+        self.event_of.append(event)
+        self.count.append(count)
+        self.period.append(period)
+
+    def name_processes(self) -> None:
+        """Give each thread the name of its process: that of the main thread, the newest one."""
+        names = {pid: thread for pid, tid, thread, _ in self._tasks if 0 <= pid == tid}
+        self._tasks = {
+            (pid, tid, thread, thread if 0 <= pid == tid else names.get(pid, "")): number
+            for (pid, tid, thread, _), number in self._tasks.items()
+        }
+
+    def rename_event(self, name: str, new: str) -> None:
+        """Call an event otherwise."""
+        self.events = {new if event == name else event: n for event, n in self.events.items()}
+
+    def lacks_processes(self) -> bool:
+        """Whether there are threads whose process is not known."""
+        return any(pid < 0 <= tid for pid, tid, _, _ in self._tasks)
+
+    def build(
+        self,
+        *,
+        host: str,
+        shift: int = 0,
+        span: tuple[int, int] | None = None,
+        frequency: int = 0,
+        cores: tuple[int, ...] = (),
+        lost: int = 0,
+        timed: bool = True,
+        notes: Sequence[str] = (),
+    ) -> capture.Capture:
+        """The capture, in time order, every time moved by `shift`. There must be a row.
+
+        `span` is the stretch recorded where that is known; else it is that of the samples.
+        """
+        time = np.frombuffer(self.time, np.int64)
+        order = np.argsort(time, kind="stable")
+        time = time[order] + np.int64(shift)
+        begin, end = span or (int(time[0]), int(time[-1]) + 1)
+        return capture.Capture(
+            host=host or "unknown",
+            begin=begin,
+            end=end,
+            frequency=frequency,
+            cores=cores,
+            events=tuple(self.events),
+            time=time,
+            cpu=np.frombuffer(self.cpu, np.int32)[order],
+            task=np.frombuffer(self.task_of, np.uint32)[order],
+            stack=np.frombuffer(self.stack_of, np.uint32)[order],
+            event=np.frombuffer(self.event_of, np.uint8)[order],
+            count=np.frombuffer(self.count, np.uint32)[order],
+            period=np.frombuffer(self.period, np.uint64)[order],
+            tasks=capture.Tasks(
+                pid=np.array([task[0] for task in self._tasks], np.int32),
+                tid=np.array([task[1] for task in self._tasks], np.int32),
+                thread=[task[2] for task in self._tasks],
+                process=[task[3] for task in self._tasks],
+                unit=[""] * len(self._tasks),
+            ),
+            stacks=capture.Stacks(
+                offset=np.array(self._stack_offset, np.uint32),
+                frame=np.array(self._stack_frames, np.uint32),
+            ),
+            frames=capture.Frames(
+                name=[frame[0] for frame in self._frames],
+                module=[frame[1] for frame in self._frames],
+                kind=np.array([frame[2] for frame in self._frames], np.uint8),
+            ),
+            lost=lost,
+            timed=timed,
+            notes=tuple(notes),
+        )

@@ -1,0 +1,155 @@
+"""Collapsed stacks, as flame graph tools write them: a stack a line, root first, and its count.
+
+::
+
+    nginx;main;ngx_worker;epoll_wait;do_syscall_64_[k];ep_poll_[k] 42
+
+`_[k]` marks a kernel function, `_[j]` a jitted, `_[i]` an inlined one. The format holds no times:
+every row gets the time of the file. Where each line begins with what can only be a process, that
+becomes the task, with the `-PID/TID` that stackcollapse-perf.pl may put behind it.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import re
+import sys
+from collections.abc import Collection, Iterator
+
+from overnight import errors
+from overnight.ingest import formats
+from overnight.store import capture
+
+__all__ = ["NAME", "SUFFIXES", "read", "sniff"]
+
+NAME = "collapsed"
+SUFFIXES = (".collapsed", ".folded", ".txt")
+
+LINE = re.compile(rb"(.*\S)\s+(\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?)\s*", re.DOTALL)
+MARK = re.compile(r"_\[([kjiw])\]$")
+# A bare number at the end stays: `pool-7` is a name of its own.
+PROCESS = re.compile(r"(.*?)(?:-([0-9]{1,9}|\?)/([0-9]{1,9})|-\?)?", re.DOTALL)
+NO_PROCESS = re.compile(r"\(\)|[(<].*[)>]|::|^\[|_\[[kjiw]\]$", re.DOTALL)
+COMM_SIZE = 15  # TASK_COMM_LEN without its zero
+LINE_LIMIT = 1 << 20
+STACKS_LIMIT = 256 << 20  # bytes of different stacks
+OTHER_LINES_LIMIT = 100_000
+COUNT_MAX = (1 << 32) - 1
+DIGITS = 6  # kept of fractions
+
+
+def sniff(head: bytes) -> bool:
+    """Whether nearly every line is a stack and a count; a perf script text also has some such."""
+    lines = [line for line in head.split(b"\n")[:-1] or [head] if line.strip()]
+    lines = [line for line in lines if not line.startswith(b"#")][:1000]
+    good = sum(1 for line in lines if LINE.fullmatch(line) and not line.startswith(b"\t"))
+    return good > 0 and good >= 0.95 * len(lines) and any(b";" in line for line in lines)
+
+
+def read(path: pathlib.Path, host: str) -> capture.Capture:
+    """Every different stack as one row; see `formats.Reader`."""
+    builder = formats.Builder(path)
+    weights, notes = _weights(path)
+    counts, scale = _counts(list(weights.values()))
+    if scale != 1:
+        notes.append(f"counts are those of the file times {scale:g}, to be whole and fit")
+    processes = _begin_with_processes(weights)
+    if processes:
+        notes.append("the first name of each line is taken for the process")
+    mtime = path.stat().st_mtime_ns
+    event = builder.event("samples")
+    for stack, count in zip(weights, counts, strict=True):
+        names = stack.split(";")
+        task = _task(builder, names[0]) if processes else builder.task(-1, -1, "")
+        frames = [_frame(builder, name) for name in names[processes:]]
+        builder.add(mtime, -1, task, builder.stack(frames), event, count, 0)
+    return builder.build(host=host, timed=False, notes=notes)
+
+
+def _weights(path: pathlib.Path) -> tuple[dict[str, float], list[str]]:
+    """What each different stack weighs, and what to note."""
+    weights: dict[str, float] = {}
+    notes: list[str] = []
+    bad, first_bad, other, size = 0, 0, 0, 0
+    text = formats.open_text(path)
+    for offset, line in _lines(text):
+        match = LINE.fullmatch(line)
+        weight = float(match[2]) if match else math.inf
+        if match is None or weight == math.inf:
+            if line.strip() and not line.startswith(b"#"):
+                bad += 1
+                first_bad = first_bad if bad > 1 else offset
+        elif weight > 0:
+            stack = match[1].decode("utf-8", "replace")
+            if stack not in weights:
+                size += len(stack)
+            weights[stack] = min(weights.get(stack, 0.0) + weight, sys.float_info.max)
+        if size > STACKS_LIMIT:
+            raise errors.DamagedFileError(str(path), offset, "too many different stacks")
+        other += match is None
+        if other > OTHER_LINES_LIMIT + 10 * len(weights):
+            raise errors.DamagedFileError(str(path), first_bad, "mostly no stacks with a count")
+    if not weights:
+        raise errors.DamagedFileError(str(path), first_bad, "no stack with a count behind it")
+    if bad:
+        notes.append(f"{bad} lines were not understood and left out, the first at byte {first_bad}")
+    if text.cut_short:
+        notes.append("the compressed file ends too early; what it held until then is here")
+    return weights, notes
+
+
+def _lines(text: formats.Text) -> Iterator[tuple[int, bytes]]:
+    """Each line and where it begins. One without its end is none where the file was cut."""
+    left, offset = b"", 0
+    for piece in text:
+        *lines, left = (left + piece).split(b"\n")
+        for line in lines:
+            yield offset, line
+            offset += len(line) + 1
+        if len(left) > LINE_LIMIT:
+            raise errors.DamagedFileError(
+                str(text.path), offset, f"a line of more than {LINE_LIMIT} bytes"
+            )
+    if left and not text.cut_short:
+        yield offset, left
+
+
+def _counts(weights: list[float]) -> tuple[list[int], float]:
+    """Whole numbers that fit 32 bits, in the same proportions, and what they were multiplied by."""
+    largest = max(weights)
+    scale = 1.0
+    if any(weight != int(weight) for weight in weights):
+        scale = 10.0 ** min(300, max(0, DIGITS - math.floor(math.log10(largest))))
+    while largest * scale > COUNT_MAX:
+        scale /= 10
+    return [max(1, round(weight * scale)) for weight in weights], scale
+
+
+def _begin_with_processes(stacks: Collection[str]) -> bool:
+    """Whether the roots are names a process can have, and nowhere the name of a function."""
+    roots = {stack.partition(";")[0] for stack in stacks}
+    for root in roots:
+        name = PROCESS.fullmatch(root)
+        assert name is not None  # it matches anything
+        if not 0 < len(name[1].encode()) <= COMM_SIZE or NO_PROCESS.search(root):
+            return False
+    if not any(";" in stack for stack in stacks):
+        return False
+    return all(roots.isdisjoint(stack.split(";")[1:]) for stack in stacks)
+
+
+def _task(builder: formats.Builder, root: str) -> int:
+    match = PROCESS.fullmatch(root)
+    assert match is not None  # it matches anything
+    pid = int(match[2]) if match[2] and match[2] != "?" else -1
+    tid = int(match[3]) if match[3] else -1
+    return builder.task(pid, tid, "", match[1])
+
+
+def _frame(builder: formats.Builder, name: str) -> int:
+    match = MARK.search(name)
+    if match is None:
+        return builder.frame(name, "", capture.Kind.USER)
+    kind = capture.Kind.KERNEL if match[1] == "k" else capture.Kind.USER
+    return builder.frame(name[: match.start()], "", int(kind))

@@ -1,0 +1,257 @@
+"""pprof profiles, as Go, Parca, Pyroscope and many others write them (profile.proto).
+
+A profile is one stretch without times inside: every row stands at its beginning. Where there is a
+count of samples, that is the event; else each of its measures becomes an event. Labels `comm`,
+`thread`, `pid`, `tid` and `cpu` name the task and the core.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from overnight import errors
+from overnight.ingest import formats, protobuf
+
+if TYPE_CHECKING:
+    from overnight.store import capture
+
+__all__ = ["NAME", "SUFFIXES", "read", "sniff"]
+
+NAME = "pprof"
+SUFFIXES = (".pb.gz", ".pprof", ".prof")
+
+SIZE_LIMIT = 1 << 30  # of the decompressed message, which is held in memory
+# profile.proto, message Profile: the number of each field that is a message or a string.
+SAMPLE_TYPE, SAMPLE, MAPPING, LOCATION, FUNCTION, STRING = 1, 2, 3, 4, 5, 6
+TIME, DURATION, PERIOD_TYPE, PERIOD = 9, 10, 11, 12
+MESSAGES = frozenset({1, 2, 3, 4, 5, 6, 11, 16})
+NUMBERS = frozenset({7, 8, 9, 10, 12, 14})  # 13, the comments, may be packed
+FIELDS = range(1, 17)
+THREAD_NAMES = ("thread", "thread_name", "thread name")
+PROCESS_NAMES = ("comm", "process", "process_name")
+PROCESS_IDS = ("pid", "process_id")
+THREAD_IDS = ("tid", "thread_id", "thread id")
+NAME_LIMIT = 1 << 20
+DEPTH_LIMIT = 1 << 16
+I31 = range(1 << 31)
+U64 = 1 << 64
+TIME_LIMIT = 1 << 62
+COUNT_MAX = (1 << 32) - 1
+
+
+def sniff(head: bytes) -> bool:
+    """Whether the bytes are fields of a Profile, the samples' type among the first of them."""
+    seen = 0
+    try:
+        for field in protobuf.fields(memoryview(head)):
+            wrong = NUMBERS if isinstance(field.value, memoryview) else MESSAGES
+            if field.number not in FIELDS or field.number in wrong:
+                return False
+            seen |= 1 << field.number
+    except protobuf.WireError as error:
+        if not error.ends_early:  # the head may end within a field
+            return False
+    return bool(seen & (1 << SAMPLE_TYPE | 1 << SAMPLE | 1 << STRING))
+
+
+def read(path: pathlib.Path, host: str) -> capture.Capture:
+    """Every sample as a row for each of its measures; see `formats.Reader`."""
+    text = formats.open_text(path, SIZE_LIMIT)
+    data = b"".join(text)
+    if text.cut_short:
+        raise errors.DamagedFileError(str(path), path.stat().st_size, "it ends too early,")
+    try:
+        return _Profile(path, memoryview(data)).capture(host)
+    except protobuf.WireError as error:
+        raise errors.DamagedFileError(str(path), error.offset, error.problem) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class _Measure:
+    """One of the values of each sample: which, and how it becomes a count and a period."""
+
+    index: int
+    event: int
+    period: int
+
+
+class _Profile:
+    """The tables of one message, and the capture that they make."""
+
+    def __init__(self, path: pathlib.Path, data: memoryview) -> None:
+        self.path = path
+        self.strings: list[memoryview] = []
+        self.samples: list[protobuf.Field] = []
+        self.types: list[tuple[int, int]] = []
+        self.period_type = 0, 0
+        self.functions: dict[int, int] = {}  # id -> string
+        self.mappings: dict[int, int] = {}
+        self.locations: dict[int, tuple[int, int, list[int]]] = {}  # mapping, address, functions
+        self.numbers: dict[int, int] = {}
+        self._decoded: dict[int, str] = {}
+        self._frames: dict[int, list[int]] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+        self._expanded = 0
+        for field in protobuf.fields(data):
+            self._take(field)
+        if not self.samples:
+            raise protobuf.WireError("no sample", len(data))
+
+    def _take(self, field: protobuf.Field) -> None:
+        if isinstance(field.value, int):
+            self.numbers[field.number] = field.value
+        elif field.number == STRING:
+            self.strings.append(field.value)
+        elif field.number == SAMPLE:
+            self.samples.append(field)
+        elif field.number in {SAMPLE_TYPE, PERIOD_TYPE}:
+            numbers = protobuf.numbers(field)
+            kind = numbers.get(1, 0), numbers.get(2, 0)
+            if field.number == PERIOD_TYPE:
+                self.period_type = kind
+            else:
+                self.types.append(kind)
+        elif field.number in {MAPPING, FUNCTION}:
+            numbers = protobuf.numbers(field)
+            table, name = (
+                (self.mappings, numbers.get(5, 0))
+                if field.number == MAPPING
+                else (self.functions, numbers.get(2, 0) or numbers.get(3, 0))
+            )
+            table[numbers.get(1, 0)] = name
+        elif field.number == LOCATION:
+            functions = [
+                protobuf.numbers(line).get(1, 0)
+                for line in protobuf.inside(field)
+                if line.number == 4 and not isinstance(line.value, int)
+            ]
+            numbers = protobuf.numbers(field)
+            self.locations[numbers.get(1, 0)] = numbers.get(2, 0), numbers.get(3, 0), functions
+
+    def _string(self, index: int) -> str:
+        known = self._decoded.get(index)
+        if known is not None:
+            return known
+        if not 0 <= index < len(self.strings):
+            raise protobuf.WireError(f"string {index} of {len(self.strings)}", 0)
+        if len(self.strings[index]) > NAME_LIMIT:
+            raise protobuf.WireError(f"a name of {len(self.strings[index])} bytes", 0)
+        text = self._decoded[index] = bytes(self.strings[index]).decode("utf-8", "replace")
+        return text
+
+    def _measures(self, builder: formats.Builder) -> list[_Measure]:
+        """The count of samples where there is one, else every measure."""
+        names = [(self._string(kind), self._string(unit)) for kind, unit in self.types]
+        period = self.numbers.get(PERIOD, 0)
+        period = period if 0 < period < U64 // 2 else 0
+        for index, (kind, unit) in enumerate(names):
+            if unit == "count" and kind in {"samples", "sample"}:
+                event = self._string(self.period_type[0]) if any(self.period_type) else ""
+                return [_Measure(index, builder.event(event or kind), period)]
+        return [
+            _Measure(i, builder.event(kind or "samples"), 0) for i, (kind, _) in enumerate(names)
+        ]
+
+    def _expand(self, builder: formats.Builder, location: int) -> list[int]:
+        """The frames of one address, outermost first: inlined functions share it."""
+        known = self._frames.get(location)
+        if known is not None:
+            return known
+        if location not in self.locations:
+            raise protobuf.WireError(f"location {location}, which is nowhere described,", 0)
+        mapping, address, functions = self.locations[location]
+        module = self._string(self.mappings.get(mapping, 0)) if mapping else ""
+        kernel = formats.is_kernel(module) or (address >= 1 << 63 and module != "[vsyscall]")
+        if kernel and module in formats.KERNEL_NAMES:
+            module = "[kernel]"
+        frames = [
+            builder.frame(self._string(self.functions.get(function, 0)), module, int(kernel))
+            for function in reversed(functions)
+        ] or [builder.frame("[unknown]", module, int(kernel))]
+        self._frames[location] = frames
+        return frames
+
+    def _stack(self, builder: formats.Builder, sample: protobuf.Field) -> int:
+        locations = tuple(protobuf.repeated(sample, 1))
+        known = self._stacks.get(locations)
+        if known is not None:
+            return known
+        frames: list[int] = []
+        for location in reversed(locations):
+            frames.extend(self._expand(builder, location))
+            # One byte may stand for many frames, so that a small file could ask for hours.
+            deep = len(frames) > DEPTH_LIMIT
+            if deep or self._expanded + len(frames) > formats.STACK_FRAMES_LIMIT:
+                raise protobuf.WireError("too many frames in its stacks", sample.offset)
+        self._expanded += len(frames)
+        number = self._stacks[locations] = builder.stack(frames)
+        return number
+
+    def _labels(self, sample: protobuf.Field) -> Iterator[tuple[str, str | int]]:
+        for field in protobuf.inside(sample):
+            if field.number == 3 and not isinstance(field.value, int):
+                numbers = protobuf.numbers(field)
+                text = self._string(numbers.get(2, 0)) if numbers.get(2) else ""
+                yield self._string(numbers.get(1, 0)), text or numbers.get(3, 0)
+
+    def capture(self, host: str) -> capture.Capture:
+        """All samples with their names."""
+        builder = formats.Builder(self.path)
+        measures = self._measures(builder)
+        time = self.numbers.get(TIME, 0)
+        notes: list[str] = []
+        if not 0 < time < TIME_LIMIT:
+            time = self.path.stat().st_mtime_ns
+            notes.append("the profile does not say when it was taken: it is put at its file's time")
+        largest, rows = 0, []
+        for sample in self.samples:
+            builder.at = sample.offset
+            stack = self._stack(builder, sample)
+            values = protobuf.repeated(sample, 2)
+            cpu, task = self._who(builder, dict(self._labels(sample)))
+            for measure in measures:
+                value = protobuf.signed(values[measure.index]) if measure.index < len(values) else 0
+                if value > 0:
+                    rows.append((cpu, task, stack, measure.event, value, measure.period))
+                    largest = max(largest, value)
+        if not rows:
+            raise protobuf.WireError("no sample that weighs more than nothing", 0)
+        scale = 1
+        while largest // scale > COUNT_MAX:
+            scale *= 10
+        if scale > 1:
+            notes.append(f"counts are those of the profile divided by {scale}, to fit")
+        for cpu, task, stack, event, value, period in rows:
+            builder.add(time, cpu, task, stack, event, max(1, value // scale), period)
+        duration = self.numbers.get(DURATION, 0)
+        end = time + (duration if 0 < duration < TIME_LIMIT else 1)
+        return builder.build(
+            host=host, span=(time, end), frequency=self._frequency(), timed=False, notes=notes
+        )
+
+    def _frequency(self) -> int:
+        period = self.numbers.get(PERIOD, 0)
+        in_ns = self.period_type[1] and self._string(self.period_type[1]) == "nanoseconds"
+        return round(1e9 / period) if in_ns and 0 < period <= 1_000_000_000 else 0
+
+    def _who(self, builder: formats.Builder, labels: dict[str, str | int]) -> tuple[int, int]:
+        """The core, -1 where not said, and the task."""
+        process = _first(labels, PROCESS_NAMES)
+        task = builder.task(
+            _number(_first(labels, PROCESS_IDS)),
+            _number(_first(labels, THREAD_IDS)),
+            _first(labels, THREAD_NAMES),
+            process,
+        )
+        return _number(_first(labels, ("cpu",))), task
+
+
+def _first(labels: dict[str, str | int], names: tuple[str, ...]) -> str:
+    return next((str(labels[name]) for name in names if name in labels), "")
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 11 and int(text) in I31 else -1

@@ -1,0 +1,45 @@
+"""Stacks as JSON for programs: every frame once, each stack as indices into them, root first."""
+
+from __future__ import annotations
+
+import json
+from typing import BinaryIO
+
+from overnight.model import flame
+
+__all__ = ["NAME", "SCHEMA", "SUFFIX", "write"]
+
+NAME = "json"
+SUFFIX = ".json"
+SCHEMA = "overnight.stacks/1"
+
+
+def write(folded: flame.Folded, file: BinaryIO) -> None:
+    """One object on one line."""
+    frames, stacks = folded.table()
+    document = {
+        "schema": SCHEMA,
+        "title": folded.title,
+        "host": folded.host,
+        "begin_ns": folded.begin_ns,
+        "end_ns": folded.end_ns,
+        "frequency": folded.frequency,
+        "cores": folded.cores,
+        "event": folded.event,
+        "samples": folded.total,
+        "lost": folded.lost,
+        "notes": folded.notes,
+        "frames": [
+            {
+                "name": frame.name,
+                "module": frame.module,
+                "kind": "kernel" if frame.kind == flame.KERNEL else "user",
+            }
+            for frame in frames
+        ],
+        "stacks": [
+            {"frames": numbers, "count": stack.count}
+            for numbers, stack in zip(stacks, folded.stacks, strict=True)
+        ],
+    }
+    file.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")

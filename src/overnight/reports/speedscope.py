@@ -1,0 +1,46 @@
+"""The format of speedscope, a flame graph viewer: one "sampled" profile."""
+
+from __future__ import annotations
+
+import json
+from typing import BinaryIO
+
+from overnight.model import flame
+
+__all__ = ["NAME", "SUFFIX", "write"]
+
+NAME = "speedscope"
+SUFFIX = ".speedscope.json"
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"  # a name that the format demands
+
+
+def write(folded: flame.Folded, file: BinaryIO) -> None:
+    """One profile; weights are CPU time where samples stand for it, else samples."""
+    frames, stacks = folded.table()
+    each = folded.nanoseconds
+    weights = [stack.count * (each or 1) for stack in folded.stacks]
+    document = {
+        "$schema": SCHEMA,
+        "name": folded.title,
+        "exporter": "overnight",
+        "activeProfileIndex": 0,
+        "shared": {"frames": [_frame(frame) for frame in frames]},
+        "profiles": [
+            {
+                "type": "sampled",
+                "name": f"{folded.host} {folded.event}".strip(),
+                "unit": "nanoseconds" if each else "none",
+                "startValue": 0,
+                "endValue": sum(weights),
+                "samples": stacks,
+                "weights": weights,
+            }
+        ],
+    }
+    file.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+
+
+def _frame(frame: flame.Frame) -> dict[str, str]:
+    """Speedscope colours frames by file."""
+    file = frame.module or ("[kernel]" if frame.kind == flame.KERNEL else "")
+    return {"name": frame.name, "file": file} if file else {"name": frame.name}

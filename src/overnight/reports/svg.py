@@ -1,0 +1,194 @@
+"""A flame graph as one still picture: SVG without scripts, names as text, details as tooltips."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+import unicodedata
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+from xml.sax import saxutils
+
+from overnight.model import flame
+
+__all__ = ["NAME", "SUFFIX", "write"]
+
+NAME = "svg"
+SUFFIX = ".svg"
+
+WIDTH, MARGIN, ROW = 1200, 12, 18
+TOP, LINE_HEIGHT = 34, 16
+FONT_SIZE = 11
+CHARACTER = 6.7  # px; 0.6 em is 6.6 in the common monospaced fonts
+NARROWEST = 0.3  # px
+DEPTH_LIMIT = 400  # rows; 7,200 px
+# What XML 1.0 does not allow (its section 2.2), and what turns the writing direction about.
+FORBIDDEN = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]"
+)
+HUES = {flame.USER: (14, 40), flame.KERNEL: (200, 226)}
+
+
+@dataclasses.dataclass
+class _Node:
+    """A frame in its place, and the samples at or above it."""
+
+    frame: flame.Frame
+    count: int = 0
+    above: dict[flame.Frame, _Node] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Box:
+    """A rectangle to draw: `hidden` frames too narrow for their own, or a frame."""
+
+    node: _Node
+    left: float
+    width: float
+    depth: int
+    hidden: int = 0
+
+
+def write(folded: flame.Folded, file: BinaryIO) -> None:
+    """The picture, roots at the bottom, brothers in the order of their names."""
+    root = _Node(flame.Frame("all"))
+    for stack in folded.stacks:
+        node = root
+        node.count += stack.count
+        for frame in stack.frames:
+            node = node.above.setdefault(frame, _Node(frame))
+            node.count += stack.count
+    boxes, hidden = _layout(root) if root.count > 0 else ([], 0)
+    rows = 1 + max((box.depth for box in boxes), default=0)
+    foot = [*folded.notes]
+    if hidden:
+        deep = f" or above row {DEPTH_LIMIT}" if rows > DEPTH_LIMIT else ""
+        foot.append(f"{hidden:,} frames narrower than {NARROWEST} px{deep}: grey, if drawn at all")
+    if folded.lost:
+        foot.append(f"{folded.lost:,} samples were lost")
+    base = TOP + LINE_HEIGHT + rows * ROW
+    height = base + MARGIN + LINE_HEIGHT * len(foot) + MARGIN
+    file.write(_head(folded, height).encode())
+    file.writelines(_draw(box, base, root.count).encode() for box in boxes)
+    if not boxes:
+        file.write(f'<text x="{MARGIN}" y="{base}">no samples</text>\n'.encode())
+    for number, line in enumerate(foot):
+        y = base + MARGIN + LINE_HEIGHT * (number + 1) - 4
+        file.write(f'<text class="s" x="{MARGIN}" y="{y}">{_safe(line)}</text>\n'.encode())
+    file.write(b"</svg>\n")
+
+
+def _layout(root: _Node) -> tuple[list[_Box], int]:
+    """What to draw, and how many frames have no box of their own."""
+    scale = (WIDTH - 2 * MARGIN) / root.count
+    boxes: list[_Box] = []
+    hidden = 0
+    todo = [(root, float(MARGIN), 0)]
+    while todo:
+        node, left, depth = todo.pop()
+        boxes.append(_Box(node, left, node.count * scale, depth))
+        narrow: list[_Node] = []
+        for child in sorted(node.above.values(), key=_order):
+            if child.count * scale < NARROWEST or depth + 1 >= DEPTH_LIMIT:
+                narrow.append(child)
+            else:
+                todo.append((child, left, depth + 1))
+                left += child.count * scale
+        if narrow:
+            below = sum(1 for child in narrow for _ in _all(child))
+            width = sum(child.count for child in narrow) * scale
+            hidden += below
+            if width >= NARROWEST:
+                samples = sum(child.count for child in narrow)
+                boxes.append(_Box(_Node(node.frame, samples), left, width, depth + 1, below))
+    return boxes, hidden
+
+
+def _order(node: _Node) -> tuple[str, str, int]:
+    return node.frame.name, node.frame.module, node.frame.kind
+
+
+def _all(node: _Node) -> Iterator[_Node]:
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo.extend(node.above.values())
+
+
+def _head(folded: flame.Folded, height: int) -> str:
+    title = _safe(folded.title)
+    facts = [folded.host, _span(folded.begin_ns, folded.end_ns), f"{folded.total:,} samples"]
+    if folded.event:
+        rate = f" at {folded.frequency:,} Hz" if folded.frequency else ""
+        facts.append(folded.event + rate)
+    if folded.cores:
+        facts.append(f"{len(folded.cores)} core" + "s" * (len(folded.cores) > 1))
+    about = _safe(" · ".join(filter(None, facts)))
+    kernel, user = _colour("kernel", flame.KERNEL), _colour("user", flame.USER)
+    key = WIDTH - MARGIN - 130
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">
+<title>{title}</title>
+<desc>Flame graph. {about}</desc>
+<style>text {{ font: {FONT_SIZE}px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #111 }}
+.h {{ font: bold 15px system-ui, "DejaVu Sans", sans-serif }} .s {{ font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #444 }}
+rect {{ stroke: #fff; stroke-width: 0.5 }}</style>
+<rect width="{WIDTH}" height="{height}" fill="#fff"/>
+<text class="h" x="{MARGIN}" y="22">{title}</text>
+<text class="s" x="{MARGIN}" y="{TOP + 6}">{about}</text>
+<rect x="{key}" y="12" width="12" height="12" fill="{user}"/><text class="s" x="{key + 17}" y="22">user</text>
+<rect x="{key + 60}" y="12" width="12" height="12" fill="{kernel}"/><text class="s" x="{key + 77}" y="22">kernel</text>
+"""
+
+
+def _span(begin: int, end: int) -> str:
+    try:
+        start = datetime.datetime.fromtimestamp(begin / 1e9, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""
+    return f"{start:%Y-%m-%d %H:%M:%S} UTC, {max(0, end - begin) / 1e9:.3g} s" if begin else ""
+
+
+def _draw(box: _Box, base: int, total: int) -> str:
+    y = base - (box.depth + 1) * ROW
+    frame, count = box.node.frame, box.node.count
+    share = f"{count:,} sample{'s' * (count != 1)}, {100 * count / total:.2f} %"
+    if box.hidden:
+        tip, fill, label = f"{box.hidden:,} narrower frames, {share}", "#c8c8c8", "…"
+    else:
+        where = f" ({frame.module})" if frame.module else ""
+        tip, fill, label = f"{frame.name}{where}, {share}", _fill(box), frame.name
+    room = max(0, int((box.width - 6) / CHARACTER))
+    shown = _fit(label, room)
+    text = f'<text x="{box.left + 3:.1f}" y="{y + 13}">{_safe(shown)}</text>' if shown else ""
+    return (
+        f'<g><title>{_safe(tip)}</title><rect x="{box.left:.2f}" y="{y}" width="{box.width:.2f}" '
+        f'height="{ROW - 1}" fill="{fill}"/>{text}</g>\n'
+    )
+
+
+def _fit(label: str, room: int) -> str:
+    """As much of a name as so many columns hold; '' where that would say nothing."""
+    used = 0
+    for at, character in enumerate(label[: room + 1]):
+        used += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if used > room:
+            return label[: max(0, at - 1)] + "…" if room >= 3 else ""
+    return label
+
+
+def _fill(box: _Box) -> str:
+    return "#e4e4e4" if box.depth == 0 else _colour(box.node.frame.name, box.node.frame.kind)
+
+
+def _colour(name: str, kind: int) -> str:
+    """Always the same for one function; light, so that dark text is legible on it."""
+    low, high = HUES.get(kind, HUES[flame.USER])
+    seed = zlib.crc32(name.encode("utf-8", "replace"))
+    return f"hsl({low + seed % (high - low)} {70 + seed // 64 % 20}% {68 + seed // 4096 % 12}%)"
+
+
+def _safe(text: str) -> str:
+    return saxutils.escape(FORBIDDEN.sub("\ufffd", text), {'"': "&quot;"})

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overnight import errors
+from overnight.ingest.formats import collapsed
+from overnight.model import flame
+from overnight.reports import collapsed as writer
+
+if TYPE_CHECKING:
+    from overnight.store import capture
+
+MTIME = 1_700_000_000_000_000_000
+
+
+def read(folder: pathlib.Path, text: str | bytes) -> capture.Capture:
+    path = folder / "stacks.txt"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    os.utime(path, ns=(MTIME, MTIME))
+    return collapsed.read(path, "web-7")
+
+
+def stacks(taken: capture.Capture) -> list[list[str]]:
+    offset, frame = taken.stacks.offset, taken.stacks.frame
+    return [
+        [taken.frames.name[f] for f in frame[offset[number] : offset[number + 1]]]
+        for number in taken.stack
+    ]
+
+
+def test_lines_become_rows_at_one_instant(tmp_path: pathlib.Path) -> None:
+    taken = read(tmp_path, "nginx;main;do_syscall_64_[k];f_[j];g_[i] 42\ngrep;main 7\n\n")
+    assert stacks(taken) == [["main", "do_syscall_64", "f", "g"], ["main"]]
+    assert [taken.tasks.process[task] for task in taken.task] == ["nginx", "grep"]
+    assert taken.count.tolist() == [42, 7]
+    assert taken.time.tolist() == [MTIME, MTIME]
+    assert not taken.timed
+    assert taken.host == "web-7"
+    kinds = dict(zip(taken.frames.name, taken.frames.kind.tolist(), strict=True))
+    assert kinds == {"main": 0, "do_syscall_64": 1, "f": 0, "g": 0}
+    assert any("taken for the process" in note for note in taken.notes)
+
+
+@pytest.mark.parametrize(
+    ("root", "process", "pid", "tid"),
+    [
+        ("cc1plus", "cc1plus", -1, -1),
+        ("pool-7", "pool-7", -1, -1),
+        ("Web Content", "Web Content", -1, -1),
+        ("kworker/0:1-eve", "kworker/0:1-eve", -1, -1),
+        ("java-12/34", "java", 12, 34),
+        ("java-?/34", "java", -1, 34),
+        ("java-?", "java", -1, -1),
+    ],
+)
+def test_a_process_keeps_its_whole_name(
+    tmp_path: pathlib.Path, root: str, process: str, pid: int, tid: int
+) -> None:
+    taken = read(tmp_path, f"{root};main;work 3\n")
+    assert taken.tasks.process == [process]
+    assert taken.tasks.pid.tolist() == [pid]
+    assert taken.tasks.tid.tolist() == [tid]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java/lang/Thread.run;Main.main;work 3\n",  # longer than a process name
+        "start;work;start 3\n",  # a root that is also called
+        "std::run;work 3\n",
+        "f(int);work 3\n",
+        "[unknown];work 3\n",
+        "entry_64_[k];work 3\n",
+        "a;b 1\n;b 1\n",
+        "work 3\n",
+    ],
+)
+def test_a_function_is_not_taken_for_a_process(tmp_path: pathlib.Path, text: str) -> None:
+    taken = read(tmp_path, text)
+    assert taken.tasks.process == [""]
+    assert sum(map(len, stacks(taken))) == text.count(";") + text.count("\n")
+
+
+def test_the_same_stack_twice_is_one_row(tmp_path: pathlib.Path) -> None:
+    taken = read(tmp_path, "a;b 1\na;c 2\na;b 3\n")
+    assert taken.count.tolist() == [4, 2]
+
+
+def test_names_may_hold_spaces_and_numbers(tmp_path: pathlib.Path) -> None:
+    taken = read(tmp_path, "app;operator new(unsigned long) 12;f 2 3.0 5\n")
+    assert stacks(taken) == [["operator new(unsigned long) 12", "f 2 3.0"]]
+    assert taken.count.tolist() == [5]
+
+
+def test_fractions_keep_their_proportions(tmp_path: pathlib.Path) -> None:
+    taken = read(tmp_path, "a;b 0.0025\na;c 0.01\na;d 1e-3\n")
+    assert (taken.count / taken.count[2]).tolist() == [2.5, 10.0, 1.0]
+    assert any("times" in note for note in taken.notes)
+    assert read(tmp_path, "a;b 2.0\n").count.tolist() == [2]
+
+
+def test_weights_too_large_are_scaled(tmp_path: pathlib.Path) -> None:
+    taken = read(tmp_path, "a;b 20000000000000\na;c 10000000000000\na;d 1\n")
+    assert taken.count[0] == 2 * taken.count[1]
+    assert taken.count[2] == 1
+    assert any("times 0.0001" in note for note in taken.notes)
+
+
+def test_lines_that_mean_nothing_are_counted(tmp_path: pathlib.Path) -> None:
+    taken = read(tmp_path, "a;b 1\nno count here\na;c 1\n# a comment\n")
+    assert "1 lines were not understood and left out, the first at byte 6" in taken.notes
+
+
+@pytest.mark.parametrize("text", ["", "nothing\n", "a;b 0\n", "a;b -1\n", "a;b 1e999\n", "\0\0"])
+def test_a_file_without_stacks_is_damaged(tmp_path: pathlib.Path, text: str) -> None:
+    with pytest.raises(errors.DamagedFileError):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", [b"x", b"\n", b"x\n", b" \n", b"1 1 1 x\n"])
+def test_a_bomb_is_refused(tmp_path: pathlib.Path, text: bytes) -> None:
+    packed = zstandard.ZstdCompressor().compress(text * ((64 << 20) // len(text)))
+    with pytest.raises(errors.DamagedFileError):
+        read(tmp_path, packed)
+
+
+def test_gzip_and_a_last_line_without_end(tmp_path: pathlib.Path) -> None:
+    taken = read(tmp_path, gzip.compress(b"a;b 1\na;c 2"))
+    assert taken.count.tolist() == [1, 2]
+
+
+NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name == name.strip())
+FRAMES = st.builds(flame.Frame, NAMES, st.just(""), st.sampled_from([flame.USER, flame.KERNEL]))
+STACKS = st.builds(
+    flame.FoldedStack,
+    st.lists(FRAMES, min_size=1, max_size=5).map(tuple),
+    st.integers(1, 2**32 - 1),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@given(
+    made=st.lists(STACKS, min_size=1, max_size=8, unique_by=lambda stack: stack.frames),
+)
+@settings(max_examples=100, deadline=1000)
+def test_what_is_written_is_read_again(folder: pathlib.Path, made: list[flame.FoldedStack]) -> None:
+    root = flame.Frame("a process")  # names of NAMES that equal it would be functions
+    whole = [flame.FoldedStack((root, *stack.frames), stack.count) for stack in made]
+    path = folder / "written.collapsed"
+    with path.open("wb") as file:
+        writer.write(flame.Folded("t", "h", 0, 1, 0, (), "", tuple(whole)), file)
+    taken = collapsed.read(path, "h")
+    assert taken.tasks.process == ["a process"]
+    assert sum(taken.count.tolist()) == sum(stack.count for stack in made)
+    kinds = [
+        [int(taken.frames.kind[f]) for f in taken.stacks.frame[begin:end]]
+        for begin, end in zip(taken.stacks.offset[:-1], taken.stacks.offset[1:], strict=True)
+    ]
+    assert [kinds[number] for number in taken.stack] == [
+        [frame.kind for frame in stack.frames] for stack in made
+    ]
+    plain = {
+        f.name for stack in made for f in stack.frames if f.name.isascii() and f.name.isalnum()
+    }
+    assert plain <= set(taken.frames.name)
+
+
+@given(data=st.binary(max_size=500))
+@settings(max_examples=100, deadline=1000)
+def test_any_bytes_are_read_or_refused(folder: pathlib.Path, data: bytes) -> None:
+    with contextlib.suppress(errors.DamagedFileError):
+        assert len(read(folder, data).time) > 0
+
+
+@given(text=st.text(alphabet="ab;_[k] 019.e+-/?\n\r\t", max_size=300))
+@settings(max_examples=200, deadline=1000)
+def test_lines_much_like_stacks_are_read_or_refused(folder: pathlib.Path, text: str) -> None:
+    try:
+        taken = read(folder, text)
+    except errors.DamagedFileError:
+        return
+    assert int(taken.count.min()) >= 1

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import json
+import pkgutil
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overnight import reports
+from overnight.model import flame
+from overnight.reports import collapsed, pprof, speedscope, svg
+from overnight.reports import json as json_report
+
+WRITERS: tuple[reports.Writer, ...] = tuple(
+    importlib.import_module(f"{reports.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(reports.__path__)
+)
+SVG = "{http://www.w3.org/2000/svg}"
+
+MAIN = flame.Frame("main", "/opt/app")
+WORK = flame.Frame("work<int>(a & b)", "/opt/app")
+IDLE = flame.Frame("do_idle", "[kernel]", flame.KERNEL)
+
+
+def folded(*stacks: tuple[tuple[flame.Frame, ...], int], **more: object) -> flame.Folded:
+    value: dict[str, object] = {
+        "title": "A <night> & a day",
+        "host": "web-7",
+        "begin_ns": 1_700_000_000_000_000_000,
+        "end_ns": 1_700_000_005_000_000_000,
+        "frequency": 97,
+        "cores": (0, 1),
+        "event": "cpu-clock",
+        "stacks": tuple(flame.FoldedStack(frames, count) for frames, count in stacks),
+        "lost": 3,
+        "notes": ("one note",),
+        **more,
+    }
+    return flame.Folded(**value)  # type: ignore[arg-type]
+
+
+GOOD = folded(((MAIN, WORK), 70), ((MAIN,), 20), ((IDLE,), 10))
+
+
+def written(writer: reports.Writer, value: flame.Folded) -> bytes:
+    buffer = io.BytesIO()
+    writer.write(value, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.NAME)
+def test_the_same_value_gives_the_same_bytes(writer: reports.Writer) -> None:
+    assert written(writer, GOOD) == written(writer, GOOD) != b""
+    assert writer.SUFFIX.startswith(".")
+
+
+def test_names_and_suffixes_are_different() -> None:
+    assert len({w.NAME for w in WRITERS}) == len({w.SUFFIX for w in WRITERS}) == len(WRITERS) == 5
+
+
+hostile = st.text(max_size=12) | st.sampled_from(
+    [
+        "</title><script>alert(1)</script>",
+        "]]>",
+        "&#0;",
+        "a;b\n1",
+        "\ud800",
+        "\0",
+        "\"'",
+        "_[k]",
+        "",
+    ]
+)
+FRAMES = st.builds(flame.Frame, hostile, hostile, st.sampled_from([0, 1]))
+
+
+@given(
+    stacks=st.lists(st.tuples(st.lists(FRAMES, max_size=5).map(tuple), st.integers(0, 2**40))),
+    title=hostile,
+    note=hostile,
+)
+@settings(max_examples=60, deadline=2000)
+def test_hostile_names_break_no_format(
+    stacks: list[tuple[tuple[flame.Frame, ...], int]], title: str, note: str
+) -> None:
+    value = folded(*stacks, title=title, host=title, notes=(note,))
+    root = ET.fromstring(written(svg, value))
+    assert root.tag == SVG + "svg"
+    assert {element.tag for element in root.iter()} <= {
+        SVG + tag for tag in ("svg", "g", "rect", "text", "title", "desc", "style")
+    }
+    document = json.loads(written(json_report, value))
+    assert [stack["count"] for stack in document["stacks"]] == [count for _, count in stacks]
+    assert len(json.loads(written(speedscope, value))["profiles"][0]["samples"]) == len(stacks)
+    lines = written(collapsed, value).decode().split("\n")
+    assert len(lines) == len(stacks) + 1
+    for (frames, count), line in zip(stacks, lines, strict=False):
+        assert line.endswith(f" {count}")
+        assert line.count(";") == max(0, len(frames) - 1)
+    gzip.decompress(written(pprof, value))
+
+
+def test_collapsed_marks_the_kernel_and_shows_what_it_replaced() -> None:
+    odd = flame.Frame("a;b\nc"), flame.Frame("mine_[k]"), flame.Frame("f", "", flame.KERNEL)
+    text = written(collapsed, folded(((MAIN, *odd), 3), ((), 1))).decode()
+    assert text == "main;a\\x3bb\\x0ac;mine_\\x5bk];f_[k] 3\n[unknown] 1\n"
+
+
+def test_json_tells_everything() -> None:
+    assert json.loads(written(json_report, GOOD)) == {
+        "schema": "overnight.stacks/1",
+        "title": "A <night> & a day",
+        "host": "web-7",
+        "begin_ns": 1_700_000_000_000_000_000,
+        "end_ns": 1_700_000_005_000_000_000,
+        "frequency": 97,
+        "cores": [0, 1],
+        "event": "cpu-clock",
+        "samples": 100,
+        "lost": 3,
+        "notes": ["one note"],
+        "frames": [
+            {"name": "main", "module": "/opt/app", "kind": "user"},
+            {"name": "work<int>(a & b)", "module": "/opt/app", "kind": "user"},
+            {"name": "do_idle", "module": "[kernel]", "kind": "kernel"},
+        ],
+        "stacks": [
+            {"frames": [0, 1], "count": 70},
+            {"frames": [0], "count": 20},
+            {"frames": [2], "count": 10},
+        ],
+    }
+
+
+def test_speedscope_weighs_in_cpu_time_where_samples_are_time() -> None:
+    document = json.loads(written(speedscope, GOOD))
+    assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    assert document["shared"]["frames"][2] == {"name": "do_idle", "file": "[kernel]"}
+    (profile,) = document["profiles"]
+    each = round(1e9 / 97)
+    assert profile["type"] == "sampled"
+    assert profile["unit"] == "nanoseconds"
+    assert profile["samples"] == [[0, 1], [0], [2]]
+    assert profile["weights"] == [70 * each, 20 * each, 10 * each]
+    assert profile["endValue"] == 100 * each
+    faults = json.loads(written(speedscope, folded(((MAIN,), 4), event="page-faults")))
+    assert faults["profiles"][0]["unit"] == "none"
+    assert faults["profiles"][0]["weights"] == [4]
+
+
+def fields(data: bytes) -> list[tuple[int, int | bytes]]:
+    """A protobuf reader of the test's own, so that writer and reader cannot be wrong together."""
+
+    def varint(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            value |= (data[at] & 127) << shift
+            shift += 7
+            at += 1
+            if data[at - 1] < 128:
+                return value, at
+
+    found: list[tuple[int, int | bytes]] = []
+    at = 0
+    while at < len(data):
+        key, at = varint(at)
+        value, at = varint(at)
+        if key & 7 == 2:
+            found.append((key >> 3, data[at : at + value]))
+            at += value
+        else:
+            assert key & 7 == 0
+            found.append((key >> 3, value))
+    return found
+
+
+def test_pprof_keeps_the_rules_of_its_format() -> None:
+    packed = written(pprof, GOOD)
+    assert packed[4:8] == b"\0\0\0\0"  # no time stamp
+    top = fields(gzip.decompress(packed))
+
+    def of(number: int) -> list[bytes]:
+        return [value for field, value in top if field == number and isinstance(value, bytes)]
+
+    strings = of(6)
+    assert strings[0] == b""
+    kinds = [tuple(strings[int(v)] for _, v in fields(value)) for value in of(1)]
+    assert kinds == [(b"samples", b"count"), (b"cpu", b"nanoseconds")]
+    functions = {dict(fields(value))[1]: dict(fields(value))[2] for value in of(5)}
+    mappings = {dict(fields(value))[1]: dict(fields(value))[5] for value in of(3)}
+    locations = {}
+    for value in of(4):
+        parts = dict(fields(value))
+        line = parts[4]
+        assert isinstance(line, bytes)
+        assert parts[2] in mappings
+        locations[parts[1]] = strings[functions[dict(fields(line))[1]]]
+    assert 0 not in {*locations, *functions, *mappings}
+    first = dict(fields(of(2)[0]))
+    assert isinstance(first[1], bytes)
+    assert [locations[number] for number in first[1]] == [
+        b"work<int>(a & b)",
+        b"main",
+    ]  # leaf first
+    assert first[2] == b"\x46" + b"\xb4\xfe\x8d\xd8\x02"  # 70 samples, 70 * 10309278 ns
+    assert {strings[number] for number in mappings.values()} == {b"/opt/app", b"[kernel.kallsyms]"}
+    assert dict(top)[9] == GOOD.begin_ns
+    assert dict(top)[10] == 5_000_000_000
+    assert dict(top)[12] == round(1e9 / 97)
+
+
+def boxes(root: ET.Element) -> dict[str, tuple[float, float, float, str]]:
+    found = {}
+    for group in root.iter(SVG + "g"):
+        title, rect = group.find(SVG + "title"), group.find(SVG + "rect")
+        assert title is not None
+        assert rect is not None
+        assert title.text is not None
+        place = tuple(float(rect.attrib[key]) for key in ("x", "y", "width"))
+        found[title.text.split(",")[0]] = (*place, rect.attrib["fill"])
+    return found  # type: ignore[return-value]
+
+
+def test_svg_draws_each_frame_on_its_caller_in_proportion() -> None:
+    root = ET.fromstring(written(svg, GOOD))
+    found = boxes(root)
+    everything, main = found["all"], found["main (/opt/app)"]
+    work, idle = found["work<int>(a & b) (/opt/app)"], found["do_idle ([kernel])"]
+    assert main[2] / everything[2] == pytest.approx(0.9, abs=0.001)
+    assert work[2] / main[2] == pytest.approx(70 / 90, abs=0.001)
+    assert everything[1] > main[1] == idle[1] > work[1]  # y points down
+    assert main[0] <= work[0] <= work[0] + work[2] <= main[0] + main[2] + 0.01
+    assert idle[0] + idle[2] <= main[0] + 0.01  # by name: do_idle, main
+    assert work[3] != idle[3]
+    hue = [int(fill.split("(")[1].split()[0]) for fill in (idle[3], main[3])]
+    assert 200 <= hue[0] <= 226
+    assert 14 <= hue[1] <= 40
+    texts = [text.text for text in root.iter(SVG + "text")]
+    assert "work<int>(a & b)" in texts
+    assert "A <night> & a day" in texts
+    assert "3 samples were lost" in texts
+    assert "one note" in texts
+    assert any("100 samples" in str(text) and "97 Hz" in str(text) for text in texts)
+
+
+def test_svg_merges_what_is_too_narrow_and_says_how_many() -> None:
+    thin = [((MAIN, flame.Frame(f"t{n}"), WORK), 1) for n in range(50)]
+    root = ET.fromstring(written(svg, folded(((MAIN,), 100_000), *thin)))
+    texts = [str(text.text) for text in root.iter(SVG + "text")]
+    assert any(text.startswith("100 frames narrower than 0.3 px") for text in texts)
+    found = boxes(root)
+    assert not any(name.startswith("t1") for name in found)
+    assert found["100 narrower frames"][3] == "#c8c8c8"
+    assert all(width >= 0.3 for _, _, width, _ in found.values())
+
+
+def test_svg_shortens_names_to_their_box() -> None:
+    long, wide = flame.Frame("l" * 500), flame.Frame("宽" * 500)
+    root = ET.fromstring(written(svg, folded(((long,), 9), ((wide,), 1))))
+    texts = [str(text.text) for text in root.iter(SVG + "text")]
+    assert any(text.startswith("lll") and text.endswith("…") and len(text) < 165 for text in texts)
+    assert any(text.startswith("宽宽") and text.endswith("…") and len(text) < 10 for text in texts)
+
+
+def test_svg_has_no_script_and_asks_for_nothing() -> None:
+    data = written(svg, GOOD).decode()
+    assert "<script" not in data
+    assert "href" not in data
+    assert "url(" not in data
+    assert data.count("http") == 1  # the name space
+
+
+def test_svg_survives_depth_and_emptiness() -> None:
+    deep = tuple(flame.Frame(f"f{n}") for n in range(5000))
+    root = ET.fromstring(written(svg, folded((deep, 7))))
+    assert float(root.attrib["height"]) < 8000
+    texts = [str(text.text) for text in root.iter(SVG + "text")]
+    assert any("above row 400" in text for text in texts)
+    empty = ET.fromstring(written(svg, folded()))
+    assert "no samples" in [text.text for text in empty.iter(SVG + "text")]
