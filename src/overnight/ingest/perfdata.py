@@ -15,7 +15,7 @@ from overnight.ingest.symbols import files, kallsyms, resolver, vdso
 from overnight.sources.perf import perfdata
 from overnight.store import capture
 
-__all__ = ["Symbols", "live_symbols", "read"]
+__all__ = ["Symbols", "foreign_symbols", "kernel_base", "live_symbols", "read"]
 
 SECOND_NS = 1_000_000_000
 KERNEL_MODULE = 0
@@ -46,6 +46,12 @@ def live_symbols(
     return Symbols(
         text, resolver.Resolver(text, live.find, vdso.read_vdso(), live.perf_map), unit_of
     )
+
+
+def foreign_symbols(text: bytes | None, root: pathlib.Path) -> Symbols:
+    """Names from a copy of another host's kallsyms, and from a folder with its files."""
+    found = files.LiveFiles(root)
+    return Symbols(text, resolver.Resolver(text, found.find, None, found.perf_map))
 
 
 def kernel_base(text: bytes) -> int | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 
 from overnight import errors
 
-__all__ = ["format_duration", "parse_duration"]
+__all__ = ["format_duration", "format_instant", "parse_duration", "parse_instant"]
 
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])", re.ASCII)
@@ -46,3 +47,47 @@ def format_duration(seconds: float) -> str:
             parts.append(f"{left // size}{unit}")
             left %= size
     return "".join(parts[:2])
+
+
+def parse_instant(text: str, *, now_us: int, origin_us: int) -> int:
+    """µs since the epoch of a time as operators write it.
+
+    ISO (`2026-11-15T03:14:07`, UTC unless it says otherwise), epoch seconds, `now`, `3m ago`, and a
+    bare duration, which counts from the first moment recorded: `10m20s`.
+
+    >>> parse_instant("10m20s", now_us=0, origin_us=5_000_000)
+    625000000
+    """
+    words = " ".join(text.split())
+    if words == "now":
+        return now_us
+    if words.endswith(" ago"):
+        return now_us - round(parse_duration(words.removesuffix(" ago")) * 1e6)
+    if re.fullmatch(r"\d{9,}(\.\d+)?", words, re.ASCII):
+        return round(float(words) * 1e6)
+    try:
+        when = datetime.datetime.fromisoformat(words)
+    except ValueError:
+        pass
+    else:
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=datetime.UTC)
+        return round(when.timestamp() * 1e6)
+    try:
+        return origin_us + round(parse_duration(words.removeprefix("+")) * 1e6)
+    except errors.UsageError:
+        raise errors.UsageError(
+            f"{text!r} is not a time",
+            why="a time is ISO, seconds since 1970, 'now', '3m ago', or how far into the recording",
+            todo="write it like 2026-11-15T03:14:07, 1794711247, '3m ago' or 10m20s",
+        ) from None
+
+
+def format_instant(us: int) -> str:
+    """ISO in UTC, to the millisecond.
+
+    >>> format_instant(1_794_711_247_250_000)
+    '2026-11-15T03:14:07.250Z'
+    """
+    when = datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{us % 1_000_000 // 1000:03}Z"

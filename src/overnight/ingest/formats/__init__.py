@@ -227,7 +227,7 @@ class Builder:
         if len(self.time) > ROWS_LIMIT:
             raise self.too_much(f"{ROWS_LIMIT} samples in one file")
 
-    def add(  # noqa: PLR0917  (a row is its columns)
+    def add(
         self, time: int, cpu: int, task: int, stack: int, event: int, count: int, period: int
     ) -> None:
         """One row."""

@@ -1,0 +1,129 @@
+"""`overnight import`: captures of other tools and other hosts, into the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Iterator
+
+from overnight import app, errors
+from overnight.ingest import formats, perfdata
+from overnight.sources import processes
+from overnight.store import capture, segments, writer
+
+__all__ = ["Imported", "format_names", "import_files"]
+
+PERFDATA = "perf.data"
+
+
+@dataclasses.dataclass(frozen=True)
+class Imported:
+    """One file that was brought in."""
+
+    path: str
+    format: str
+    host: str
+    samples: int
+    lost: int
+    begin_us: int
+    end_us: int
+    segments: int
+    notes: tuple[str, ...]
+
+
+def import_files(
+    home: pathlib.Path,
+    paths: Iterable[pathlib.Path],
+    *,
+    host: str = "",
+    kind: str = "",
+    kallsyms: pathlib.Path | None = None,
+    root: pathlib.Path = pathlib.Path("/"),
+) -> Iterator[Imported]:
+    """Bring files in, one after the other; a file that is there already changes nothing.
+
+    `kallsyms` and `root` say where names come from when the capture is of another host: a copy of
+    its /proc/kallsyms, and a folder with its files.
+    """
+    symbols: perfdata.Symbols | None = None
+    for path in paths:
+        found = kind or _recognise(path)
+        try:
+            if found == PERFDATA:
+                symbols = symbols or _symbols(kallsyms, root)
+                made = perfdata.read(path, symbols, host=host)
+            else:
+                made = _readers()[found].read(path, host)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        yield _store(home, path, found, made)
+
+
+def _symbols(kallsyms: pathlib.Path | None, root: pathlib.Path) -> perfdata.Symbols:
+    if kallsyms is None and root == pathlib.Path("/"):
+        return perfdata.live_symbols(unit_of=processes.read_unit)
+    try:
+        text = kallsyms.read_bytes() if kallsyms else None
+    except OSError as error:
+        raise _unreadable(kallsyms or root, error) from error
+    return perfdata.foreign_symbols(text, root)
+
+
+def _unreadable(path: pathlib.Path, error: OSError) -> errors.CannotError:
+    return errors.CannotError(
+        f"{path} cannot be read",
+        why=error.strerror or str(error),
+        todo="check the path and its permissions",
+    )
+
+
+def _readers() -> dict[str, formats.Reader]:
+    found: dict[str, formats.Reader] = {}
+    for module in app.discover(formats):
+        found[module.NAME] = module
+    return found
+
+
+def format_names() -> tuple[str, ...]:
+    """Every format that can be named."""
+    return (PERFDATA, *_readers())
+
+
+def _recognise(path: pathlib.Path) -> str:
+    try:
+        head = formats.read_head(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if head.startswith(b"PERFILE2"):
+        return PERFDATA
+    for name, module in _readers().items():
+        if module.sniff(head):
+            return name
+    raise errors.CannotError(
+        f"{path} is of no format that overnight knows",
+        why=f"it begins with {head[:16]!r}",
+        todo=f"say which with --format: {', '.join(format_names())}",
+    )
+
+
+def _store(home: pathlib.Path, path: pathlib.Path, kind: str, made: capture.Capture) -> Imported:
+    written: tuple[segments.Segment, ...] = ()
+    try:
+        written = writer.write_capture(home, made, source=path.name)
+    except OSError as error:
+        raise errors.CannotError(
+            f"{path} cannot be stored under {home}",
+            why=error.strerror or str(error),
+            todo="make room or choose another disk: overnight --home DIR import FILE",
+        ) from error
+    return Imported(
+        path=str(path),
+        format=kind,
+        host=made.host,
+        samples=int(made.count.sum()),
+        lost=made.lost,
+        begin_us=made.begin // 1000,
+        end_us=made.end // 1000,
+        segments=len(written),
+        notes=made.notes,
+    )

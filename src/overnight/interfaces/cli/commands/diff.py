@@ -1,0 +1,129 @@
+"""`overnight diff`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from overnight import errors
+from overnight.interfaces.cli import choosing, session
+
+if TYPE_CHECKING:
+    from overnight.queries import diff as query
+
+__all__ = ["ORDER", "register"]
+
+ORDER = 42
+COLOURS = {"new": "red", "more": "red", "less": "blue", "vanished": "blue", "unclear": "dim"}
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command(
+        rich_help_panel="In the morning",
+        epilog="Example: overnight diff -b 2026-11-15T03:14:02 -e +5s --baseline 2026-11-15T03:00 --baseline-end +10m",
+    )(diff)
+
+
+def diff(
+    context: typer.Context,
+    begin: choosing.BeginOption = "",
+    end: choosing.EndOption = "",
+    baseline: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="The baseline's begin. Default: 10 minutes before -b."),
+    ] = "",
+    baseline_end: Annotated[
+        str, typer.Option(metavar="TIME", help="The baseline's end. Default: -b.")
+    ] = "",
+    host: choosing.HostOption = None,
+    baseline_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Compare with other hosts than --host."),
+    ] = None,
+    core: choosing.CoreOption = "",
+    process: choosing.ProcessOption = "",
+    thread: choosing.ThreadOption = "",
+    function: choosing.FunctionOption = "",
+    unit: choosing.UnitOption = "",
+    side: choosing.SideOption = "",
+    idle: choosing.IdleOption = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many rows.")] = 25,
+    output: session.OutputOption = session.Output.TEXT,
+) -> int:
+    """What changed against a baseline, the surest large changes first, each with its interval.
+
+    Rates are cores' worth of time per core, so that windows of any length and hosts of any size
+    compare. What vanished is listed too.
+    """
+    from overnight.model import selection
+    from overnight.queries import diff as query
+
+    current: session.Session = context.obj
+    chosen = choosing.choose(
+        current, hosts=host, begin=begin, end=end, core=core, process=process, thread=thread,
+        function=function, unit=unit, side=side, idle=idle,
+    )  # fmt: skip
+    others = chosen.reader.hosts(baseline_host) if baseline_host else chosen.hosts
+    if baseline:
+        before = choosing.window_between(
+            chosen.reader, others, baseline, baseline_end or str(chosen.window.begin_us / 1e6)
+        )
+    else:
+        extent = chosen.reader.extent(others)
+        first = max(extent.begin_us, chosen.window.begin_us - 600_000_000)
+        if first >= chosen.window.begin_us:
+            raise errors.UsageError(
+                "there is nothing before the window to compare it with",
+                why="the window begins with the recording",
+                todo="name a baseline: --baseline TIME --baseline-end TIME",
+            )
+        before = selection.Window(first, chosen.window.begin_us)
+    found = query.diff(
+        chosen.reader, chosen.window, before, chosen.selection,
+        hosts=chosen.hosts, baseline_hosts=others, limit=limit,
+    )  # fmt: skip
+    if output is session.Output.JSON:
+        current.print_json({"schema": "overnight.diff/1", **dataclasses.asdict(found)})
+    else:
+        _show(found, current)
+    return errors.ExitCode.DONE
+
+
+def _show(found: query.Difference, current: session.Session) -> None:
+    import rich.table
+    from rich.markup import escape
+
+    from overnight.interfaces.cli import drawing
+
+    table = rich.table.Table(box=None, pad_edge=False)
+    table.add_column("function", overflow="fold")
+    for heading in ("now", "before", "change", "95 % interval", ""):
+        table.add_column(heading, justify="right")
+    for change in found.changes:
+        name = escape(session.printable(change.name))
+        where = (
+            f" [dim]{escape(session.printable(change.module))}[/]"
+            if change.name == "[unknown]"
+            else ""
+        )
+        table.add_row(
+            name + where,
+            drawing.percent(change.rate),
+            drawing.percent(change.baseline_rate),
+            f"{100 * change.difference:+.2f}",
+            f"{100 * change.low:+.2f} … {100 * change.high:+.2f}",
+            f"[{COLOURS[change.status]}]{change.status}[/]",
+        )
+    console = current.console()
+    console.print(table)
+    console.print(
+        "[dim]percent of the cores' time; a function counts while it is anywhere on the stack[/]"
+    )
+    if found.others:
+        console.print(f"[dim]and {found.others} more (--limit)[/]")
+    for what, coverage in (("window", found.coverage), ("baseline", found.baseline)):
+        for line in drawing.coverage_lines(coverage):
+            console.print(f"[dim]{what}: {escape(session.printable(line))}[/]")

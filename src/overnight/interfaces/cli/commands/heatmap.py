@@ -1,0 +1,117 @@
+"""`overnight heatmap`."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Annotated
+
+import typer
+
+from overnight import errors
+from overnight.interfaces.cli import choosing, files, pages, session
+
+__all__ = ["ORDER", "register"]
+
+ORDER = 40
+
+
+class Format(enum.StrEnum):
+    """What a heatmap can be written as."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+
+
+class By(enum.StrEnum):
+    """What the rows are."""
+
+    CORE = "core"
+    OFFSET = "offset"
+
+
+class Mode(enum.StrEnum):
+    """Which samples are counted."""
+
+    BUSY = "busy"
+    KERNEL = "kernel"
+    SOFTIRQ = "softirq"
+    IDLE = "idle"
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command(
+        rich_help_panel="In the morning",
+        epilog="Example: overnight heatmap -O html -o night.html --mark '2026-11-15T03:14:07=NIC reset'",
+    )(heatmap)
+
+
+def heatmap(
+    context: typer.Context,
+    begin: choosing.BeginOption = "",
+    end: choosing.EndOption = "",
+    host: choosing.HostOption = None,
+    core: choosing.CoreOption = "",
+    process: choosing.ProcessOption = "",
+    thread: choosing.ThreadOption = "",
+    function: choosing.FunctionOption = "",
+    unit: choosing.UnitOption = "",
+    side: choosing.SideOption = "",
+    by: Annotated[
+        By, typer.Option(help="Rows: each core, or each part of a second (all cores together).")
+    ] = By.CORE,
+    mode: Annotated[Mode, typer.Option(help="Which samples count.")] = Mode.BUSY,
+    step: Annotated[
+        str, typer.Option(metavar="DURATION", help="A column, by core: 100ms, 1s, 1m.")
+    ] = "1s",
+    rows: Annotated[int, typer.Option(help="Parts of a second, by offset.")] = 50,
+    mark: pages.MarkOption = None,
+    output: Annotated[Format, typer.Option("-O", "--output", help="The format.")] = Format.TEXT,
+    file: files.FileOption = None,
+) -> int:
+    """Every core, second by second: where one was full while the mean was low.
+
+    The HTML page holds the whole window: drag to see any moment's flame graph, Ctrl-drag to compare.
+    """
+    from overnight.interfaces.cli import drawing
+    from overnight.model import times
+    from overnight.queries import heatmap as query
+
+    current: session.Session = context.obj
+    if output is Format.JSON:
+        current.output = session.Output.JSON
+    chosen = choosing.choose(
+        current, hosts=host, begin=begin, end=end, core=core, process=process, thread=thread,
+        function=function, unit=unit, side=side,
+    )  # fmt: skip
+    marks = pages.parse_marks(chosen, mark)
+    if output is Format.HTML:
+        pages.deliver_page(chosen, marks, file)
+        return errors.ExitCode.DONE
+    if by is By.CORE:
+        found = query.by_core(
+            chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts,
+            step_us=round(times.parse_duration(step) * 1e6), mode=mode,
+        )  # fmt: skip
+    else:
+        found = query.by_offset(
+            chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts, rows=rows, mode=mode
+        )
+    if output is Format.JSON:
+        document = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+        document |= {"values": found.values.tolist(), "coverage": found.coverage.as_json()}
+        current.print_json(
+            {
+                "schema": "overnight.heatmap/1",
+                **document,
+                "events": [dataclasses.asdict(event) for event in marks],
+            }
+        )
+    else:
+        console = current.console()
+        drawing.draw_heatmap(found, console, {m.time_us: m.text or m.kind for m in marks})
+        for line in drawing.coverage_lines(found.coverage):
+            console.print(session.printable(line), style="dim", markup=False)
+    return errors.ExitCode.DONE

@@ -1,0 +1,75 @@
+"""`overnight store`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from overnight import errors
+from overnight.interfaces.cli import session
+
+if TYPE_CHECKING:
+    from overnight.store import check as checking
+
+__all__ = ["ORDER", "register"]
+
+ORDER = 60
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True)
+    group.command(epilog="Example: overnight store check -O json")(check)
+    cli.add_typer(
+        group,
+        name="store",
+        rich_help_panel="Housekeeping",
+        help="Look after what is stored.",
+        epilog="Example: overnight store check",
+    )
+
+
+def check(
+    context: typer.Context,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Delete what killed writers left unfinished.")
+    ] = False,
+    output: session.OutputOption = session.Output.TEXT,
+) -> int:
+    """Verify every stored file, and say what is damaged.
+
+    Ends with 1 when something is.
+    """
+    from overnight.store import check as checking
+    from overnight.store import segments
+
+    current: session.Session = context.obj
+    with current.notes().status("checking …") as status:
+        report = checking.check(
+            segments.Catalogue(current.home),
+            lambda done, everything: status.update(
+                f"checking segment {done + 1} of {everything} …"
+            ),
+        )
+    if clean:
+        checking.remove_unfinished(report)
+    if output is session.Output.JSON:
+        current.print_json(report.as_json())
+    else:
+        _show(report, clean)
+    return errors.ExitCode.FOUND if report.problems else errors.ExitCode.DONE
+
+
+def _show(report: checking.Report, clean: bool) -> None:
+    typer.echo(f"{report.segments} segments, {report.samples} samples, {report.bytes / 1e6:.1f} MB")
+    if report.unfinished:
+        what = "deleted" if clean else "can be deleted: overnight store check --clean"
+        typer.echo(
+            f"{len(report.unfinished)} unfinished, of writers that were killed or still write; {what}"
+        )
+    for problem in report.problems:
+        typer.echo(f"damaged: {session.printable(problem.path)}: {session.printable(problem.what)}")
+        typer.echo(f"   do: {session.printable(problem.todo)}")
+    if not report.problems:
+        typer.echo("nothing is damaged")

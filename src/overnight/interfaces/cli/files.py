@@ -1,0 +1,46 @@
+"""Results that are files: to a path, or to standard output when it is not a terminal."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Annotated, BinaryIO
+
+import typer
+
+from overnight import errors
+
+__all__ = ["FileOption", "deliver"]
+
+FileOption = Annotated[
+    pathlib.Path | None,
+    typer.Option("-o", "--file", metavar="FILE", help="Write there instead of to standard output."),
+]
+
+
+def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, binary: bool) -> None:
+    """Write a result; a binary one never reaches a terminal. A file appears when it is whole."""
+    if file is None:
+        if binary and sys.stdout.isatty():
+            raise errors.UsageError(
+                "this format is not for a terminal",
+                why="it is compressed",
+                todo="name a file with -o FILE, or send it into a pipe",
+            )
+        write(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    fresh = file.with_name(f".{file.name}.new")
+    try:
+        with fresh.open("wb") as out:
+            write(out)
+        fresh.replace(file)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise errors.CannotError(
+            f"{file} cannot be written",
+            why=error.strerror or str(error),
+            todo="choose another place with -o FILE",
+        ) from error
+    typer.echo(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB)", err=True)

@@ -1,0 +1,306 @@
+"""Everything the viewer page needs of one host's window, within a budget of rows.
+
+Every sample as it was where they fit; else every sample around the events, and sums elsewhere. The
+page says where it is coarse.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight.model import event, selection
+from overnight.queries import flame, heatmap, reader
+from overnight.store import parquet, segments, tree
+
+__all__ = ["Detail", "View", "view"]
+
+SECOND_US = 1_000_000
+TICK_US = 100  # the page counts time in these, in 32 bits: 119 hours
+NO_CORE = 0xFFFF
+MOST_ROWS = 2_000_000
+MOST_HEAT_CELLS = 4_500_000
+AROUND_US = (60 * SECOND_US, 30 * SECOND_US)  # before and after an event
+
+
+@dataclasses.dataclass(frozen=True)
+class Detail:
+    """How fine the rows are in a stretch; `step_us` 0: every sample as it was."""
+
+    begin_us: int
+    end_us: int
+    step_us: int
+    per_core: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """The page's data; `arrays` as web/README.md describes them."""
+
+    title: str
+    host: str
+    frequency: int
+    cores: tuple[int, ...]
+    window: selection.Window
+    heat_step_us: int
+    events: tuple[event.Event, ...]
+    gaps: tuple[tuple[int, int, str], ...]
+    lost: int
+    notes: tuple[str, ...]
+    detail: tuple[Detail, ...]
+    strings: list[str]
+    arrays: dict[str, npt.NDArray[Any]]
+
+
+class _Strings:
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {"": 0}
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    def column(self, texts: list[str]) -> npt.NDArray[np.uint32]:
+        return np.array([self.number(text) for text in texts], np.uint32)
+
+
+@dataclasses.dataclass
+class _Rows:
+    """Rows of one stretch of one segment: `stack` and `task` are the page's numbers."""
+
+    time_us: npt.NDArray[np.int64]
+    core: npt.NDArray[np.int64]
+    task: npt.NDArray[np.int64]
+    stack: npt.NDArray[np.int64]
+    count: npt.NDArray[np.int64]
+    idle: npt.NDArray[np.bool_]
+
+
+class _Tables:
+    """Stacks, frames and tasks of all segments under the page's numbering."""
+
+    def __init__(self) -> None:
+        self.frames = flame.Frames()
+        self.stacks: dict[int, int] = {}
+        self.paths: list[npt.NDArray[np.int64]] = []
+        self.tasks: dict[tuple[int, int, str, str, str], int] = {}
+
+    def number_stacks(
+        self, names: reader.Names, nodes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """The page's stacks for nodes of a segment, without the process at their root."""
+        distinct, inverse = np.unique(nodes, return_inverse=True)
+        hashes = names.hash[distinct].tolist()
+        fresh = [i for i, key in enumerate(hashes) if key not in self.stacks]
+        for i, path in zip(fresh, _paths(names, distinct[fresh], self.frames), strict=True):
+            self.stacks[hashes[i]] = len(self.paths)
+            self.paths.append(path)
+        return np.array([self.stacks[key] for key in hashes], np.int64)[inverse]
+
+    def number_tasks(self, rows: list[tuple[int, int, str, str, str]]) -> npt.NDArray[np.int64]:
+        """The page's tasks for (pid, tid, thread, process, unit)."""
+        return np.array([self.tasks.setdefault(row, len(self.tasks)) for row in rows], np.int64)
+
+
+def _paths(
+    names: reader.Names, nodes: npt.NDArray[np.int64], frames: flame.Frames
+) -> list[npt.NDArray[np.int64]]:
+    """Frames from just below the process down to each node."""
+    if not len(nodes):
+        return []
+    columns, at, alive = [], nodes.copy(), np.ones(len(nodes), bool)
+    while alive.any():
+        up = names.up[at]
+        alive = alive & (up > 0)
+        columns.append(np.where(alive, names.frame[at].astype(np.int64), -1))
+        at = at - up
+    table = np.stack(columns[::-1], axis=1)
+    used = table >= 0
+    flat = frames.number(names, table[used])
+    return np.split(flat, np.cumsum(used.sum(axis=1))[:-1])
+
+
+def view(
+    source: reader.Reader,
+    window: selection.Window,
+    host: str,
+    events: tuple[event.Event, ...] = (),
+    *,
+    title: str = "",
+    most_rows: int = MOST_ROWS,
+) -> View:
+    """The page's data for one host."""
+    touched = source.touched((host,), window)
+    cores = len({core for segment in touched for core in segment.meta().cores})
+    seconds = max(1, -(-(window.end_us - window.begin_us) // SECOND_US))
+    step = SECOND_US * max(1, -(-seconds * cores // MOST_HEAT_CELLS))
+    busy = heatmap.by_core(source, window, hosts=(host,), step_us=step)
+    kernel = heatmap.by_core(source, window, hosts=(host,), step_us=step, mode="kernel")
+    tables, pieces, details = _Tables(), [], []
+    for segment, stretches in _plan(touched, window, events, most_rows):
+        names = source.names(segment)
+        coarse = max(1, most_rows // (2 * max(1, len(touched))))
+        for stretch in stretches:
+            details.append(stretch)
+            if stretch.step_us:
+                pieces.append(_sums(names, stretch, tables, coarse))
+            else:
+                pieces.append(_samples(names, segment, stretch, tables))
+    notes = list(busy.coverage.notes)
+    if step > SECOND_US:
+        notes.append(
+            f"each column of the heatmap is {step // SECOND_US} s: a shorter peak shows paler"
+        )
+    if any(detail.step_us for detail in details):
+        notes.append(
+            "away from events stacks are sums over whole segments, all cores together, and the rarest "
+            "are thrown together as (rare stacks); overnight flame has every sample"
+        )
+    strings = _Strings()
+    return View(
+        title=title or f"{host}",
+        host=host,
+        frequency=max((segment.meta().frequency for segment in touched), default=0),
+        cores=tuple(int(row) for row in busy.rows),
+        window=selection.Window(busy.begin_us, busy.begin_us + len(busy.values) * step),
+        heat_step_us=step,
+        events=events,
+        gaps=busy.coverage.gaps,
+        lost=busy.coverage.lost,
+        notes=tuple(notes),
+        detail=tuple(details),
+        arrays={
+            "heat_busy": np.minimum(busy.values, 0xFFFF).astype("<u2").ravel(),
+            "heat_kernel": np.minimum(kernel.values, 0xFFFF).astype("<u2").ravel(),
+            **_table_arrays(tables, strings),
+            **_row_arrays(pieces, busy.begin_us),
+        },
+        strings=list(strings.numbers),
+    )
+
+
+def _plan(
+    touched: tuple[segments.Segment, ...],
+    window: selection.Window,
+    events: tuple[event.Event, ...],
+    most_rows: int,
+) -> list[tuple[segments.Segment, list[Detail]]]:
+    """Which stretch of which segment is shown how fine."""
+    counts = [segment.meta().samples for segment in touched]
+    everything = sum(counts) <= most_rows
+    left = most_rows // 2
+    plan = []
+    for segment, samples in zip(touched, counts, strict=True):
+        begin, end = max(segment.begin_us, window.begin_us), min(segment.end_us, window.end_us)
+        if everything:
+            plan.append((segment, [Detail(begin, end, 0, True)]))
+            continue
+        near = [
+            (max(begin, e.time_us - AROUND_US[0]), min(end, e.time_us + AROUND_US[1]))
+            for e in events
+            if e.time_us - AROUND_US[0] < end and e.time_us + AROUND_US[1] > begin
+        ]
+        if near:
+            first, last = min(a for a, _ in near), max(b for _, b in near)
+            rows = samples * (last - first) // max(1, segment.end_us - segment.begin_us)
+            if rows <= left:
+                left -= rows
+                plan.append((segment, [Detail(first, last, 0, True)]))
+                continue
+        plan.append((segment, [Detail(begin, end, end - begin, False)]))
+    return plan
+
+
+def _samples(
+    names: reader.Names, segment: segments.Segment, stretch: Detail, tables: _Tables
+) -> _Rows:
+    found = parquet.query(
+        f"SELECT time_us, cpu, task, node, count FROM {parquet.table(segment.path / 'samples.parquet')} "  # noqa: S608 - built from numbers
+        f"WHERE time_us >= {stretch.begin_us} AND time_us < {stretch.end_us} AND event = 0"
+    )
+    rows = parquet.read(segment.path / "tasks.parquet", ("pid", "tid", "thread", "process", "unit"))
+    task = tables.number_tasks(
+        list(
+            zip(
+                *(rows[n].tolist() for n in ("pid", "tid", "thread", "process", "unit")),
+                strict=True,
+            )
+        )
+    )
+    node = found["node"].astype(np.int64)
+    return _Rows(
+        time_us=found["time_us"],
+        core=np.where(found["cpu"] < 0, NO_CORE, found["cpu"]).astype(np.int64),
+        task=task[found["task"]] if len(task) else np.zeros(0, np.int64),
+        stack=tables.number_stacks(names, node),
+        count=found["count"].astype(np.int64),
+        idle=(names.flags[node] & tree.IDLE) > 0,
+    )
+
+
+def _sums(names: reader.Names, stretch: Detail, tables: _Tables, most: int) -> _Rows:
+    """A segment's samples by stack; beyond the `most` frequent ones each counts for its process."""
+    node = np.flatnonzero(names.own)
+    if len(node) > most:
+        often = node[np.argsort(-names.own[node], kind="stable")[:most]]
+        own = np.zeros(len(names.own), np.int64)
+        own[often] = names.own[often]
+        roots = np.flatnonzero(names.up == 0)
+        rare = tree.subtree_sums(names.own - own, names.size)[roots]
+        own[roots] += rare
+        node = np.flatnonzero(own)
+    else:
+        own = names.own
+    roots = np.flatnonzero(names.up == 0)
+    root = roots[np.searchsorted(roots, node, "right") - 1]
+    process = names.frame_name[names.frame[root]].tolist()
+    return _Rows(
+        time_us=np.full(len(node), stretch.begin_us),
+        core=np.full(len(node), NO_CORE),
+        task=tables.number_tasks([(-1, -1, name, name, "") for name in process]),
+        stack=tables.number_stacks(names, node),
+        count=own[node],
+        idle=(names.flags[node] & tree.IDLE) > 0,
+    )
+
+
+def _table_arrays(tables: _Tables, strings: _Strings) -> dict[str, npt.NDArray[Any]]:
+    names, modules, kinds = tables.frames.columns()
+    lengths = [len(path) for path in tables.paths]
+    tasks = list(tables.tasks)
+    return {
+        "frame_name": strings.column(names),
+        "frame_module": strings.column(modules),
+        "frame_kind": np.array(kinds, np.uint8),
+        "stack_offset": np.concatenate([[0], np.cumsum(lengths)]).astype("<u4"),
+        "stack_frame": (np.concatenate(tables.paths) if tables.paths else np.zeros(0)).astype(
+            "<u4"
+        ),
+        "task_pid": np.array([task[0] for task in tasks], "<i4"),
+        "task_tid": np.array([task[1] for task in tasks], "<i4"),
+        "task_thread": strings.column([task[2] for task in tasks]),
+        "task_process": strings.column([task[3] or task[2] for task in tasks]),
+        "task_unit": strings.column([task[4] for task in tasks]),
+    }
+
+
+def _row_arrays(pieces: list[_Rows], begin_us: int) -> dict[str, npt.NDArray[Any]]:
+    def joined(name: str) -> npt.NDArray[Any]:
+        return (
+            np.concatenate([getattr(piece, name) for piece in pieces])
+            if pieces
+            else np.zeros(0, np.int64)
+        )
+
+    time = np.maximum(0, joined("time_us") - begin_us) // TICK_US
+    order = np.argsort(time, kind="stable")
+    return {
+        "row_time": time[order].astype("<u4"),
+        "row_core": joined("core")[order].astype("<u2"),
+        "row_task": joined("task")[order].astype("<u4"),
+        "row_stack": joined("stack")[order].astype("<u4"),
+        "row_count": joined("count")[order].astype("<u4"),
+        "row_idle": joined("idle")[order].astype("<u1"),
+    }

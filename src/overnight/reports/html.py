@@ -1,0 +1,107 @@
+"""The viewer: one HTML file that works offline, with a night's heatmap and its stacks inside."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import gzip
+import importlib.resources
+import json
+from typing import TYPE_CHECKING, BinaryIO
+
+from overnight import errors
+
+if TYPE_CHECKING:
+    from overnight.queries import view
+
+__all__ = ["NAME", "SCHEMA", "SUFFIX", "write_view"]
+
+NAME = "html"
+SUFFIX = ".html"
+SCHEMA = "overnight.view/1"
+MARKER = "<!--NIGHT-->"
+TYPES = {"|u1": "u8", "<u2": "u16", "<u4": "u32", "<i4": "i32"}
+
+
+def write_view(shown: view.View, file: BinaryIO) -> None:
+    """The whole page."""
+    before, marker, after = _template().partition(MARKER)
+    if not marker:
+        raise ValueError("the built viewer has no place for the data")
+    file.write(before.encode())
+    file.write(b'<script type="application/octet-stream" id="night">')
+    file.write(base64.b64encode(payload(shown)))
+    file.write(b"</script>")
+    file.write(after.encode())
+
+
+def _template() -> str:
+    try:
+        return (
+            importlib.resources.files("overnight.reports")
+            .joinpath("viewer.html")
+            .read_text("utf-8")
+        )
+    except FileNotFoundError as error:
+        raise errors.MissingToolError(
+            "the viewer was not built into this installation",
+            why="it is made from web/ with npm when overnight is set up or its wheel is built",
+            todo="in the checkout: make setup   (needs Node.js; overnight doctor says how to get it)",
+        ) from error
+
+
+def payload(shown: view.View) -> bytes:
+    """Header and arrays, each aligned to eight bytes, gzip'd."""
+    places: dict[str, dict[str, object]] = {}
+    body = bytearray()
+    for name, array in shown.arrays.items():
+        column = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        places[name] = {"type": TYPES[column.dtype.str], "offset": len(body), "length": len(column)}
+        body += column.tobytes()
+        body += bytes(-len(body) % 8)
+    header = json.dumps(_header(shown, places), separators=(",", ":")).encode()
+    header += b" " * (-(len(header) + 4) % 8)
+    return gzip.compress(len(header).to_bytes(4, "little") + header + bytes(body), 6, mtime=0)
+
+
+def _header(shown: view.View, places: dict[str, dict[str, object]]) -> dict[str, object]:
+    window = shown.window
+    return {
+        "schema": SCHEMA,
+        "title": shown.title,
+        "host": shown.host,
+        "generated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "frequency": shown.frequency,
+        "cores": shown.cores,
+        "begin_us": window.begin_us,
+        "end_us": window.end_us,
+        "events": [
+            {
+                "time_us": e.time_us,
+                "kind": e.kind,
+                "text": e.text,
+                "core": None if e.core < 0 else e.core,
+                "severity": e.severity,
+            }
+            for e in shown.events
+        ],
+        "gaps": [{"begin_us": a, "end_us": b, "why": why} for a, b, why in shown.gaps],
+        "lost": shown.lost,
+        "notes": shown.notes,
+        "heat": {
+            "begin_us": window.begin_us,
+            "step_us": shown.heat_step_us,
+            "columns": (window.end_us - window.begin_us) // shown.heat_step_us,
+        },
+        "detail": [
+            {
+                "begin_us": d.begin_us,
+                "end_us": d.end_us,
+                "step_us": d.step_us,
+                "per_core": d.per_core,
+            }
+            for d in shown.detail
+        ],
+        "strings": shown.strings,
+        "arrays": places,
+    }

@@ -1,0 +1,147 @@
+"""`overnight store check`: every stored file against what was written, and against itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+
+import duckdb
+import numpy as np
+
+from overnight import errors
+from overnight.store import parquet, segments
+
+__all__ = ["Problem", "Report", "check", "remove_unfinished"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and what to do about it."""
+
+    path: str
+    what: str
+    todo: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was looked at and what was found."""
+
+    segments: int
+    samples: int
+    bytes: int
+    unfinished: tuple[str, ...]  # of writers that were killed, or that write right now
+    problems: tuple[Problem, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """The stable form; docs/schemas/store-check-1.json describes it."""
+        return {"schema": "overnight.store-check/1", **dataclasses.asdict(self)}
+
+
+def check(
+    catalogue: segments.Catalogue, progress: Callable[[int, int], None] = lambda _done, _all: None
+) -> Report:
+    """Read everything. Changes nothing."""
+    everything = [s for host in catalogue.hosts() for s in catalogue.segments(host)]
+    problems: list[Problem] = []
+    samples = size = 0
+    for number, segment in enumerate(everything):
+        progress(number, len(everything))
+        try:
+            meta = segment.meta()
+        except errors.OvernightError as error:
+            problems.append(Problem(str(segment.path), error.what, error.todo))
+            continue
+        samples += meta.samples
+        size += sum(stated for stated, _ in meta.files.values())
+        problems.extend(_problems(segment, meta))
+    unfinished = tuple(str(path) for path in _unfinished(catalogue))
+    return Report(len(everything), samples, size, unfinished, tuple(problems))
+
+
+def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Problem]:
+    todo = f"import the raw capture again, then delete {segment.path}"
+    for name, (stated, digest) in meta.files.items():
+        path = segment.path / pathlib.PurePath(name).name
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+            size = path.stat().st_size
+        except OSError as error:
+            yield Problem(str(path), f"cannot be read: {error.strerror}", todo)
+            continue
+        if size != stated:
+            yield Problem(str(path), f"has {size} bytes instead of {stated}", todo)
+        elif found.hexdigest() != digest:
+            yield Problem(str(path), "its content has changed since it was written", todo)
+    if (
+        not {"samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy"}
+        <= meta.files.keys()
+    ):
+        yield Problem(str(segment.path), "is incomplete", todo)
+        return
+    try:
+        yield from (
+            Problem(str(segment.path), what, todo) for what in _contradictions(segment, meta)
+        )
+    except (
+        duckdb.Error,
+        errors.OvernightError,
+        OSError,
+        IndexError,
+        KeyError,
+        ValueError,
+    ) as error:
+        yield Problem(str(segment.path), f"cannot be read: {error}", todo)
+
+
+def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[str]:
+    """What the files say of each other."""
+    rows = parquet.query(
+        "SELECT count(*) AS rows, coalesce(sum(count) FILTER (event = 0), 0)::BIGINT AS samples, "  # noqa: S608 - a path
+        "coalesce(max(node), 0) AS node, coalesce(max(task), 0) AS task, coalesce(min(time_us), 0) AS first, "
+        "coalesce(max(time_us), 0) AS last, "
+        f"coalesce(bool_and(ordered), true) AS ordered FROM (SELECT *, time_us >= lag(time_us, 1, time_us) OVER () AS ordered "
+        f"FROM {parquet.table(segment.path / 'samples.parquet')})"
+    )
+    nodes = parquet.read(segment.path / "nodes.parquet", ("frame", "up", "own"))
+    frames = parquet.read(segment.path / "frames.parquet", ("kind",))
+    tasks = parquet.read(segment.path / "tasks.parquet", ("pid",))
+    count = int(rows["rows"][0])
+    if int(rows["samples"][0]) != meta.samples:
+        yield f"has {int(rows['samples'][0])} samples instead of {meta.samples}"
+    if int(nodes["own"].sum()) != meta.samples:
+        yield "its sums and its samples differ"
+    if count and int(rows["node"][0]) >= len(nodes["frame"]):
+        yield "a sample points to a stack that is not there"
+    if count and int(rows["task"][0]) >= len(tasks["pid"]):
+        yield "a sample points to a task that is not there"
+    if len(nodes["frame"]) and int(nodes["frame"].max()) >= len(frames["kind"]):
+        yield "a stack points to a function that is not there"
+    if (nodes["up"] > np.arange(len(nodes["up"]))).any():
+        yield "a stack hangs under nothing"
+    if not rows["ordered"][0]:
+        yield "its samples are not in order of time"
+    if (
+        count
+        and meta.timed
+        and not (
+            segment.begin_us <= int(rows["first"][0]) and int(rows["last"][0]) <= segment.end_us
+        )
+    ):
+        yield "it has samples of another time than its name says"
+
+
+def _unfinished(catalogue: segments.Catalogue) -> Iterator[pathlib.Path]:
+    for host in catalogue.hosts():
+        for day in segments.host_folder(catalogue.home, host).iterdir():
+            yield from day.glob(".new-*")
+
+
+def remove_unfinished(report: Report) -> None:
+    """Delete what killed writers left. Always safe: a writer that still lives starts over."""
+    for path in report.unfinished:
+        shutil.rmtree(path, ignore_errors=True)
