@@ -1,0 +1,127 @@
+"""What a killed recorder leaves in the spool, made into ordinary segments at the next start.
+
+`current.json` holds what the unfinished file cannot: since when it runs on both clocks, the head
+that perf has not written yet, and the perf that may still be finishing it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import time
+
+from overnight.sources import perf
+from overnight.sources.perf import segmentfile
+
+__all__ = ["Current", "mark", "read_current", "take_up"]
+
+WAIT_SECONDS = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Current:
+    """The segment being written. `born` tells a process from a later one of the same number."""
+
+    file: str
+    began: perf.Clock
+    head: bytes = b""
+    process: int = 0
+    born: int = 0
+
+
+def mark(spool: pathlib.Path, current: Current) -> None:
+    """Write current.json at once or not at all."""
+    entry = {
+        "file": current.file,
+        "wall_ns": current.began.wall_ns,
+        "monotonic_ns": current.began.monotonic_ns,
+        "head": current.head.hex(),
+        "process": current.process,
+        "born": current.born,
+    }
+    fresh = spool / (perf.CURRENT + ".new")
+    fresh.write_text(json.dumps(entry))
+    os.replace(fresh, spool / perf.CURRENT)
+
+
+def read_current(spool: pathlib.Path) -> Current | None:
+    """What current.json says; None where there is none that makes sense."""
+    try:
+        entry = json.loads((spool / perf.CURRENT).read_text())
+        clock = perf.Clock(int(entry["wall_ns"]), int(entry["monotonic_ns"]))
+        return Current(
+            str(entry["file"]),
+            clock,
+            bytes.fromhex(entry["head"]),
+            int(entry["process"]),
+            int(entry["born"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def birth(pid: int) -> int:
+    """When a process began, in clock ticks since boot; 0 when it is gone or a zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return 0
+    fields = stat[stat.rindex(")") + 1 :].split()
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def _await_end(current: Current) -> None:
+    """Let the dead run's perf finish its file; it was told to stop when its parent died."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while current.process and birth(current.process) == current.born:
+        if time.monotonic() > deadline:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(current.process, signal.SIGKILL)
+            return
+        time.sleep(0.05)
+
+
+def take_up(spool: pathlib.Path, identity: perf.Identity, cores: int) -> tuple[pathlib.Path, ...]:
+    """Finish and name every unfinished segment; those without one whole record are removed."""
+    current = read_current(spool)
+    if current is not None:
+        _await_end(current)
+    # Newest last: only that one is the file that current.json speaks of.
+    files = [path for path in spool.glob(f"*{perf.WRITING}*") if path.is_file()]
+    files.sort(key=lambda path: (path.name == (current.file if current else ""), path.name))
+    taken = []
+    for path in files:
+        with contextlib.suppress(OSError):
+            final = _take_up_one(path, current, path == files[-1], identity, cores)
+            if final is not None:
+                taken.append(final)
+    return tuple(taken)
+
+
+def _take_up_one(
+    path: pathlib.Path,
+    current: Current | None,
+    newest: bool,
+    identity: perf.Identity,
+    cores: int,
+) -> pathlib.Path | None:
+    changed = path.stat().st_mtime_ns
+    told = perf.parse_segment_name(path.name.partition(perf.WRITING)[0])
+    now = perf.read_clock()
+    if current is not None and (newest or path.name == current.file):
+        began = current.began
+    else:
+        start = told.start_ns if told else changed
+        began = perf.Clock(start, start - now.offset_ns)
+    ended = perf.Clock(changed, max(began.monotonic_ns, changed - began.offset_ns))
+    parts = segmentfile.features(identity.host, ["overnight"], began, ended, cores)
+    segmentfile.complete(path, parts, current.head if current else b"")
+    if not segmentfile.read_head(path):
+        path.unlink()
+        return None
+    host, boot = (told.host, told.boot) if told else (identity.host, identity.boot)
+    return perf.publish(path, perf.SegmentName(host, began.wall_ns, boot))
