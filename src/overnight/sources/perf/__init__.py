@@ -56,7 +56,10 @@ class Clock:
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """Time of which no samples exist, and why; wall clock, nanoseconds since the epoch."""
+    """Time of which no samples exist, and why; wall clock, nanoseconds since the epoch.
+
+    One of no length is still open; one that ends before it begins is a clock set back.
+    """
 
     begin_ns: int
     end_ns: int
@@ -145,7 +148,7 @@ def read_clock() -> Clock:
 
 
 def read_identity(root: pathlib.Path = pathlib.Path("/")) -> Identity:
-    """This host and this boot."""
+    """The host and the boot we run in."""
     host = re.sub(r"[^A-Za-z0-9._-]", "_", platform.node()) or "host"
     try:
         boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")

@@ -45,7 +45,7 @@ def mark(spool: pathlib.Path, current: Current) -> None:
     }
     fresh = spool / (perf.CURRENT + ".new")
     fresh.write_text(json.dumps(entry))
-    os.replace(fresh, spool / perf.CURRENT)
+    fresh.replace(spool / perf.CURRENT)
 
 
 def read_current(spool: pathlib.Path) -> Current | None:

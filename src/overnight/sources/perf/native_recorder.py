@@ -68,9 +68,7 @@ class NativeRecorder:
         self._identity = identity
         self._online = online
         self._pages = pages
-        self._wanted = dataclasses.replace(
-            ATTR, frequency=frequency, wakeup=pages * ring.PAGE // 4
-        )
+        self._wanted = dataclasses.replace(ATTR, frequency=frequency, wakeup=pages * ring.PAGE // 4)
         self._attr = self._wanted
         self._rings: dict[int, ring.Ring] = {}
         self._away: dict[int, int] = {}
@@ -293,4 +291,3 @@ class NativeRecorder:
         finished, self._finished = tuple(self._finished), []
         gaps, self._gaps = tuple(self._gaps), []
         return perf.Progress(finished, gaps)
-

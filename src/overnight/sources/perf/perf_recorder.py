@@ -156,9 +156,10 @@ class PerfRecorder:
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        self._pidfd = os.pidfd_open(self._perf.pid)
         self._poller = select.poll()
-        self._poller.register(self._pidfd, select.POLLIN)
+        with contextlib.suppress(OSError):  # before Linux 5.3 its end is seen at the next poll
+            self._pidfd = os.pidfd_open(self._perf.pid)
+            self._poller.register(self._pidfd, select.POLLIN)
         if ours:
             self._control, self._answers = ours
             os.set_blocking(self._control, False)
@@ -208,9 +209,9 @@ class PerfRecorder:
             if self._asked is not None and now - self._asked > SWITCH_SECONDS:
                 self._signal(signal.SIGUSR2)
                 self._asked = now
-            self._poller.poll(max(0, round(1000 * (min(deadline, now + 0.2) - now)))
-                              if self._asked is not None
-                              else max(0, round(1000 * (deadline - now))))
+            # perf does not say when it has switched: look often while it is asked to.
+            until = deadline if self._asked is None else min(deadline, now + 0.1)
+            self._poller.poll(max(0, round(1000 * (until - now))))
             self._heard()
             if not self.alive:
                 return self._fail()
@@ -276,7 +277,11 @@ class PerfRecorder:
     def _collect(self) -> None:
         """Name the files that perf has finished: it appends the time to their name."""
         for path in sorted(self._spool.glob(self._base.name + ".*")):
-            began = self._starts.pop(0) if self._starts else perf.read_clock()
+            began = self._starts[0]
+            if len(self._starts) > 1:
+                del self._starts[0]
+            else:  # the last file, or one more than asked for
+                self._starts = [perf.read_clock()]
             self._asked = None
             with contextlib.suppress(OSError):
                 segmentfile.set_clock(path, began)
@@ -285,7 +290,7 @@ class PerfRecorder:
     def _rescue(self) -> None:
         """Finish the file of a perf that could not."""
         if self._base.exists():
-            began = self._starts.pop(0) if self._starts else perf.read_clock()
+            began = self._starts[0]
             words = ["perf", "record"]
             parts = segmentfile.features(
                 self._identity.host, words, began, perf.read_clock(), self._cores
