@@ -180,6 +180,7 @@ class Recording:
         self._rss_peak = 0
         self._began = perf.Clock(0, 0)
         self._cost: tuple[float, float] = (0.0, 0.0)
+        self._percent = 0.0
 
     def run(self, stop: threading.Event, on_status: Callable[[Status], None]) -> Summary:
         """Start, look each second, and stop."""
@@ -290,6 +291,8 @@ class Recording:
         now = time.monotonic()
         cost = usage.read_usage(self._recorder.processes)
         then, spent = self._cost
+        if now - then >= TICK_SECONDS / 2:  # over less, starting and stopping would look like load
+            self._percent = round(100 * (cost.cpu_seconds - spent) / (now - then), 2)
         self._cost = (now, cost.cpu_seconds)
         self._rss_peak = max(self._rss_peak, cost.rss_bytes)
         clock = perf.read_clock()
@@ -303,7 +306,7 @@ class Recording:
             began_ns=self._began.wall_ns,
             seconds=round((clock.monotonic_ns - self._began.monotonic_ns) / 1e9, 3),
             cpu_seconds=round(cost.cpu_seconds, 4),
-            cpu_percent=round(100 * (cost.cpu_seconds - spent) / max(now - then, 0.001), 2),
+            cpu_percent=self._percent,
             rss_bytes=cost.rss_bytes,
             written_bytes=self._recorder.written,
             lost=self._recorder.lost,

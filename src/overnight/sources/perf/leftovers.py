@@ -86,7 +86,10 @@ def _await_end(current: Current) -> None:
 
 
 def take_up(spool: pathlib.Path, identity: perf.Identity, cores: int) -> tuple[pathlib.Path, ...]:
-    """Finish and name every unfinished segment; those without one whole record are removed."""
+    """Finish and name every unfinished segment.
+
+    One without a record is removed; one that cannot be read is put aside as `.damaged`.
+    """
     current = read_current(spool)
     if current is not None:
         _await_end(current)
@@ -111,17 +114,29 @@ def _take_up_one(
 ) -> pathlib.Path | None:
     changed = path.stat().st_mtime_ns
     told = perf.parse_segment_name(path.name.partition(perf.WRITING)[0])
-    now = perf.read_clock()
     if current is not None and (newest or path.name == current.file):
-        began = current.began
+        start = current.began.wall_ns
+        ended = perf.Clock(
+            changed, max(changed - current.began.offset_ns, current.began.monotonic_ns)
+        )
+        span = (current.began, ended)
     else:
-        start = told.start_ns if told else changed
-        began = perf.Clock(start, start - now.offset_ns)
-    ended = perf.Clock(changed, max(began.monotonic_ns, changed - began.offset_ns))
-    parts = segmentfile.features(identity.host, ["overnight"], began, ended, cores)
+        start = max(told.start_ns if told else 0, _end_before(path.parent, changed))
+        span = None
+    parts = segmentfile.features(told.host if told else identity.host, ["overnight"], cores, span)
     segmentfile.complete(path, parts, current.head if current else b"")
-    if not segmentfile.read_head(path):
+    head = segmentfile.read_head(path)
+    if path.stat().st_size <= max(len(head), segmentfile.HEADER.size):
         path.unlink()
         return None
+    if not head:
+        path.rename(path.with_name(path.name.replace(perf.WRITING, ".damaged")))
+        return None
     host, boot = (told.host, told.boot) if told else (identity.host, identity.boot)
-    return perf.publish(path, perf.SegmentName(host, began.wall_ns, boot))
+    return perf.publish(path, perf.SegmentName(host, start or changed, boot))
+
+
+def _end_before(spool: pathlib.Path, changed: int) -> int:
+    """When the last segment before ended: perf gives all its files the name of the first."""
+    ends = [path.stat().st_mtime_ns for path in spool.glob(f"*{perf.SUFFIX}")]
+    return max((end for end in ends if end < changed), default=0)

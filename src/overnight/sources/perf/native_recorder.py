@@ -271,9 +271,8 @@ class NativeRecorder:
                 segmentfile.features(
                     self._identity.host,
                     sys.argv or ["overnight"],
-                    self._began,
-                    perf.read_clock(),
                     len(self._rings),
+                    (self._began, perf.read_clock()),
                 )
             )
         name = perf.SegmentName(self._identity.host, self._began.wall_ns, self._identity.boot)

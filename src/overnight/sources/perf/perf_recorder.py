@@ -291,10 +291,8 @@ class PerfRecorder:
         """Finish the file of a perf that could not."""
         if self._base.exists():
             began = self._starts[0]
-            words = ["perf", "record"]
-            parts = segmentfile.features(
-                self._identity.host, words, began, perf.read_clock(), self._cores
-            )
+            span = (began, perf.read_clock())
+            parts = segmentfile.features(self._identity.host, ["perf", "record"], self._cores, span)
             with contextlib.suppress(OSError):
                 segmentfile.complete(self._base, parts, self._head)
             with contextlib.suppress(OSError):

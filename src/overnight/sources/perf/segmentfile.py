@@ -55,27 +55,39 @@ def _string(text: str) -> bytes:
 
 
 def features(
-    host: str, command: Iterable[str], began: perf.Clock, ended: perf.Clock, cores: int
+    host: str, command: Iterable[str], cores: int, span: tuple[perf.Clock, perf.Clock] | None
 ) -> dict[int, bytes]:
     """What stands behind the records: the host, and how its clocks relate.
 
-    SAMPLE_TIME holds when the segment began and ended; no sample lies outside.
+    `span` is when the segment began and ended, and no sample lies outside; without it, of a boot
+    that is past, the file says nothing of clocks rather than something wrong.
     """
     words = list(command)
-    return {
+    told = {
         HOSTNAME: _string(host),
         OSRELEASE: _string(platform.release()),
         ARCH: _string(platform.machine()),
         NRCPUS: struct.pack("<II", max(os.cpu_count() or 1, cores), cores),
         CMDLINE: struct.pack("<I", len(words)) + b"".join(_string(word) for word in words),
-        SAMPLE_TIME: SECTION.pack(began.monotonic_ns, ended.monotonic_ns),
         CLOCKID: struct.pack("<Q", 1),
-        CLOCK_DATA: struct.pack("<IIQQ", 1, CLOCK_MONOTONIC, began.wall_ns, began.monotonic_ns),
     }
+    if span is not None:
+        began, ended = span
+        told[SAMPLE_TIME] = SECTION.pack(began.monotonic_ns, ended.monotonic_ns)
+        told[CLOCK_DATA] = struct.pack(
+            "<IIQQ", 1, CLOCK_MONOTONIC, began.wall_ns, began.monotonic_ns
+        )
+    return told
 
 
 def _finish(descriptor: int, data_offset: int, data_end: int, parts: dict[int, bytes]) -> None:
-    """The features behind the data, then the header: before that last write it is unfinished."""
+    """The features behind the data, then the header: before that last write it is unfinished.
+
+    A file without a record stays unfinished: a data size of zero says nothing else.
+    """
+    if data_end == data_offset:
+        os.ftruncate(descriptor, data_end)
+        return
     offset = data_end + SECTION.size * len(parts)
     table, body, bitmap = [], [], 0
     for number in sorted(parts):
@@ -257,11 +269,13 @@ def count_lost(path: pathlib.Path) -> int:
     """The samples that the LOST records of a finished file add up to.
 
     Searched for, not walked to: a segment has a million records, a second of Python. What looks
-    like such a record inside a stack is told apart by its alignment, its size and its neighbour.
+    like such a record inside a stack is told apart by its alignment, its size, and the id of an
+    event of this file that it would have to name.
     """
     head = read_head(path)
     if not head:
         return 0
+    ids = _event_ids(head)
     total = 0
     begin = len(head)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -269,16 +283,21 @@ def count_lost(path: pathlib.Path) -> int:
         at = data.find(LOST_START, begin, end)
         while at >= 0:
             if (at - begin) % 8 == 0 and at + 24 <= end:
-                size = struct.unpack_from("<H", data, at + 6)[0]
-                lost = struct.unpack_from("<Q", data, at + 16)[0]
-                if 24 <= size <= 80 and size % 8 == 0 and lost < 1 << 32:
-                    total += lost if _begins_record(data, at + size, end) else 0
+                size, event, lost = struct.unpack_from("<HQQ", data, at + 6)
+                if 24 <= size <= 80 and event in ids:
+                    total += lost
             at = data.find(LOST_START, at + 1, end)
     return total
 
 
-def _begins_record(data: mmap.mmap, at: int, end: int) -> bool:
-    if at + RECORD.size > end:
-        return at == end
-    kind, _, size = RECORD.unpack_from(data, at)
-    return 0 < kind < 128 and size >= RECORD.size and size % 8 == 0 and bool(at + size <= end)
+def _event_ids(head: bytes) -> set[int]:
+    """The ids of the events, from the sections that stand behind each event in the header."""
+    _, _, attr_size, attrs, attrs_size, *_ = HEADER.unpack_from(head)
+    ids: set[int] = set()
+    if attr_size < SECTION.size or attrs + attrs_size > len(head):
+        return ids
+    for end in range(attrs + attr_size, attrs + attrs_size + 1, attr_size):
+        offset, size = SECTION.unpack_from(head, end - SECTION.size)
+        if offset + size <= len(head):
+            ids.update(struct.unpack_from(f"<{size // 8}Q", head, offset))
+    return ids
