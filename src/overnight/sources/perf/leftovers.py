@@ -114,7 +114,10 @@ def _take_up_one(
 ) -> pathlib.Path | None:
     changed = path.stat().st_mtime_ns
     told = perf.parse_segment_name(path.name.partition(perf.WRITING)[0])
-    if current is not None and (newest or path.name == current.file):
+    # perf renames the file it finishes: NAME becomes NAME.<time>.
+    if current is not None and (
+        path.name == current.file or (newest and path.name.startswith(current.file + "."))
+    ):
         start = current.began.wall_ns
         ended = perf.Clock(
             changed, max(changed - current.began.offset_ns, current.began.monotonic_ns)
@@ -132,6 +135,7 @@ def _take_up_one(
     if not head:
         path.rename(path.with_name(path.name.replace(perf.WRITING, ".damaged")))
         return None
+    os.utime(path, ns=(changed, changed))  # the spool takes it for the segment's end
     host, boot = (told.host, told.boot) if told else (identity.host, identity.boot)
     return perf.publish(path, perf.SegmentName(host, start or changed, boot))
 

@@ -203,8 +203,8 @@ class NativeRecorder:
         """Close one ring, its last records first."""
         one = self._rings[core]
         if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.write(ring.drain([one]))
+            with contextlib.suppress(OSError), ring.drained([one]) as chunks:
+                self._file.write(chunks)
         self._lost += one.lost
         self._poller.unregister(one.descriptor)
         del self._rings[core]
@@ -218,19 +218,16 @@ class NativeRecorder:
         """Write what the rings hold and give it back to the kernel."""
         assert self._file is not None
         rings = self._rings.values()
-        chunks = ring.drain(rings)
-        if not chunks:
-            return b""
         kept = b""
-        if keep_sideband or not self._attr.read_format & events.FORMAT_LOST:
-            # One copy: a record may go over the end of its ring.
-            whole = memoryview(b"".join(chunks))
-            self._count_lost(whole)
-            kept = segmentfile.sideband(whole) if keep_sideband else b""
-        self._file.write([*chunks, memoryview(ROUND)])
-        ring.barrier()
-        for one in rings:
-            one.release()
+        with ring.drained(rings) as chunks:
+            if not chunks:
+                return b""
+            if keep_sideband or not self._attr.read_format & events.FORMAT_LOST:
+                # One copy: a record may go over the end of its ring.
+                whole = memoryview(b"".join(chunks))
+                self._count_lost(whole)
+                kept = segmentfile.sideband(whole) if keep_sideband else b""
+            self._file.write([*chunks, memoryview(ROUND)])
         return kept
 
     def _count_lost(self, stream: memoryview) -> None:

@@ -15,7 +15,6 @@ import pathlib
 import select
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 
@@ -61,7 +60,7 @@ class PerfRecorder:
         self._perf: subprocess.Popen[bytes] | None = None
         self._has_control = True
         self._control = self._answers = self._pidfd = -1
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the recorder
+        self._said = -1
         self._poller = select.poll()
         self._spool = self._base = pathlib.Path()
         self._head = b""
@@ -108,20 +107,30 @@ class PerfRecorder:
         began = perf.read_clock()
         name = perf.SegmentName(self._identity.host, began.wall_ns, self._identity.boot)
         self._base = spool / (str(name) + perf.WRITING)
-        self._spawn(binary)
         try:
-            self._await_samples()
-        except errors.RecordingError:
-            if not self._has_control:
-                raise
-            if self._end_perf() != USAGE:
-                self._clean()
-                raise
-            self._has_control = False  # before perf 5.9
             self._spawn(binary)
             self._await_samples()
+        except errors.RecordingError:
+            if self._abandon() != USAGE or not self._has_control:
+                raise
+            self._has_control = False  # before perf 5.9
+            try:
+                self._spawn(binary)
+                self._await_samples()
+            except errors.RecordingError:
+                self._abandon()
+                raise
         self._head = segmentfile.read_head(self._base)
         self._begin(began)
+
+    def _abandon(self) -> int:
+        """End a perf that never sampled; how it left."""
+        self._signal(signal.SIGTERM)
+        status = self._end_perf() if self._perf is not None else 0
+        self._clean()
+        with contextlib.suppress(OSError):
+            self._base.unlink(missing_ok=True)
+        return status
 
     def _spawn(self, binary: str) -> None:
         ours: tuple[int, ...] = ()
@@ -135,8 +144,10 @@ class PerfRecorder:
             answers, answer = os.pipe()
             ours, theirs = (control, answers), (hear, answer)
             arguments.append(f"--control=fd:{hear},{answer}")
-        self._said.seek(0)
-        self._said.truncate()
+        if self._said < 0:
+            # In memory: what perf says of a full disk must not need room on it.
+            self._said = os.memfd_create("perf-stderr")
+        os.ftruncate(self._said, 0)
         try:
             self._perf = subprocess.Popen(
                 arguments,
@@ -145,6 +156,9 @@ class PerfRecorder:
                 stderr=self._said,
                 pass_fds=theirs,
                 start_new_session=True,
+                # Python ignores SIGPIPE and so must perf: it would die of answering our last ping
+                # after we died, before it has finished its file (measured).
+                restore_signals=False,
                 preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  see _die_with
             )
         except OSError as error:
@@ -259,22 +273,20 @@ class PerfRecorder:
             return self._perf.wait()
 
     def _last_words(self) -> str:
-        self._said.seek(0)
-        return self._said.read(65536).decode("utf-8", "replace").strip()[-300:]
+        return os.pread(self._said, 65536, 0).decode("utf-8", "replace").strip()[-300:]
 
     def _fail(self) -> perf.Progress:
         """Perf ended unasked: keep what it left, say why."""
         status = self._end_perf()
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        self._collect()
+        self._collect(distrust=True)
         self._rescue()
+        why = f"perf ended ({how}) {self._last_words()}".strip()
         self._clean()
         progress = self._progress()
-        return perf.Progress(
-            progress.finished, progress.gaps, f"perf ended ({how}) {self._last_words()}".strip()
-        )
+        return perf.Progress(progress.finished, progress.gaps, why)
 
-    def _collect(self) -> None:
+    def _collect(self, *, distrust: bool = False) -> None:
         """Name the files that perf has finished: it appends the time to their name."""
         for path in sorted(self._spool.glob(self._base.name + ".*")):
             began = self._starts[0]
@@ -283,6 +295,8 @@ class PerfRecorder:
             else:  # the last file, or one more than asked for
                 self._starts = [perf.read_clock()]
             self._asked = None
+            if distrust:
+                self._complete(path, began, distrust=True)
             with contextlib.suppress(OSError):
                 segmentfile.set_clock(path, began)
                 self._publish(path, began)
@@ -290,13 +304,15 @@ class PerfRecorder:
     def _rescue(self) -> None:
         """Finish the file of a perf that could not."""
         if self._base.exists():
-            began = self._starts[0]
-            span = (began, perf.read_clock())
-            parts = segmentfile.features(self._identity.host, ["perf", "record"], self._cores, span)
+            self._complete(self._base, self._starts[0])
             with contextlib.suppress(OSError):
-                segmentfile.complete(self._base, parts, self._head)
-            with contextlib.suppress(OSError):
-                self._publish(self._base, began)
+                self._publish(self._base, self._starts[0])
+
+    def _complete(self, path: pathlib.Path, began: perf.Clock, *, distrust: bool = False) -> None:
+        span = (began, perf.read_clock())
+        parts = segmentfile.features(self._identity.host, ["perf", "record"], self._cores, span)
+        with contextlib.suppress(OSError):  # without room it stays as it is, and readable
+            segmentfile.complete(path, parts, self._head, distrust=distrust)
 
     def _publish(self, path: pathlib.Path, began: perf.Clock) -> None:
         self._written += path.stat().st_size
@@ -305,10 +321,10 @@ class PerfRecorder:
         self._finished.append(perf.publish(path, name))
 
     def _clean(self) -> None:
-        for descriptor in (self._control, self._answers, self._pidfd):
+        for descriptor in (self._control, self._answers, self._pidfd, self._said):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._control = self._answers = self._pidfd = -1
+        self._control = self._answers = self._pidfd = self._said = -1
         self._perf = None
         self._asked = None
         self._starts.clear()

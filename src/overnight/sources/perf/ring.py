@@ -6,6 +6,7 @@ records between the two are ours to read (include/uapi/linux/perf_event.h, perf_
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -13,12 +14,12 @@ import mmap
 import os
 import platform
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from overnight import errors
 from overnight.sources.perf import events
 
-__all__ = ["Ring", "barrier", "drain"]
+__all__ = ["Ring", "barrier", "drained"]
 
 PAGE = mmap.PAGESIZE
 HEAD_AT, TAIL_AT = 1024 // 8, 1032 // 8
@@ -132,10 +133,19 @@ class Ring:
         os.close(self.descriptor)
 
 
-def drain(rings: Iterable[Ring]) -> list[memoryview]:
-    """What all rings hold now, in order of core; release each ring once it is written."""
+@contextlib.contextmanager
+def drained(rings: Iterable[Ring]) -> Iterator[list[memoryview]]:
+    """What all rings hold now, in order of core; given back to the kernel unless the block fails."""
     held = list(rings)
     for ring in held:
         ring.look()
     barrier()
-    return [piece for ring in held for piece in ring.chunks()]
+    chunks = [piece for ring in held for piece in ring.chunks()]
+    try:
+        yield chunks
+        barrier()
+        for ring in held:
+            ring.release()
+    finally:
+        for chunk in chunks:  # a view that an exception holds on to would keep the ring mapped
+            chunk.release()

@@ -85,8 +85,8 @@ def _finish(descriptor: int, data_offset: int, data_end: int, parts: dict[int, b
 
     A file without a record stays unfinished: a data size of zero says nothing else.
     """
+    os.ftruncate(descriptor, data_end)
     if data_end == data_offset:
-        os.ftruncate(descriptor, data_end)
         return
     offset = data_end + SECTION.size * len(parts)
     table, body, bitmap = [], [], 0
@@ -95,8 +95,11 @@ def _finish(descriptor: int, data_offset: int, data_end: int, parts: dict[int, b
         body.append(parts[number])
         offset += len(parts[number])
         bitmap |= 1 << number
-    _write_at(descriptor, b"".join(table + body), data_end)
-    os.ftruncate(descriptor, offset)
+    try:
+        _write_at(descriptor, b"".join(table + body), data_end)
+    except OSError:
+        os.ftruncate(descriptor, data_end)  # a part of them would be read as records
+        raise
     _write_at(descriptor, bitmap.to_bytes(32, "little"), FEATURES_AT)
     _write_at(descriptor, struct.pack("<Q", data_end - data_offset), DATA_SIZE_AT)
 
@@ -200,9 +203,12 @@ def read_head(path: pathlib.Path) -> bytes:
     return head if len(head) == data_offset else b""
 
 
-def complete(path: pathlib.Path, parts: dict[int, bytes], head: bytes = b"") -> bool:
+def complete(
+    path: pathlib.Path, parts: dict[int, bytes], head: bytes = b"", *, distrust: bool = False
+) -> bool:
     """Finish a file that its writer left; says whether there was anything to do.
 
+    `distrust` also a finished one: a perf that met a full disk finishes its file with a hole in it.
     `head` replaces a header of zeros: after a switch perf writes the header of the new file only
     when it finishes it (perf 6.1, measured; perf_data__switch seeks past it), and it is the same
     for all files of one perf.
@@ -218,14 +224,18 @@ def complete(path: pathlib.Path, parts: dict[int, bytes], head: bytes = b"") -> 
             return False
         _, _, _, _, _, data_offset, data_size, *_ = HEADER.unpack(start)
         size = os.fstat(descriptor).st_size
-        if data_size or data_offset > size:
+        if (data_size and not distrust) or data_offset > size:
             return False
+        if data_size:
+            size = min(size, data_offset + data_size)
+            _write_at(descriptor, bytes(8), DATA_SIZE_AT)
+            _write_at(descriptor, bytes(32), FEATURES_AT)
         end = data_offset
         if size > data_offset:
             with (
                 mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as data,
                 memoryview(data) as all_,
-                all_[data_offset:] as stream,
+                all_[data_offset:size] as stream,
             ):
                 for _, _, last in walk(stream):
                     end = data_offset + last
