@@ -47,9 +47,7 @@ def small_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "number"), zip(KINDS, (signal.SIGINT, signal.SIGTERM), strict=True)
-)
+@pytest.mark.parametrize(("kind", "number"), [("native", signal.SIGINT), ("perf", signal.SIGTERM)])
 def test_a_stop_leaves_everything_finished(tmp_path, agent, readable, kind, number):
     one = agent(tmp_path, recorder=kind, frequency=499)
     one.until(lambda status: status["segments"] >= 1)
@@ -80,7 +78,8 @@ def test_kill_9_at_any_moment_leaves_everything_readable(tmp_path, agent, readab
         for path in [*segments(folder), *unfinished(folder)]:
             samples = perfdata.read_samples(path)
             last = max([last, *samples.time])
-            assert readable(path) or not len(samples)
+            # perf itself shows nothing of an unfinished file; the next run finishes it.
+            assert readable(path) or not samples.finished
         assert killed - last / 1e9 < 2
         left = len([*segments(folder), *unfinished(folder)])
         # The next run takes over the dead one's lock, finishes its segment, writes the gap down.

@@ -125,7 +125,7 @@ class NativeRecorder:
                 todo=ALLOW,
             ) from error
         try:
-            self._begin(b"".join(processes.process_records()))
+            self._begin(b"".join(processes.process_records()), perf.read_clock())
         except OSError as error:
             self._close_rings()
             raise errors.RecordingError(
@@ -160,9 +160,10 @@ class NativeRecorder:
             return
         existing = b"".join(processes.process_records())
         try:
+            boundary = perf.read_clock()
             between = self._drain(keep_sideband=True)
             self._end()
-            self._begin(existing + between)
+            self._begin(existing + between, boundary)
         except OSError as error:
             self._failure = f"the next segment could not be begun: {error.strerror}"
 
@@ -243,9 +244,9 @@ class NativeRecorder:
         for one in self._rings.values():
             one.check()
 
-    def _begin(self, existing: bytes) -> None:
+    def _begin(self, existing: bytes, began: perf.Clock) -> None:
         """Open the next file; every process that runs is told in it."""
-        self._began = perf.read_clock()
+        self._began = began
         name = perf.SegmentName(self._identity.host, self._began.wall_ns, self._identity.boot)
         path = self._spool / (str(name) + perf.WRITING)
         ids = [one.id for one in self._rings.values()]

@@ -83,7 +83,8 @@ def features(
 def _finish(descriptor: int, data_offset: int, data_end: int, parts: dict[int, bytes]) -> None:
     """The features behind the data, then the header: before that last write it is unfinished.
 
-    A file without a record stays unfinished: a data size of zero says nothing else.
+    A file without a record stays unfinished: a data size of zero says nothing else. Where there
+    is no room for the features, it is finished without.
     """
     os.ftruncate(descriptor, data_end)
     if data_end == data_offset:
@@ -98,8 +99,8 @@ def _finish(descriptor: int, data_offset: int, data_end: int, parts: dict[int, b
     try:
         _write_at(descriptor, b"".join(table + body), data_end)
     except OSError:
-        os.ftruncate(descriptor, data_end)  # a part of them would be read as records
-        raise
+        os.ftruncate(descriptor, data_end)
+        bitmap = 0
     _write_at(descriptor, bitmap.to_bytes(32, "little"), FEATURES_AT)
     _write_at(descriptor, struct.pack("<Q", data_end - data_offset), DATA_SIZE_AT)
 
