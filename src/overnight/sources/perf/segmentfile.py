@@ -257,7 +257,8 @@ def set_clock(path: pathlib.Path, began: perf.Clock) -> bool:
             return False
         *_, data_offset, data_size, _, _, raw = HEADER.unpack(start)
         bitmap = int.from_bytes(raw, "little")
-        if not data_size or not bitmap >> CLOCK_DATA & 1:
+        size = os.fstat(descriptor).st_size
+        if not data_size or data_offset + data_size > size or not bitmap >> CLOCK_DATA & 1:
             return False
         position = (bitmap & ((1 << CLOCK_DATA) - 1)).bit_count()
         section = os.pread(
@@ -266,7 +267,7 @@ def set_clock(path: pathlib.Path, began: perf.Clock) -> bool:
         if len(section) < SECTION.size:
             return False
         offset, length = SECTION.unpack(section)
-        told = os.pread(descriptor, 24, offset) if length == 24 and offset < 1 << 62 else b""
+        told = os.pread(descriptor, 24, offset) if length == 24 and offset < size else b""
         if len(told) < 24:
             return False
         wall, monotonic = SECTION.unpack_from(told, 8)
