@@ -22,6 +22,7 @@ __all__ = ["NativeRecorder"]
 
 PAGES = 128  # 512 KiB a core: nine seconds of 64-frame stacks at 97 Hz before anything is lost
 REPROBE_NS = 5_000_000_000
+AWAY_NS = 50_000_000  # between reading the clock and the event we may wait for a core
 ALLOW = (
     "run as root, give the interpreter cap_perfmon, or: sudo sysctl kernel.perf_event_paranoid=-1"
 )
@@ -133,7 +134,7 @@ class NativeRecorder:
             ) from error
         for one in self._rings.values():
             one.enable()
-        self._probed_ns = perf.read_clock().monotonic_ns
+        self.reprobe()
 
     def poll(self, timeout: float) -> perf.Progress:
         """Wait for a ring to fill, then bring everything to the file."""
@@ -172,7 +173,11 @@ class NativeRecorder:
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._drain()
-            self._check_all()
+            self.reprobe()
+            now = perf.read_clock().wall_ns
+            for core, begin in self._away.items():
+                self._gaps.append(perf.Gap(begin, now, f"core {core} was off-line"))
+            self._away.clear()
             self._end()
         self._close_rings()
         return self._progress()
@@ -183,8 +188,9 @@ class NativeRecorder:
         self._probed_ns = now.monotonic_ns
         online = set(self._online())
         for core, one in list(self._rings.items()):
-            if not one.check() or core not in online:
-                self._away.setdefault(core, now.wall_ns)
+            idle = one.idle_ns(now.monotonic_ns)
+            if idle > AWAY_NS or core not in online:
+                self._away.setdefault(core, now.wall_ns - idle)
                 self._close(core)
         for core in sorted(online - set(self._rings)):
             with contextlib.suppress(OSError):  # off-line again already: the next probe sees
@@ -239,10 +245,6 @@ class NativeRecorder:
             at = {LOST: begin + 16, LOST_SAMPLES: begin + 8}.get(kind)
             if at is not None:
                 self._lost += int.from_bytes(stream[at : at + 8], "little")
-
-    def _check_all(self) -> None:
-        for one in self._rings.values():
-            one.check()
 
     def _begin(self, existing: bytes, began: perf.Clock) -> None:
         """Open the next file; every process that runs is told in it."""

@@ -71,7 +71,7 @@ class Ring:
         self._control = self._all[:PAGE].cast("Q")
         self._data = self._all[PAGE:]
         self._format = attr.read_format
-        self._enabled_ns = -1
+        self._checked = (0, 0)
         self.lost = 0
         self.head = self.tail = self._control[TAIL_AT]
 
@@ -105,24 +105,22 @@ class Ring:
         """Give the bytes back to the kernel; a barrier must stand between reading and this."""
         self.tail = self._control[TAIL_AT] = self.head
 
-    def check(self) -> bool:
-        """Whether the event still counts time, and bring `lost` up to date.
+    def idle_ns(self, now_ns: int) -> int:
+        """For how long of the time since the last call the event did not count; updates `lost`.
 
-        A core that went off-line takes its events with it, and they stay dead when it comes back
+        A core that goes off-line takes its events with it, and they stay dead when it comes back
         (kernel/events/core.c, perf_event_exit_cpu_context): their enabled time stands still.
         """
+        before_ns, before = self._checked
         try:
             raw = os.read(self.descriptor, 24)
-        except OSError:
-            return False
-        if len(raw) < 16:
-            return False
-        _, enabled = struct.unpack_from("=QQ", raw)
+            _, enabled = struct.unpack_from("=QQ", raw)
+        except (OSError, struct.error):
+            return max(now_ns - before_ns, 1)
         if self._format & events.FORMAT_LOST and len(raw) >= 24:
             self.lost = struct.unpack_from("=Q", raw, 16)[0]
-        advanced = bool(enabled > self._enabled_ns)
-        self._enabled_ns = enabled
-        return advanced
+        self._checked = (now_ns, enabled)
+        return max(0, (now_ns - before_ns) - (enabled - before)) if before_ns else 0
 
     def close(self) -> None:
         """Unmap and close."""
