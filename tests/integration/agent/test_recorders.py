@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import math
 import os
@@ -123,7 +124,11 @@ def test_small_rings_wrap_and_lose_nothing_while_they_are_drained(tmp_path, busy
         assert times == sorted(times)
 
 
-def test_what_the_rings_had_no_room_for_is_counted(tmp_path, busy):
+@pytest.mark.parametrize("kernel", ["6.0", "before 6.0"])
+def test_what_the_rings_had_no_room_for_is_counted(tmp_path, busy, monkeypatch, kernel):
+    if kernel == "before 6.0":
+        old = dataclasses.replace(native_recorder.ATTR, read_format=1)
+        monkeypatch.setattr(native_recorder, "ATTR", old)
     recorder = native_recorder.NativeRecorder(
         perf.read_identity(), frequency=3999, online=cpu.online, pages=1
     )

@@ -142,13 +142,15 @@ class NativeRecorder:
             return self._fail(self._failure)
         if self._file is None:
             return self._progress()
-        self._poller.poll(round(timeout * 1000))
+        ready = self._poller.poll(round(timeout * 1000))
         try:
             self._drain()
         except OSError as error:
             return self._fail(f"the segment could not be written: {error.strerror}")
-        if perf.read_clock().monotonic_ns - self._probed_ns >= REPROBE_NS:
-            self.reprobe()
+        # An event whose core is gone hangs up, and would wake every later poll at once.
+        hung = frozenset(number for number, what in ready if what & ~select.POLLIN)
+        if hung or perf.read_clock().monotonic_ns - self._probed_ns >= REPROBE_NS:
+            self.reprobe(hung)
         return self._progress()
 
     def switch(self) -> None:
@@ -182,14 +184,14 @@ class NativeRecorder:
         self._close_rings()
         return self._progress()
 
-    def reprobe(self) -> None:
+    def reprobe(self, hung: frozenset[int] = frozenset()) -> None:
         """Follow cores that went off-line or came back; their absence is a gap of that core."""
         now = perf.read_clock()
         self._probed_ns = now.monotonic_ns
         online = set(self._online())
         for core, one in list(self._rings.items()):
             idle = one.idle_ns(now.monotonic_ns)
-            if idle > AWAY_NS or core not in online:
+            if idle > AWAY_NS or core not in online or one.descriptor in hung:
                 self._away.setdefault(core, now.wall_ns - idle)
                 self._close(core)
         for core in sorted(online - set(self._rings)):

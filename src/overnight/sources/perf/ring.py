@@ -19,33 +19,47 @@ from collections.abc import Iterable, Iterator
 from overnight import errors
 from overnight.sources.perf import events
 
-__all__ = ["Ring", "barrier", "drained"]
+__all__ = ["Ring", "barrier", "drained", "fence"]
 
 PAGE = mmap.PAGESIZE
 HEAD_AT, TAIL_AT = 1024 // 8, 1032 // 8
 
 # linux/membarrier.h; the number of the system call in each architecture's table.
 MEMBARRIER_GLOBAL_EXPEDITED = 1 << 1
-MEMBARRIER = {"aarch64": 283, "riscv64": 283, "loongarch64": 283, "ppc64le": 365, "s390x": 356}
+MEMBARRIER = {
+    "x86_64": 324,
+    "aarch64": 283,
+    "riscv64": 283,
+    "loongarch64": 283,
+    "ppc64le": 365,
+    "s390x": 356,
+}
 
 
 def barrier(machine: str = platform.machine()) -> None:
     """A full memory barrier, on processors that need one here.
 
-    x86 keeps loads in order, and stores behind earlier loads: nothing to do. Elsewhere Python has
-    no fence, and entering the kernel is none either; membarrier(2) with GLOBAL_EXPEDITED is
-    documented to be one for the caller and runs smp_mb() on entry and return
-    (kernel/sched/membarrier.c). PRIVATE_EXPEDITED is not enough: it returns at once in a process
-    of one thread. Two calls a pass over all rings, not a ring.
+    x86 keeps loads in order, and stores behind earlier loads: nothing to do. See `fence`.
     """
-    if machine in ("x86_64", "i686"):
-        return
+    if machine != "x86_64":
+        fence(machine)
+
+
+def fence(machine: str = platform.machine()) -> None:
+    """A full memory barrier by membarrier(2).
+
+    Python has no fence of its own, and entering the kernel is none either. GLOBAL_EXPEDITED is
+    documented to be one for the caller and runs smp_mb() on entry and on return
+    (kernel/sched/membarrier.c); PRIVATE_EXPEDITED is not enough, for it returns at once in a
+    process of one thread. Needed twice in a pass over all rings, not for each ring.
+    """
     number = MEMBARRIER.get(machine)
+    code = errno.ENOSYS
     if number is not None:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.syscall(number, MEMBARRIER_GLOBAL_EXPEDITED, 0, 0) == 0:
             return
-    code = ctypes.get_errno() if number is not None else errno.ENOSYS
+        code = ctypes.get_errno()
     raise errors.CannotError(
         f"the native recorder cannot read its buffers safely on {machine}",
         why=f"membarrier(2), which orders reads on this processor: {os.strerror(code)}",
