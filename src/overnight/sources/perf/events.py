@@ -9,7 +9,7 @@ import os
 import platform
 import struct
 
-__all__ = ["EventAttr", "Probe", "open_event", "probe", "syscall_number"]
+__all__ = ["EventAttr", "Probe", "best_attr", "open_event", "probe", "syscall_number"]
 
 # include/uapi/asm-generic/unistd.h (241) and the tables of the older architectures.
 SYSCALL = {
@@ -33,6 +33,14 @@ SAMPLE_STREAM_ID, SAMPLE_IDENTIFIER = 1 << 9, 1 << 16
 
 DISABLED, EXCLUDE_KERNEL, FREQ = 1 << 0, 1 << 5, 1 << 10
 SAMPLE_ID_ALL, USE_CLOCKID = 1 << 18, 1 << 25
+MMAP, COMM, TASK, WATERMARK = 1 << 8, 1 << 9, 1 << 13, 1 << 14
+MMAP2, COMM_EXEC = 1 << 23, 1 << 24
+KSYMBOL, BPF_EVENT = 1 << 29, 1 << 30  # Linux 5.1
+
+FORMAT_TOTAL_TIME_ENABLED = 1 << 0
+FORMAT_LOST = 1 << 4  # Linux 6.0
+
+IOC_ENABLE, IOC_ID = 0x2400, 0x80082407
 
 # PERF_ATTR_SIZE_VER5 (Linux 4.1): holds clockid, and every kernel since accepts it.
 ATTR_SIZE = 112
@@ -47,7 +55,8 @@ class EventAttr:
     frequency: int = 97
     sample_type: int = SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_CALLCHAIN | SAMPLE_CPU
     flags: int = DISABLED | FREQ | SAMPLE_ID_ALL | USE_CLOCKID
-    wakeup: int = 0
+    wakeup: int = 0  # samples, or bytes where WATERMARK is among the flags
+    read_format: int = 0
 
     def pack(self) -> bytes:
         """The bytes the kernel reads."""
@@ -61,7 +70,7 @@ class EventAttr:
             self.config,
             self.frequency,
             self.sample_type,
-            0,
+            self.read_format,
             self.flags,
             self.wakeup,
         )
@@ -112,6 +121,39 @@ def _opens(attr: EventAttr, *, pid: int, cpu: int) -> str:
     except OSError as error:
         return f"{errno.errorcode.get(error.errno or 0, error.errno)}: {error.strerror}"
     return ""
+
+
+def best_attr(attr: EventAttr, core: int) -> EventAttr:
+    """The most that the kernel grants on a core; raises OSError with its reason for refusing.
+
+    Hardware cycles before the CPU clock, kernel stacks before none; BPF symbols and the count of
+    lost samples are left out where the kernel is too old for them.
+    """
+    cycles = dataclasses.replace(attr, type=TYPE_HARDWARE, config=HW_CPU_CYCLES)
+    clock = dataclasses.replace(attr, type=TYPE_SOFTWARE, config=SW_CPU_CLOCK)
+    candidates = [
+        dataclasses.replace(
+            base,
+            flags=base.flags & ~old_flags | privacy,
+            read_format=base.read_format & ~old_format,
+        )
+        for privacy in (0, EXCLUDE_KERNEL)
+        for base in (cycles, clock)
+        for old_flags, old_format in (
+            (0, 0),
+            (0, FORMAT_LOST),
+            (KSYMBOL | BPF_EVENT, FORMAT_LOST),
+        )
+    ]
+    refusal = OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    for candidate in candidates:
+        try:
+            os.close(open_event(candidate, pid=-1, cpu=core))
+        except OSError as error:
+            refusal = error
+        else:
+            return candidate
+    raise refusal
 
 
 def probe(cores: tuple[int, ...]) -> Probe:

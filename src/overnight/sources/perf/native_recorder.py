@@ -1,0 +1,294 @@
+"""Records by perf_event_open alone: no perf binary that must match the kernel, and little work.
+
+The rings stay open for the whole night and only the file behind them changes, so that not a
+sample falls between two segments. What was drained is in the page cache: a kill -9 of this process
+loses what the rings held, a second at the most while `poll` is called each second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+import select
+import sys
+from collections.abc import Callable
+
+from overnight import errors
+from overnight.sources import perf
+from overnight.sources.perf import events, leftovers, processes, ring, segmentfile
+
+__all__ = ["NativeRecorder"]
+
+PAGES = 128  # 512 KiB a core: nine seconds of 64-frame stacks at 97 Hz before anything is lost
+REPROBE_NS = 5_000_000_000
+AWAY_NS = 50_000_000  # between reading the clock and the event we may wait for a core
+ALLOW = (
+    "run as root, give the interpreter cap_perfmon, or: sudo sysctl kernel.perf_event_paranoid=-1"
+)
+# PERF_RECORD_FINISHED_ROUND: lets perf sort a round at a time instead of the whole file.
+ROUND = segmentfile.RECORD.pack(68, 0, 8)
+LOST, LOST_SAMPLES = 2, 13
+
+ATTR = events.EventAttr(
+    sample_type=events.SAMPLE_IP
+    | events.SAMPLE_TID
+    | events.SAMPLE_TIME
+    | events.SAMPLE_CALLCHAIN
+    | events.SAMPLE_CPU
+    | events.SAMPLE_PERIOD,
+    flags=events.DISABLED
+    | events.FREQ
+    | events.SAMPLE_ID_ALL
+    | events.USE_CLOCKID
+    | events.MMAP
+    | events.MMAP2
+    | events.COMM
+    | events.COMM_EXEC
+    | events.TASK
+    | events.KSYMBOL
+    | events.BPF_EVENT
+    | events.WATERMARK,
+    read_format=events.FORMAT_TOTAL_TIME_ENABLED | events.FORMAT_LOST,
+)
+
+
+class NativeRecorder:
+    """A `perf.Recorder` on perf_event_open; `online` tells the cores that are switched on."""
+
+    processes: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        identity: perf.Identity,
+        *,
+        frequency: int,
+        online: Callable[[], tuple[int, ...]],
+        pages: int = PAGES,
+    ) -> None:
+        self._identity = identity
+        self._online = online
+        self._pages = pages
+        self._wanted = dataclasses.replace(ATTR, frequency=frequency, wakeup=pages * ring.PAGE // 4)
+        self._attr = self._wanted
+        self._rings: dict[int, ring.Ring] = {}
+        self._away: dict[int, int] = {}
+        self._poller = select.poll()
+        self._kernel: list[bytes] = []
+        self._spool = pathlib.Path()
+        self._file: segmentfile.SegmentFile | None = None
+        self._began = perf.Clock(0, 0)
+        self._probed_ns = 0
+        self._lost = 0
+        self._written = 0
+        self._finished: list[pathlib.Path] = []
+        self._gaps: list[perf.Gap] = []
+        self._failure = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the rings are open and a segment is being written."""
+        return self._file is not None
+
+    @property
+    def lost(self) -> int:
+        """Samples for which a ring had no room, as of the last look at the cores."""
+        return self._lost + sum(one.lost for one in self._rings.values())
+
+    @property
+    def written(self) -> int:
+        """Bytes in segments, finished or not."""
+        return self._written + (self._file.end if self._file else 0)
+
+    @property
+    def event(self) -> str:
+        """What is sampled."""
+        cycles = self._attr.type == events.TYPE_HARDWARE
+        privacy = ":u" if self._attr.flags & events.EXCLUDE_KERNEL else ""
+        return ("cycles" if cycles else "cpu-clock") + privacy
+
+    def start(self, spool: pathlib.Path) -> None:
+        """Open an event on every core and begin a segment."""
+        ring.barrier()
+        self._spool = spool
+        self._failure = ""
+        self._kernel = processes.kernel_records()
+        cores = self._online()
+        try:
+            self._attr = events.best_attr(self._wanted, cores[0])
+            for core in cores:
+                self._open(core)
+        except OSError as error:
+            self._close_rings()
+            raise errors.MissingPermissionError(
+                "the kernel does not let this process sample whole cores",
+                why=f"perf_event_open: {error.strerror}",
+                todo=ALLOW,
+            ) from error
+        try:
+            self._begin(b"".join(processes.process_records()), perf.read_clock())
+        except OSError as error:
+            self._close_rings()
+            raise errors.RecordingError(
+                f"no segment can be begun in {spool}", why=str(error), todo="make room there"
+            ) from error
+        for one in self._rings.values():
+            one.enable()
+        self.reprobe()
+
+    def poll(self, timeout: float) -> perf.Progress:
+        """Wait for a ring to fill, then bring everything to the file."""
+        if self._failure:
+            return self._fail(self._failure)
+        if self._file is None:
+            return self._progress()
+        ready = self._poller.poll(round(timeout * 1000))
+        try:
+            self._drain()
+        except OSError as error:
+            return self._fail(f"the segment could not be written: {error.strerror}")
+        # An event whose core is gone hangs up, and would wake every later poll at once.
+        hung = frozenset(number for number, what in ready if what & ~select.POLLIN)
+        if hung or perf.read_clock().monotonic_ns - self._probed_ns >= REPROBE_NS:
+            self.reprobe(hung)
+        return self._progress()
+
+    def switch(self) -> None:
+        """Finish the segment and begin the next while the rings go on filling.
+
+        /proc is read before the last drain into the old file. What happened to processes in
+        between goes into both files, so that neither misses a birth or a mapping.
+        """
+        if self._file is None:
+            return
+        existing = b"".join(processes.process_records())
+        try:
+            boundary = perf.read_clock()
+            between = self._drain(keep_sideband=True)
+            self._end()
+            self._begin(existing + between, boundary)
+        except OSError as error:
+            self._failure = f"the next segment could not be begun: {error.strerror}"
+
+    def stop(self) -> perf.Progress:
+        """Take what the rings still hold, finish the segment and close everything."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._drain()
+            self.reprobe()
+            now = perf.read_clock().wall_ns
+            for core, begin in self._away.items():
+                self._gaps.append(perf.Gap(begin, now, f"core {core} was off-line"))
+            self._away.clear()
+            self._end()
+        self._close_rings()
+        return self._progress()
+
+    def reprobe(self, hung: frozenset[int] = frozenset()) -> None:
+        """Follow cores that went off-line or came back; their absence is a gap of that core."""
+        now = perf.read_clock()
+        self._probed_ns = now.monotonic_ns
+        online = set(self._online())
+        for core, one in list(self._rings.items()):
+            idle = one.idle_ns(now.monotonic_ns)
+            if idle > AWAY_NS or core not in online or one.descriptor in hung:
+                self._away.setdefault(core, now.wall_ns - idle)
+                self._close(core)
+        for core in sorted(online - set(self._rings)):
+            with contextlib.suppress(OSError):  # off-line again already: the next probe sees
+                self._open(core).enable()
+                begin = self._away.pop(core, None)
+                if begin is not None:
+                    why = f"core {core} was off-line"
+                    self._gaps.append(perf.Gap(begin, now.wall_ns, why))
+
+    def _open(self, core: int) -> ring.Ring:
+        opened = ring.Ring(self._attr, core, self._pages)
+        self._rings[core] = opened
+        self._poller.register(opened.descriptor, select.POLLIN)
+        return opened
+
+    def _close(self, core: int) -> None:
+        """Close one ring, its last records first."""
+        one = self._rings[core]
+        if self._file is not None:
+            with contextlib.suppress(OSError), ring.drained([one]) as chunks:
+                self._file.write(chunks)
+        self._lost += one.lost
+        self._poller.unregister(one.descriptor)
+        del self._rings[core]
+        one.close()
+
+    def _close_rings(self) -> None:
+        for core in list(self._rings):
+            self._close(core)
+
+    def _drain(self, *, keep_sideband: bool = False) -> bytes:
+        """Write what the rings hold and give it back to the kernel."""
+        assert self._file is not None
+        rings = self._rings.values()
+        kept = b""
+        with ring.drained(rings) as chunks:
+            if not chunks:
+                return b""
+            if keep_sideband or not self._attr.read_format & events.FORMAT_LOST:
+                # One copy: a record may go over the end of its ring.
+                whole = memoryview(b"".join(chunks))
+                self._count_lost(whole)
+                kept = segmentfile.sideband(whole) if keep_sideband else b""
+            self._file.write([*chunks, memoryview(ROUND)])
+        return kept
+
+    def _count_lost(self, stream: memoryview) -> None:
+        """Add up what the records say, on kernels whose events do not (before Linux 6.0)."""
+        if self._attr.read_format & events.FORMAT_LOST:
+            return
+        for kind, begin, _ in segmentfile.walk(stream):
+            at = {LOST: begin + 16, LOST_SAMPLES: begin + 8}.get(kind)
+            if at is not None:
+                self._lost += int.from_bytes(stream[at : at + 8], "little")
+
+    def _begin(self, existing: bytes, began: perf.Clock) -> None:
+        """Open the next file; every process that runs is told in it."""
+        self._began = began
+        name = perf.SegmentName(self._identity.host, self._began.wall_ns, self._identity.boot)
+        path = self._spool / (str(name) + perf.WRITING)
+        ids = [one.id for one in self._rings.values()]
+        self._file = segmentfile.SegmentFile.create(path, self._attr.pack(), ids)
+        self._file.write([*self._kernel, existing])
+        leftovers.mark(self._spool, leftovers.Current(path.name, self._began))
+
+    def _end(self) -> None:
+        """Finish the file and show it under its name, whole or, without room, as it is.
+
+        What cannot even be renamed stays as it is for the next start to take up.
+        """
+        file = self._file
+        if file is None:
+            return
+        self._file = None
+        self._written += file.end
+        with contextlib.suppress(OSError):
+            file.finish(
+                segmentfile.features(
+                    self._identity.host,
+                    sys.argv or ["overnight"],
+                    len(self._rings),
+                    (self._began, perf.read_clock()),
+                )
+            )
+        name = perf.SegmentName(self._identity.host, self._began.wall_ns, self._identity.boot)
+        with contextlib.suppress(OSError):
+            self._finished.append(perf.publish(file.path, name))
+
+    def _fail(self, why: str) -> perf.Progress:
+        self._failure = ""
+        self._end()
+        self._close_rings()
+        progress = self._progress()
+        return perf.Progress(progress.finished, progress.gaps, why)
+
+    def _progress(self) -> perf.Progress:
+        finished, self._finished = tuple(self._finished), []
+        gaps, self._gaps = tuple(self._gaps), []
+        return perf.Progress(finished, gaps)

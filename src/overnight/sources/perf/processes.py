@@ -1,0 +1,147 @@
+"""Processes that already ran when a segment began, told as the kernel's own records would.
+
+One pass over /proc gives FORK, COMM and MMAP2 of every process, and MMAP of the kernel and its
+modules, all with time zero: so a segment stands alone. The kernel's side-band tells the rest.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import struct
+
+__all__ = ["comm_record", "fork_record", "kernel_records", "map_records", "process_records"]
+
+ROOT = pathlib.Path("/")
+MMAP, COMM, FORK, MMAP2 = 1, 3, 7, 10
+KERNEL, USER = 1, 2
+# PERF_RECORD_MISC_FORK_EXEC: the mappings follow as records of their own, none are inherited.
+FORK_EXEC = 1 << 13
+PROT_READ_EXEC, MAP_PRIVATE = 5, 2
+NAME_LIMIT = 4096
+
+# What sample_id_all puts behind each record for TID | TIME | CPU: pid, tid, time, cpu, reserved.
+TRAILER = bytes(24)
+HEADER = struct.Struct("<IHH")
+# pid, tid, address, length, file offset, major, minor, inode, generation, protection, flags
+MMAP2_FIELDS = struct.Struct("<iiQQQIIQQII")
+MAPS_LINE = re.compile(
+    rb"([0-9a-f]+)-([0-9a-f]+) ..(.). ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)"
+)
+OCTAL = re.compile(rb"\\([0-7]{3})")
+
+
+def _record(kind: int, misc: int, fields: bytes, name: bytes = b"") -> bytes:
+    if name:
+        name = name[: NAME_LIMIT - 1] + b"\0"
+        name += b"\0" * (-len(name) % 8)
+    body = fields + name + TRAILER
+    return HEADER.pack(kind, misc, HEADER.size + len(body)) + body
+
+
+def fork_record(pid: int, parent: int) -> bytes:
+    """Where a process came from."""
+    return _record(FORK, FORK_EXEC, struct.pack("<iiiiQ", pid, parent, pid, parent, 0))
+
+
+def comm_record(pid: int, tid: int, name: bytes) -> bytes:
+    """What a thread is called."""
+    return _record(COMM, USER, struct.pack("<ii", pid, tid), name or b"\0")
+
+
+def map_records(pid: int, maps: bytes) -> list[bytes]:
+    """The executable mappings in the text of /proc/PID/maps.
+
+    >>> len(map_records(7, b"400000-401000 r-xp 00000000 fe:00 12  /bin/true\\n"))
+    1
+    """
+    found = []
+    for line in maps.split(b"\n"):
+        match = MAPS_LINE.fullmatch(line)
+        if match is None or match[3] != b"x":
+            continue
+        begin, end = int(match[1], 16), int(match[2], 16)
+        # The kernel writes a newline in a path as \012 (fs/seq_file.c, seq_path).
+        path = OCTAL.sub(lambda octal: bytes([int(octal[1], 8) & 255]), match[8]) or b"//anon"
+        fields = MMAP2_FIELDS.pack(
+            pid,
+            pid,
+            begin,
+            end - begin,
+            int(match[4], 16),
+            int(match[5], 16),
+            int(match[6], 16),
+            int(match[7]),
+            0,
+            PROT_READ_EXEC,
+            MAP_PRIVATE,
+        )
+        found.append(_record(MMAP2, USER, fields, path))
+    return found
+
+
+def process_records(root: pathlib.Path = ROOT) -> list[bytes]:
+    """Every process of /proc with its threads and mappings; those that vanish are left out."""
+    records: list[bytes] = []
+    for entry in (root / "proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            records += _process(entry, int(entry.name))
+        except (OSError, ValueError, IndexError):
+            continue
+    return records
+
+
+def _process(folder: pathlib.Path, pid: int) -> list[bytes]:
+    stat = (folder / "stat").read_bytes()
+    # The name may hold spaces and brackets: it ends at the last one (proc(5)).
+    name = stat[stat.index(b"(") + 1 : stat.rindex(b")")]
+    rest = stat[stat.rindex(b")") + 1 :].split()
+    parent, threads = int(rest[1]), int(rest[17])
+    records = [fork_record(pid, parent), comm_record(pid, pid, name)]
+    if threads > 1:
+        for task in (folder / "task").iterdir():
+            if task.name != folder.name:
+                try:
+                    name = (task / "comm").read_bytes().rstrip(b"\n")
+                except OSError:
+                    continue
+                records.append(comm_record(pid, int(task.name), name))
+    return records + map_records(pid, (folder / "maps").read_bytes())
+
+
+def kernel_records(root: pathlib.Path = ROOT) -> list[bytes]:
+    """Where kernel and modules lie, b"" of them where addresses are hidden.
+
+    `[kernel.kallsyms]_text` is how perf names the kernel's own mapping.
+    """
+    records = []
+    begin = end = 0
+    try:
+        with (root / "proc/kallsyms").open("rb") as file:
+            for line in file:
+                if line.endswith(b" _text\n"):
+                    begin = int(line.split()[0], 16)
+                elif line.endswith(b" _etext\n"):
+                    end = int(line.split()[0], 16)
+                if begin and end:
+                    break
+        if begin and end > begin:
+            fields = struct.pack("<iIQQQ", -1, 0, begin, end - begin, begin)
+            records.append(_record(MMAP, KERNEL, fields, b"[kernel.kallsyms]_text"))
+    except (OSError, ValueError, IndexError):
+        return records
+    try:
+        modules = (root / "proc/modules").read_bytes()
+    except OSError:
+        return records
+    for line in modules.splitlines():
+        try:
+            name, size, _, _, _, address, *_ = line.split()
+            fields = struct.pack("<iIQQQ", -1, 0, int(address, 16), int(size), 0)
+        except (ValueError, struct.error):
+            continue
+        if int(address, 16):
+            records.append(_record(MMAP, KERNEL, fields, b"[" + name + b"]"))
+    return records

@@ -1,0 +1,194 @@
+"""Real load on real cores, and what perf itself reads in the segments."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from overnight.agent import recording
+from overnight.sources import cpu, perf
+from overnight.sources.perf import native_recorder, perf_recorder, perfdata
+
+LOAD = """
+import ctypes, os, sys, time
+core, duty, name = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+ctypes.CDLL(None).prctl(15, name.encode())
+os.sched_setaffinity(0, {core})
+def known_work(until):
+    while time.perf_counter() < until:
+        pass
+while True:
+    begin = time.perf_counter()
+    known_work(begin + 0.05 * duty)
+    if duty < 1:
+        time.sleep(0.05 * (1 - duty))
+"""
+
+AGENT = """
+import json, pathlib, sys, threading
+from overnight.agent import recording
+options = json.loads(sys.argv[1])
+options["spool"] = pathlib.Path(options["spool"])
+recording.record(recording.RecordingOptions(**options), threading.Event())
+"""
+
+
+def eventually(what: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., None]:
+    return eventually
+
+
+@contextlib.contextmanager
+def _busy(core: int, duty: float, name: str) -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", LOAD, str(core), str(duty), name]) as child:
+        try:
+            comm = pathlib.Path(f"/proc/{child.pid}/comm")
+            eventually(lambda: comm.read_text().strip() == name)
+            yield child.pid
+        finally:
+            child.kill()
+
+
+@pytest.fixture
+def busy() -> Callable[[int, float, str], contextlib.AbstractContextManager[int]]:
+    """A pinned process of that name which works that share of the time, while the block lasts."""
+    return _busy
+
+
+@pytest.fixture
+def make() -> Callable[..., perf.Recorder]:
+    """A recorder of a kind."""
+
+    def build(kind: str, frequency: int) -> perf.Recorder:
+        identity = perf.read_identity()
+        if kind == "native":
+            return native_recorder.NativeRecorder(identity, frequency=frequency, online=cpu.online)
+        return perf_recorder.PerfRecorder(identity, frequency=frequency, cores=os.cpu_count() or 1)
+
+    return build
+
+
+Sample = collections.namedtuple("Sample", "comm pid cpu time leaf file")
+
+
+def _script(path: pathlib.Path) -> list[Sample]:
+    done = subprocess.run(
+        ["perf", "script", "--no-inline", "-i", str(path), "-F", "comm,pid,cpu,time,ip,sym,dso"],
+        capture_output=True,
+        text=True,
+        check=False,
+        errors="replace",
+    )
+    assert done.returncode == 0, done.stderr
+    found = []
+    for block in done.stdout.split("\n\n"):
+        lines = [line for line in block.splitlines() if line.strip()]
+        if not lines:
+            continue
+        comm, pid, core, when = lines[0].rsplit(None, 3)
+        frame = lines[1].split(None, 1)[1].strip() if len(lines) > 1 else " ()"
+        leaf, _, file = frame[:-1].rpartition(" (")
+        found.append(Sample(comm.strip(), int(pid), int(core[1:-1]), float(when[:-1]), leaf, file))
+    return found
+
+
+@pytest.fixture
+def script() -> Callable[[pathlib.Path], list[Sample]]:
+    """What `perf script` says of a segment; it must be able to read it."""
+    return _script
+
+
+def _readable(path: pathlib.Path) -> bool:
+    done = subprocess.run(
+        ["perf", "script", "-G", "-F", "comm,time", "-i", str(path)],
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode == 0 and done.stdout.count(b"\n") == len(perfdata.read_samples(path))
+
+
+@pytest.fixture
+def readable() -> Callable[[pathlib.Path], bool]:
+    """Whether `perf script` finds as many samples in a segment as we do."""
+    return _readable
+
+
+class Agent:
+    """The recording loop in a process of its own."""
+
+    def __init__(self, folder: pathlib.Path, **options: object) -> None:
+        self.folder = folder
+        settings = {"spool": str(folder), "floor_bytes": 0, "segment_seconds": 1.0, **options}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", AGENT, json.dumps(settings)], stderr=subprocess.PIPE
+        )
+
+    @property
+    def status(self) -> dict[str, object]:
+        with contextlib.suppress(OSError, ValueError):
+            status = json.loads((self.folder / recording.STATUS).read_text())
+            if status["pid"] == self.process.pid:
+                return dict(status)
+        return {}
+
+    def until(self, what: Callable[[dict[str, object]], object], seconds: float = 10.0) -> None:
+        """Wait for a status."""
+
+        def holds() -> object:
+            assert self.process.poll() is None, (self.process.stderr or sys.stderr).read()
+            return self.status and what(self.status)
+
+        eventually(holds, seconds)
+
+    def perfs(self) -> list[int]:
+        """The perf processes that write into the spool, wherever they hang."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = path.read_bytes().split(b"\0")
+                if b"record" in words and any(os.fsencode(self.folder) in w for w in words):
+                    found.append(int(path.parent.name))
+        return found
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=20)
+        return self.process.returncode
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.end(signal.SIGKILL)
+        if self.process.stderr:
+            self.process.stderr.close()
+
+
+@pytest.fixture
+def agent() -> Iterator[Callable[..., Agent]]:
+    """Starts agents, and ends those that a test left."""
+    started: list[Agent] = []
+
+    def start(folder: pathlib.Path, **options: object) -> Agent:
+        started.append(Agent(folder, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()

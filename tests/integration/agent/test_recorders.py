@@ -1,0 +1,198 @@
+"""Both recorders on real cores: the same samples, no gap between segments, every one readable."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import math
+import os
+import pathlib
+import struct
+import time
+
+import pytest
+
+from overnight.sources import cpu, perf
+from overnight.sources.perf import native_recorder, perfdata, segmentfile
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+KINDS = ["native", "perf"]
+CORES = cpu.online()[:2]
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()
+    return int(fields[0]) / 1e9
+
+
+def close(one: int, other: int, slack: float = 0.04) -> bool:
+    """Within four standard errors of two counts, and what two starts of a timer differ."""
+    return abs(one - other) <= 4 * math.sqrt(one + other) + slack * max(one, other)
+
+
+@pytest.mark.parametrize(("frequency", "seconds"), [(97, 4.0), (499, 2.0)])
+def test_both_tell_the_same_of_the_same_load(tmp_path, busy, make, script, frequency, seconds):
+    recorders = {kind: make(kind, frequency) for kind in KINDS}
+    with busy(CORES[0], 1.0, "all-of-it") as full, busy(CORES[-1], 0.5, "half-of-it") as half:
+        for kind, recorder in recorders.items():
+            (tmp_path / kind).mkdir()
+            recorder.start(tmp_path / kind)
+        begin = time.monotonic()
+        used = {pid: -cpu_seconds(pid) for pid in (full, half)}
+        while (left := begin + seconds - time.monotonic()) > 0:
+            for recorder in recorders.values():
+                assert not recorder.poll(min(0.2, left)).failed
+        end = time.monotonic()
+        used = {pid: used[pid] + cpu_seconds(pid) for pid in (full, half)}
+        finished = {kind: recorder.stop().finished for kind, recorder in recorders.items()}
+    told = {
+        kind: [s for path in paths for s in script(path) if begin <= s.time < end]
+        for kind, paths in finished.items()
+    }
+    for kind in KINDS:
+        assert recorders[kind].lost == 0
+        by_pid = collections.Counter(s.pid for s in told[kind])
+        for pid in (full, half):
+            assert close(by_pid[pid], round(frequency * used[pid])), (kind, by_pid, used)
+        assert {(s.comm, s.cpu) for s in told[kind] if s.pid in (full, half)} == {
+            ("all-of-it", CORES[0]),
+            ("half-of-it", CORES[-1]),
+        }
+    for key in (lambda s: s.cpu, lambda s: (s.pid, s.cpu), lambda s: (s.pid, s.leaf)):
+        native, other = (collections.Counter(map(key, told[kind])) for kind in KINDS)
+        for name, count in (native | other).items():
+            if count >= 50:
+                assert close(native[name], other[name]), (name, native[name], other[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_falls_between_segments_and_each_stands_alone(tmp_path, busy, make, script, kind):
+    frequency = 499
+    recorder = make(kind, frequency)
+    finished = []
+    with busy(CORES[-1], 1.0, "steady") as pid:
+        recorder.start(tmp_path)
+        for _ in range(4):
+            until = time.monotonic() + 0.5
+            while (left := until - time.monotonic()) > 0:
+                finished += recorder.poll(left).finished
+            recorder.switch()
+        finished += recorder.poll(0.5).finished
+        finished += recorder.stop().finished
+    assert len(finished) == 5
+    told = [[s for s in script(path) if s.cpu == CORES[-1]] for path in finished]
+    for samples in told:
+        own = [s for s in samples if s.pid == pid]
+        assert {s.comm for s in own} == {"steady"}
+        lost = sum(s.file == "[unknown]" for s in own)
+        assert lost < 0.02 * len(own), "what already ran has no mappings in this segment"
+    inside = max(b.time - a.time for samples in told for a, b in itertools.pairwise(samples))
+    for before, after in itertools.pairwise(told):
+        gap = after[0].time - before[-1].time
+        assert 0 < gap <= max(2 / frequency, inside), f"{1000 * gap:.1f} ms between two segments"
+    names = [perf.parse_segment_name(path.name) for path in finished]
+    for name, samples, path in zip(names, told, finished, strict=True):
+        assert name is not None
+        data = path.read_bytes()
+        wall, monotonic = struct.unpack_from("<QQ", data, data.rindex(struct.pack("<II", 1, 1)) + 8)
+        first = wall + round(samples[0].time * 1e9) - monotonic
+        assert -5_000_000 < first - name.start_ns < 600_000_000
+
+
+def test_small_rings_wrap_and_lose_nothing_while_they_are_drained(tmp_path, busy):
+    recorder = native_recorder.NativeRecorder(
+        perf.read_identity(), frequency=1999, online=cpu.online, pages=2
+    )
+    with busy(CORES[-1], 1.0, "wrap"):
+        recorder.start(tmp_path)
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            recorder.poll(0.002)
+    (path,) = recorder.stop().finished
+    head = segmentfile.read_head(path)
+    size = segmentfile.HEADER.unpack_from(head)[6]
+    with path.open("rb") as file:
+        data = memoryview(file.read())[len(head) : len(head) + size]
+    assert [end for *_, end in segmentfile.walk(data)][-1] == size
+    samples = perfdata.read_samples(path)
+    assert samples.lost == recorder.lost
+    assert samples.finished
+    assert len(samples) * 100 > 10 * 2 * 4096, "the rings never wrapped"
+    for core in CORES:
+        times = [t for t, c in zip(samples.time, samples.cpu, strict=True) if c == core]
+        assert times == sorted(times)
+
+
+@pytest.mark.parametrize("kernel", ["6.0", "before 6.0"])
+def test_what_the_rings_had_no_room_for_is_counted(tmp_path, busy, monkeypatch, kernel):
+    if kernel == "before 6.0":
+        old = dataclasses.replace(native_recorder.ATTR, read_format=1)
+        monkeypatch.setattr(native_recorder, "ATTR", old)
+    recorder = native_recorder.NativeRecorder(
+        perf.read_identity(), frequency=3999, online=cpu.online, pages=1
+    )
+    with busy(CORES[-1], 1.0, "flood"):
+        recorder.start(tmp_path)
+        time.sleep(0.7)
+        recorder.poll(0)
+        time.sleep(0.1)
+    (path,) = recorder.stop().finished
+    assert recorder.lost > 500
+    # A ring that is full to the end has not yet said so in a record; the event itself knows.
+    assert 0 < perfdata.read_samples(path).lost <= recorder.lost + 50
+
+
+def test_a_core_that_goes_and_comes_back_is_followed(tmp_path, busy, script):
+    cores = list(CORES)
+    recorder = native_recorder.NativeRecorder(
+        perf.read_identity(), frequency=499, online=lambda: tuple(cores)
+    )
+    with busy(CORES[-1], 1.0, "hot-plug"):
+        recorder.start(tmp_path)
+        recorder.poll(0.3)
+        gone = cores.pop()
+        recorder.reprobe()
+        away = time.monotonic()
+        recorder.poll(0.4)
+        cores.append(gone)
+        recorder.reprobe()
+        back = time.monotonic()
+        gaps = recorder.poll(0).gaps
+        recorder.poll(0.4)
+        recorder.poll(0.4)
+        (path,) = recorder.stop().finished
+    assert [gap.why for gap in gaps] == [f"core {gone} was off-line"]
+    assert abs((gaps[0].end_ns - gaps[0].begin_ns) / 1e9 - (back - away)) < 0.1
+    times = [s.time for s in script(path) if s.cpu == gone]
+    assert min(times) < away < back < max(times)
+    assert not [t for t in times if away + 0.01 < t < back - 0.01]
+
+
+@pytest.mark.skipif(
+    "OVERNIGHT_TEST_HOTPLUG" not in os.environ,
+    reason="takes a core off-line, which unpins what others pinned to it",
+)
+def test_a_core_really_goes_off_line_and_comes_back(tmp_path, script):
+    gone = CORES[-1]
+    switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")
+    recorder = native_recorder.NativeRecorder(
+        perf.read_identity(), frequency=499, online=cpu.online
+    )
+    recorder.start(tmp_path)
+    recorder.reprobe()
+    try:
+        recorder.poll(0.3)
+        switch.write_text("0")
+        recorder.poll(0.3)
+    finally:
+        switch.write_text("1")
+    # Back before anyone looked: only the event that stands still tells.
+    recorder.reprobe()
+    back = time.monotonic()
+    gaps = recorder.poll(0.5).gaps
+    recorder.poll(0.5)
+    (path,) = recorder.stop().finished
+    assert [gap.why for gap in gaps] == [f"core {gone} was off-line"]
+    assert 0.2 < (gaps[0].end_ns - gaps[0].begin_ns) / 1e9 < 1
+    assert max(s.time for s in script(path) if s.cpu == gone) > back

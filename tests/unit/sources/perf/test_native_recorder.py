@@ -1,0 +1,87 @@
+"""What the kernel may refuse, and what the native recorder then does."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from overnight import errors
+from overnight.sources import perf
+from overnight.sources.perf import events, native_recorder, ring
+
+
+def kernel(monkeypatch, *, refuse):
+    """A kernel that says no where `refuse(attr)` gives an error number."""
+
+    def open_event(attr, *, pid, cpu):
+        code = refuse(attr)
+        if code:
+            raise OSError(code, os.strerror(code))
+        return os.open(os.devnull, os.O_RDONLY)
+
+    monkeypatch.setattr(events, "open_event", open_event)
+
+
+def test_all_that_a_willing_kernel_grants(monkeypatch):
+    kernel(monkeypatch, refuse=lambda attr: 0)
+    best = events.best_attr(native_recorder.ATTR, 0)
+    assert best.type == events.TYPE_HARDWARE
+    assert best.flags == native_recorder.ATTR.flags
+    assert best.read_format & events.FORMAT_LOST
+
+
+def test_the_clock_where_there_are_no_cycles(monkeypatch):
+    kernel(monkeypatch, refuse=lambda attr: attr.type == events.TYPE_HARDWARE and errno.ENOENT)
+    best = events.best_attr(native_recorder.ATTR, 0)
+    assert best.type == events.TYPE_SOFTWARE
+    assert not best.flags & events.EXCLUDE_KERNEL
+
+
+def test_user_stacks_alone_where_the_kernel_hides(monkeypatch):
+    hides = lambda attr: 0 if attr.flags & events.EXCLUDE_KERNEL else errno.EACCES  # noqa: E731
+    kernel(monkeypatch, refuse=hides)
+    assert events.best_attr(native_recorder.ATTR, 0).flags & events.EXCLUDE_KERNEL
+
+
+def test_an_old_kernel_is_asked_for_less(monkeypatch):
+    def old(attr):
+        new = attr.flags & events.KSYMBOL or attr.read_format & events.FORMAT_LOST
+        return errno.EINVAL if new else 0
+
+    kernel(monkeypatch, refuse=old)
+    best = events.best_attr(native_recorder.ATTR, 0)
+    assert best.flags & events.MMAP2
+    assert not best.flags & (events.KSYMBOL | events.EXCLUDE_KERNEL)
+
+
+def test_a_refusal_says_what_to_do_and_leaves_nothing_behind(monkeypatch, tmp_path):
+    kernel(monkeypatch, refuse=lambda attr: errno.EACCES)
+    recorder = native_recorder.NativeRecorder(
+        perf.Identity("h", "0" * 32), frequency=97, online=lambda: (0,)
+    )
+    with pytest.raises(errors.MissingPermissionError) as refused:
+        recorder.start(tmp_path)
+    assert "Permission denied" in refused.value.why
+    assert "perf_event_paranoid" in refused.value.todo
+    assert list(tmp_path.iterdir()) == []
+    assert not recorder.alive
+    assert recorder.poll(0) == recorder.stop() == perf.Progress()
+
+
+def test_the_fence_works_on_this_machine():
+    ring.fence()
+
+
+def test_an_unknown_processor_is_refused_rather_than_read_wrongly():
+    with pytest.raises(errors.CannotError, match="m68k") as refused:
+        ring.barrier("m68k")
+    assert "--recorder perf" in refused.value.todo
+
+
+def test_the_attr_says_what_it_was_given():
+    packed = native_recorder.ATTR.pack()
+    assert len(packed) == events.ATTR_SIZE == int.from_bytes(packed[4:8], "little")
+    assert int.from_bytes(packed[32:40], "little") == native_recorder.ATTR.read_format
+    assert int.from_bytes(packed[40:48], "little") == native_recorder.ATTR.flags
