@@ -30,6 +30,7 @@ __all__ = [
     "RecordingOptions",
     "Status",
     "Summary",
+    "locked",
     "make_recorder",
     "record",
 ]
@@ -122,12 +123,12 @@ def record(
     that keeps the recorder, and must live as long.
     """
     store = spool.Spool(options.spool, options.budget_bytes, options.keep_seconds)
-    with _locked(options.spool), _stop_on_signals(stop):
+    with locked(options.spool), _stop_on_signals(stop):
         return Recording(options, store, make_recorder(options)).run(stop, on_status)
 
 
 @contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
+def locked(folder: pathlib.Path) -> Iterator[None]:
     """The only recording in this folder. The kernel frees the lock of a run that died."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,221 +1,290 @@
-"""`overnight record`: per-core CPU each second, and stack samples where they can be had."""
+"""`overnight record`: stacks of all cores for a night, brought into the store as it goes."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
 import dataclasses
-import datetime
-import itertools
-import json
+import os
+import pathlib
 import platform
-import signal
 import subprocess
+import sys
+import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from overnight import errors
-from overnight.model import recording
-from overnight.sources import cpu
-from overnight.sources.perf import command, events, perfdata
+from overnight.agent import recording as agent
+from overnight.app import ingesting
+from overnight.model import recording, selection
+from overnight.queries import reader
+from overnight.queries import top as tops
+from overnight.sources import cpu, perf
+from overnight.sources.perf import command, events
+from overnight.store import segments, trim
 
-if TYPE_CHECKING:
-    import pathlib
-    import threading
-    from collections.abc import Callable
+__all__ = ["CoreWatch", "Options", "Progress", "record"]
 
-__all__ = ["record", "summarise_cores", "summarise_samples"]
+FINISH_SECONDS = 600
+STRIP_SECONDS = 120
 
-PERF_STOP_SECONDS = 15
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to record and how much of it to keep."""
+
+    home: pathlib.Path
+    seconds: float
+    frequency: int = 97
+    segment_seconds: float = 120.0
+    budget_bytes: int = 20 << 30
+    keep_seconds: float = 2 * 3600.0
+    recorder: str = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How it goes, each second; `status` is None while only signals are recorded."""
+
+    seconds: float
+    status: agent.Status | None
+    busiest: tuple[int, float]  # a core, and its busy percent in the last second
+
+
+class CoreWatch:
+    """Each core's own busy share from /proc/stat, second by second, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, cpu.CpuTimes] = {}
+        self._last: dict[int, cpu.CpuTimes] = {}
+        self._peak: dict[int, tuple[float, float]] = {}
+        self._strip: dict[int, collections.deque[float]] = {}
+
+    def look(self, cores: tuple[cpu.CpuTimes, ...]) -> tuple[int, float]:
+        """Take in one reading; the busiest core since the one before."""
+        busiest = (-1, 0.0)
+        for now in cores:
+            self._first.setdefault(now.core, now)
+            before = self._last.get(now.core)
+            # Two readings within a clock tick tell nothing.
+            if before is not None and now.total - before.total > 0.05:
+                total = now.total - before.total
+                busy = 100 * (now.busy - before.busy) / total
+                kernel = 100 * (now.kernel - before.kernel) / total
+                peak = self._peak.get(now.core, (0.0, 0.0))
+                self._peak[now.core] = (max(peak[0], busy), max(peak[1], kernel))
+                self._strip.setdefault(now.core, collections.deque(maxlen=STRIP_SECONDS)).append(
+                    busy
+                )
+                busiest = max(busiest, (now.core, busy), key=lambda one: one[1])
+            elif before is not None:
+                continue
+            self._last[now.core] = now
+        return busiest
+
+    def summary(self) -> tuple[recording.CoreSummary, ...]:
+        """Every core that was seen twice."""
+        found = []
+        for core, peak in sorted(self._peak.items()):
+            whole = self._last[core].total - self._first[core].total
+            used = self._last[core].busy - self._first[core].busy
+            found.append(
+                recording.CoreSummary(
+                    core=core,
+                    busy_mean=round(100 * used / whole, 1) if whole else 0.0,
+                    busy_peak=round(peak[0], 1),
+                    kernel_peak=round(peak[1], 1),
+                    busy=tuple(round(value, 1) for value in self._strip[core]),
+                )
+            )
+        return tuple(found)
 
 
 def record(
-    home: pathlib.Path,
-    *,
-    seconds: float,
-    frequency: int,
-    stop: threading.Event,
-    progress: Callable[[float], None] = lambda _: None,
+    options: Options, stop: threading.Event, on_progress: Callable[[Progress], None]
 ) -> recording.Recording:
-    """Record this host until `seconds` have passed or `stop` is set; then say what it holds.
+    """Record until the time is up or `stop` is set; on return everything is in the store.
 
-    What cannot be recorded is a gap in the result, not an error; only a host that tells nothing
-    at all is one.
+    Where stacks cannot be sampled, per-core CPU is still watched, and the gap says why.
     """
-    started = datetime.datetime.now(datetime.UTC)
-    folder = _new_folder(home, started)
-    gaps: list[str] = []
-    capture = folder / "perf.data"
-    perf = _start_perf(capture, frequency, seconds, gaps)
+    chosen, why_not = _choose(options.recorder)
+    watch = CoreWatch()
+    begin_us = time.time_ns() // 1000
     begin = time.monotonic()
-    try:
-        ticks = _watch_cores(folder / "cpu.jsonl", begin + seconds, stop, progress)
-    finally:
-        elapsed = time.monotonic() - begin
-        if perf:
-            _stop_perf(perf, gaps)
-    profile = None
-    if perf and capture.exists() and capture.stat().st_size:
-        samples = perfdata.read_samples(capture)
-        if not samples.finished:
-            gaps.append("perf was cut off: the last moments of the profile are missing")
-        profile = dataclasses.replace(
-            summarise_samples(samples, len(ticks[0]), elapsed, frequency),
-            bytes=capture.stat().st_size,
+    watch.look(cpu.read_cpu())
+    if chosen is None:
+        _watch_alone(options.seconds, stop, watch, on_progress)
+        return _result(options, begin_us, time.monotonic() - begin, watch, gaps=(why_not,))
+    folder = ingesting.spool_folder(options.home)
+    _make(folder)
+    ingesting.save_kallsyms(folder, perf.read_identity().boot)
+
+    def look(status: agent.Status) -> None:
+        on_progress(Progress(time.monotonic() - begin, status, watch.look(cpu.read_cpu())))
+
+    problems: list[str] = []
+    with _ingest_beside(options, problems) as ingest:
+        made = agent.record(
+            agent.RecordingOptions(
+                spool=folder,
+                recorder="native" if chosen == "native" else "perf",
+                frequency=options.frequency,
+                segment_seconds=options.segment_seconds,
+                seconds=options.seconds,
+                # Raw data is what the store leaves of the budget.
+                budget_bytes=max(
+                    0, options.budget_bytes - trim.stored_bytes(segments.Catalogue(options.home))
+                ),
+                keep_seconds=options.keep_seconds,
+            ),
+            stop,
+            look,
         )
-    result = recording.Recording(
-        host=platform.node(),
-        folder=str(folder),
-        started=started.isoformat(timespec="seconds"),
-        seconds=round(elapsed, 3),
-        cores=summarise_cores(ticks),
-        profile=profile,
-        gaps=tuple(gaps),
+    cost = recording.Cost(
+        cpu_percent=round(100 * made.cpu_seconds / max(made.seconds, 1e-9), 2),
+        rss_bytes=made.rss_peak_bytes,
+        raw_bytes=made.written_bytes,
+        ingest_cpu_percent=round(100 * ingest.cpu_seconds / max(made.seconds, 1e-9), 2),
+        stored_bytes=trim.stored_bytes(segments.Catalogue(options.home)),
     )
-    (folder / "recording.json").write_text(json.dumps(result.as_json(), indent=1))
-    return result
+    gaps = [
+        f"{(gap.end_ns - gap.begin_ns) / 1e9:.1f} s without samples: {gap.why}" for gap in made.gaps
+    ]
+    profile = _profile(options, chosen, begin_us, len(made.segments), made.lost)
+    return _result(
+        options, begin_us, made.seconds, watch,
+        gaps=(*gaps, *problems), profile=profile, cost=cost,
+    )  # fmt: skip
 
 
-def _new_folder(home: pathlib.Path, started: datetime.datetime) -> pathlib.Path:
-    """A folder of its own for this recording: two in one second do not share one."""
-    parent = home / "recordings"
+def _choose(wanted: str) -> tuple[str | None, str]:
+    """Which recorder works here; None and the reason where neither does."""
+    probe = events.probe(cpu.online())
+    if not probe.cores:
+        reason = next(iter(probe.refused.values()), "no core to sample")
+        why = f"no stack samples: perf_event_open was refused, {reason} (overnight doctor)"
+        if wanted != "auto":
+            raise errors.MissingPermissionError(
+                "stacks cannot be sampled here", why=why, todo="overnight doctor   says what to do"
+            )
+        return None, why
+    if wanted != "auto":
+        return wanted, ""
+    binary = command.find_perf()
+    return ("perf" if binary and command.read_version(binary) else "native"), ""
+
+
+def _make(folder: pathlib.Path) -> None:
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        for number in range(1000):
-            suffix = f"-{number}" if number else ""
-            folder = parent / (started.strftime("%Y%m%dT%H%M%SZ") + suffix)
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                return folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise errors.MissingPermissionError(
-            f"nothing can be written under {home}",
+            f"nothing can be written under {folder.parent}",
             why=str(error),
             todo="choose a folder of yours: overnight --home DIR record",
         ) from error
-    raise errors.RecordingError(
-        f"no free name under {parent}",
-        why="a thousand recordings began in this second",
-        todo="wait a second",
-    )
 
 
-def _start_perf(
-    output: pathlib.Path, frequency: int, seconds: float, gaps: list[str]
-) -> subprocess.Popen[bytes] | None:
-    """Perf on all cores, or None and the reason among the gaps."""
-    perf = command.find_perf()
-    if perf is None:
-        gaps.append("no stack samples: no perf on PATH (overnight doctor says how to get it)")
-        return None
-    probe = events.probe(cpu.online())
-    if not probe.everywhere:
-        reason = next(iter(probe.refused.values()), "no core to sample")
-        gaps.append(f"no stack samples: perf_event_open was refused, {reason}")
-        return None
-    # perf ends by itself when the time is up, also when we were killed before it.
-    bound = ["--", "sleep", str(seconds + 2)]
-    return subprocess.Popen(
-        [*command.record_arguments(perf, output, frequency), *bound],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-def _stop_perf(perf: subprocess.Popen[bytes], gaps: list[str]) -> None:
-    """End perf so that it finishes its file; what it had to say becomes a gap when it failed."""
-    if perf.poll() is None:
-        perf.send_signal(signal.SIGINT)
-    try:
-        _, said = perf.communicate(timeout=PERF_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        perf.kill()
-        perf.communicate()
-        gaps.append(f"perf did not stop within {PERF_STOP_SECONDS} s and was killed")
-        return
-    # Stopped, perf ends its command with SIGTERM and then itself in the same way (perf 6.1).
-    if perf.returncode not in (0, -signal.SIGINT, -signal.SIGTERM):
-        text = said.decode("utf-8", "replace").strip()
-        gaps.append(f"perf failed ({perf.returncode}): {text[-300:]}")
-
-
-def _watch_cores(
-    raw: pathlib.Path, deadline: float, stop: threading.Event, progress: Callable[[float], None]
-) -> list[tuple[cpu.CpuTimes, ...]]:
-    """Read every core each second, keeping the raw counters; at least two readings."""
+def _watch_alone(
+    seconds: float, stop: threading.Event, watch: CoreWatch, on_progress: Callable[[Progress], None]
+) -> None:
     begin = time.monotonic()
-    ticks = []
-    with raw.open("w") as file:
-        while True:
-            cores = cpu.read_cpu()
-            ticks.append(cores)
-            entry = {
-                "monotonic": time.monotonic(),
-                "cores": [dataclasses.astuple(c) for c in cores],
-            }
-            file.write(json.dumps(entry) + "\n")
-            now = time.monotonic()
-            progress(now - begin)
-            if len(ticks) > 1 and (now >= deadline or stop.is_set()):
-                return ticks
-            # On the second, not a second later each time; never shorter than a clock tick.
-            stop.wait(max(0.1, min(begin + len(ticks), deadline) - now))
+    for second in range(1, 1 << 62):
+        stop.wait(max(0.1, begin + min(second, seconds) - time.monotonic()))
+        busiest = watch.look(cpu.read_cpu())
+        elapsed = time.monotonic() - begin
+        on_progress(Progress(elapsed, None, busiest))
+        if stop.is_set() or elapsed >= seconds:
+            return
 
 
-def summarise_cores(ticks: list[tuple[cpu.CpuTimes, ...]]) -> tuple[recording.CoreSummary, ...]:
-    """Each core's own busy and kernel share, second by second; cores that went away are left."""
-    by_core = [{times.core: times for times in tick} for tick in ticks]
-    summaries = []
-    for core in sorted(set.intersection(*(set(tick) for tick in by_core))):
-        busy, kernel = [], []
-        for before, after in itertools.pairwise(by_core):
-            total = after[core].total - before[core].total
-            # The last reading may follow the one before within a clock tick.
-            if total > 0.05:
-                busy.append(100 * (after[core].busy - before[core].busy) / total)
-                kernel.append(100 * (after[core].kernel - before[core].kernel) / total)
-        whole = by_core[-1][core].total - by_core[0][core].total
-        used = by_core[-1][core].busy - by_core[0][core].busy
-        summaries.append(
-            recording.CoreSummary(
-                core=core,
-                busy_mean=round(100 * used / whole, 1) if whole else 0.0,
-                busy_peak=round(max(busy, default=0.0), 1),
-                kernel_peak=round(max(kernel, default=0.0), 1),
-                busy=tuple(round(value, 1) for value in busy),
-            )
+@dataclasses.dataclass
+class _Ingest:
+    """The process beside us; its cost is known when it has ended."""
+
+    cpu_seconds: float = 0.0
+
+
+@contextlib.contextmanager
+def _ingest_beside(options: Options, problems: list[str]) -> Iterator[_Ingest]:
+    """Ingest while the block runs; what is left is brought in at its end."""
+    beside = subprocess.Popen(
+        [
+            sys.executable, "-m", "overnight.app.ingesting", str(options.home),
+            str(options.budget_bytes), str(options.keep_seconds),
+        ],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for us: it has the rest to bring in
+    )  # fmt: skip
+    told = _Ingest()
+    before = os.times()
+    try:
+        yield told
+    finally:
+        try:
+            _, said = beside.communicate(timeout=FINISH_SECONDS)
+            problems.extend(line for line in said.splitlines() if line)
+        except subprocess.TimeoutExpired:
+            beside.kill()
+            beside.communicate()
+            problems.append("ingest did not finish; overnight store ingest goes on with it")
+        after = os.times()
+        # perf is a child as well, but the agent counted it and it cost next to nothing beside this.
+        told.cpu_seconds = (after.children_user + after.children_system) - (
+            before.children_user + before.children_system
         )
-    return tuple(summaries)
 
 
-def summarise_samples(
-    samples: perfdata.Samples, cores: int, seconds: float, frequency: int
-) -> recording.Profile:
-    """Who was on the cores, by process name."""
-    counts = collections.Counter(zip(samples.pid, samples.tid, strict=True))
-    idle = sum(count for (pid, _), count in counts.items() if pid == 0)
-    by_name: collections.Counter[str] = collections.Counter()
-    for (pid, tid), count in counts.items():
-        if pid != 0:
-            by_name[samples.comms.get(pid) or samples.comms.get(tid) or f"pid {pid}"] += count
-    busy = len(samples) - idle
-    one_core = frequency * seconds
+def _profile(
+    options: Options, recorder: str, begin_us: int, count: int, lost: int
+) -> recording.Profile | None:
+    source = reader.Reader(segments.Catalogue(options.home))
+    host = perf.read_identity().host
+    window = selection.Window(begin_us - 1_000_000, time.time_ns() // 1000 + 1_000_000)
+    if host not in source.catalogue.hosts() or not source.touched((host,), window):
+        return None
+    found = tops.top(source, window, hosts=(host,))
     return recording.Profile(
-        samples=len(samples),
-        idle_samples=idle,
-        lost=samples.lost,
-        frequency=frequency,
-        bytes=0,
+        recorder=recorder,
+        frequency=options.frequency,
+        segments=count,
+        samples=found.coverage.samples,
+        idle_samples=found.coverage.idle,
+        lost=lost,
         processes=tuple(
             recording.ProcessShare(
-                process=name,
-                samples=count,
-                share_of_samples=round(count / busy, 4),
-                share_of_capacity=round(count / (one_core * cores), 4),
-                cores=round(count / one_core, 3),
+                process=row.name,
+                samples=row.samples,
+                share_of_samples=round(row.share_of_samples, 4),
+                share_of_capacity=round(row.share_of_capacity or 0.0, 4),
+                cores=round(row.cores or 0.0, 3),
             )
-            for name, count in by_name.most_common(20)
+            for row in found.rows
         ),
+    )
+
+
+def _result(
+    options: Options,
+    begin_us: int,
+    seconds: float,
+    watch: CoreWatch,
+    *,
+    gaps: tuple[str, ...],
+    profile: recording.Profile | None = None,
+    cost: recording.Cost | None = None,
+) -> recording.Recording:
+    return recording.Recording(
+        host=platform.node(),
+        home=str(options.home),
+        begin_us=begin_us,
+        end_us=begin_us + round(seconds * 1e6),
+        seconds=round(seconds, 3),
+        cores=watch.summary(),
+        profile=profile,
+        cost=cost,
+        gaps=gaps,
     )

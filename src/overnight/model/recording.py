@@ -1,17 +1,17 @@
-"""What one recording of a host holds, in short."""
+"""What one recording of a host holds, in short, and what it cost."""
 
 from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["SCHEMA", "CoreSummary", "ProcessShare", "Profile", "Recording"]
+__all__ = ["SCHEMA", "CoreSummary", "Cost", "ProcessShare", "Profile", "Recording"]
 
 SCHEMA = "overnight.recording/1"
 
 
 @dataclasses.dataclass(frozen=True)
 class CoreSummary:
-    """One core: percent of its own time, the mean and each second."""
+    """One core: percent of its own time, the mean, the fullest second, and the last seconds."""
 
     core: int
     busy_mean: float
@@ -33,28 +33,42 @@ class ProcessShare:
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """What the stack samples say. Idle is what ran as the idle task, interrupts included."""
+    """What the stack samples say."""
 
-    samples: int
+    recorder: str
+    frequency: int
+    segments: int
+    samples: int  # not idle
     idle_samples: int
     lost: int
-    frequency: int
-    bytes: int
     processes: tuple[ProcessShare, ...]
 
 
 @dataclasses.dataclass(frozen=True)
+class Cost:
+    """What recording took from the host: the recorder, and separately the ingest behind it."""
+
+    cpu_percent: float  # of one core
+    rss_bytes: int
+    raw_bytes: int
+    ingest_cpu_percent: float
+    stored_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Recording:
-    """One recording, where it lies, and what it could not see."""
+    """One recording, and what it could not see."""
 
     host: str
-    folder: str
-    started: str
+    home: str
+    begin_us: int
+    end_us: int
     seconds: float
     cores: tuple[CoreSummary, ...]
     profile: Profile | None
+    cost: Cost | None
     gaps: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; schemas/recording-1.json describes it."""
+        """The stable form; docs/schemas/recording-1.json describes it."""
         return {"schema": SCHEMA, **dataclasses.asdict(self)}

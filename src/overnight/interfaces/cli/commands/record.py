@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import signal
 import threading
 from typing import TYPE_CHECKING, Annotated
@@ -17,17 +18,25 @@ if TYPE_CHECKING:
 
     import rich.console
 
+    from overnight.app import record as recorder
     from overnight.model import recording
 
 __all__ = ["ORDER", "register"]
 
 ORDER = 20
-BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+class Recorder(enum.StrEnum):
+    """What takes the samples."""
+
+    AUTO = "auto"
+    PERF = "perf"
+    NATIVE = "native"
 
 
 def register(cli: typer.Typer) -> None:
     """Add the command."""
-    cli.command(rich_help_panel="During the night", epilog="Example: overnight record --for 30s")(
+    cli.command(rich_help_panel="During the night", epilog="Example: overnight record --for 12h")(
         record
     )
 
@@ -36,37 +45,64 @@ def record(
     context: typer.Context,
     lasting: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="How long: 30s, 10m20s, 12h.")
-    ] = "10s",
+    ] = "12h",
     frequency: Annotated[
         int, typer.Option(min=1, max=10000, help="Stack samples a second on each core.")
     ] = 97,
+    segment: Annotated[str, typer.Option(metavar="DURATION", help="How long a segment is.")] = "2m",
+    budget: Annotated[
+        str, typer.Option(metavar="SIZE", help="Disk to use; the oldest goes first.")
+    ] = "20GiB",
+    keep: Annotated[
+        str, typer.Option(metavar="DURATION", help="Never remove anything younger than this.")
+    ] = "2h",
+    kind: Annotated[
+        Recorder,
+        typer.Option(
+            "--recorder", help="perf, or native: perf_event_open without the perf binary."
+        ),
+    ] = Recorder.AUTO,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Record every core of this host for a while, and show what was seen.
+    """Record the stacks of every core of this host, and show what was seen.
 
-    Ctrl-C ends it early; what was recorded until then is kept and shown.
+    Ctrl-C ends it early; what was recorded until then is kept and shown. Whatever ends it, all but
+    the last seconds can be read afterwards.
     """
     from overnight.app import record as recorder
-    from overnight.model import times
+    from overnight.model import sizes, times
 
-    seconds = times.parse_duration(lasting)
-    if not seconds:
-        raise errors.UsageError(
-            "a recording of no length",
-            why="--for is zero",
-            todo="say how long, like --for 30s",
-        )
     current: session.Session = context.obj
+    options = recorder.Options(
+        home=current.home,
+        seconds=_positive("--for", lasting),
+        frequency=frequency,
+        segment_seconds=_positive("--segment", segment),
+        budget_bytes=sizes.parse_size(budget),
+        keep_seconds=times.parse_duration(keep),
+        recorder=kind,
+    )
     stop = threading.Event()
-    with _stopped_by_signals(stop), _progress(current, seconds) as progress:
-        made = recorder.record(
-            current.home, seconds=seconds, frequency=frequency, stop=stop, progress=progress
-        )
+    with _stopped_by_signals(stop), _progress(current, options) as progress:
+        made = recorder.record(options, stop, progress)
     if output is session.Output.JSON:
         current.print_json(made.as_json())
     else:
         _show(made, current.console())
     return errors.ExitCode.DONE
+
+
+def _positive(option: str, text: str) -> float:
+    from overnight.model import times
+
+    seconds = times.parse_duration(text)
+    if not seconds:
+        raise errors.UsageError(
+            "a recording of no length",
+            why=f"{option} is zero",
+            todo=f"say how long, like {option} 30s",
+        )
+    return seconds
 
 
 @contextlib.contextmanager
@@ -82,63 +118,89 @@ def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _progress(current: session.Session, seconds: float) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal, nothing in a pipe."""
+def _progress(
+    current: session.Session, options: recorder.Options
+) -> Iterator[Callable[[recorder.Progress], None]]:
+    """A bar on a terminal with how it goes and what it costs; nothing in a pipe."""
     import rich.progress
 
+    from overnight.model import sizes
+
     with rich.progress.Progress(
-        rich.progress.TextColumn("recording every core"),
-        rich.progress.BarColumn(),
+        rich.progress.TextColumn("recording"),
+        rich.progress.BarColumn(bar_width=20),
         rich.progress.TimeRemainingColumn(),
+        rich.progress.TextColumn("{task.description}"),
         console=current.notes(),
         transient=True,
         disable=not current.notes().is_terminal,
     ) as bar:
-        task = bar.add_task("", total=seconds)
-        yield lambda done: bar.update(task, completed=done)
+        task = bar.add_task("", total=options.seconds)
 
+        def tell(now: recorder.Progress) -> None:
+            text = f"busiest core {now.busiest[0]}: {now.busiest[1]:.0f} %"
+            if now.status is not None:
+                s = now.status
+                text += (
+                    f" · {s.segments} segments, {sizes.format_size(s.written_bytes)}, {s.lost} lost"
+                    f" · costs {s.cpu_percent:.1f} % of a core, {sizes.format_size(s.rss_bytes)}"
+                )
+                if s.why:
+                    text += f" · {s.mode}: {s.why}"
+            bar.update(
+                task,
+                completed=min(now.seconds, options.seconds),
+                description=session.printable(text),
+            )
 
-def strip(percents: tuple[float, ...], width: int) -> str:
-    """One character a second; where they do not fit, each shows its busiest second.
-
-    >>> strip((0.0, 50.0, 100.0), 8)
-    ' ▄█'
-    """
-    each = max(1, -(-len(percents) // width))
-    peaks = [max(percents[i : i + each]) for i in range(0, len(percents), each)]
-    return "".join(BLOCKS[round(min(100.0, max(0.0, p)) * 8 / 100)] for p in peaks)
+        yield tell
 
 
 def _show(made: recording.Recording, console: rich.console.Console) -> None:
     import rich.table
     from rich.markup import escape
 
-    console.print(f"[bold]{escape(made.host)}[/]  {made.started}  {made.seconds:.1f} s recorded\n")
-    cores = rich.table.Table(box=None, pad_edge=False, title_justify="left")
+    from overnight.interfaces.cli import drawing
+    from overnight.model import times
+
+    console.print(
+        f"[bold]{escape(made.host)}[/]  {times.format_instant(made.begin_us)}  "
+        f"{times.format_duration(made.seconds)} recorded\n"
+    )
+    cores = rich.table.Table(box=None, pad_edge=False)
     for heading in ("core", "busy mean", "busiest second", "kernel, at most"):
         cores.add_column(heading, justify="right")
-    cores.add_column("each second")
-    width = max(10, console.width - 50)
-    for core in made.cores:
+    cores.add_column("each second, at last", no_wrap=True)
+    width = max(10, console.width - 52)
+    # The fullest first: on 96 cores nobody reads them all.
+    for core in sorted(made.cores, key=lambda c: -c.busy_peak)[:16]:
         colour = "red" if core.busy_peak >= 95 else "default"
         cores.add_row(
             str(core.core),
             f"{core.busy_mean:.0f} %",
             f"[{colour}]{core.busy_peak:.0f} %[/]",
             f"{core.kernel_peak:.0f} %",
-            strip(core.busy, width),
+            drawing.strip([value / 100 for value in core.busy], width),
         )
     console.print(cores)
+    if len(made.cores) > 16:
+        console.print(f"[dim]and {len(made.cores) - 16} less busy cores (overnight heatmap)[/]")
     if made.profile:
         _show_profile(made.profile, console)
+    if made.cost:
+        _show_cost(made.cost, console)
     for gap in made.gaps:
-        console.print(f"\n[yellow]gap:[/] {escape(session.printable(gap))}")
-    console.print(f"\nkept in {escape(made.folder)}")
+        console.print(f"[yellow]gap:[/] {escape(session.printable(gap))}")
+    console.print(
+        f"\nkept in {escape(made.home)}; look closer with: overnight heatmap · flame · top · diff"
+    )
 
 
 def _show_profile(profile: recording.Profile, console: rich.console.Console) -> None:
     import rich.table
     from rich.markup import escape
+
+    from overnight.interfaces.cli import drawing
 
     table = rich.table.Table(box=None, pad_edge=False)
     table.add_column("process")
@@ -147,13 +209,23 @@ def _show_profile(profile: recording.Profile, console: rich.console.Console) -> 
     for row in profile.processes[:8]:
         table.add_row(
             escape(session.printable(row.process)),
-            f"{100 * row.share_of_samples:.1f} %",
-            f"{100 * row.share_of_capacity:.1f} %",
+            drawing.percent(row.share_of_samples),
+            drawing.percent(row.share_of_capacity),
             f"{row.cores:.2f}",
         )
     console.print()
     console.print(table)
     console.print(
-        f"\n{profile.samples} samples at {profile.frequency} Hz a core, {profile.lost} lost, "
-        f"{profile.idle_samples} of them idle; shares of samples leave the idle ones out"
+        f"\n{profile.samples} samples at {profile.frequency} Hz a core in {profile.segments} segments, "
+        f"{profile.lost} lost, {profile.idle_samples} more were idle ({profile.recorder} recorder)"
+    )
+
+
+def _show_cost(cost: recording.Cost, console: rich.console.Console) -> None:
+    from overnight.model import sizes
+
+    console.print(
+        f"recording cost {cost.cpu_percent:.1f} % of one core and {sizes.format_size(cost.rss_bytes)}, "
+        f"ingest {cost.ingest_cpu_percent:.1f} %; {sizes.format_size(cost.raw_bytes)} raw, "
+        f"{sizes.format_size(cost.stored_bytes)} stored"
     )

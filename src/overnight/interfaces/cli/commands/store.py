@@ -21,6 +21,7 @@ def register(cli: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True)
     group.command(epilog="Example: overnight store check -O json")(check)
+    group.command(epilog="Example: overnight store ingest")(ingest)
     cli.add_typer(
         group,
         name="store",
@@ -73,3 +74,23 @@ def _show(report: checking.Report, clean: bool) -> None:
         typer.echo(f"   do: {session.printable(problem.todo)}")
     if not report.problems:
         typer.echo("nothing is damaged")
+
+
+def ingest(context: typer.Context, output: session.OutputOption = session.Output.TEXT) -> int:
+    """Bring in what a recording that was killed left behind.
+
+    The next `overnight record` does it too.
+    """
+    from overnight.app import ingesting
+
+    current: session.Session = context.obj
+    with current.notes().status("bringing in what was left …"):
+        problems = list(ingesting.ingest_leftovers(current.home))
+    if output is session.Output.JSON:
+        current.print_json({"schema": "overnight.store-ingest/1", "problems": problems})
+    else:
+        for problem in problems:
+            typer.echo(session.printable(problem))
+        if not problems:
+            typer.echo("everything is in the store")
+    return errors.ExitCode.FOUND if problems else errors.ExitCode.DONE

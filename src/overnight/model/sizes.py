@@ -1,0 +1,42 @@
+"""Sizes in bytes as operators write them."""
+
+from __future__ import annotations
+
+import re
+
+from overnight import errors
+
+__all__ = ["format_size", "parse_size"]
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+         "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}  # fmt: skip
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.ASCII | re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes.
+
+    >>> parse_size("20GiB"), parse_size("1.5 MB"), parse_size("512")
+    (21474836480, 1500000, 512)
+    """
+    found = SIZE.fullmatch(text.strip())
+    if found is None:
+        raise errors.UsageError(
+            f"{text!r} is not a size",
+            why="a size is a number with a unit: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB",
+            todo="write it like 20GiB",
+        )
+    return round(float(found[1]) * UNITS[(found[2] or "").lower()])
+
+
+def format_size(size: float) -> str:
+    """Three digits that matter.
+
+    >>> format_size(21474836480), format_size(999)
+    ('21.5 GB', '999 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

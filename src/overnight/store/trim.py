@@ -1,0 +1,64 @@
+"""The store within its budget: the oldest segments go first, what matters stays."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from overnight.store import segments
+
+__all__ = ["stored_bytes", "trim_store"]
+
+
+def _bytes(segment: segments.Segment) -> int:
+    total = 0
+    try:
+        for path in segment.path.iterdir():
+            total += path.stat().st_size
+    except OSError:
+        return total
+    return total
+
+
+def stored_bytes(catalogue: segments.Catalogue) -> int:
+    """What all segments take on the disk."""
+    return sum(_bytes(s) for host in catalogue.hosts() for s in catalogue.segments(host))
+
+
+def trim_store(
+    catalogue: segments.Catalogue,
+    *,
+    budget_bytes: int,
+    keep_seconds: float,
+    now_us: int,
+    pins: Iterable[tuple[int, int]] = (),
+) -> tuple[segments.Segment, ...]:
+    """Remove the oldest until the budget is kept; never the last hours, never a pinned window."""
+    everything = sorted(
+        (s for host in catalogue.hosts() for s in catalogue.segments(host)),
+        key=lambda segment: segment.begin_us,
+    )
+    sizes = [_bytes(segment) for segment in everything]
+    surplus = sum(sizes) - budget_bytes
+    held = tuple(pins)
+    removed = []
+    for segment, size in zip(everything, sizes, strict=True):
+        if surplus <= 0:
+            break
+        if segment.end_us >= now_us - keep_seconds * 1e6:
+            continue
+        if any(segment.begin_us < end and begin < segment.end_us for begin, end in held):
+            continue
+        # Out of sight at once, then deleted: a reader never meets half a segment.
+        gone = segment.path.with_name(f".new-gone-{segment.path.name}")
+        try:
+            segment.path.rename(gone)
+        except OSError:
+            continue
+        shutil.rmtree(gone, ignore_errors=True)
+        surplus -= size
+        removed.append(segment)
+    return tuple(removed)
