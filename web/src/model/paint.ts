@@ -1,0 +1,46 @@
+/** Which cells of the core heatmap hold samples that match the search and the filters. */
+import { NO_CORE, type Night } from "../data/night";
+import type { Masks } from "./filter";
+import { columnsIn } from "./heat";
+import { details, rowRange, rowTimeUs } from "./window";
+
+export interface Paint {
+  /** One byte a cell, as the heatmap's own arrays. */
+  cells: Uint8Array;
+  /** One byte a column: also where the file does not say on which core the samples were. */
+  columns: Uint8Array;
+  painted: number;
+  samples: number;
+}
+
+/** `matching` has one byte a stack, or is null where every stack counts. */
+export function paint(night: Night, masks: Masks, matching: Uint8Array | null): Paint {
+  const { header, rowCore, rowTask, rowStack, rowCount, rowIdle } = night;
+  const cores = header.cores.length;
+  const cells = new Uint8Array(header.heat.columns * cores);
+  const columns = new Uint8Array(header.heat.columns);
+  const indexOf = new Int32Array(NO_CORE + 1).fill(-1);
+  header.cores.forEach((core, index) => (indexOf[core] = index));
+  let painted = 0;
+  let samples = 0;
+  for (const part of details(header)) {
+    const [begin, end] = rowRange(night, part.begin_us, part.end_us);
+    const reach = Math.max(1, part.step_us);
+    for (let row = begin; row < end; row++) {
+      if (matching && matching[rowStack[row] as number] === 0) continue;
+      const core = rowCore[row] as number;
+      if (rowIdle[row] === 1 || masks.task[rowTask[row] as number] === 0 || masks.core[core] === 0) continue;
+      samples += rowCount[row] as number;
+      const at = rowTimeUs(night, row);
+      const [first, last] = columnsIn(header, at, Math.min(at + reach, part.end_us));
+      const index = indexOf[core] as number;
+      for (let column = first; column < last; column++) {
+        columns[column] = 1;
+        if (index < 0 || cells[column * cores + index] === 1) continue;
+        cells[column * cores + index] = 1;
+        painted += 1;
+      }
+    }
+  }
+  return { cells, columns, painted, samples };
+}
