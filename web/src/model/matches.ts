@@ -2,13 +2,12 @@
 import type { Night } from "../data/night";
 import { NameSearch } from "./search";
 import type { Gathered } from "./gather";
+import type { Matching } from "./paint";
 
-export interface Matches {
+export interface Matches extends Matching {
   pattern: string;
   /** One byte a label (see model/tree): frames first, then processes by string id. */
   label: Uint8Array;
-  /** One byte a stack: a frame of it matches. */
-  stack: Uint8Array;
   functions: number;
 }
 
@@ -33,7 +32,8 @@ export class NightSearch {
       functions += 1;
     }
     for (const process of new Set(night.taskProcess)) label[frames + process] = found[process] as number;
-    return { pattern, label, stack: matchingStacks(night, label), functions };
+    const task = Uint8Array.from(night.taskProcess, (process) => found[process] as number);
+    return { pattern, label, stack: matchingStacks(night, label), task, functions };
   }
 }
 

@@ -13,8 +13,14 @@ export interface Paint {
   samples: number;
 }
 
-/** `matching` has one byte a stack, or is null where every stack counts. */
-export function paint(night: Night, masks: Masks, matching: Uint8Array | null): Paint {
+/** What a search found: one byte a stack and one a task; a row matches where either does. */
+export interface Matching {
+  stack: Uint8Array;
+  task: Uint8Array;
+}
+
+/** Every sample that passes the masks counts where `matching` is null. */
+export function paint(night: Night, masks: Masks, matching: Matching | null): Paint {
   const { header, rowCore, rowTask, rowStack, rowCount, rowIdle } = night;
   const cores = header.cores.length;
   const cells = new Uint8Array(header.heat.columns * cores);
@@ -27,7 +33,7 @@ export function paint(night: Night, masks: Masks, matching: Uint8Array | null): 
     const [begin, end] = rowRange(night, part.begin_us, part.end_us);
     const reach = Math.max(1, part.step_us);
     for (let row = begin; row < end; row++) {
-      if (matching && matching[rowStack[row] as number] === 0) continue;
+      if (matching && matching.stack[rowStack[row] as number] === 0 && matching.task[rowTask[row] as number] === 0) continue;
       const core = rowCore[row] as number;
       if (rowIdle[row] === 1 || masks.task[rowTask[row] as number] === 0 || masks.core[core] === 0) continue;
       samples += rowCount[row] as number;

@@ -2,6 +2,7 @@
 import type { Night } from "../data/night";
 import type { Masks } from "./filter";
 import type { Grid } from "./heat";
+import type { Matching } from "./paint";
 import { details, rowRange } from "./window";
 
 export const SUBSECOND_ROWS = 50;
@@ -27,7 +28,7 @@ export function subsecondGrid(
   beginUs: number,
   endUs: number,
   mostColumns: number,
-  matching: Uint8Array | null,
+  matching: Matching | null,
 ): SubsecondGrid {
   const firstSecond = Math.floor(beginUs / 1e6);
   const seconds = Math.max(1, Math.ceil(endUs / 1e6) - firstSecond);
@@ -43,7 +44,7 @@ export function subsecondGrid(
       if (rowIdle[row] === 1 || masks.task[rowTask[row] as number] === 0 || masks.core[rowCore[row] as number] === 0) continue;
       const cell = Math.floor(((rowTime[row] as number) + phase) / 200);
       (counts[cell] as number) += rowCount[row] as number;
-      if (matching && matching[rowStack[row] as number] === 1) marks[cell] = 1;
+      if (matching && (matching.stack[rowStack[row] as number] === 1 || matching.task[rowTask[row] as number] === 1)) marks[cell] = 1;
     }
   }
   const values = new Float32Array(width * SUBSECOND_ROWS);

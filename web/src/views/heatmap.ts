@@ -2,7 +2,7 @@
 import type { Night, NightEvent, Overview } from "../data/night";
 import type { Masks } from "../model/filter";
 import { columnsIn, fullCell, maxima, type HeatMeasure, type PinnedRun } from "../model/heat";
-import type { Paint } from "../model/paint";
+import type { Matching, Paint } from "../model/paint";
 import { xOf, type Mode, type Plot, type Span } from "../model/plot";
 import { SUBSECOND_ROWS, subsecondGrid, type SubsecondGrid } from "../model/subsecond";
 import { details } from "../model/window";
@@ -28,7 +28,7 @@ export interface HeatScene {
   cores: number[];
   masks: Masks | null;
   paint: Paint | null;
-  matching: Uint8Array | null;
+  matching: Matching | null;
   pinned: PinnedRun[];
   events: NightEvent[];
 }

@@ -156,7 +156,8 @@ function labelPinned(
 }
 
 /** A window over the cells: a stretch of time, perhaps of some cores only, with its letter. */
-export function drawWindow(context: CanvasRenderingContext2D, plot: Plot, window: Window, colour: string, letter: string, dashed: boolean): void {
+export function drawWindow(context: CanvasRenderingContext2D, plot: Plot, window: Window, look: { colour: string; ground: string; letter: string; dashed: boolean }): void {
+  const { colour, letter, dashed } = look;
   const shape = plot.mode === "subsecond" ? subsecondShape(plot, window) : coreShape(plot, window);
   context.save();
   context.beginPath();
@@ -178,10 +179,8 @@ export function drawWindow(context: CanvasRenderingContext2D, plot: Plot, window
   context.font = `bold ${SANS}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  context.fillStyle = "#fff";
-  context.globalCompositeOperation = "destination-out";
+  context.fillStyle = look.ground;
   context.fillText(letter, left + 6.5, plot.top + plot.height - 7);
-  context.globalCompositeOperation = "source-over";
 }
 
 function coreShape(plot: Plot, window: Window): Path2D {

@@ -1,0 +1,21 @@
+/** Pages without data or with damaged data say so, and do nothing else. */
+import assert from "node:assert/strict";
+import { INCIDENT, night } from "../nights";
+import type { Bench, Look } from "./page";
+
+const LOOK: Look = { width: 1000, height: 700, scheme: "light" };
+
+export async function damagedPages(bench: Bench): Promise<void> {
+  const good = night({ ...INCIDENT, cores: 2, seconds: 10, whole: [0, 10], pinned: { core: 1, from: 2, to: 8 } });
+  const cases: [string, Uint8Array | null, RegExp][] = [
+    ["empty", null, /holds no night yet/],
+    ["cut", good.subarray(0, good.length - 1000), /damaged: it ends after/],
+    ["noise", new Uint8Array(64).fill(255), /damaged/],
+  ];
+  for (const [name, payload, says] of cases) {
+    await bench.visit(bench.address(name, payload), LOOK, async (page) => {
+      assert.match((await page.locator("#message").textContent()) ?? "", says);
+      assert(await page.locator("#message").isVisible());
+    });
+  }
+}
