@@ -104,6 +104,7 @@ export class App {
     const says = byId("search-says");
     const field = byId("search");
     says.classList.remove("bad");
+    says.title = "";
     field.removeAttribute("aria-invalid");
     try {
       if (pattern === "") this.matches = null;
@@ -118,6 +119,7 @@ export class App {
       says.classList.add("bad");
       field.setAttribute("aria-invalid", "true");
       says.textContent = error.message;
+      says.title = error.message;
       this.repaint();
       this.showFlame();
       return;
@@ -176,7 +178,7 @@ export class App {
       return;
     }
     const where = `${grouped(this.map.painted)} cells painted`;
-    const text = this.matches ? `${grouped(this.matches.functions)} functions, ${where}` : where;
+    const text = this.matches ? `${grouped(this.matches.functions)} function${this.matches.functions === 1 ? "" : "s"}, ${where}` : where;
     says.replaceChildren(make("span", "", "swatch paint"), text);
   }
 

@@ -3,7 +3,7 @@ import type { Header, Overview } from "../data/night";
 
 export type HeatMeasure = "busy" | "kernel";
 
-/** Values from 0 to 1, index = x * rows + y; `hits` marks cells with matching samples. */
+/** Values from 0 to 1, index = x * rows + y. */
 export interface Grid {
   width: number;
   rows: number;
@@ -32,7 +32,7 @@ export function columnsIn(header: Header, beginUs: number, endUs: number): [numb
  * core that was pinned for six of the thirty seconds that share its pixel.
  */
 export function maxima(
-  counts: Uint16Array | Uint8Array,
+  counts: Uint16Array,
   header: Header,
   beginUs: number,
   endUs: number,

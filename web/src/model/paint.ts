@@ -4,9 +4,11 @@ import type { Masks } from "./filter";
 import { columnsIn } from "./heat";
 import { details, rowRange, rowTimeUs } from "./window";
 
+const MOST = 65535;
+
 export interface Paint {
-  /** One byte a cell, as the heatmap's own arrays. */
-  cells: Uint8Array;
+  /** Matching samples of each cell, as the heatmap's own arrays. */
+  cells: Uint16Array;
   /** One byte a column: also where the file does not say on which core the samples were. */
   columns: Uint8Array;
   painted: number;
@@ -23,7 +25,7 @@ export interface Matching {
 export function paint(night: Night, masks: Masks, matching: Matching | null): Paint {
   const { header, rowCore, rowTask, rowStack, rowCount, rowIdle } = night;
   const cores = header.cores.length;
-  const cells = new Uint8Array(header.heat.columns * cores);
+  const cells = new Uint16Array(header.heat.columns * cores);
   const columns = new Uint8Array(header.heat.columns);
   const indexOf = new Int32Array(NO_CORE + 1).fill(-1);
   header.cores.forEach((core, index) => (indexOf[core] = index));
@@ -40,11 +42,13 @@ export function paint(night: Night, masks: Masks, matching: Matching | null): Pa
       const at = rowTimeUs(night, row);
       const [first, last] = columnsIn(header, at, Math.min(at + reach, part.end_us));
       const index = indexOf[core] as number;
+      const each = Math.max(1, Math.round((rowCount[row] as number) / Math.max(1, last - first)));
       for (let column = first; column < last; column++) {
         columns[column] = 1;
-        if (index < 0 || cells[column * cores + index] === 1) continue;
-        cells[column * cores + index] = 1;
-        painted += 1;
+        if (index < 0) continue;
+        const cell = column * cores + index;
+        if (cells[cell] === 0) painted += 1;
+        cells[cell] = Math.min(MOST, (cells[cell] as number) + each);
       }
     }
   }

@@ -13,8 +13,8 @@ export interface SubsecondGrid extends Grid {
   seconds: number;
   /** What a value of 1 stands for: the fullest cell's share of capacity (or its samples). */
   fullest: number;
-  /** Cells of the same shape: 1 where a matching sample lies. */
-  hits: Uint8Array;
+  /** Cells of the same shape: matching samples, 1 where they are most. */
+  hits: Float32Array;
   painted: number;
 }
 
@@ -34,7 +34,7 @@ export function subsecondGrid(
   const seconds = Math.max(1, Math.ceil(endUs / 1e6) - firstSecond);
   const width = Math.max(1, Math.min(mostColumns, seconds));
   const counts = new Uint32Array(seconds * SUBSECOND_ROWS);
-  const marks = new Uint8Array(counts.length);
+  const marks = new Uint32Array(counts.length);
   const { rowTime, rowCore, rowTask, rowStack, rowCount, rowIdle } = night;
   const phase = (night.header.begin_us - firstSecond * 1e6) / 100;
   for (const part of details(night.header)) {
@@ -44,12 +44,13 @@ export function subsecondGrid(
       if (rowIdle[row] === 1 || masks.task[rowTask[row] as number] === 0 || masks.core[rowCore[row] as number] === 0) continue;
       const cell = Math.floor(((rowTime[row] as number) + phase) / 200);
       (counts[cell] as number) += rowCount[row] as number;
-      if (matching && (matching.stack[rowStack[row] as number] === 1 || matching.task[rowTask[row] as number] === 1)) marks[cell] = 1;
+      if (matching && (matching.stack[rowStack[row] as number] === 1 || matching.task[rowTask[row] as number] === 1)) (marks[cell] as number) += rowCount[row] as number;
     }
   }
   const values = new Float32Array(width * SUBSECOND_ROWS);
-  const hits = new Uint8Array(values.length);
+  const hits = new Float32Array(values.length);
   let most = 0;
+  let mostMarks = 0;
   let painted = 0;
   for (let second = 0; second < seconds; second++) {
     const x = Math.floor((second * width) / seconds);
@@ -58,13 +59,15 @@ export function subsecondGrid(
       const at = x * SUBSECOND_ROWS + y;
       if (count > (values[at] as number)) values[at] = count;
       if (count > most) most = count;
-      if (marks[second * SUBSECOND_ROWS + y] === 1) {
-        hits[at] = 1;
-        painted += 1;
-      }
+      const mark = marks[second * SUBSECOND_ROWS + y] as number;
+      if (mark === 0) continue;
+      painted += 1;
+      hits[at] = Math.max(hits[at] as number, mark);
+      mostMarks = Math.max(mostMarks, mark);
     }
   }
   for (let i = 0; i < values.length; i++) values[i] = most === 0 ? 0 : (values[i] as number) / most;
+  for (let i = 0; i < hits.length; i++) hits[i] = mostMarks === 0 ? 0 : (hits[i] as number) / mostMarks;
   const capacity = night.header.frequency * 0.02 * masks.cores.length;
   const fullest = capacity > 0 ? most / capacity : NaN;
   return { width, rows: SUBSECOND_ROWS, values, firstSecond, seconds, fullest, hits, painted };

@@ -58,6 +58,19 @@ export function heatScale(dark: boolean): Rgb[] {
   });
 }
 
+/** What the heat scale becomes while matches are painted: the same order, out of the way. */
+export function greyScale(dark: boolean): Rgb[] {
+  return Array.from({ length: 256 }, (_, i) => oklch(dark ? 0.17 + 0.25 * (i / 255) : 0.985 - 0.2 * (i / 255), 0, 0));
+}
+
+/** Painted cells: from "a sample matches" to "every sample does". */
+export function paintScale(dark: boolean): Rgb[] {
+  return Array.from({ length: 256 }, (_, i) => {
+    const share = Math.sqrt(i / 255);
+    return dark ? oklch(0.46 + 0.44 * share, 0.07 + 0.11 * share, 165) : oklch(0.86 - 0.44 * share, 0.08 + 0.05 * share, 162);
+  });
+}
+
 /** The scale as 32-bit pixels of an ImageData. */
 export function packed(scale: Rgb[]): Uint32Array {
   return Uint32Array.from(scale, ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0);
@@ -77,12 +90,13 @@ export function shade(text: string): number {
   return (hash >>> 8) / 16777216;
 }
 
-/** A frame's fill: user warm, kernel cool, processes grey. */
-export function frameColour(kind: "user" | "kernel" | "process" | "root", module: string, dark: boolean): string {
+/** A frame's fill: user warm, kernel cool, processes grey; hue tells modules, lightness names apart. */
+export function frameColour(kind: "user" | "kernel" | "process" | "root", module: string, name: string, dark: boolean): string {
   const vary = shade(module);
+  const light = shade(name);
   if (kind === "root" || kind === "process") return css(oklch(dark ? 0.36 : 0.88, 0.012, 260));
-  if (kind === "kernel") return css(oklch(dark ? 0.42 + 0.06 * vary : 0.8 + 0.06 * vary, 0.085, 235 + 25 * vary));
-  return css(oklch(dark ? 0.44 + 0.06 * vary : 0.86 + 0.05 * vary, 0.095, 55 + 35 * vary));
+  if (kind === "kernel") return css(oklch(dark ? 0.38 + 0.1 * light : 0.78 + 0.08 * light, 0.085, 235 + 25 * vary));
+  return css(oklch(dark ? 0.4 + 0.11 * light : 0.84 + 0.08 * light, 0.08 + 0.02 * light, 50 + 40 * vary));
 }
 
 /** A compared frame's fill: orange where there is more than in the baseline, blue where less. */

@@ -1,6 +1,7 @@
 /** Draws a flame tree and answers what lies under a point; remembers what it is zoomed to. */
 import { visible } from "../data/names";
 import type { Night } from "../data/night";
+import { rateDifference, surePart } from "../model/compare";
 import { boxAt, boxes, type Box } from "../model/layout";
 import type { Matches } from "../model/matches";
 import type { Tree } from "../model/tree";
@@ -106,8 +107,8 @@ export class FlameView {
     context.fillStyle = matched
       ? theme.paint
       : tree.compared
-        ? differenceColour(differenceOf(scene, box.node) / (most || 1), theme.dark)
-        : frameColour(text.kind, text.module, theme.dark);
+        ? differenceColour(sureDifference(scene, box.node) / (most || 1), theme.dark)
+        : frameColour(text.kind, text.module, text.name, theme.dark);
     if (!vanished || matched) context.fillRect(x, y, width, ROW - 1);
     if (vanished && width > 2) {
       context.strokeStyle = theme.accent;
@@ -122,7 +123,7 @@ export class FlameView {
       context.strokeRect(x + 1, y + 1, Math.max(2, width - 2), ROW - 3);
     }
     if (width > 22) {
-      context.fillStyle = matched && theme.dark ? "#06222a" : matched ? "#fff" : theme.ink;
+      context.fillStyle = matched && theme.dark ? "#03231a" : matched ? "#fff" : theme.ink;
       const shown = fitting(context, text.name, width - 7);
       if (shown !== "") context.fillText(shown, x + 4, y + ROW / 2);
     }
@@ -132,6 +133,14 @@ export class FlameView {
 
 function isAncestor(tree: Tree, node: number, of: number): boolean {
   return (tree.depth[node] as number) < (tree.depth[of] as number);
+}
+
+/** The difference where its interval leaves out zero; otherwise it may be chance, and is nothing. */
+function sureDifference(scene: FlameScene, node: number): number {
+  const { tree, windowCoreSeconds, baseCoreSeconds } = scene;
+  if (windowCoreSeconds <= 0 || baseCoreSeconds <= 0) return 0;
+  const row = rateDifference(tree.total[node] as number, windowCoreSeconds, tree.baseTotal[node] as number, baseCoreSeconds);
+  return surePart(row) > 0 ? row.difference : 0;
 }
 
 /** Rate in the window less rate in the baseline, in samples a core-second. */

@@ -159,12 +159,13 @@ export class FlamePane {
       ? [
           { text: "more than in B", fill: differenceColour(1, dark), outline: "" },
           { text: "less", fill: differenceColour(-1, dark), outline: "" },
+          { text: "no difference beyond chance", fill: differenceColour(0, dark), outline: "" },
           { text: "only in B (vanished)", fill: "transparent", outline: this.theme.accent },
         ]
       : [
-          { text: "user", fill: frameColour("user", "", dark), outline: "" },
-          { text: "kernel", fill: frameColour("kernel", "", dark), outline: "" },
-          { text: "process", fill: frameColour("process", "", dark), outline: "" },
+          { text: "user", fill: frameColour("user", "", "", dark), outline: "" },
+          { text: "kernel", fill: frameColour("kernel", "", "", dark), outline: "" },
+          { text: "process", fill: frameColour("process", "", "", dark), outline: "" },
         ];
     if (state.matches) keys.push({ text: "matches the search", fill: this.theme.paint, outline: "" });
     showKeys(keys);

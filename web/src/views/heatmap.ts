@@ -8,7 +8,7 @@ import { SUBSECOND_ROWS, subsecondGrid, type SubsecondGrid } from "../model/subs
 import { details } from "../model/window";
 import { duration } from "../model/times";
 import { fitted, hatch, SANS } from "./canvas";
-import { heatScale, packed, type Theme } from "./colours";
+import { greyScale, heatScale, packed, paintScale, type Theme } from "./colours";
 import { drawAxes, drawEvents, drawPinned } from "./marks";
 
 export const LEFT = 50;
@@ -42,18 +42,22 @@ export interface Drawn {
 
 export class HeatmapView {
   private readonly image = document.createElement("canvas");
-  private scale: Uint32Array;
+  private scale: Uint32Array = new Uint32Array(0);
+  private greys: Uint32Array = new Uint32Array(0);
+  private paints: Uint32Array = new Uint32Array(0);
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
     private theme: Theme,
   ) {
-    this.scale = packed(heatScale(theme.dark));
+    this.retheme(theme);
   }
 
   retheme(theme: Theme): void {
     this.theme = theme;
     this.scale = packed(heatScale(theme.dark));
+    this.greys = packed(greyScale(theme.dark));
+    this.paints = packed(paintScale(theme.dark));
   }
 
   draw(scene: HeatScene, width: number, screenHeight: number): Drawn {
@@ -87,7 +91,7 @@ export class HeatmapView {
     const width = whole ? last - first : pixels;
     if (width === 0 || indexes.length === 0) return { plot, fullest: 1, painted: null };
     const grid = maxima(counts, header, beginUs, endUs, width, indexes, fullCell(scene.overview));
-    const hits = scene.paint ? maxima(scene.paint.cells, header, beginUs, endUs, width, indexes, 1).values : null;
+    const hits = scene.paint ? maxima(scene.paint.cells, header, beginUs, endUs, width, indexes, fullCell(scene.overview)).values : null;
     this.putImage(context, plot, beginUs, endUs, grid.width, grid.rows, grid.values, hits, !whole);
     return { plot, fullest: 1, painted: null };
   }
@@ -114,13 +118,14 @@ export class HeatmapView {
     if (!brush) return;
     const data = brush.createImageData(width, rows);
     const pixels = new Uint32Array(data.data.buffer);
-    const paint = pixelOf(this.theme.paint);
+    const scale = hits ? this.greys : this.scale;
     for (let x = 0; x < width; x++) {
       for (let y = 0; y < rows; y++) {
         const at = x * rows + y;
         // Where a pixel is many seconds a lone match would be one pixel wide: give it a second one.
-        const hit = hits && ((hits[at] as number) > 0 || (spread && x > 0 && (hits[at - rows] as number) > 0));
-        pixels[y * width + x] = hit ? paint : (this.scale[Math.round((values[at] as number) * 255)] as number);
+        const hit = !hits ? 0 : spread && x > 0 ? Math.max(hits[at] as number, hits[at - rows] as number) : (hits[at] as number);
+        const value = hit > 0 ? (this.paints[Math.round(hit * 255)] as number) : (scale[Math.round((values[at] as number) * 255)] as number);
+        pixels[y * width + x] = value;
       }
     }
     brush.putImageData(data, 0, 0);
@@ -187,11 +192,4 @@ function planned(scene: HeatScene, width: number, screenHeight: number): Plot {
     mode: scene.mode, left: LEFT, top: TOP, width: Math.max(50, width - LEFT - RIGHT), height: Math.max(30, row * rows),
     cores: scene.cores, beginUs: scene.view.beginUs, endUs: scene.view.endUs,
   };
-}
-
-function pixelOf(colour: string): number {
-  const hex = /^#(..)(..)(..)$/.exec(colour);
-  if (!hex) return 0xffff00ff;
-  const [red, green, blue] = hex.slice(1).map((part) => parseInt(part, 16)) as [number, number, number];
-  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }

@@ -52,7 +52,7 @@ function drawRows(context: CanvasRenderingContext2D, theme: Theme, plot: Plot): 
   if (plot.mode === "subsecond") {
     for (const ms of [0, 200, 400, 600, 800, 1000]) {
       const y = plot.top + (ms / 1000) * plot.height;
-      context.fillText(`${ms} ms`, plot.left - 6, Math.min(plot.top + plot.height - 5, Math.max(plot.top + 5, y)));
+      context.fillText(ms === 1000 ? "1 s" : `${ms} ms`, plot.left - 6, Math.min(plot.top + plot.height - 5, Math.max(plot.top + 5, y)));
     }
     return;
   }
@@ -164,7 +164,7 @@ export function drawWindow(context: CanvasRenderingContext2D, plot: Plot, window
   context.rect(plot.left - 2, plot.top - 18, plot.width + 4, plot.height + 20);
   context.clip();
   context.fillStyle = colour;
-  context.globalAlpha = 0.18;
+  context.globalAlpha = 0.12;
   context.fill(shape);
   context.globalAlpha = 1;
   context.strokeStyle = colour;
