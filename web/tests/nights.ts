@@ -74,10 +74,14 @@ function cast(shape: Shape, chance: () => number): Cast {
   return { tables, train: { stacks, tasks }, system, pinned, idle };
 }
 
-/** Busy share of a core in a second: waves of work, so that the heatmap looks like a host. */
-function load(core: number, second: number, noise: number): number {
-  const wave = 0.55 + 0.25 * Math.sin(second / 41 + core * 0.7) + 0.1 * Math.sin(second / 7.3 + core);
-  return Math.min(0.97, Math.max(0.02, wave + (noise - 0.5) * 0.3));
+/** Busy share of a core in a second: trials of some minutes, each with its own cores and level. */
+function load(shape: Shape, core: number, second: number, noise: number): number {
+  const length = Math.max(90, shape.seconds / 40);
+  const trial = Math.floor(second / length + (core % 8) * 0.37);
+  const level = random(trial * 131 + (core % 8) * 7 + shape.seed)();
+  const into = second / length + (core % 8) * 0.37 - trial;
+  const epoch = 0.08 * Math.sin(second / 6.5 + trial + core * 0.2);
+  return into < 0.06 ? 0.03 + noise * 0.1 : Math.min(0.95, Math.max(0.02, 0.15 + 0.55 * level + epoch + (noise - 0.5) * 0.24));
 }
 
 function isPinned(shape: Shape, core: number, second: number): boolean {
@@ -103,7 +107,7 @@ function heat(shape: Shape): { busy: Uint16Array; kernel: Uint16Array } {
     for (let core = 0; core < shape.cores; core++) {
       const cell = second * shape.cores + core;
       const pinned = isPinned(shape, core, second);
-      busy[cell] = pinned ? shape.frequency : Math.round(shape.frequency * load(core, second, chance()));
+      busy[cell] = pinned ? shape.frequency : Math.round(shape.frequency * load(shape, core, second, chance()));
       kernel[cell] = pinned ? shape.frequency : Math.round((busy[cell] as number) * (0.06 + 0.12 * chance()));
     }
   }

@@ -1,7 +1,10 @@
 /** Where a flame tree's frames are drawn: rectangles wide enough to see, widest first. */
 import type { Tree } from "./tree";
 
+export const REST = -1;
+
 export interface Box {
+  /** REST stands for all the frames here that are too narrow to be drawn. */
   node: number;
   /** From 0 to 1 of the graph's width. */
   x: number;
@@ -27,13 +30,26 @@ export function boxes(tree: Tree, focus: number, least: number): Box[][] {
     const below: Box[] = [];
     for (const node of childrenOf(tree, box.node)) {
       const width = whole > 0 ? (tree.width[node] as number) / whole : 0;
-      if (width < least) break;
+      if (width < least) {
+        const rest = restOf(tree, box.node, node) / whole;
+        if (rest >= least) put({ node: REST, x, width: rest, level: box.level + 1 });
+        break;
+      }
       below.push({ node, x, width, level: box.level + 1 });
       x += width;
     }
     for (let i = below.length - 1; i >= 0; i--) waiting.push(below[i] as Box);
   }
+  for (const row of levels) row.sort((a, b) => a.x - b.x);
   return levels;
+}
+
+/** The width of `first` and of the siblings after it, in the order of childrenOf. */
+function restOf(tree: Tree, parent: number, first: number): number {
+  const row = childrenOf(tree, parent);
+  let width = 0;
+  for (let i = row.indexOf(first); i < row.length; i++) width += tree.width[row[i] as number] as number;
+  return width;
 }
 
 /** A node's children, widest first. */

@@ -30,7 +30,7 @@ export function day(us: number): string {
 
 /** "+1h 02m 03s" since the night's begin. */
 export function since(us: number, digits = 0): string {
-  const sign = us < 0 ? "\u2212" : "+";
+  const sign = Math.round(us) < 0 ? "\u2212" : "+";
   const rest = Math.abs(us);
   const seconds = Math.floor(rest / 1e6);
   const s = `${two(seconds % 60)}${fraction(rest, digits)}s`;
@@ -67,6 +67,7 @@ export function percent(share: number): string {
 
 export interface Ticks {
   times: number[];
+  stepUs: number;
   digits: number;
 }
 
@@ -77,5 +78,5 @@ export function ticks(beginUs: number, endUs: number, most: number, origin = 0):
   const digits = step >= 1e6 ? 0 : step >= 1e5 ? 1 : step >= 1e4 ? 2 : 3;
   const times: number[] = [];
   for (let at = origin + Math.ceil((beginUs - origin) / step) * step; at <= endUs; at += step) times.push(at);
-  return { times, digits };
+  return { times, stepUs: step, digits };
 }

@@ -27,16 +27,25 @@ export interface Tree {
 }
 
 class Builder {
-  private mask = (1 << 13) - 1;
-  private slots = new Int32Array(1 << 13).fill(-1);
+  private mask: number;
+  private slots: Int32Array;
   size = 1;
-  parent = new Int32Array(1 << 12);
-  label = new Int32Array(1 << 12);
-  depth = new Uint16Array(1 << 12);
-  self = new Float64Array(1 << 12);
-  baseSelf = new Float64Array(1 << 12);
+  parent: Int32Array;
+  label: Int32Array;
+  depth: Uint16Array;
+  self: Float64Array;
+  baseSelf: Float64Array;
 
-  constructor() {
+  /** Room for about `expected` nodes at first: growing late costs more than room never used. */
+  constructor(expected: number) {
+    const room = 2 ** Math.min(20, Math.max(10, Math.ceil(Math.log2(expected + 1))));
+    this.mask = room * 2 - 1;
+    this.slots = new Int32Array(room * 2).fill(-1);
+    this.parent = new Int32Array(room);
+    this.label = new Int32Array(room);
+    this.depth = new Uint16Array(room);
+    this.self = new Float64Array(room);
+    this.baseSelf = new Float64Array(room);
     this.parent[0] = -1;
     this.label[0] = -1;
   }
@@ -142,7 +151,7 @@ function children(parent: Int32Array, nodes: number): Pick<Tree, "childStart" | 
 
 /** The tree of a window; `callers` turns the stacks round, so that the same leaves meet. */
 export function foldTree(night: Night, window: Gathered, baseline: Gathered | null, callers: boolean): Tree {
-  const builder = new Builder();
+  const builder = new Builder(8 * (window.count.length + (baseline?.count.length ?? 0)));
   addAll(builder, night, window, callers, false);
   if (baseline) addAll(builder, night, baseline, callers, true);
   const { size } = builder;

@@ -2,7 +2,7 @@
 import { visible } from "../data/names";
 import type { Night } from "../data/night";
 import { rateDifference, surePart } from "../model/compare";
-import { boxAt, boxes, type Box } from "../model/layout";
+import { boxAt, boxes, REST, type Box } from "../model/layout";
 import type { Matches } from "../model/matches";
 import type { Tree } from "../model/tree";
 import { fitted, fitting, MONO } from "./canvas";
@@ -72,11 +72,11 @@ export class FlameView {
     }
   }
 
-  /** The node under a point of the canvas, or -1. */
+  /** The node under a point of the canvas, or REST where none is drawn. */
   nodeAt(x: number, y: number): number {
     const row = Math.floor(y / ROW);
     const level = this.rootsBelow ? this.levels.length - 1 - row : row;
-    return boxAt(this.levels, level, x / this.width)?.node ?? -1;
+    return boxAt(this.levels, level, x / this.width)?.node ?? REST;
   }
 
   /** Where a node is drawn, in the canvas's own pixels; null where it is not. */
@@ -99,6 +99,11 @@ export class FlameView {
     const x = box.x * this.width;
     const y = this.top(box);
     const width = Math.max(LEAST_PIXELS, box.width * this.width - (box.width * this.width > 3 ? 1 : 0));
+    if (box.node === REST) {
+      context.fillStyle = theme.panel;
+      context.fillRect(x, y, width, ROW - 1);
+      return;
+    }
     const text = labelText(night, tree, box.node);
     const label = tree.label[box.node] as number;
     const matched = matches !== null && label >= 0 && matches.label[label] === 1;
@@ -138,7 +143,7 @@ function isAncestor(tree: Tree, node: number, of: number): boolean {
 /** The difference where its interval leaves out zero; otherwise it may be chance, and is nothing. */
 function sureDifference(scene: FlameScene, node: number): number {
   const { tree, windowCoreSeconds, baseCoreSeconds } = scene;
-  if (windowCoreSeconds <= 0 || baseCoreSeconds <= 0) return 0;
+  if (node === 0 || windowCoreSeconds <= 0 || baseCoreSeconds <= 0) return 0;
   const row = rateDifference(tree.total[node] as number, windowCoreSeconds, tree.baseTotal[node] as number, baseCoreSeconds);
   return surePart(row) > 0 ? row.difference : 0;
 }

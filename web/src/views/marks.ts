@@ -26,20 +26,24 @@ export function drawAxes(context: CanvasRenderingContext2D, theme: Theme, plot: 
   context.fillText("UTC", plot.left - 8, bottom + 6);
   context.fillText("since", plot.left - 8, bottom + 20);
   const most = plot.width / 92;
+  context.textAlign = "center";
   const rows: [number, (us: number, digits: number) => string, number][] = [
     [6, clock, 0],
     [20, (us, digits) => since(us - originUs, digits), originUs],
   ];
   for (const [down, say, origin] of rows) {
-    const { times, digits } = ticks(plot.beginUs, plot.endUs, most, origin);
+    const { times, digits, stepUs } = ticks(plot.beginUs, plot.endUs, most, origin);
     context.fillStyle = down === 6 ? theme.ink : theme.muted;
+    let taken = -Infinity;
     for (const us of times) {
       const x = xOf(plot, us);
-      const text = say(us, digits);
+      const text = stepUs >= 60e6 ? say(us, 0).replace(/(:00|00s)$/, "") : say(us, digits);
       const half = context.measureText(text).width / 2;
-      context.textAlign = x - half < plot.left ? "left" : x + half > right ? "right" : "center";
-      context.fillText(text, x, bottom + down);
+      const middle = Math.min(right - half, Math.max(plot.left + half, x));
       if (down === 6) context.fillRect(Math.round(x), bottom + 1, 1, 4);
+      if (middle - half < taken + 8) continue;
+      taken = middle + half;
+      context.fillText(text, middle, bottom + down);
     }
   }
   drawRows(context, theme, plot);
@@ -82,14 +86,19 @@ export function drawEvents(context: CanvasRenderingContext2D, theme: Theme, plot
   context.textAlign = "left";
   for (const event of seen) {
     const x = xOf(plot, event.time_us);
+    context.strokeStyle = theme.ground;
+    context.lineWidth = event.severity === "critical" ? 5 : 3;
+    context.globalAlpha = 0.75;
+    context.strokeRect(x, plot.top, 0, plot.height);
+    context.globalAlpha = 1;
     context.strokeStyle = theme[event.severity];
     context.fillStyle = theme[event.severity];
     context.lineWidth = event.severity === "critical" ? 2 : 1;
     context.setLineDash(event.severity === "info" ? [2, 3] : []);
-    context.beginPath();
-    context.moveTo(x, lane - 4);
-    context.lineTo(x, plot.top + plot.height);
-    context.stroke();
+    const line = new Path2D();
+    line.moveTo(x, lane - 4);
+    line.lineTo(x, plot.top + plot.height);
+    context.stroke(line);
     context.setLineDash([]);
     const name = `${SYMBOL[event.severity]} ${fitting(context, visible(event.kind), 220)} ${clock(event.time_us)}`;
     const width = context.measureText(name).width;

@@ -70,7 +70,7 @@ export function topTable(night: Night, gathered: Gathered, rows: FunctionRow[], 
 function rate(value: number): string {
   const size = Math.abs(value);
   if (size === 0) return "0";
-  return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size >= 0.1 ? value.toFixed(2) : value.toPrecision(1);
+  return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size >= 0.1 ? value.toFixed(2) : value.toFixed(3);
 }
 
 function signed(value: number): string {
@@ -78,12 +78,12 @@ function signed(value: number): string {
 }
 
 export function differenceTable(night: Night, rows: DifferenceRow[], measure: Measure, actions: TableActions): HTMLElement {
-  const table = headed("What differs, A less B", "samples a core-second; ranked by what the 95 % interval leaves no doubt about", [
+  const table = headed("What differs, A less B", "samples a core-second, by the sure part of the difference", [
     ["Function", "auto"],
     ["A", "50px"],
     ["B", "50px"],
     ["A \u2212 B", "58px"],
-    ["95 % interval", "112px"],
+    ["95 % interval", "124px"],
   ]);
   table.id = "differences";
   const body = table.createTBody();
