@@ -184,7 +184,7 @@ export class App {
   private saySearch(): void {
     const says = byId("search-says");
     if (says.classList.contains("bad")) return;
-    if (!this.paint) {
+    if (!this.paint || (this.choices.mode === "subsecond" && !this.matches)) {
       says.textContent = "";
       return;
     }

@@ -67,7 +67,7 @@ export function greyScale(dark: boolean): Rgb[] {
 export function paintScale(dark: boolean): Rgb[] {
   return Array.from({ length: 256 }, (_, i) => {
     const share = Math.sqrt(i / 255);
-    return dark ? oklch(0.46 + 0.44 * share, 0.07 + 0.11 * share, 165) : oklch(0.86 - 0.44 * share, 0.08 + 0.05 * share, 162);
+    return dark ? oklch(0.34 + 0.55 * share, 0.06 + 0.11 * share, 165) : oklch(0.9 - 0.48 * share, 0.07 + 0.05 * share, 162);
   });
 }
 

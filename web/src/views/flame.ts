@@ -100,7 +100,7 @@ export class FlameView {
     const y = this.top(box);
     const width = Math.max(LEAST_PIXELS, box.width * this.width - (box.width * this.width > 3 ? 1 : 0));
     if (box.node === REST) {
-      context.fillStyle = theme.panel;
+      context.fillStyle = theme.line;
       context.fillRect(x, y, width, ROW - 1);
       return;
     }

@@ -74,8 +74,8 @@ export class HeatmapView {
     context.restore();
     if (scene.paint && scene.mode === "cores") this.drawMatchLane(context, scene, plot, scene.paint);
     drawAxes(context, this.theme, plot, scene.overview.header.begin_us);
-    if (scene.mode === "cores") drawPinned(context, this.theme, plot, scene.pinned);
     drawEvents(context, this.theme, plot, scene.events, EVENT_LANE);
+    if (scene.mode === "cores") drawPinned(context, this.theme, plot, scene.pinned);
     return drawn;
   }
 
@@ -99,7 +99,7 @@ export class HeatmapView {
   private drawSubsecond(context: CanvasRenderingContext2D, scene: HeatScene, plot: Plot): Drawn {
     if (!scene.night || !scene.masks) return { plot, fullest: NaN, painted: null };
     const most = Math.max(1, Math.round(plot.width * (window.devicePixelRatio || 1)));
-    const painting = scene.matching ?? null;
+    const painting = scene.matching;
     const grid: SubsecondGrid = subsecondGrid(scene.night, scene.masks, plot.beginUs, plot.endUs, most, painting);
     const beginUs = grid.firstSecond * 1e6;
     const endUs = beginUs + grid.seconds * 1e6;

@@ -10,7 +10,7 @@ import { SUBSECOND_STEP_US } from "../model/subsecond";
 import { clock, duration, grouped, percent, since } from "../model/times";
 import { detailAt, type Window } from "../model/window";
 import { fitted } from "./canvas";
-import { css, heatScale, type Theme } from "./colours";
+import { css, heatScale, paintScale, type Theme } from "./colours";
 import { byId, say } from "./elements";
 import { HeatmapView } from "./heatmap";
 import { drawWindow } from "./marks";
@@ -146,13 +146,15 @@ export class MapPane {
   private drawLegend(state: MapState, fullest: number): void {
     const canvas = byId<HTMLCanvasElement>("legend");
     const brush = canvas.getContext("2d");
-    const scale = heatScale(this.theme.dark);
+    const painting = state.mode === "cores" ? state.paint !== null : state.matches !== null;
+    const scale = painting ? paintScale(this.theme.dark) : heatScale(this.theme.dark);
     for (let x = 0; brush && x < canvas.width; x++) {
       brush.fillStyle = css(scale[Math.round((x / (canvas.width - 1)) * 255)] ?? [0, 0, 0]);
       brush.fillRect(x, 0, 1, canvas.height);
     }
     const what = state.mode === "cores" ? (state.measure === "busy" ? "of the core busy" : "of the core in the kernel") : "of all cores busy";
-    byId("legend-text").textContent = Number.isFinite(fullest) ? `0 to ${percent(fullest)} ${what}` : "few to many samples";
+    if (painting) byId("legend-text").textContent = "one to all of a cell's samples match";
+    else byId("legend-text").textContent = Number.isFinite(fullest) ? `0 to ${percent(fullest)} ${what}` : "few to many samples";
   }
 
   private summary(state: MapState): string {
