@@ -188,7 +188,7 @@ export class App {
       says.textContent = "";
       return;
     }
-    const where = `${grouped(this.map.painted)} cells painted`;
+    const where = `${grouped(this.map.painted)} cell${this.map.painted === 1 ? "" : "s"}`;
     const text = this.matches ? `${grouped(this.matches.functions)} function${this.matches.functions === 1 ? "" : "s"}, ${where}` : where;
     says.replaceChildren(make("span", "", "swatch paint"), text);
   }

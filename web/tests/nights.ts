@@ -28,6 +28,11 @@ export const FULL_NIGHT: Shape = {
   pinned: { core: 61, from: 20850, to: 20856 }, variety: 20000, hostile: false, seed: 4,
 };
 
+export const MANY_CORES: Shape = {
+  cores: 192, seconds: 43200, frequency: 97, whole: [20840, 20870], coarse: 10,
+  pinned: { core: 133, from: 20850, to: 20856 }, variety: 500, hostile: false, seed: 5,
+};
+
 interface Cast {
   tables: Tables;
   train: { stacks: number[]; tasks: number[] };

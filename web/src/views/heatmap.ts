@@ -186,8 +186,9 @@ export class HeatmapView {
 /** Rows are whole pixels, so that every core is equally tall; few cores get tall rows. */
 function planned(scene: HeatScene, width: number, screenHeight: number): Plot {
   const rows = scene.mode === "cores" ? scene.cores.length : SUBSECOND_ROWS;
-  const room = scene.mode === "cores" ? Math.max(200, screenHeight * 0.44) : Math.min(SUBSECOND_HEIGHT, screenHeight * 0.36);
-  const row = Math.min(15, Math.max(1, Math.floor(room / Math.max(1, rows))));
+  const room = scene.mode === "cores" ? Math.max(200, screenHeight * 0.36) : Math.min(SUBSECOND_HEIGHT, screenHeight * 0.36);
+  const least = rows * 2 <= screenHeight * 0.45 ? 2 : 1;
+  const row = Math.min(15, Math.max(least, Math.floor(room / Math.max(1, rows))));
   return {
     mode: scene.mode, left: LEFT, top: TOP, width: Math.max(50, width - LEFT - RIGHT), height: Math.max(30, row * rows),
     cores: scene.cores, beginUs: scene.view.beginUs, endUs: scene.view.endUs,

@@ -1,7 +1,7 @@
 /** A whole night of 96 cores and 3 million rows: how fast it opens and answers. */
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { FULL_NIGHT, BEGIN_US, night, PINNED } from "../nights";
+import { BEGIN_US, FULL_NIGHT, MANY_CORES, night, PINNED } from "../nights";
 import { drag, type Bench } from "./page";
 
 const MOST_FIRST_PAINT_MS = 1000;
@@ -56,4 +56,19 @@ export async function fullNight(bench: Bench, folder: string): Promise<void> {
     assert(times.overview <= MOST_FIRST_PAINT_MS, "the first paint came late");
     assert(Math.min(...took) <= MOST_SELECTION_MS, "a selection took too long");
   });
+}
+
+/** 192 cores: the pinned one is found and shown, on large and small screens. */
+export async function manyCores(bench: Bench, folder: string): Promise<void> {
+  const address = bench.address("many", night(MANY_CORES));
+  for (const look of [{ width: 1400, height: 900, scheme: "light" }, { width: 1000, height: 700, scheme: "dark" }] as const) {
+    await bench.visit(address, look, async (page) => {
+      const { pinned } = await page.evaluate(() => window.overnight.state());
+      assert.deepEqual(pinned, [{ core: 133, beginUs: at(20850), endUs: at(20856) }]);
+      await page.screenshot({ path: join(folder, `many-1-opened-${look.width}-${look.scheme}.png`) });
+      await page.locator("#places button").first().click();
+      await page.waitForTimeout(100);
+      await page.screenshot({ path: join(folder, `many-2-zoomed-${look.width}-${look.scheme}.png`) });
+    });
+  }
 }

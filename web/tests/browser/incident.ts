@@ -18,6 +18,34 @@ export async function incident(bench: Bench, folder: string): Promise<void> {
   const address = bench.address("incident", night(INCIDENT));
   for (const look of LOOKS) await bench.visit(address, look, (page) => pictures(page, look, folder));
   await bench.visit(address, LOOKS[0] as Look, walk);
+  for (const look of LOOKS.slice(1, 3)) await bench.visit(address, look, (page) => oddities(page, look, folder));
+}
+
+async function oddities(page: Page, look: Look, folder: string): Promise<void> {
+  const shot = (name: string) => page.screenshot({ path: join(folder, `incident-${name}-${look.width}-${look.scheme}.png`) });
+  await page.evaluate(([begin, end]) => window.overnight.select(begin as number, end as number), [at(300), at(400)]);
+  await page.locator("#callers").check();
+  await page.locator("label", { hasText: "Flame" }).last().click();
+  await page.evaluate(() => document.querySelector("#flame-part")?.scrollIntoView());
+  const flame = await page.locator("#flame").boundingBox();
+  assert(flame, "there is no flame graph");
+  await page.mouse.move(flame.x + 60, flame.y + flame.height - 27);
+  await shot("6-callers");
+  await page.locator("#callers").uncheck();
+  await page.locator("label", { hasText: "Icicle" }).click();
+  await page.locator("#process").fill("xxxxx");
+  await page.waitForFunction(() => window.overnight.state().functions[0]?.startsWith("xxxxx"));
+  const whole = await page.locator("#flame").boundingBox();
+  assert(whole, "there is no flame graph");
+  await page.mouse.move(whole.x + 200, whole.y + 27);
+  await page.waitForSelector("#tooltip:not([hidden])");
+  assert.equal(((await page.locator("#tooltip b").textContent()) ?? "").length, 8192, "the tooltip does not hold the whole name");
+  await shot("7-hostile");
+  await page.locator("#process").fill("");
+  await page.mouse.move(5, 5);
+  await page.locator("h2", { hasText: "Flame graph" }).click();
+  await page.keyboard.press("?");
+  await shot("8-help");
 }
 
 async function pictures(page: Page, look: Look, folder: string): Promise<void> {

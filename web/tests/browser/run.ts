@@ -5,14 +5,14 @@
 import { mkdirSync } from "node:fs";
 import { Bench } from "./page";
 import { damagedPages } from "./damaged";
-import { fullNight } from "./fullnight";
+import { fullNight, manyCores } from "./fullnight";
 import { incident } from "./incident";
 
 const folder = process.argv.at(-1)?.endsWith("run.ts") === false ? (process.argv.at(-1) as string) : "shots";
 mkdirSync(folder, { recursive: true });
 const bench = await Bench.open();
 try {
-  for (const [name, test] of Object.entries({ incident, fullNight, damagedPages })) {
+  for (const [name, test] of Object.entries({ incident, fullNight, manyCores, damagedPages })) {
     await test(bench, folder);
     console.log(`ok  ${name}`);
   }
