@@ -1,6 +1,7 @@
 /** Builds dist/viewer.html: one file, everything inlined, allowed by its own policy to run only that. */
 import { createHash } from "node:crypto";
-import { defineConfig, type Plugin } from "vite";
+import { type Plugin } from "vite";
+import { defineConfig } from "vitest/config";
 
 const MARKER = "<!--NIGHT-->";
 
@@ -56,4 +57,5 @@ export default defineConfig({
     assetsInlineLimit: 1_000_000,
     rollupOptions: { input: "viewer.html" },
   },
+  test: { include: ["tests/unit/**/*.test.ts"] },
 });

@@ -98,8 +98,9 @@ export class App {
     this.analyse();
   }
 
+  /** Compares with a baseline: the same cores at another time, unless it names its own. */
   compare(window: Window): void {
-    this.baseline = window;
+    this.baseline = { ...window, cores: window.cores ?? this.selection?.cores ?? null };
     this.analyse();
   }
 
@@ -118,8 +119,10 @@ export class App {
     says.title = "";
     field.removeAttribute("aria-invalid");
     try {
-      if (pattern === "") this.matches = null;
-      else if (this.searching) {
+      if (pattern === "") {
+        this.searching?.forget();
+        this.matches = null;
+      } else if (this.searching) {
         const found = await this.searching.find(pattern);
         if (!found) return;
         this.matches = found;
@@ -260,9 +263,10 @@ export class App {
       view: () => this.view,
       byCore: () => this.choices.byCore,
       current: () => this.selection,
-      draft: (window, baseline) => {
+      draft: (window, baseline, spoken) => {
         this.draft = window ? { window, baseline } : null;
         this.map.drawOver(this.mapState());
+        if (spoken) this.map.announce(this.mapState());
       },
       choose: (window, baseline) => (baseline && this.selection ? this.compare(window) : this.select(window)),
       click: (point: Point) => {

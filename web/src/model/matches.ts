@@ -19,6 +19,11 @@ export class NightSearch {
     this.search = new NameSearch(night.header.strings);
   }
 
+  forget(): void {
+    this.search.forget();
+  }
+
+  /** Null where a later search overtook this one. */
   async find(pattern: string): Promise<Matches | null> {
     const { night } = this;
     const found = await this.search.find(pattern);

@@ -38,15 +38,20 @@ export class NameSearch {
 
   /** One byte a name; null where a later search overtook this one. Throws BadPattern. */
   async find(pattern: string): Promise<Uint8Array | null> {
-    const { source, flags } = compile(pattern);
     const turn = ++this.latest;
+    const { source, flags } = compile(pattern);
     const worker = this.started();
-    const found = worker
-      ? await this.ask(worker, turn, source, flags)
-      : matchNames(source, flags, this.names, LONGEST_NAME, PATIENCE_MS);
+    const found = await (worker
+      ? this.ask(worker, turn, source, flags)
+      : matchNames(source, flags, this.names, LONGEST_NAME, PATIENCE_MS));
     if (turn !== this.latest) return null;
     if (found === null) throw new BadPattern(TOO_SLOW);
     return found;
+  }
+
+  /** Nobody waits for the searches under way any longer. */
+  forget(): void {
+    this.latest += 1;
   }
 
   private started(): Worker | null {

@@ -117,7 +117,7 @@ export class FlamePane {
     const rows: [string, string][] = [];
     if (kind !== "root") rows.push([kind === "process" ? "process" : "module", kind === "process" ? "" : module || "not known"]);
     rows.push(["samples", `${grouped(total)}${baseline ? ` (baseline ${grouped(tree.baseTotal[node] as number)})` : ""}`]);
-    rows.push(["of its own", grouped(tree.self[node] as number)]);
+    if (!tree.callers) rows.push(["of its own", grouped(tree.self[node] as number)]);
     rows.push(["share of selected samples", percent(window.samples > 0 ? total / window.samples : 0)]);
     rows.push(["share of capacity (cores \u00d7 time)", percent(total / window.capacity.samples)]);
     rows.push(["cores' worth", Number.isFinite(window.capacity.samplesOfOneCore) ? (total / window.capacity.samplesOfOneCore).toFixed(3) : "unknown"]);

@@ -1,7 +1,7 @@
 /** The heatmap as a part of the page: what is drawn on it, over it, and said about it. */
 import { cut, visible } from "../data/names";
 import type { Night, Overview } from "../data/night";
-import type { Masks } from "../model/filter";
+import { coresText, type Masks } from "../model/filter";
 import { columnsIn, fullCell, pinnedRuns, type HeatMeasure, type PinnedRun } from "../model/heat";
 import type { Matches } from "../model/matches";
 import type { Paint } from "../model/paint";
@@ -68,7 +68,16 @@ export class MapPane {
     this.painted = state.mode === "subsecond" ? (drawn.painted ?? 0) : (state.paint?.painted ?? 0);
     this.drawLegend(state, drawn.fullest);
     this.drawOver(state);
-    say(byId("map-summary"), this.summary(state));
+    this.announce(state);
+  }
+
+  /** Puts into words what the heatmap shows. */
+  announce(state: MapState): void {
+    const { draft } = state;
+    const text = draft
+      ? `Selecting ${clock(draft.window.beginUs, 2)} to ${clock(draft.window.endUs, 2)}${draft.window.cores ? `, cores ${coresText(draft.window.cores)}` : ""}. Enter makes the flame graph, B the baseline.`
+      : this.summary(state);
+    say(byId("map-summary"), text);
   }
 
   drawOver(state: MapState): void {
@@ -167,7 +176,6 @@ export class MapPane {
       `${grouped(header.events.length)} events, ${grouped(header.gaps.length)} gaps.`,
       this.pinned.length > 0 ? `Pinned cores: ${pinned.join("; ")}${this.pinned.length > 3 ? ` and ${this.pinned.length - 3} more` : ""}.` : "No core was pinned in the kernel.",
       state.paint ? `${grouped(this.painted)} cells hold matching samples.` : "",
-      state.draft ? `Selecting ${clock(state.draft.window.beginUs, 2)} to ${clock(state.draft.window.endUs, 2)}. Enter makes the flame graph.` : "",
     ].join(" ").trim();
   }
 }

@@ -181,15 +181,17 @@ export function drawWindow(context: CanvasRenderingContext2D, plot: Plot, window
   context.setLineDash(dashed ? [5, 4] : []);
   context.stroke(shape);
   context.restore();
-  const left = Math.max(plot.left, xOf(plot, window.beginUs));
-  if (letter === "" || left > plot.left + plot.width || xOf(plot, window.endUs) < plot.left) return;
+  const first = plot.mode === "cores" && window.cores ? plot.cores.indexOf(window.cores[0] as number) : -1;
+  const left = first < 0 ? Math.max(plot.left, xOf(plot, window.beginUs)) : Math.max(plot.left + 1, xOf(plot, window.beginUs) - 20);
+  const top = first < 0 ? plot.top + plot.height - 15 : plot.top + Math.min(plot.height - 15, (first / plot.cores.length) * plot.height);
+  if (left > plot.left + plot.width || xOf(plot, window.endUs) < plot.left) return;
   context.fillStyle = colour;
-  context.fillRect(left - 1, plot.top + plot.height - 15, 15, 15);
+  context.fillRect(left - 1, top, 15, 15);
   context.font = `bold ${SANS}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
   context.fillStyle = look.ground;
-  context.fillText(letter, left + 6.5, plot.top + plot.height - 7);
+  context.fillText(letter, left + 6.5, top + 8);
 }
 
 function coreShape(plot: Plot, window: Window): Path2D {

@@ -11,7 +11,8 @@ export interface Steered {
   view(): Span;
   byCore(): boolean;
   current(): Window | null;
-  draft(window: Window | null, baseline: boolean): void;
+  /** `spoken` asks to say the draft aloud: keys need that, a pointer would only chatter. */
+  draft(window: Window | null, baseline: boolean, spoken: boolean): void;
   choose(window: Window, baseline: boolean): void;
   click(point: Point): boolean;
   hover(point: Point | null, page: Point): void;
@@ -70,7 +71,7 @@ export class Steering {
       return;
     }
     this.steered.hover(null, point);
-    if (this.isDrag(point)) this.steered.draft(this.windowTo(event), this.baseline);
+    if (this.isDrag(point)) this.steered.draft(this.windowTo(event), this.baseline, false);
   }
 
   private isDrag(point: Point): boolean {
@@ -90,7 +91,7 @@ export class Steering {
   private drop(): void {
     this.from = null;
     this.pending = null;
-    this.steered.draft(null, false);
+    this.steered.draft(null, false, false);
   }
 
   private wheel(event: WheelEvent): void {
@@ -119,11 +120,11 @@ export class Steering {
       this.pending = now
         ? nudged(this.steered.header(), plot.cores, now, arrow, event.shiftKey, step)
         : { beginUs: start, endUs: start + step, cores: null };
-      this.steered.draft(this.pending, false);
-    } else if (event.key === "Enter" && this.pending) {
+      this.steered.draft(this.pending, false, true);
+    } else if ((event.key === "Enter" || event.key === "b") && this.pending) {
       const chosen = this.pending;
       this.drop();
-      this.steered.choose(chosen, false);
+      this.steered.choose(chosen, event.key === "b");
     } else if (event.key === "Escape" && this.pending) {
       this.drop();
     } else {
