@@ -162,7 +162,7 @@ export class MapPane {
       brush.fillRect(x, 0, 1, canvas.height);
     }
     const what = state.mode === "cores" ? (state.measure === "busy" ? "of the core busy" : "of the core in the kernel") : "of all cores busy";
-    if (painting) byId("legend-text").textContent = "one to all of a cell's samples match";
+    if (painting) byId("legend-text").textContent = state.mode === "cores" ? "one to all of a cell's samples match" : "few to most matching samples";
     else byId("legend-text").textContent = Number.isFinite(fullest) ? `0 to ${percent(fullest)} ${what}` : "few to many samples";
   }
 

@@ -7,15 +7,16 @@ export class Tooltip {
   private readonly box = byId("tooltip");
 
   show(x: number, y: number, title: string, rows: [string, string][]): void {
-    this.box.replaceChildren(make("b", title));
-    this.box.classList.toggle("long", title.length > LONG);
+    const long = title.length > LONG;
+    this.box.classList.toggle("long", long);
     const table = make("table");
     for (const [name, value] of rows) {
       const row = table.insertRow();
       row.insertCell().textContent = name;
       row.insertCell().textContent = value;
     }
-    if (rows.length > 0) this.box.append(table);
+    const name = make("b", title);
+    this.box.replaceChildren(...(long ? [table, name] : [name, table])); // a name may fill the screen
     this.box.hidden = false;
     const { offsetWidth: width, offsetHeight: height } = this.box;
     const left = x + 14 + width > innerWidth ? Math.max(4, x - width - 10) : x + 14;
