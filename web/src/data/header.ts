@@ -16,6 +16,13 @@ function number(value: unknown, name: string, least = -Infinity): number {
   return value;
 }
 
+/** Microseconds since the epoch, exact in a double: up to the year 2255. */
+function instant(value: unknown, name: string, least = -Number.MAX_SAFE_INTEGER): number {
+  const us = number(value, name, least);
+  if (Math.abs(us) > Number.MAX_SAFE_INTEGER) fail(`${name} is no time`);
+  return us;
+}
+
 function list(value: unknown, name: string): unknown[] {
   if (!Array.isArray(value)) fail(`${name} is not a list`);
   return value;
@@ -28,8 +35,8 @@ function text(value: unknown, name: string): string {
 
 function stretch(value: unknown, name: string): Loose {
   if (!isObject(value)) fail(`${name} is not an object`);
-  const begin = number(value["begin_us"], `${name}.begin_us`);
-  number(value["end_us"], `${name}.end_us`, begin);
+  const begin = instant(value["begin_us"], `${name}.begin_us`);
+  instant(value["end_us"], `${name}.end_us`, begin);
   return value;
 }
 
@@ -48,7 +55,7 @@ export function checkHeader(value: unknown): Header {
   for (const core of cores) number(core, "a core", 0);
   for (const event of list(value["events"], "events")) {
     if (!isObject(event)) fail("an event is not an object");
-    number(event["time_us"], "an event's time");
+    instant(event["time_us"], "an event's time");
     text(event["kind"], "an event's kind");
     text(event["text"], "an event's text");
     if (!["info", "warning", "critical"].includes(String(event["severity"]))) event["severity"] = "info";
@@ -60,7 +67,7 @@ export function checkHeader(value: unknown): Header {
   for (const string of list(value["strings"], "strings")) text(string, "a string");
   const heat = value["heat"];
   if (!isObject(heat)) fail("heat is not an object");
-  number(heat["begin_us"], "heat.begin_us");
+  instant(heat["begin_us"], "heat.begin_us");
   number(heat["step_us"], "heat.step_us", 1);
   number(heat["columns"], "heat.columns", 0);
   const arrays = value["arrays"];

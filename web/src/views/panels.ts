@@ -25,7 +25,11 @@ export function showFacts(header: Header): void {
     `${grouped(header.lost)} samples lost`,
   ];
   byId("facts").replaceChildren(host, facts.join(" \u00b7 "));
-  byId("facts").title = header.notes.map(visible).join("\n");
+  const notes = header.notes.map((note) => make("li", cut(visible(note), 1000)));
+  const list = make("ul");
+  list.append(...notes);
+  const made = make("p", `Made ${cut(visible(header.generated), 40)} by overnight.`);
+  byId("notes").replaceChildren(...(notes.length > 0 ? [make("h2", "Notes"), list, made] : [made]));
 }
 
 /** Buttons that lead to pinned cores and to events: the first places anyone should look at. */

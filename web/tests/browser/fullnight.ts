@@ -2,21 +2,29 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { BEGIN_US, FULL_NIGHT, MANY_CORES, night, PINNED } from "../nights";
-import { drag, type Bench } from "./page";
+import { drag, type Bench, type Look } from "./page";
 
 const MOST_FIRST_PAINT_MS = 1000;
 const MOST_SELECTION_MS = 100;
+const LOOK: Look = { width: 1400, height: 900, scheme: "dark" };
+const listed = (times: number[]) => times.map((ms) => ms.toFixed(0)).join(", ");
+const median = (times: number[]) => [...times].sort((a, b) => a - b)[times.length >> 1] as number;
 const at = (second: number) => BEGIN_US + second * 1e6;
 
 export async function fullNight(bench: Bench, folder: string): Promise<void> {
   const address = bench.address("night", night(FULL_NIGHT));
-  await bench.visit(address, { width: 1400, height: 900, scheme: "dark" }, async (page) => {
-    const times = await page.evaluate(() => ({
-      overview: performance.getEntriesByName("overview-drawn")[0]?.startTime ?? Infinity,
-      rows: performance.getEntriesByName("rows-read")[0]?.startTime ?? Infinity,
-      paint: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? Infinity,
-    }));
-    console.log(`    heatmap drawn ${times.overview.toFixed(0)} ms, first contentful paint ${times.paint.toFixed(0)} ms, all rows read ${times.rows.toFixed(0)} ms`);
+  const drawn: number[] = [];
+  const read: number[] = [];
+  for (let i = 0; i < 5; i++) {
+    await bench.visit(address, LOOK, async (page) => {
+      const times = await page.evaluate(() => ["overview-drawn", "rows-read"].map((name) => performance.getEntriesByName(name)[0]?.startTime ?? Infinity));
+      drawn.push(times[0] as number);
+      read.push(times[1] as number);
+    });
+  }
+  console.log(`    heatmap drawn after ${listed(drawn)} ms, all rows read after ${listed(read)} ms`);
+  assert(median(drawn) <= MOST_FIRST_PAINT_MS, "the first paint came late");
+  await bench.visit(address, LOOK, async (page) => {
     await page.screenshot({ path: join(folder, "night-1-opened-1400-dark.png") });
     await page.locator("label", { hasText: "Kernel" }).click();
     await page.screenshot({ path: join(folder, "night-2-kernel-1400-dark.png") });
@@ -34,7 +42,7 @@ export async function fullNight(bench: Bench, folder: string): Promise<void> {
       assert(one.rows > 490_000 && one.rows < 520_000, `${one.rows} rows`);
       took.push(one.milliseconds);
     }
-    console.log(`    500 k rows selected in ${took.map((ms) => ms.toFixed(0)).join(", ")} ms`);
+    console.log(`    500 k rows selected in ${listed(took)} ms`);
     await page.screenshot({ path: join(folder, "night-3-selected-1400-dark.png") });
     await drag(page, { from: at(20800), to: at(20825), key: "Control" });
     const compared = await page.evaluate(() => window.overnight.state());
@@ -53,8 +61,7 @@ export async function fullNight(bench: Bench, folder: string): Promise<void> {
     const begun = performance.now();
     await page.evaluate(() => window.overnight.search("matmul"));
     console.log(`    search painted in ${(performance.now() - begun).toFixed(0)} ms`);
-    assert(times.overview <= MOST_FIRST_PAINT_MS, "the first paint came late");
-    assert(Math.min(...took) <= MOST_SELECTION_MS, "a selection took too long");
+    assert(median(took) <= MOST_SELECTION_MS, "selections take too long");
   });
 }
 

@@ -113,6 +113,30 @@ async function walk(page: Page): Promise<void> {
   await page.locator("#process").fill("");
   await page.waitForFunction((samples) => window.overnight.state().samples === samples, before);
 
+  const flame = await page.locator("#flame").boundingBox();
+  assert(flame, "there is no flame graph");
+  await page.mouse.move(flame.x + 40, flame.y + 27);
+  const told = (await page.locator("#tooltip").textContent()) ?? "";
+  for (const share of ["samples", "share of selected samples", "share of capacity", "cores' worth"]) assert(told.includes(share), `the tooltip lacks ${share}`);
+  const map = await page.locator("#map-over").boundingBox();
+  assert(map, "there is no heatmap");
+  await page.mouse.move(map.x + map.width / 2, map.y + map.height / 2);
+  await page.mouse.wheel(0, -240);
+  await page.waitForFunction(() => window.overnight.state().view.endUs - window.overnight.state().view.beginUs < 500e6);
+  await page.locator("#map-over").focus();
+  await page.keyboard.press("0");
+  await page.waitForFunction(() => window.overnight.state().view.endUs - window.overnight.state().view.beginUs === 600e6);
+
+  const reached = new Set<string>();
+  await page.locator("#help-open").focus();
+  for (let i = 0; i < 70; i++) {
+    await page.keyboard.press("Tab");
+    reached.add(await page.evaluate(() => document.activeElement?.id ?? ""));
+  }
+  for (const id of ["search", "process", "thread", "unit", "cores", "map-over", "callers", "idle", "clear", "flame", "zoom-in", "by-core"]) {
+    assert(reached.has(id), `Tab does not reach #${id}`);
+  }
+
   await page.locator("#flame").focus();
   for (const key of ["ArrowDown", "ArrowDown", "ArrowDown", "Enter"]) await page.keyboard.press(key);
   assert(await page.locator("#flame-out").isEnabled(), "Enter did not zoom");

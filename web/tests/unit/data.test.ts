@@ -70,6 +70,12 @@ describe("a payload", () => {
     }
   });
 
+  it("refuses times that no clock shows", () => {
+    const tables = new Tables();
+    expect(() => decoded(payload({ tables, rows: [], header: { end_us: 1e300 } }))).toThrow(/no time/);
+    expect(() => decoded(payload({ tables, rows: [], header: { begin_us: 5, end_us: 4 } }))).toThrow(DamagedNight);
+  });
+
   it("that is not base64 says so", () => {
     expect([...base64Bytes("AQID")]).toEqual([1, 2, 3]);
     expect(() => base64Bytes("%%%%")).toThrow(DamagedNight);

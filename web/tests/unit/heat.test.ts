@@ -72,6 +72,8 @@ describe("the sub-second heatmap", () => {
     expect(grid.values[25]).toBe(1);
     expect(grid.values[50 + 0]).toBe(0.5);
     expect(grid.values.reduce((sum, value) => sum + value, 0)).toBe(1.5);
+    const narrow = subsecondGrid(night, masks(night, NO_FILTER), begin, begin + 10e6, 2, null);
+    expect([narrow.width, narrow.values[25], narrow.values[0]]).toEqual([2, 1, 0.5]);
   });
 });
 
