@@ -121,6 +121,15 @@ describe("a flame tree", () => {
     expect(boxes(tree, 0, 0.02)[3]).toEqual([{ node: REST, x: 0, width: 1, level: 3 }]);
   });
 
+  it("adds up stacks that are kept twice", () => {
+    const tables = new Tables();
+    const task = tables.task("p", "", 1);
+    const rows = [0, 1].map((i) => ({ us: i * 100, core: 0, task, stack: tables.stack("m", "main"), count: 2 + i }));
+    const night = decoded(payload({ tables, rows }));
+    const tree = foldTree(night, gather(night, ALL, masks(night, NO_FILTER), { idle: false }), null, false);
+    expect(paths(night, tree)).toEqual({ p: 5, "p;main": 5 });
+  });
+
   it("counts a recursion once", () => {
     const { night } = example();
     const counts = functionCounts(night, gather(night, ALL, masks(night, NO_FILTER), { idle: false }));
