@@ -108,6 +108,7 @@ export class App {
     if (!this.night) return;
     this.masks = masks(this.night, filter);
     this.repaint();
+    this.saySearch();
     this.analyse();
   }
 

@@ -99,9 +99,9 @@ export function frameColour(kind: "user" | "kernel" | "process" | "root", module
   return css(oklch(dark ? 0.4 + 0.11 * light : 0.84 + 0.08 * light, 0.08 + 0.02 * light, 50 + 40 * vary));
 }
 
-/** A compared frame's fill: orange where there is more than in the baseline, blue where less. */
+/** A compared frame's fill: orange where there is more than in the baseline, blue where less; deepest where all. */
 export function differenceColour(share: number, dark: boolean): string {
-  const size = Math.sqrt(Math.min(1, Math.abs(share)));
+  const size = Math.min(1, Math.abs(share)) ** 0.7;
   if (size < 0.02) return css(oklch(dark ? 0.36 : 0.9, 0.008, 260));
   const hue = share > 0 ? 45 : 250;
   return css(oklch(dark ? 0.36 + 0.18 * size : 0.9 - 0.2 * size, 0.02 + 0.14 * size, hue));

@@ -66,9 +66,8 @@ export class FlameView {
     context.font = MONO;
     context.textBaseline = "middle";
     context.textAlign = "left";
-    const most = scene.tree.compared ? largestDifference(scene) : 0;
     for (const row of this.levels) {
-      for (const box of row ?? []) this.drawBox(context, scene, box, most);
+      for (const box of row ?? []) this.drawBox(context, scene, box);
     }
   }
 
@@ -93,7 +92,7 @@ export class FlameView {
     return (this.rootsBelow ? this.levels.length - 1 - box.level : box.level) * ROW;
   }
 
-  private drawBox(context: CanvasRenderingContext2D, scene: FlameScene, box: Box, most: number): void {
+  private drawBox(context: CanvasRenderingContext2D, scene: FlameScene, box: Box): void {
     const { tree, night, matches } = scene;
     const { theme } = this;
     const x = box.x * this.width;
@@ -112,7 +111,7 @@ export class FlameView {
     context.fillStyle = matched
       ? theme.paint
       : tree.compared
-        ? differenceColour(sureDifference(scene, box.node) / (most || 1), theme.dark)
+        ? differenceColour(sureChange(scene, box.node), theme.dark)
         : frameColour(text.kind, text.module, text.name, theme.dark);
     if (!vanished || matched) context.fillRect(x, y, width, ROW - 1);
     if (vanished && width > 2) {
@@ -140,12 +139,16 @@ function isAncestor(tree: Tree, node: number, of: number): boolean {
   return (tree.depth[node] as number) < (tree.depth[of] as number);
 }
 
-/** The difference where its interval leaves out zero; otherwise it may be chance, and is nothing. */
-function sureDifference(scene: FlameScene, node: number): number {
+/**
+ * The change from -1 (vanished) to 1 (new), where the difference's interval leaves out zero;
+ * otherwise it may be chance, and is 0. Width already says how much there is: a process that grew
+ * by a fiftieth must not outshine a function that was not there before.
+ */
+function sureChange(scene: FlameScene, node: number): number {
   const { tree, windowCoreSeconds, baseCoreSeconds } = scene;
   if (node === 0 || windowCoreSeconds <= 0 || baseCoreSeconds <= 0) return 0;
   const row = rateDifference(tree.total[node] as number, windowCoreSeconds, tree.baseTotal[node] as number, baseCoreSeconds);
-  return surePart(row) > 0 ? row.difference : 0;
+  return surePart(row) > 0 ? row.difference / Math.max(row.rate, row.baseRate) : 0;
 }
 
 /** Rate in the window less rate in the baseline, in samples a core-second. */
@@ -154,10 +157,4 @@ export function differenceOf(scene: FlameScene, node: number): number {
   const rate = scene.windowCoreSeconds > 0 ? (tree.total[node] as number) / scene.windowCoreSeconds : 0;
   const base = scene.baseCoreSeconds > 0 ? (tree.baseTotal[node] as number) / scene.baseCoreSeconds : 0;
   return rate - base;
-}
-
-function largestDifference(scene: FlameScene): number {
-  let most = 0;
-  for (let node = 1; node < scene.tree.nodes; node++) most = Math.max(most, Math.abs(differenceOf(scene, node)));
-  return most;
 }

@@ -157,7 +157,7 @@ export class FlamePane {
     const { dark } = this.theme;
     const keys = state.answer.baseline
       ? [
-          { text: "more than in B", fill: differenceColour(1, dark), outline: "" },
+          { text: "more than in B (deepest: new)", fill: differenceColour(1, dark), outline: "" },
           { text: "less", fill: differenceColour(-1, dark), outline: "" },
           { text: "no difference beyond chance", fill: differenceColour(0, dark), outline: "" },
           { text: "only in B (vanished)", fill: "transparent", outline: this.theme.accent },
