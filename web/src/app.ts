@@ -199,19 +199,18 @@ export class App {
 
   private analyse(): void {
     byId<HTMLButtonElement>("clear").disabled = this.selection === null;
-    if (!this.night || !this.masks || !this.selection) {
-      this.answer = null;
-    } else {
-      const begun = performance.now();
+    const begun = performance.now();
+    this.answer = null;
+    if (this.night && this.masks && this.selection) {
       this.answer = answer(this.night, {
         window: this.selection, baseline: this.baseline, masks: this.masks,
         idle: this.choices.idle, callers: this.choices.callers, measure: this.ranking,
       });
-      this.flame.show(this.flameState());
-      this.milliseconds = performance.now() - begun;
     }
+    this.drawFlame();
+    this.milliseconds = performance.now() - begun;
     this.map.drawOver(this.mapState());
-    this.showFlame();
+    this.showAnswer();
   }
 
   private flameState(): FlameState | null {
@@ -219,10 +218,14 @@ export class App {
     return { night: this.night, answer: this.answer, matches: this.matches, rootsBelow: this.choices.rootsBelow };
   }
 
-  private showFlame(): void {
+  private drawFlame(): void {
     const state = this.flameState();
     byId("below").classList.toggle("empty", state === null);
     this.flame.show(state);
+  }
+
+  private showFlame(): void {
+    this.drawFlame();
     this.showAnswer();
   }
 
