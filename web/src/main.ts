@@ -1,0 +1,34 @@
+/** Opens the night in this page: the heatmap as soon as it can be drawn, then everything else. */
+import { App, showProblem } from "./app";
+import { join, suggest } from "./controls";
+import { readPage } from "./data/page";
+import { hookOf } from "./hook";
+import { byId } from "./views/elements";
+
+async function start(): Promise<App | null> {
+  let app: App | null = null;
+  try {
+    const night = await readPage(document, {
+      overview(overview) {
+        app = new App(overview);
+        performance.mark("overview-drawn");
+        join(app);
+      },
+    });
+    if (!night) {
+      byId("message").hidden = false;
+      byId("message").textContent = "This page holds no night yet. Make one with overnight, for example: overnight heatmap -O html";
+      return null;
+    }
+    const opened = app as App | null;
+    opened?.complete(night);
+    suggest(night);
+    performance.mark("rows-read");
+    return opened;
+  } catch (error) {
+    showProblem(error);
+    return null;
+  }
+}
+
+window.overnight = hookOf(start());

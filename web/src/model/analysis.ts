@@ -1,0 +1,48 @@
+/** Everything the page shows about a selected window, and about its difference from a baseline. */
+import type { Night } from "../data/night";
+import { rankDifferences, type DifferenceRow, type Measure } from "./compare";
+import type { Masks } from "./filter";
+import { functionCounts, topFunctions, type FunctionRow } from "./functions";
+import { gather, type Gathered } from "./gather";
+import { foldTree, type Tree } from "./tree";
+import type { Window } from "./window";
+
+const TOP = 20;
+const MOST_DIFFERENCES = 30;
+
+export interface Question {
+  window: Window;
+  baseline: Window | null;
+  masks: Masks;
+  idle: boolean;
+  callers: boolean;
+  measure: Measure;
+}
+
+export interface Answer {
+  window: Gathered;
+  baseline: Gathered | null;
+  tree: Tree;
+  top: FunctionRow[];
+  differences: DifferenceRow[];
+}
+
+export function answer(night: Night, question: Question): Answer {
+  const options = { idle: question.idle };
+  const window = gather(night, question.window, question.masks, options);
+  const baseline = question.baseline ? gather(night, question.baseline, question.masks, options) : null;
+  const counts = functionCounts(night, window);
+  const differences = baseline
+    ? rankDifferences(
+        counts, window.capacity.coreSeconds, functionCounts(night, baseline), baseline.capacity.coreSeconds,
+        question.measure, MOST_DIFFERENCES,
+      )
+    : [];
+  return {
+    window,
+    baseline,
+    tree: foldTree(night, window, baseline, question.callers),
+    top: topFunctions(counts, TOP),
+    differences,
+  };
+}

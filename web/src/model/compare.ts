@@ -1,0 +1,77 @@
+/** Which functions differ between a window and its baseline, by how much, and how surely. */
+import type { FunctionCounts } from "./functions";
+
+const Z95 = 1.959964;
+
+export interface Interval {
+  low: number;
+  high: number;
+}
+
+/** Score interval of a Poisson count: where a normal test of 95 % would not reject its mean. */
+export function poissonInterval(count: number): Interval {
+  const middle = count + (Z95 * Z95) / 2;
+  const half = Z95 * Math.sqrt(count + (Z95 * Z95) / 4);
+  return { low: Math.max(0, middle - half), high: middle + half };
+}
+
+export interface RateDifference extends Interval {
+  rate: number;
+  baseRate: number;
+  difference: number;
+}
+
+/**
+ * Difference of two Poisson rates with its 95 % interval, by the method of variance estimates
+ * recovery from the two score intervals: unlike the plain normal interval it stays honest when
+ * one count is zero, which is the case that matters here (a function that appeared or vanished).
+ */
+export function rateDifference(count: number, exposure: number, baseCount: number, baseExposure: number): RateDifference {
+  const one = poissonInterval(count);
+  const two = poissonInterval(baseCount);
+  const rate = count / exposure;
+  const baseRate = baseCount / baseExposure;
+  const difference = rate - baseRate;
+  return {
+    rate,
+    baseRate,
+    difference,
+    low: difference - Math.hypot(rate - one.low / exposure, two.high / baseExposure - baseRate),
+    high: difference + Math.hypot(one.high / exposure - rate, baseRate - two.low / baseExposure),
+  };
+}
+
+/** The part of the difference that the interval vouches for: its end nearest to zero, or nothing. */
+export function surePart(row: Interval): number {
+  if (row.low > 0) return row.low;
+  return row.high < 0 ? -row.high : 0;
+}
+
+export interface DifferenceRow extends RateDifference {
+  frame: number;
+  count: number;
+  baseCount: number;
+}
+
+export type Measure = "self" | "total";
+
+/** Functions by what surely differs, then by difference; rates are samples a core-second. */
+export function rankDifferences(
+  window: FunctionCounts,
+  windowCoreSeconds: number,
+  base: FunctionCounts,
+  baseCoreSeconds: number,
+  measure: Measure,
+  most: number,
+): DifferenceRow[] {
+  if (windowCoreSeconds <= 0 || baseCoreSeconds <= 0) return [];
+  const rows: DifferenceRow[] = [];
+  for (let frame = 0; frame < window[measure].length; frame++) {
+    const count = window[measure][frame] as number;
+    const baseCount = base[measure][frame] as number;
+    if (count === 0 && baseCount === 0) continue;
+    rows.push({ frame, count, baseCount, ...rateDifference(count, windowCoreSeconds, baseCount, baseCoreSeconds) });
+  }
+  rows.sort((a, b) => surePart(b) - surePart(a) || Math.abs(b.difference) - Math.abs(a.difference) || a.frame - b.frame);
+  return rows.slice(0, most);
+}

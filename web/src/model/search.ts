@@ -1,0 +1,94 @@
+/** Finds names by regular expression without letting a bad pattern freeze the page. */
+
+const LONGEST_NAME = 4096;
+const PATIENCE_MS = 1500;
+
+export class BadPattern extends Error {}
+
+/** The pattern compiled; capitals in it make it tell capitals apart. */
+export function compile(pattern: string): RegExp {
+  try {
+    return new RegExp(pattern, /\p{Lu}/u.test(pattern.replace(/\\./g, "")) ? "" : "i");
+  } catch (error) {
+    const why = error instanceof Error ? error.message.replace(/^Invalid regular expression: /, "") : "";
+    throw new BadPattern(`This is not a regular expression yet: ${why}`);
+  }
+}
+
+/** One byte a name, or null where the time ran out. Self-contained: its text is a worker's program. */
+function matchNames(source: string, flags: string, names: string[], longest: number, patienceMs: number): Uint8Array | null {
+  const pattern = new RegExp(source, flags);
+  const found = new Uint8Array(names.length);
+  const deadline = Date.now() + patienceMs;
+  for (let i = 0; i < names.length; i++) {
+    found[i] = pattern.test((names[i] as string).slice(0, longest)) ? 1 : 0;
+    if ((i & 63) === 0 && Date.now() > deadline) return null;
+  }
+  return found;
+}
+
+const TOO_SLOW = "This pattern takes too long. Repeats inside repeats, as in (a+)+, do that: write it more simply.";
+
+/** Matches patterns against a fixed list of names, each name once, in a worker that can be ended. */
+export class NameSearch {
+  private worker: Worker | null = null;
+  private latest = 0;
+
+  constructor(private readonly names: string[]) {}
+
+  /** One byte a name; null where a later search overtook this one. Throws BadPattern. */
+  async find(pattern: string): Promise<Uint8Array | null> {
+    const turn = ++this.latest;
+    const { source, flags } = compile(pattern);
+    const worker = this.started();
+    const found = await (worker
+      ? this.ask(worker, turn, source, flags)
+      : matchNames(source, flags, this.names, LONGEST_NAME, PATIENCE_MS));
+    if (turn !== this.latest) return null;
+    if (found === null) throw new BadPattern(TOO_SLOW);
+    return found;
+  }
+
+  /** Nobody waits for the searches under way any longer. */
+  forget(): void {
+    this.latest += 1;
+  }
+
+  private started(): Worker | null {
+    if (this.worker || typeof Worker === "undefined") return this.worker;
+    const program = `let names = [];
+      const match = ${matchNames.toString()};
+      onmessage = ({ data }) => {
+        if (data.names) { names = data.names; return; }
+        postMessage({ turn: data.turn, found: match(data.source, data.flags, names, ${LONGEST_NAME}, ${PATIENCE_MS}) });
+      };`;
+    try {
+      const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
+      this.worker = new Worker(address);
+      this.worker.postMessage({ names: this.names });
+    } catch {
+      this.worker = null; // some browsers allow no worker to a page from file://
+    }
+    return this.worker;
+  }
+
+  private ask(worker: Worker, turn: number, source: string, flags: string): Promise<Uint8Array | null> {
+    return new Promise((resolve) => {
+      const finish = (found: Uint8Array | null) => {
+        clearTimeout(timer);
+        worker.removeEventListener("message", hear);
+        resolve(found);
+      };
+      const hear = (event: MessageEvent<{ turn: number; found: Uint8Array | null }>) => {
+        if (event.data.turn === turn) finish(event.data.found);
+      };
+      const timer = setTimeout(() => {
+        worker.terminate();
+        if (this.worker === worker) this.worker = null;
+        finish(null);
+      }, PATIENCE_MS * 2);
+      worker.addEventListener("message", hear);
+      worker.postMessage({ turn, source, flags });
+    });
+  }
+}
