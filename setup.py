@@ -1,13 +1,33 @@
-"""Builds the C extensions where a C compiler is to be had; installs without them where not.
+"""Builds the C extensions and the viewer page where that can be done; installs without where not.
 
 ``optional=True`` turns a failed compilation into a warning: pure Python gives the same answers,
-slower, and `overnight doctor` says which of the two is in use.
+slower, and `overnight doctor` says which of the two is in use. Without Node.js there is no page, and
+`-O html` says how to get it.
 """
 
+import pathlib
+import subprocess
+import warnings
+
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 ARGUMENTS = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Wconversion"]
 HEADERS = [f"src/native/{name}.h" for name in ("bytes", "stacks", "world")]
+HERE = pathlib.Path(__file__).parent
+
+
+class BuildWithViewer(build_py):
+    """Puts the viewer page into the package before it is copied."""
+
+    def run(self) -> None:
+        page = HERE / "src/overnight/reports/viewer.html"
+        if not page.exists() and (HERE / "scripts/viewer").exists():
+            try:
+                subprocess.run([HERE / "scripts/viewer"], check=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                warnings.warn(f"the viewer page is not built: {error}", stacklevel=1)
+        super().run()
 
 
 def extension(name: str, source: str) -> Extension:
@@ -21,8 +41,9 @@ def extension(name: str, source: str) -> Extension:
 
 
 setup(
+    cmdclass={"build_py": BuildWithViewer},
     ext_modules=[
         extension("overnight.sources.perf._perfdata", "perfdata.c"),
         extension("overnight.store._tree", "tree.c"),
-    ]
+    ],
 )

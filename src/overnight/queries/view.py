@@ -271,7 +271,14 @@ def _table_arrays(tables: _Tables, strings: _Strings) -> dict[str, npt.NDArray[A
     lengths = [len(path) for path in tables.paths]
     tasks = list(tables.tasks)
     return {
-        "frame_name": strings.column(names),
+        "frame_name": strings.column(
+            [
+                f"[unknown] in {module.rpartition('/')[2]}"
+                if name == "[unknown]" and module
+                else name
+                for name, module in zip(names, modules, strict=True)
+            ]
+        ),
         "frame_module": strings.column(modules),
         "frame_kind": np.array(kinds, np.uint8),
         "stack_offset": np.concatenate([[0], np.cumsum(lengths)]).astype("<u4"),
