@@ -195,6 +195,7 @@ class Recording:
         state = decisions.State(decisions.Mode.RECORDING, self._began, began, began)
         until = began + self._options.seconds if self._options.seconds else float("inf")
         try:
+            self._report(state.mode, state.why, on_status)
             while not stop.is_set() and time.monotonic() < until:
                 failed = self._wait(stop, min(time.monotonic() + TICK_SECONDS, until))
                 state = self._step(state, failed)
