@@ -21,6 +21,7 @@ class BuildWithViewer(build_py):
     """Puts the viewer page into the package before it is copied."""
 
     def run(self) -> None:
+        """Build the page if it is not there, then go on."""
         page = HERE / "src/overnight/reports/viewer.html"
         if not page.exists() and (HERE / "scripts/viewer").exists():
             try:
@@ -31,6 +32,7 @@ class BuildWithViewer(build_py):
 
 
 def extension(name: str, source: str) -> Extension:
+    """One C file of src/native as a module."""
     return Extension(
         name,
         sources=[f"src/native/{source}"],

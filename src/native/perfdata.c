@@ -111,6 +111,7 @@ static int is_side(uint32_t type, size_t size) {
 /* First pass: every record is checked, samples and side-band are listed, losses are counted. */
 static int list_records(const uint8_t *stream, size_t length, const layout *l, list *entries, uint64_t *lost) {
     sample s;
+    uint64_t records = 0, samples = 0; /* since Linux 6.0 both are told, of the same losses */
     for (size_t offset = 0, size; length - offset >= HEADER; offset += size) {
         const uint8_t *record = stream + offset;
         uint32_t type = u32_at(record);
@@ -132,14 +133,15 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, l
             found.time = side_time(l, record, size);
         } else {
             if (type == RECORD_LOST && size >= 24)
-                *lost += u64_at(record + 16);
+                records += u64_at(record + 16);
             else if (type == RECORD_LOST_SAMPLES && size >= 16)
-                *lost += u64_at(record + 8);
+                samples += u64_at(record + 8);
             continue;
         }
         if (PUSH(*entries, entry, found))
             return -1;
     }
+    *lost = records > samples ? records : samples;
     return 0;
 }
 

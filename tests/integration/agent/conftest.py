@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import perfsamples
 import pytest
 
 from overnight.agent import recording
 from overnight.sources import cpu, perf
-from overnight.sources.perf import native_recorder, perf_recorder, perfdata
+from overnight.sources.perf import native_recorder, perf_recorder
 
 LOAD = """
 import ctypes, os, sys, time
@@ -122,7 +123,7 @@ def _readable(path: pathlib.Path) -> bool:
         capture_output=True,
         check=False,
     )
-    return done.returncode == 0 and done.stdout.count(b"\n") == len(perfdata.read_samples(path))
+    return done.returncode == 0 and done.stdout.count(b"\n") == len(perfsamples.read_samples(path))
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ import collections
 import dataclasses
 import itertools
 import math
-import os
 import pathlib
 import struct
 import time
 
+import perfsamples
 import pytest
 
 from overnight.sources import cpu, perf
-from overnight.sources.perf import native_recorder, perfdata, segmentfile
+from overnight.sources.perf import native_recorder, segmentfile
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
 KINDS = ["native", "perf"]
@@ -115,7 +115,7 @@ def test_small_rings_wrap_and_lose_nothing_while_they_are_drained(tmp_path, busy
     with path.open("rb") as file:
         data = memoryview(file.read())[len(head) : len(head) + size]
     assert [end for *_, end in segmentfile.walk(data)][-1] == size
-    samples = perfdata.read_samples(path)
+    samples = perfsamples.read_samples(path)
     assert samples.lost == recorder.lost
     assert samples.finished
     assert len(samples) * 100 > 10 * 2 * 4096, "the rings never wrapped"
@@ -140,7 +140,7 @@ def test_what_the_rings_had_no_room_for_is_counted(tmp_path, busy, monkeypatch, 
     (path,) = recorder.stop().finished
     assert recorder.lost > 500
     # A ring that is full to the end has not yet said so in a record; the event itself knows.
-    assert 0 < perfdata.read_samples(path).lost <= recorder.lost + 50
+    assert 0 < perfsamples.read_samples(path).lost <= recorder.lost + 50
 
 
 def test_a_core_that_goes_and_comes_back_is_followed(tmp_path, busy, script):
@@ -169,10 +169,7 @@ def test_a_core_that_goes_and_comes_back_is_followed(tmp_path, busy, script):
     assert not [t for t in times if away + 0.01 < t < back - 0.01]
 
 
-@pytest.mark.skipif(
-    "OVERNIGHT_TEST_HOTPLUG" not in os.environ,
-    reason="takes a core off-line, which unpins what others pinned to it",
-)
+@pytest.mark.long  # a core that is switched off unpins what others pinned to it
 def test_a_core_really_goes_off_line_and_comes_back(tmp_path, script):
     gone = CORES[-1]
     switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")

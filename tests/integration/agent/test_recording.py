@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Iterator
 
+import perfsamples
 import pytest
 
 from overnight import errors
 from overnight.agent import recording, spool
 from overnight.sources import perf
-from overnight.sources.perf import perfdata
+from overnight.sources.perf import
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
 KINDS = ["native", "perf"]
@@ -57,7 +58,7 @@ def test_a_stop_leaves_everything_finished(tmp_path, agent, readable, kind, numb
     assert one.perfs() == []
     paths = segments(tmp_path)
     assert len(paths) == one.status["segments"] >= 2
-    assert all(readable(path) and perfdata.read_samples(path).finished for path in paths)
+    assert all(readable(path) and perfsamples.read_samples(path).finished for path in paths)
     assert sum(path.stat().st_size for path in paths) >= one.status["written_bytes"] > 0
     assert 0 < one.status["cpu_percent"] < 50
     assert gaps(tmp_path) == ()
@@ -74,7 +75,7 @@ def test_kill_9_at_any_moment_leaves_everything_readable(tmp_path, agent, readab
     wait_for(lambda: not one.perfs(), 5)
     last = 0
     for path in [*segments(folder), *unfinished(folder)]:
-        samples = perfdata.read_samples(path)
+        samples = perfsamples.read_samples(path)
         last = max([last, *samples.time])
         # perf itself shows nothing of an unfinished file; the next run finishes it.
         assert readable(path) or not samples.finished
@@ -87,7 +88,7 @@ def test_kill_9_at_any_moment_leaves_everything_readable(tmp_path, agent, readab
     paths = segments(folder)
     assert len(paths) > left
     assert unfinished(folder) == []
-    assert all(readable(path) and perfdata.read_samples(path).finished for path in paths)
+    assert all(readable(path) and perfsamples.read_samples(path).finished for path in paths)
     (gap,) = gaps(folder)
     assert str(one.process.pid) in gap.why
     assert 0 < gap.end_ns - gap.begin_ns < 10e9
@@ -111,7 +112,7 @@ def test_kill_9_of_perf_is_a_gap_and_recording_goes_on(tmp_path, agent, readable
     paths = segments(tmp_path)
     assert all(readable(path) for path in paths)
     # What was drained before the kill is there: perf was pinged within the second before.
-    ends = [max(perfdata.read_samples(path).time) / 1e9 for path in paths]
+    ends = [max(perfsamples.read_samples(path).time) / 1e9 for path in paths]
     offset = time.time() - time.monotonic()
     assert min(before - end - offset for end in ends if end + offset <= before + 0.1) < 1.5
 
@@ -147,15 +148,15 @@ def test_a_disk_full_to_the_last_byte_loses_nothing_written(
                 file.write(bytes(4096))
         # status.json cannot be written either: see it by what happens to the spool.
         wait_for(lambda: not unfinished(folder), 5)
-        had = {path: perfdata.read_samples(path) for path in segments(folder)}
+        had = {path: perfsamples.read_samples(path) for path in segments(folder)}
         (folder / "filler").unlink()
         one.until(lambda status: status["segments"] > len(had), 12)
         assert one.end(signal.SIGTERM) == 0
         for path, samples in had.items():
-            assert len(perfdata.read_samples(path)) == len(samples)
+            assert len(perfsamples.read_samples(path)) == len(samples)
         assert max(map(len, had.values())) > 0
         for path in segments(folder):
-            perfdata.read_samples(path)
+            perfsamples.read_samples(path)
         assert gaps(folder), "nothing tells of the time without samples"
         assert all(readable(path) for path in segments(folder) if path.stat().st_size)
 

@@ -256,7 +256,9 @@ class _Layout:
 
 def _list_records(stream: memoryview, layout: _Layout) -> tuple[list[tuple[int, int, int]], int]:
     """(time, offset, size) of samples and side-band in file order, and the samples lost."""
-    entries, lost = [], 0
+    entries = []
+    # Since Linux 6.0 both kinds of record are told, of the same losses.
+    lost_records = lost_samples = 0
     offset, end = 0, len(stream)
     while end - offset >= RECORD.size:
         kind, _, size = RECORD.unpack_from(stream, offset)
@@ -273,11 +275,11 @@ def _list_records(stream: memoryview, layout: _Layout) -> tuple[list[tuple[int, 
         elif size >= SIDE_BAND.get(kind, 2**16):
             entries.append((layout.side_time(record), offset, size))
         elif kind == LOST and size >= 24:
-            lost += U64.unpack_from(record, 16)[0]
+            lost_records += U64.unpack_from(record, 16)[0]
         elif kind == LOST_SAMPLES and size >= 16:
-            lost += U64.unpack_from(record, 8)[0]
+            lost_samples += U64.unpack_from(record, 8)[0]
         offset += size
-    return entries, lost % 2**64
+    return entries, max(lost_records % 2**64, lost_samples % 2**64)
 
 
 def _walk(words: tuple[int, ...], mode: int, space: _Space) -> list[tuple[int, int]]:

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 
+import perfsamples
+
 from overnight.sources import perf
-from overnight.sources.perf import events, leftovers, perfdata, segmentfile
+from overnight.sources.perf import events, leftovers, segmentfile
 
 WALL = 1_700_000_000_000_000_000
 IDENTITY = perf.Identity("web-1", "89abcdef" * 4)
@@ -36,7 +38,7 @@ def test_an_unfinished_segment_is_finished_under_its_own_host_and_boot(tmp_path)
     leave(tmp_path / (FIRST + perf.WRITING), 5, 6)
     leftovers.mark(tmp_path, leftovers.Current(FIRST + perf.WRITING, perf.Clock(WALL, 3)))
     assert [path.name for path in leftovers.take_up(tmp_path, IDENTITY, 1)] == [FIRST]
-    samples = perfdata.read_samples(tmp_path / FIRST)
+    samples = perfsamples.read_samples(tmp_path / FIRST)
     assert list(samples.time) == [5, 6]
     assert samples.finished
     assert leftovers.take_up(tmp_path, IDENTITY, 1) == ()
@@ -51,9 +53,9 @@ def test_perfs_later_files_have_names_of_their_own(tmp_path):
     began = perf.Clock(WALL + 120 * 10**9, 9)
     leftovers.mark(tmp_path, leftovers.Current(base, began, head))
     first, second = leftovers.take_up(tmp_path, IDENTITY, 1)
-    assert (first.name, list(perfdata.read_samples(first).time)) == (FIRST, [1])
+    assert (first.name, list(perfsamples.read_samples(first).time)) == (FIRST, [1])
     assert perf.parse_segment_name(second.name).start_ns == began.wall_ns
-    assert list(perfdata.read_samples(second).time) == [2]
+    assert list(perfsamples.read_samples(second).time) == [2]
 
 
 def test_without_current_json_nothing_readable_is_lost(tmp_path):

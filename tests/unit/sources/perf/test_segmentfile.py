@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import struct
 
+import perfsamples
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.sources import perf
-from overnight.sources.perf import events, perfdata, segmentfile
+from overnight.sources.perf import events, segmentfile
 
 BEGAN = perf.Clock(1_700_000_000_000_000_000, 5_000_000_000)
 ENDED = perf.Clock(1_700_000_002_000_000_000, 7_000_000_000)
@@ -48,7 +49,7 @@ def clock_of(path) -> tuple[int, int]:
 
 def test_what_is_written_is_read_back(tmp_path):
     write(tmp_path / "a", sample(1), sample(2, cpu=1), lost(3))
-    samples = perfdata.read_samples(tmp_path / "a")
+    samples = perfsamples.read_samples(tmp_path / "a")
     assert list(samples.time) == [1, 2]
     assert list(samples.cpu) == [0, 1]
     assert samples.lost == 3
@@ -58,7 +59,7 @@ def test_what_is_written_is_read_back(tmp_path):
 def test_unfinished_is_readable_and_completing_it_gives_the_same_file(tmp_path):
     whole = write(tmp_path / "a", sample(1), sample(2))
     write(tmp_path / "b", sample(1), sample(2), finish=False)
-    assert not perfdata.read_samples(tmp_path / "b").finished
+    assert not perfsamples.read_samples(tmp_path / "b").finished
     assert segmentfile.complete(tmp_path / "b", parts())
     assert (tmp_path / "b").read_bytes() == whole
     assert not segmentfile.complete(tmp_path / "b", parts())
@@ -71,7 +72,7 @@ def test_a_file_cut_anywhere_keeps_its_whole_records(tmp_path_factory, cut):
     os.truncate(path, max(size - cut, 0))
     segmentfile.complete(path, parts())
     if segmentfile.read_head(path):
-        samples = perfdata.read_samples(path)
+        samples = perfsamples.read_samples(path)
         assert list(samples.time) == [1, 2, 3][: max(0, 3 - -(-cut // len(sample(1))))]
 
 
@@ -81,7 +82,7 @@ def test_zeros_at_the_end_are_no_records(tmp_path):
     with path.open("ab") as file:
         file.write(bytes(4096))
     assert segmentfile.complete(path, parts())
-    assert list(perfdata.read_samples(path).time) == [1]
+    assert list(perfsamples.read_samples(path).time) == [1]
 
 
 def test_a_header_of_zeros_is_replaced(tmp_path):
@@ -125,7 +126,7 @@ def test_the_clock_reference_follows_a_step_and_nothing_else(tmp_path):
     stepped = perf.Clock(BEGAN.wall_ns + 10**9, BEGAN.monotonic_ns)
     assert segmentfile.set_clock(path, stepped)
     assert clock_of(path) == (stepped.wall_ns, stepped.monotonic_ns)
-    assert list(perfdata.read_samples(path).time) == [1]
+    assert list(perfsamples.read_samples(path).time) == [1]
 
 
 def test_lost_is_counted_and_a_look_alike_in_a_stack_is_not(tmp_path):
@@ -133,7 +134,7 @@ def test_lost_is_counted_and_a_look_alike_in_a_stack_is_not(tmp_path):
     decoy = struct.pack("<IHH", 9, 2, 8 + len(chain)) + chain
     write(tmp_path / "a", lost(4), decoy, sample(1), lost(5, event=12))
     assert segmentfile.count_lost(tmp_path / "a") == 9
-    assert perfdata.read_samples(tmp_path / "a").lost == 9
+    assert perfsamples.read_samples(tmp_path / "a").lost == 9
 
 
 def test_side_band_leaves_samples_out():
@@ -157,4 +158,4 @@ def test_without_room_the_file_keeps_what_it_had(tmp_path, monkeypatch):
         file.write([sample(2), sample(3)])
     monkeypatch.undo()
     file.finish(parts())
-    assert list(perfdata.read_samples(tmp_path / "a").time) == [1]
+    assert list(perfsamples.read_samples(tmp_path / "a").time) == [1]
