@@ -20,7 +20,6 @@ import pytest
 from overnight import errors
 from overnight.agent import recording, spool
 from overnight.sources import perf
-from overnight.sources.perf import
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
 KINDS = ["native", "perf"]
