@@ -1,10 +1,11 @@
-"""`overnight record` on this host: a busy loop on one core is seen there, and nowhere else."""
+"""`overnight record` on this host: a function that burns one core is seen there, then, and by name."""
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -14,23 +15,54 @@ from collections.abc import Iterator
 import jsonschema
 import pytest
 
-from overnight.sources import cpu
+from overnight.model import selection
+from overnight.queries import flame, heatmap, reader, top
+from overnight.sources import cpu, perf
+from overnight.store import check, segments
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 SCHEMA = json.loads((REPOSITORY / "docs/schemas/recording-1.json").read_text())
-LOOP = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+CORE = cpu.online()[-1]
+BURN = """
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+static volatile unsigned long spins;
+__attribute__((noinline)) void overnight_burns_here(double seconds) {
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do {
+        for (int i = 0; i < 1000000; i++) spins++;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < seconds);
+}
+int main(int count, char **arguments) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(atoi(arguments[1]), &cores);
+    sched_setaffinity(0, sizeof cores, &cores);
+    overnight_burns_here(atof(arguments[2]));
+    return 0;
+}
+"""
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
 
 
-@pytest.fixture
-def busy_core() -> Iterator[int]:
-    core = cpu.online()[-1]
-    loop = subprocess.Popen([sys.executable, "-c", LOOP, str(core)])
-    yield core
-    loop.kill()
-    loop.wait()
+@pytest.fixture(scope="module")
+def burner(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A program called cc1plus-7: FlameScope cuts such names at the first digit."""
+    folder = tmp_path_factory.mktemp("burner")
+    (folder / "burn.c").write_text(BURN)
+    binary = folder / "cc1plus-7"
+    subprocess.run(
+        ["gcc", "-O1", "-fno-omit-frame-pointer", "-o", binary, folder / "burn.c"], check=True
+    )
+    return binary
 
 
-def record(home: pathlib.Path, *arguments: str) -> subprocess.Popen[str]:
+def start(home: pathlib.Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "overnight", "--home", str(home), "record", *arguments],
         stdout=subprocess.PIPE,
@@ -39,46 +71,127 @@ def record(home: pathlib.Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.needs_root
-@pytest.mark.needs_perf
-def test_a_pinned_core_is_named_with_its_process(tmp_path: pathlib.Path, busy_core: int) -> None:
-    out, said = record(tmp_path, "--for", "4s", "-O", "json").communicate(timeout=60)
+def wait_for_samples(home: pathlib.Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if list(home.glob("spool/*.writing")) and (home / "spool/status.json").exists():
+            return
+        time.sleep(0.05)
+    raise TimeoutError("the recorder did not start")
+
+
+def our_children() -> Iterator[str]:
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+
+
+@pytest.mark.parametrize("recorder", ["perf", "native"])
+def test_a_burning_core_is_named_with_its_second_and_function(
+    tmp_path: pathlib.Path, burner: pathlib.Path, recorder: str
+) -> None:
+    running = start(tmp_path, "--for", "7s", "--segment", "3s", "--frequency", "199", "--recorder", recorder, "-O", "json")  # fmt: skip
+    wait_for_samples(tmp_path)
+    time.sleep(1)
+    began = time.time_ns() // 1000
+    subprocess.run([burner, str(CORE), "3"], check=True)
+    ended = time.time_ns() // 1000
+    out, said = running.communicate(timeout=60)
+    assert running.returncode == 0, said
+    assert said == ""
     made = json.loads(out)
     jsonschema.validate(made, SCHEMA)
-    assert said == ""
-    by_core = {core["core"]: core for core in made["cores"]}
-    assert by_core[busy_core]["busy_peak"] >= 90
-    # The loop is one of the Pythons on this host; it alone is a whole core's worth.
-    name = pathlib.Path(f"/proc/{os.getpid()}/comm").read_text().strip()
-    shares = {share["process"]: share for share in made["profile"]["processes"]}
-    python = shares.get(name) or shares["python3"] if "python3" in shares else shares["python"]
-    assert python["cores"] > 0.5
     assert made["gaps"] == []
-    assert pathlib.Path(made["folder"], "perf.data").stat().st_size == made["profile"]["bytes"]
+    assert made["profile"]["recorder"] == recorder
+    assert made["profile"]["lost"] == 0
+    assert "cc1plus-7" in {share["process"] for share in made["profile"]["processes"]}
+
+    source = reader.Reader(segments.Catalogue(tmp_path))
+    burning = selection.Window(began + 200_000, ended - 200_000)
+    there = selection.Selection(cores=(CORE,))
+    # In those seconds that core was full of it, at its share and by its name.
+    found = top.top(source, burning, there, kind="functions")
+    row = next(row for row in found.rows if row.name == "overnight_burns_here")
+    assert row.share_of_samples > 0.85
+    assert 0.8 < row.cores < 1.1
+    # Before it began it was nowhere.
+    quiet = selection.Window(began - 900_000, began - 50_000)
+    assert "overnight_burns_here" not in flame.flame(source, quiet).names
+    # The stack hangs under the process, whole.
+    tree = flame.flame(source, burning, there)
+    names = [tree.names[i] for i in tree.frame[: int(tree.size[0])].tolist()]
+    assert names[0] == "cc1plus-7"
+    assert "overnight_burns_here" in names
+    # The seconds of the heatmap say the same, also across the segment switch.
+    heat = heatmap.by_core(source, burning, step_us=500_000)
+    column = heat.rows.index(str(CORE))
+    assert (heat.values[1:-1, column] > 0.8 * heat.full).all()
+    assert check.check(source.catalogue).problems == ()
 
 
-@pytest.mark.needs_root
-@pytest.mark.needs_perf
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_early_it_keeps_and_shows_what_it_has(
     tmp_path: pathlib.Path, number: signal.Signals
 ) -> None:
-    running = record(tmp_path, "--for", "10m", "-O", "json")
-    deadline = time.monotonic() + 20
-    while not list(tmp_path.glob("recordings/*/cpu.jsonl")) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    running = start(tmp_path, "--for", "10m", "-O", "json")
+    wait_for_samples(tmp_path)
     time.sleep(1.5)
     running.send_signal(number)
-    out, _ = running.communicate(timeout=30)
+    out, _ = running.communicate(timeout=60)
     assert running.returncode == 0
     made = json.loads(out)
     assert 1 < made["seconds"] < 30
-    assert made["profile"]["samples"] > 0
+    assert made["profile"]["segments"] == 1
 
 
-@pytest.mark.needs_root
-@pytest.mark.needs_perf
-def test_two_recordings_in_one_second_have_folders_of_their_own(tmp_path: pathlib.Path) -> None:
-    both = [record(tmp_path, "--for", "1s", "-O", "json") for _ in range(2)]
-    folders = {json.loads(running.communicate(timeout=60)[0])["folder"] for running in both}
-    assert len(folders) == 2
+@pytest.mark.parametrize("recorder", ["perf", "native"])
+def test_kill_9_at_any_moment_loses_seconds_at_most(tmp_path: pathlib.Path, recorder: str) -> None:
+    running = start(tmp_path, "--for", "10m", "--segment", "2s", "--recorder", recorder)
+    wait_for_samples(tmp_path)
+    time.sleep(random.uniform(3.0, 5.0))
+    killed = time.time_ns() // 1000
+    running.kill()
+    running.communicate()
+    deadline = time.monotonic() + 20
+    while any(str(tmp_path) in line for line in our_children()):  # ingest brings the rest in
+        assert time.monotonic() < deadline, "a process outlived the recording"
+        time.sleep(0.1)
+    done = subprocess.run(
+        [sys.executable, "-m", "overnight", "--home", str(tmp_path), "store", "ingest"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    catalogue = segments.Catalogue(tmp_path)
+    assert check.check(catalogue).problems == ()
+    stored = catalogue.segments(perf.read_identity().host)
+    assert len(stored) >= 2
+    # The last samples stored are of the last two seconds, and the segments before join up.
+    assert killed - stored[-1].end_us < 2_500_000
+    for before, after in itertools.pairwise(stored):
+        assert abs(after.begin_us - before.end_us) < 300_000
+
+
+def test_a_second_recording_into_the_same_home_is_refused(tmp_path: pathlib.Path) -> None:
+    first = start(tmp_path, "--for", "10m")
+    wait_for_samples(tmp_path)
+    second = start(tmp_path, "--for", "1s")
+    _, said = second.communicate(timeout=60)
+    assert second.returncode == 3
+    assert "another recording" in said
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+
+
+def test_the_recorder_stays_small() -> None:
+    """The process that records imports nothing heavy: it runs on hosts whose memory is for others."""
+    code = (
+        "import sys; from overnight.app import record; from overnight.interfaces import cli; cli.build();"
+        "print(sorted({'numpy', 'duckdb', 'zstandard'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

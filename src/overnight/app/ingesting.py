@@ -20,34 +20,19 @@ from collections.abc import Iterator
 from overnight import errors
 from overnight.agent import recording as agent
 from overnight.agent import spool
+from overnight.app import spooling
 from overnight.ingest import perfdata
 from overnight.sources import cpu, perf, processes
 from overnight.sources.perf import leftovers
 from overnight.store import capture, segments, trim, writer
 
-__all__ = ["DONE", "Ingester", "ingest_leftovers", "pending", "save_kallsyms", "spool_folder"]
+__all__ = ["DONE", "Ingester", "ingest_leftovers", "pending"]
 
 DONE = "ingested.txt"
 SECOND_NS = 1_000_000_000
 LOOK_SECONDS = 1.0
 UNITS_SECONDS = 10.0
 FORGET_SECONDS = 600.0
-
-
-def spool_folder(home: pathlib.Path) -> pathlib.Path:
-    """Where raw segments wait."""
-    return home / "spool"
-
-
-def save_kallsyms(folder: pathlib.Path, boot: str) -> None:
-    """Keep the kernel's symbols of this boot: after a reboot they are elsewhere (KASLR)."""
-    path = folder / f"kallsyms-{boot[:8]}.gz"
-    if path.exists():
-        return
-    with contextlib.suppress(OSError):
-        fresh = path.with_suffix(".new")
-        fresh.write_bytes(gzip.compress(pathlib.Path("/proc/kallsyms").read_bytes(), 1))
-        fresh.replace(path)
 
 
 def pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
@@ -92,7 +77,7 @@ class Ingester:
 
     def __init__(self, home: pathlib.Path, budget_bytes: int, keep_seconds: float) -> None:
         self.home = home
-        self.folder = spool_folder(home)
+        self.folder = spooling.spool_folder(home)
         self.budget_bytes = budget_bytes
         self.keep_seconds = keep_seconds
         self.units = Units()
@@ -143,7 +128,7 @@ class Ingester:
         if boot == self._boot:
             return self._live
         try:
-            text = gzip.decompress((self.folder / f"kallsyms-{boot}.gz").read_bytes())
+            text = gzip.decompress(spooling.kallsyms_file(self.folder, boot).read_bytes())
         except (OSError, EOFError, gzip.BadGzipFile):
             text = None
         return perfdata.foreign_symbols(text, pathlib.Path("/"))
@@ -164,7 +149,7 @@ def ingest_leftovers(home: pathlib.Path) -> Iterator[str]:
 
     While a recording runs, its own ingest does the work: then this does nothing.
     """
-    folder = spool_folder(home)
+    folder = spooling.spool_folder(home)
     if not folder.is_dir():
         return
     with contextlib.suppress(errors.CannotError), agent.locked(folder):
@@ -188,6 +173,8 @@ def main(arguments: list[str]) -> None:
                 told.add(problem)
                 sys.stderr.write(problem + "\n")
                 sys.stderr.flush()
+    # What this has cost, for whoever started it.
+    sys.stdout.write(f"{time.process_time():.3f}\n")
 
 
 if __name__ == "__main__":

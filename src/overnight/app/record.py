@@ -1,11 +1,14 @@
-"""`overnight record`: stacks of all cores for a night, brought into the store as it goes."""
+"""`overnight record`: stacks of all cores for a night, brought into the store as it goes.
+
+Nothing heavy is imported before the recording has ended: this process is the recorder's, and it runs
+on a host whose memory is for others.
+"""
 
 from __future__ import annotations
 
 import collections
 import contextlib
 import dataclasses
-import os
 import pathlib
 import platform
 import subprocess
@@ -16,13 +19,10 @@ from collections.abc import Callable, Iterator
 
 from overnight import errors
 from overnight.agent import recording as agent
-from overnight.app import ingesting
+from overnight.app import spooling
 from overnight.model import recording, selection
-from overnight.queries import reader
-from overnight.queries import top as tops
 from overnight.sources import cpu, perf
 from overnight.sources.perf import command, events
-from overnight.store import segments, trim
 
 __all__ = ["CoreWatch", "Options", "Progress", "record"]
 
@@ -116,9 +116,9 @@ def record(
     if chosen is None:
         _watch_alone(options.seconds, stop, watch, on_progress)
         return _result(options, begin_us, time.monotonic() - begin, watch, gaps=(why_not,))
-    folder = ingesting.spool_folder(options.home)
+    folder = spooling.spool_folder(options.home)
     _make(folder)
-    ingesting.save_kallsyms(folder, perf.read_identity().boot)
+    spooling.save_kallsyms(folder, perf.read_identity().boot)
 
     def look(status: agent.Status) -> None:
         on_progress(Progress(time.monotonic() - begin, status, watch.look(cpu.read_cpu())))
@@ -133,9 +133,7 @@ def record(
                 segment_seconds=options.segment_seconds,
                 seconds=options.seconds,
                 # Raw data is what the store leaves of the budget.
-                budget_bytes=max(
-                    0, options.budget_bytes - trim.stored_bytes(segments.Catalogue(options.home))
-                ),
+                budget_bytes=max(0, options.budget_bytes - _stored(options)),
                 keep_seconds=options.keep_seconds,
             ),
             stop,
@@ -146,7 +144,7 @@ def record(
         rss_bytes=made.rss_peak_bytes,
         raw_bytes=made.written_bytes,
         ingest_cpu_percent=round(100 * ingest.cpu_seconds / max(made.seconds, 1e-9), 2),
-        stored_bytes=trim.stored_bytes(segments.Catalogue(options.home)),
+        stored_bytes=_stored(options),
     )
     gaps = [
         f"{(gap.end_ns - gap.begin_ns) / 1e9:.1f} s without samples: {gap.why}" for gap in made.gaps
@@ -215,38 +213,41 @@ def _ingest_beside(options: Options, problems: list[str]) -> Iterator[_Ingest]:
             str(options.budget_bytes), str(options.keep_seconds),
         ],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # Ctrl-C is for us: it has the rest to bring in
     )  # fmt: skip
     told = _Ingest()
-    before = os.times()
     try:
         yield told
     finally:
         try:
-            _, said = beside.communicate(timeout=FINISH_SECONDS)
+            cost, said = beside.communicate(timeout=FINISH_SECONDS)
+            told.cpu_seconds = float(cost or 0)
             problems.extend(line for line in said.splitlines() if line)
         except subprocess.TimeoutExpired:
             beside.kill()
             beside.communicate()
             problems.append("ingest did not finish; overnight store ingest goes on with it")
-        after = os.times()
-        # perf is a child as well, but the agent counted it and it cost next to nothing beside this.
-        told.cpu_seconds = (after.children_user + after.children_system) - (
-            before.children_user + before.children_system
-        )
+
+
+def _stored(options: Options) -> int:
+    return spooling.bytes_under(options.home / "profiles")
 
 
 def _profile(
     options: Options, recorder: str, begin_us: int, count: int, lost: int
 ) -> recording.Profile | None:
+    from overnight.queries import reader, top
+    from overnight.store import segments
+
     source = reader.Reader(segments.Catalogue(options.home))
     host = perf.read_identity().host
     window = selection.Window(begin_us - 1_000_000, time.time_ns() // 1000 + 1_000_000)
     if host not in source.catalogue.hosts() or not source.touched((host,), window):
         return None
-    found = tops.top(source, window, hosts=(host,))
+    found = top.top(source, window, hosts=(host,))
     return recording.Profile(
         recorder=recorder,
         frequency=options.frequency,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from overnight.store import segments
 
-__all__ = ["stored_bytes", "trim_store"]
+__all__ = ["trim_store"]
 
 
 def _bytes(segment: segments.Segment) -> int:
@@ -21,11 +21,6 @@ def _bytes(segment: segments.Segment) -> int:
     except OSError:
         return total
     return total
-
-
-def stored_bytes(catalogue: segments.Catalogue) -> int:
-    """What all segments take on the disk."""
-    return sum(_bytes(s) for host in catalogue.hosts() for s in catalogue.segments(host))
 
 
 def trim_store(

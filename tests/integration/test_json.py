@@ -1,0 +1,122 @@
+"""Every command's JSON fits its schema, and its text says the samples lost."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import jsonschema
+import pytest
+
+from overnight.interfaces import cli
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+TEXT = """# hostname : db-7
+# nrcpus online : 2
+# event : name = cpu-clock, , sample_freq = 97
+# captured on    : Sun Nov 15 03:14:09 2026
+
+kubelet 100/101 [001] 50.000000: 10309278 cpu-clock:
+\tffffffff81000000 mem_cgroup_iter+0x10 ([kernel.kallsyms])
+\tffffffff81000100 do_syscall_64+0x20 ([kernel.kallsyms])
+\t    55d000001000 main+0x5 (/usr/bin/kubelet)
+
+python3 200/200 [000] 50.500000: 10309278 cpu-clock:
+\t    55d000002000 train+0x5 (/usr/bin/python3)
+
+swapper 0/0 [000] 52.000000: 10309278 cpu-clock:
+\tffffffff82000000 default_idle+0x5 ([kernel.kallsyms])
+
+"""
+
+COMMANDS = {
+    "heatmap-1": ["heatmap", "--mark", "1s=reset"],
+    "stacks-1": ["flame"],
+    "diff-1": ["diff", "-b", "400ms"],
+    "top-1": ["top", "functions"],
+    "store-check-1": ["store", "check"],
+    "store-ingest-1": ["store", "ingest"],
+}
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> pathlib.Path:
+    capture = tmp_path / "capture.txt"
+    capture.write_text(TEXT)
+    place = tmp_path / "home"
+    assert cli.main(["--home", str(place), "import", str(capture), "-O", "json"]) == 0
+    fits("import-1", capsys.readouterr().out)
+    return place
+
+
+def fits(name: str, text: str) -> None:
+    schema = json.loads((REPOSITORY / f"docs/schemas/{name}.json").read_text())
+    jsonschema.validate(json.loads(text), schema)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_json_fits_its_schema(
+    home: pathlib.Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--home", str(home), *COMMANDS[name], "-O", "json"]) == 0
+    fits(name, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("arguments", [["heatmap"], ["heatmap", "--by", "offset"], ["flame"], ["flame", "--reverse"], ["top"], ["top", "units"], ["diff", "-b", "400ms"]], ids=" ".join)  # fmt: skip
+def test_every_answer_says_what_it_looked_at(
+    home: pathlib.Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--home", str(home), *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert "0 lost" in shown
+    assert "recorded" in shown
+
+
+@pytest.mark.parametrize("output", ["collapsed", "pprof", "speedscope", "svg", "json", "html"])
+def test_every_format_becomes_a_file(
+    home: pathlib.Path, tmp_path: pathlib.Path, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / f"out.{output}"
+    assert cli.main(["--home", str(home), "flame", "-O", output, "-o", str(target)]) == 0
+    body = target.read_bytes()
+    assert body
+    if output not in ("pprof", "html"):
+        assert b"mem_cgroup_iter" in body
+    assert str(target) in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["flame", "--host", "nobody"], 3, "no profiles of nobody"),
+        (["flame", "-b", "yesterday"], 2, "is not a time"),
+        (["flame", "-b", "5s", "-e", "1s"], 2, "ends before it begins"),
+        (["flame", "-b", "2001-01-01", "-e", "2001-01-02"], 3, "nothing is recorded"),
+        (["top", "--process", "("], 2, "not a regular expression"),
+        (["top", "everything"], 2, "no top everything"),
+        (["heatmap", "--core", "x"], 2, "not a list of cores"),
+        (["heatmap", "--step", "1us"], 2, "is not a duration"),
+        (["import", "/nonexistent"], 3, "cannot be read"),
+        (["import", "/dev/null"], 3, "of no format"),
+        (["flame", "-O", "svg", "-o", "/nonexistent/x.svg"], 3, "cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    home: pathlib.Path,
+    arguments: list[str],
+    code: int,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["--home", str(home), *arguments]) == code
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_an_empty_home_says_how_to_fill_it(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--home", str(tmp_path), "heatmap"]) == 3
+    assert "overnight record" in capsys.readouterr().err
