@@ -21,6 +21,8 @@ def _lacking(marker: str) -> str:
             return "" if os.geteuid() == 0 else "needs root"
         case "needs_perf":
             return "" if shutil.which("perf") else "needs the perf binary"
+        case "needs_chromium":
+            return "" if shutil.which("chromium") else "needs Chromium"
     return ""
 
 

@@ -1,14 +1,11 @@
-/** A whole night of 96 cores and 3 million rows: how fast it opens and answers. */
+/** A whole night of 96 cores and 3 million rows: it opens and answers; how fast is printed, and judged by `make bench`. */
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { BEGIN_US, FULL_NIGHT, MANY_CORES, night, PINNED } from "../nights";
 import { drag, type Bench, type Look } from "./page";
 
-const MOST_FIRST_PAINT_MS = 1000;
-const MOST_SELECTION_MS = 100;
 const LOOK: Look = { width: 1400, height: 900, scheme: "dark" };
 const listed = (times: number[]) => times.map((ms) => ms.toFixed(0)).join(", ");
-const median = (times: number[]) => [...times].sort((a, b) => a - b)[times.length >> 1] as number;
 const at = (second: number) => BEGIN_US + second * 1e6;
 
 export async function fullNight(bench: Bench, folder: string): Promise<void> {
@@ -23,7 +20,6 @@ export async function fullNight(bench: Bench, folder: string): Promise<void> {
     });
   }
   console.log(`    heatmap drawn after ${listed(drawn)} ms, all rows read after ${listed(read)} ms`);
-  assert(median(drawn) <= MOST_FIRST_PAINT_MS, "the first paint came late");
   await bench.visit(address, LOOK, async (page) => {
     await page.screenshot({ path: join(folder, "night-1-opened-1400-dark.png") });
     await page.locator("label", { hasText: "Kernel" }).click();
@@ -61,7 +57,6 @@ export async function fullNight(bench: Bench, folder: string): Promise<void> {
     const begun = performance.now();
     await page.evaluate(() => window.overnight.search("matmul"));
     console.log(`    search painted in ${(performance.now() - begun).toFixed(0)} ms`);
-    assert(median(took) <= MOST_SELECTION_MS, "selections take too long");
   });
 }
 

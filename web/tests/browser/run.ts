@@ -8,7 +8,8 @@ import { damagedPages } from "./damaged";
 import { fullNight, manyCores } from "./fullnight";
 import { incident } from "./incident";
 
-const folder = process.argv.at(-1)?.endsWith("run.ts") === false ? (process.argv.at(-1) as string) : "shots";
+const given = process.argv.slice(2); // vite-node leaves its own words out
+const folder = given[0] ?? "shots";
 mkdirSync(folder, { recursive: true });
 const bench = await Bench.open();
 try {
