@@ -80,7 +80,7 @@ def as_nobody(place: pathlib.Path, *arguments: str, paranoid: int | None = None)
 
 def test_this_host_as_it_is() -> None:
     found = answers(run([sys.executable, "-m", "overnight", "doctor", "-O", "json"]))
-    assert len(found) == 16
+    assert len(found) == 17
 
 
 @pytest.mark.needs_root
@@ -94,13 +94,13 @@ def test_root_can_record_everything() -> None:
 
 
 @pytest.mark.needs_root
-def test_without_perf_there_are_signals_only() -> None:
+def test_without_perf_the_native_recorder_does_it() -> None:
     done = run([sys.executable, "-m", "overnight", "doctor", "-O", "json"], PATH="/nonexistent")
     found = answers(done)
     assert done.returncode == 0
     assert found["perf_binary"]["status"] == "missing"
     assert found["perf_event_open"]["status"] == "ok"
-    assert found["can_record"] == {"profiles": False, "signals": True}
+    assert found["can_record"] == {"profiles": True, "signals": True}
 
 
 @pytest.mark.needs_root

@@ -25,6 +25,9 @@ def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
             target = tmp_path / "checkout" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((REPOSITORY / name).read_bytes())
+    # The page that set-up built: what npm makes of web/, tests/integration/test_viewer.py tests.
+    page = "src/overnight/reports/viewer.html"
+    (tmp_path / "checkout" / page).write_bytes((REPOSITORY / page).read_bytes())
     return tmp_path / "checkout"
 
 
@@ -45,6 +48,8 @@ def test_a_wheel_with_and_without_a_compiler(
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(installed)
     assert any(installed.rglob("_perfdata.*.so")) is built
+    assert any(installed.rglob("_tree.*.so")) is built
+    assert (installed / "overnight/reports/viewer.html").is_file()
     done = subprocess.run(
         [sys.executable, "-c", "from overnight.sources.perf import perfdata; print(perfdata.HAS_EXTENSION)"],
         env={**os.environ, "PYTHONPATH": str(installed)},

@@ -64,7 +64,7 @@ def top(
     for part in parts:
         if kind == "functions":
             for (name, module, _), (mine, all_) in function_counts(part).items():
-                label = name if name != "[unknown]" else f"[unknown] in {module}"
+                label = f"{name} in {module}" if name == "[unknown]" != module else name
                 whole[label] += all_
                 own[label] += mine
         else:

@@ -274,7 +274,7 @@ def _table_arrays(tables: _Tables, strings: _Strings) -> dict[str, npt.NDArray[A
         "frame_name": strings.column(
             [
                 f"[unknown] in {module.rpartition('/')[2]}"
-                if name == "[unknown]" and module
+                if name == "[unknown]" and module.startswith("/")
                 else name
                 for name, module in zip(names, modules, strict=True)
             ]

@@ -81,6 +81,6 @@ def examine(host: Surroundings) -> checkup.Checkup:
     return checkup.Checkup(
         host=platform.node(),
         groups=groups,
-        profiles=there["perf_event_open"] and there["perf_binary"],
+        profiles=there["perf_event_open"],
         signals=there["cores"] or there["kmsg"],
     )

@@ -19,7 +19,9 @@ GROUP = "Profiles"
 ORDER = 2
 
 PERF = checkup.Question(
-    "perf_binary", "perf", "it records the stacks of every core, all night, without gaps"
+    "perf_binary",
+    "perf",
+    "one of the two recorders drives it; the native one needs no perf binary",
 )
 SYSCALL = checkup.Question(
     "perf_event_open",
@@ -44,7 +46,10 @@ FRAME_POINTERS = checkup.Question(
 DECODER = checkup.Question(
     "decoder",
     "perf.data decoder",
-    "the C extension reads perf.data many times as fast as the pure-Python fallback",
+    "the C extensions read and store profiles many times as fast as the pure-Python fallback",
+)
+VIEWER = checkup.Question(
+    "viewer", "Viewer page", "-O html writes a whole night as one page that works offline"
 )
 
 INSTALL_PERF = "apt-get install linux-perf   (Ubuntu: linux-tools-$(uname -r))"
@@ -74,16 +79,21 @@ def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
         _symbols(host),
         _frame_pointers(),
         _decoder(),
+        _viewer(),
     )
 
 
 def _perf_binary() -> checkup.Check:
     perf = command.find_perf()
     if perf is None:
-        return PERF.missing("no perf on PATH", INSTALL_PERF)
+        return PERF.missing("no perf on PATH: the native recorder is used", INSTALL_PERF)
     version = command.read_version(perf)
     if version is None:
-        return PERF.missing(f"{perf} is there but does not run", INSTALL_PERF, path=perf)
+        return PERF.missing(
+            f"{perf} is there but does not run: the native recorder is used",
+            INSTALL_PERF,
+            path=perf,
+        )
     return PERF.ok(f"{perf} {version}", path=perf, version=version)
 
 
@@ -158,10 +168,24 @@ def _libc() -> pathlib.Path | None:
 
 
 def _decoder() -> checkup.Check:
-    if perfdata.HAS_EXTENSION:
-        return DECODER.ok("C extension", extension=True)
+    from importlib.util import find_spec
+
+    # Looked for, not imported: what it belongs to brings numpy.
+    folding = find_spec("overnight.store._tree") is not None
+    if perfdata.HAS_EXTENSION and folding:
+        return DECODER.ok("C extensions", extension=True)
     return DECODER.degraded(
-        "pure-Python fallback: the C extension was not built at installation",
+        "pure-Python fallback: the C extensions were not built at installation",
         "apt-get install gcc python3-dev && pip install --force-reinstall --no-deps overnight",
         extension=False,
+    )
+
+
+def _viewer() -> checkup.Check:
+    import importlib.resources
+
+    if importlib.resources.files("overnight").joinpath("reports/viewer.html").is_file():
+        return VIEWER.ok("built into this installation")
+    return VIEWER.degraded(
+        "not built into this installation", "make setup   (in the checkout; it needs Node.js 18.20)"
     )
