@@ -115,6 +115,20 @@ def test_what_cannot_be_done_is_said(
     assert "Traceback" not in said
 
 
+def test_a_page_that_was_not_built_leaves_nothing_behind(
+    home: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
+    assert (
+        cli.main(["--home", str(home), "flame", "-O", "html", "-o", str(tmp_path / "x.html")]) == 3
+    )
+    assert "not built" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*x.html*"))
+
+
 def test_an_empty_home_says_how_to_fill_it(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

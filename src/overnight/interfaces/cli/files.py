@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import sys
 from collections.abc import Callable
@@ -37,10 +38,12 @@ def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, bin
             write(out)
         fresh.replace(file)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise errors.CannotError(
             f"{file} cannot be written",
             why=error.strerror or str(error),
             todo="choose another place with -o FILE",
         ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
     typer.echo(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB)", err=True)
