@@ -85,31 +85,45 @@ class Ingester:
         self._boot = perf.read_identity().boot[:8]
         self._journal = spool.Journal(self.folder / "gaps.jsonl")
         self._told_until = 0
+        self._failed: set[str] = set()
 
     def run(self) -> Iterator[str]:
-        """One segment after the other until none is left; yields what went wrong."""
+        """One segment after the other until none is left; yields what went wrong.
+
+        A segment that cannot be read stays in the spool, and is tried again by the next process.
+        """
+        brought_in = False
         for path in pending(self.folder):
-            problem = ""
+            if path.name in self._failed:
+                continue
             try:
                 self._ingest(path)
-            except errors.OvernightError as error:
-                problem = f"{path.name} could not be brought in: {error.what}"
             except OSError as error:  # a full disk: it is tried again
                 yield f"{path.name} waits: {error.strerror or error}"
                 return
+            except Exception as error:  # one bad segment must not stop the night
+                self._failed.add(path.name)
+                what = error.what if isinstance(error, errors.OvernightError) else repr(error)
+                yield f"{path.name} could not be brought in: {what}"
+                continue
             with (self.folder / DONE).open("a") as done:
                 done.write(path.name + "\n")
-            if problem:
-                yield problem
+            brought_in = True
+        if brought_in:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Raw data first, then what is stored: together they keep the budget."""
+        raw = spool.Spool(self.folder, 0, self.keep_seconds)
+        stored = spooling.bytes_under(self.home / "profiles")
+        raw.budget_bytes = max(0, self.budget_bytes - stored)
+        raw.trim(time.time_ns())
         trim.trim_store(
             segments.Catalogue(self.home),
             budget_bytes=self.budget_bytes,
             keep_seconds=self.keep_seconds,
             now_us=time.time_ns() // 1000,
-            pins=[
-                (pin.begin_ns // 1000, pin.end_ns // 1000)
-                for pin in spool.Spool(self.folder, 0, 0).pins()
-            ],
+            pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins()],
         )
 
     def _ingest(self, path: pathlib.Path) -> None:

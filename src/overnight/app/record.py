@@ -226,6 +226,10 @@ def _ingest_beside(options: Options, problems: list[str]) -> Iterator[_Ingest]:
             cost, said = beside.communicate(timeout=FINISH_SECONDS)
             told.cpu_seconds = float(cost or 0)
             problems.extend(line for line in said.splitlines() if line)
+            if beside.returncode:
+                problems.append(
+                    f"ingest ended with {beside.returncode}; overnight store ingest goes on with it"
+                )
         except subprocess.TimeoutExpired:
             beside.kill()
             beside.communicate()
