@@ -131,6 +131,35 @@ def test_a_burning_core_is_named_with_its_second_and_function(
     assert check.check(source.catalogue).problems == ()
 
 
+def test_a_binary_that_only_its_container_sees_is_named(
+    tmp_path: pathlib.Path, burner: pathlib.Path
+) -> None:
+    """In a mount namespace of its own, at a path where this host has nothing."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    # It lives on until the segment is in the store: its root is where the binary is looked for.
+    script = (
+        f"mount -t tmpfs none '{inside}' && cp '{burner}' '{inside}/hidden' && "
+        f"exec '{inside}/hidden' {CORE} 30"
+    )
+    home = tmp_path / "home"
+    running = start(home, "--for", "4s", "--frequency", "199", "--recorder", "native")
+    wait_for_samples(home)
+    container = subprocess.Popen(["unshare", "--mount", "sh", "-c", script])
+    try:
+        running.communicate(timeout=60)
+    finally:
+        container.kill()
+        container.wait()
+    assert not (inside / "hidden").exists()
+    source = reader.Reader(segments.Catalogue(home))
+    found = top.top(
+        source, source.extent(), selection.Selection(process="^hidden$"), kind="functions"
+    )
+    named = {row.name: row.share_of_samples for row in found.rows}
+    assert named.get("overnight_burns_here", 0) > 0.8, named
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_early_it_keeps_and_shows_what_it_has(
     tmp_path: pathlib.Path, number: signal.Signals
