@@ -73,12 +73,14 @@ def test_nothing_falls_between_segments_and_each_stands_alone(tmp_path, busy, ma
     finished = []
     with busy(CORES[-1], 1.0, "steady") as pid:
         recorder.start(tmp_path)
-        for _ in range(3):
+        for number in range(1, 4):
             until = time.monotonic() + 0.5
             while (left := until - time.monotonic()) > 0:
                 finished += recorder.poll(left).finished
             recorder.switch()
-        finished += recorder.poll(0.5).finished
+            until = time.monotonic() + 30
+            while len(finished) < number and time.monotonic() < until:
+                finished += recorder.poll(0.2).finished
         finished += recorder.stop().finished
     assert len(finished) == 4
     told = [[s for s in script(path) if s.cpu == CORES[-1]] for path in finished]
