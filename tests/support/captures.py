@@ -212,3 +212,33 @@ def paths(samples: Iterable[Sample]) -> collections.Counter[tuple[Function, ...]
     for sample in samples:
         counted[((sample.process or sample.thread, "", 2), *sample.path)] += sample.count
     return counted
+
+
+BEGIN = NIGHT + 37 * SECOND + 250_000_000
+END = BEGIN + 300 * SECOND + 123_456_789
+
+
+@dataclasses.dataclass(frozen=True)
+class Night:
+    source: reader.Reader
+    samples: dict[str, list[Sample]]
+    cores: dict[str, int]
+    frequency: int
+
+    def of(self, hosts: tuple[str, ...] = ()) -> list[Sample]:
+        return [s for host in hosts or self.samples for s in self.samples[host]]
+
+    def windows(self, seed: int, count: int = 6) -> list[selection.Window]:
+        """The whole night, parts of segments, whole segments, the moment of one sample."""
+        chance = random.Random(seed)
+        two = 120 * SECOND
+        one = self.of()[seed].time_us
+        made = [
+            window(BEGIN - SECOND, END + SECOND),
+            window(NIGHT + two, NIGHT + 2 * two),
+            selection.Window(one, one + 1),
+        ]
+        for _ in range(count):
+            begin = chance.randrange(BEGIN, END)
+            made.append(window(begin, begin + chance.randrange(10**6, two)))
+        return made
