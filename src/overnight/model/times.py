@@ -82,14 +82,14 @@ def parse_instant(text: str, *, now_us: int, origin_us: int) -> int:
         raise errors.UsageError(
             f"{text!r} is not a time",
             why="a time is ISO, seconds since 1970, 'now', '3m ago', or how far into the recording",
-            todo="write it like 2026-11-15T03:14:07, 1794711247, '3m ago' or 10m20s",
+            todo="write it like 2026-11-15T03:14:07, 1794712447, '3m ago' or 10m20s",
         ) from None
 
 
 def format_instant(us: int) -> str:
     """ISO in UTC, to the millisecond.
 
-    >>> format_instant(1_794_711_247_250_000)
+    >>> format_instant(1_794_712_447_250_000)
     '2026-11-15T03:14:07.250Z'
     """
     try:
