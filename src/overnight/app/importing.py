@@ -45,6 +45,12 @@ def import_files(
     `kallsyms` and `root` say where names come from when the capture is of another host: a copy of
     its /proc/kallsyms, and a folder with its files.
     """
+    if kind and kind not in format_names():
+        raise errors.UsageError(
+            f"no format {kind!r}",
+            why="overnight does not know how to read it",
+            todo=f"one of {', '.join(format_names())}",
+        )
     symbols: perfdata.Symbols | None = None
     for path in paths:
         found = kind or _recognise(path)

@@ -48,7 +48,7 @@ class Selection:
         for name in ("process", "thread", "function", "unit"):
             try:
                 re.compile(getattr(self, name))
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise errors.UsageError(
                     f"{getattr(self, name)!r} is not a regular expression",
                     why=str(error),

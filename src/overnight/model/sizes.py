@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import re
 
 from overnight import errors
@@ -10,7 +11,7 @@ __all__ = ["format_size", "parse_size"]
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
          "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}  # fmt: skip
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.ASCII | re.IGNORECASE)
+SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]i?)?b?", re.ASCII | re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
@@ -26,17 +27,20 @@ def parse_size(text: str) -> int:
             why="a size is a number with a unit: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB",
             todo="write it like 20GiB",
         )
-    return round(float(found[1]) * UNITS[(found[2] or "").lower()])
+    return round(fractions.Fraction(found[1]) * UNITS[(found[2] or "").lower()])
 
 
 def format_size(size: float) -> str:
     """Three digits that matter.
 
-    >>> format_size(21474836480), format_size(999)
-    ('21.5 GB', '999 B')
+    >>> format_size(21474836480), format_size(999), format_size(999_600)
+    ('21.5 GB', '999 B', '1 MB')
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
+    if round(size) < 1000:
+        return f"{size:.0f} B"
+    for unit in ("kB", "MB", "GB"):
         size /= 1000
-    return f"{size:.3g} TB"
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+    size /= 1000
+    return f"{size:.3g} TB" if size < 999.5 else f"{size:.0f} TB"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import fractions
 import re
 
 from overnight import errors
@@ -10,7 +11,9 @@ from overnight import errors
 __all__ = ["format_duration", "format_instant", "parse_duration", "parse_instant"]
 
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])", re.ASCII)
+NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # more digits are no time that anybody meant
+PART = re.compile(rf"({NUMBER})(ms|[dhms])", re.ASCII)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def parse_duration(text: str) -> float:
@@ -20,7 +23,7 @@ def parse_duration(text: str) -> float:
     (620.0, 5400.0, 90.0)
     """
     compact = "".join(text.split()).lower()
-    if re.fullmatch(r"\d+(\.\d+)?", compact, re.ASCII):
+    if re.fullmatch(NUMBER, compact, re.ASCII):
         return float(compact)
     parts = PART.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:
@@ -38,7 +41,7 @@ def format_duration(seconds: float) -> str:
     >>> format_duration(620), format_duration(43200), format_duration(0.25)
     ('10m20s', '12h', '250ms')
     """
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{round(seconds * 1000)}ms"
     left, parts = round(seconds), []
     for unit in ("d", "h", "m", "s"):
@@ -63,8 +66,8 @@ def parse_instant(text: str, *, now_us: int, origin_us: int) -> int:
         return now_us
     if words.endswith(" ago"):
         return now_us - round(parse_duration(words.removesuffix(" ago")) * 1e6)
-    if re.fullmatch(r"\d{9,}(\.\d+)?", words, re.ASCII):
-        return round(float(words) * 1e6)
+    if re.fullmatch(r"\d{9,15}(\.\d{1,15})?", words, re.ASCII):
+        return round(fractions.Fraction(words) * 1_000_000)
     try:
         when = datetime.datetime.fromisoformat(words)
     except ValueError:
@@ -72,22 +75,25 @@ def parse_instant(text: str, *, now_us: int, origin_us: int) -> int:
     else:
         if when.tzinfo is None:
             when = when.replace(tzinfo=datetime.UTC)
-        return round(when.timestamp() * 1e6)
+        return (when - EPOCH) // datetime.timedelta(microseconds=1)
     try:
         return origin_us + round(parse_duration(words.removeprefix("+")) * 1e6)
     except errors.UsageError:
         raise errors.UsageError(
             f"{text!r} is not a time",
             why="a time is ISO, seconds since 1970, 'now', '3m ago', or how far into the recording",
-            todo="write it like 2026-11-15T03:14:07, 1794711247, '3m ago' or 10m20s",
+            todo="write it like 2026-11-15T03:14:07, 1794712447, '3m ago' or 10m20s",
         ) from None
 
 
 def format_instant(us: int) -> str:
     """ISO in UTC, to the millisecond.
 
-    >>> format_instant(1_794_711_247_250_000)
+    >>> format_instant(1_794_712_447_250_000)
     '2026-11-15T03:14:07.250Z'
     """
-    when = datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC)
+    try:
+        when = EPOCH + datetime.timedelta(seconds=us // 1_000_000)
+    except OverflowError:  # nobody lives then, but a damaged file may say so
+        return f"{us / 1e6:.3f} s after 1970"
     return f"{when:%Y-%m-%dT%H:%M:%S}.{us % 1_000_000 // 1000:03}Z"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -47,25 +46,26 @@ def by_core(
     chosen = chosen or selection.Selection()
     _check(mode, step_us)
     names = source.hosts(hosts)
-    touched = source.touched(names, window)
+    summed = not (chosen.by_task or chosen.by_node or chosen.event) and not step_us % SECOND_US
+    # Sums are by whole seconds of the clock: begin and end with one.
+    whole = _whole_seconds(window) if summed else window
+    begin = whole.begin_us
+    touched = source.touched(names, whole)
     metas = {segment.path: segment.meta() for segment in touched}
     rows: dict[tuple[str, int], int] = {}
     for host in names:
         cores = {c for s in touched if s.host == host for c in metas[s.path].cores}
         for core in sorted(cores & set(chosen.cores) if chosen.cores else cores):
             rows[host, core] = len(rows)
-    summed = not (chosen.by_task or chosen.by_node or chosen.event) and not step_us % SECOND_US
-    # Sums are by whole seconds of the clock: begin and end with one.
-    begin = window.begin_us - window.begin_us % (SECOND_US if summed else 1)
-    columns = -(-(window.end_us - begin) // step_us)
+    columns = -(-(whole.end_us - begin) // step_us)
     if columns * max(1, len(rows)) > MOST_CELLS:
         raise _too_fine(columns, len(rows))
     values = np.zeros((columns, len(rows)), np.int64)
     for segment in touched:
         if summed:
-            _add_sums(values, segment, metas[segment.path], rows, begin, step_us, mode)
+            _add_sums(values, segment, metas[segment.path], rows, whole, step_us, mode)
         else:
-            _add_rows(values, source, segment, rows, window, begin, step_us, mode, chosen)
+            _add_rows(values, source, segment, rows, window, step_us, mode, chosen)
     frequency = max((meta.frequency for meta in metas.values()), default=0)
     return Heatmap(
         kind="core",
@@ -75,7 +75,20 @@ def by_core(
         rows=tuple(str(core) if len(names) == 1 else f"{host} {core}" for host, core in rows),
         values=values,
         full=frequency * step_us / SECOND_US,
-        coverage=_coverage(names, window, touched, metas, values, len(rows)),
+        coverage=reader.covered(
+            names,
+            whole,
+            [(segment, metas[segment.path]) for segment in touched],
+            chosen,
+            samples=int(values.sum()),
+            idle=int(values.sum()) if mode == "idle" else 0,
+        ),
+    )
+
+
+def _whole_seconds(window: selection.Window) -> selection.Window:
+    return selection.Window(
+        window.begin_us // SECOND_US * SECOND_US, -(-window.end_us // SECOND_US) * SECOND_US
     )
 
 
@@ -99,7 +112,6 @@ def by_offset(
     touched = source.touched(names, window)
     metas = {segment.path: segment.meta() for segment in touched}
     begin = window.begin_us - window.begin_us % SECOND_US
-    part = SECOND_US // rows
     columns = -(-(window.end_us - begin) // SECOND_US)
     if columns * rows > MOST_CELLS:
         raise _too_fine(columns, rows)
@@ -112,11 +124,15 @@ def by_offset(
             chosen,
             mode,
             f"(time_us - {begin}) // {SECOND_US}",
-            f"least((time_us % {SECOND_US}) // {part}, {rows - 1})",
+            f"(time_us - {begin}) % {SECOND_US} * {rows} // {SECOND_US}",
         )
         np.add.at(values, (found["x"], found["y"]), found["n"])
-    meta = max(metas.values(), key=lambda m: m.frequency, default=None)
-    cores = (len(chosen.cores) or len(meta.cores)) if meta else 0
+    most: dict[str, int] = {}
+    for segment in touched:
+        meta = metas[segment.path]
+        cores = {core for core in meta.cores if core >= 0}
+        each = meta.frequency * len(cores & set(chosen.cores) if chosen.cores else cores)
+        most[segment.host] = max(most.get(segment.host, 0), each)
     return Heatmap(
         kind="offset",
         mode=mode,
@@ -124,8 +140,15 @@ def by_offset(
         step_us=SECOND_US,
         rows=tuple(f"{i * 1000 / rows:g} ms" for i in range(rows)),
         values=values,
-        full=meta.frequency * cores / rows if meta else 0.0,
-        coverage=_coverage(names, window, touched, metas, values, cores),
+        full=sum(most.values()) / rows,
+        coverage=reader.covered(
+            names,
+            window,
+            [(segment, metas[segment.path]) for segment in touched],
+            chosen,
+            samples=int(values.sum()),
+            idle=int(values.sum()) if mode == "idle" else 0,
+        ),
     )
 
 
@@ -155,15 +178,16 @@ def _add_sums(
     segment: segments.Segment,
     meta: segments.Meta,
     rows: dict[tuple[str, int], int],
-    begin: int,
+    whole: selection.Window,
     step_us: int,
     mode: str,
 ) -> None:
     first = meta.begin_us // SECOND_US
-    seconds = max(1, -(-meta.end_us // SECOND_US) - first)
+    seconds = segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed)
     plane = segment.seconds(mode, (seconds, len(meta.cores)))
-    column = (np.arange(first, first + seconds) * SECOND_US - begin) // step_us
-    inside = (column >= 0) & (column < len(values))
+    moment = np.arange(first, first + seconds) * SECOND_US
+    column = (moment - whole.begin_us) // step_us
+    inside = (moment >= whole.begin_us) & (moment < whole.end_us)
     places = [
         (i, rows[segment.host, core])
         for i, core in enumerate(meta.cores)
@@ -179,15 +203,15 @@ def _add_rows(
     segment: segments.Segment,
     rows: dict[tuple[str, int], int],
     window: selection.Window,
-    begin: int,
     step_us: int,
     mode: str,
     chosen: selection.Selection,
 ) -> None:
     found = _select(
-        source, segment, window, chosen, mode, f"(time_us - {begin}) // {step_us}", "cpu"
+        source, segment, window, chosen, mode, f"(time_us - {window.begin_us}) // {step_us}", "cpu"
     )
-    row = np.array([rows.get((segment.host, core), -1) for core in found["y"].tolist()], np.int64)
+    cores, which = np.unique(found["y"], return_inverse=True)
+    row = np.array([rows.get((segment.host, core), -1) for core in cores.tolist()], np.int64)[which]
     seen = row >= 0
     np.add.at(values, (found["x"][seen], row[seen]), found["n"][seen])
 
@@ -214,44 +238,10 @@ def _select(
     }[mode]
     if chosen.by_node:
         wanted &= reader.node_mask(names, chosen)
-    where = reader.conditions(window, chosen, tasks) if tasks is None or len(tasks) else "false"
-    found = parquet.query(
-        f"SELECT ({x})::BIGINT AS x, ({y})::BIGINT AS y, node, sum(count)::BIGINT AS n "  # noqa: S608 - built from numbers
-        f"FROM {parquet.table(segment.path / 'samples.parquet')} WHERE {where} GROUP BY ALL"
+    found = source.rows(
+        segment,
+        f"({x})::BIGINT AS x, ({y})::BIGINT AS y, node, sum(count)::BIGINT AS n",
+        f"{reader.conditions(window, chosen, tasks)} GROUP BY ALL",
     )
     kept = wanted[found["node"]]
     return {name: column[kept] for name, column in found.items()}
-
-
-def _coverage(
-    hosts: tuple[str, ...],
-    window: selection.Window,
-    touched: tuple[segments.Segment, ...],
-    metas: dict[pathlib.Path, segments.Meta],
-    values: npt.NDArray[np.int64],
-    cores: int,
-) -> selection.Coverage:
-    seconds = (
-        sum(min(s.end_us, window.end_us) - max(s.begin_us, window.begin_us) for s in touched)
-        / SECOND_US
-    )
-    found = [metas[segment.path] for segment in touched]
-    each = cores / max(1, len(hosts))
-    return selection.Coverage(
-        hosts=hosts,
-        window=window,
-        recorded_seconds=round(seconds, 6),
-        core_seconds=seconds * each,
-        capacity=seconds * each * max((meta.frequency for meta in found), default=0),
-        samples=int(values.sum()),
-        idle=0,
-        lost=sum(meta.lost for meta in found),
-        segments=len(touched),
-        gaps=tuple(
-            g
-            for meta in found
-            for g in meta.gaps
-            if g[0] < window.end_us and g[1] > window.begin_us
-        ),
-        notes=tuple(dict.fromkeys(note for meta in found for note in meta.notes)),
-    )

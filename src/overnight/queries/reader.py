@@ -100,6 +100,13 @@ class Reader:
                 segment.path / "nodes.parquet", ("frame", "up", "size", "hash", "flags", "own")
             )
             frames = parquet.read(segment.path / "frames.parquet", ("name", "module", "kind"))
+            # All that is done with a tree relies on it, to the end of loops.
+            if tree.is_torn(nodes["up"], nodes["size"]) or (
+                int(nodes["frame"].max(initial=0)) >= max(1, len(frames["name"]))
+            ):
+                raise errors.DamagedFileError(
+                    str(segment.path / "nodes.parquet"), 0, "its stacks are no tree"
+                )
             found = Names(
                 meta=segment.meta(),
                 frame=nodes["frame"],
@@ -124,41 +131,38 @@ class Reader:
         """The window, a segment at a time."""
         for segment in self.touched(hosts, window):
             names = self.names(segment)
-            own = self._own(segment, names, window, chosen)
-            if own is None:
-                continue
+            own = self.own(segment, window, chosen)
             is_idle = (names.flags & tree.IDLE) > 0
             idle = int(own[is_idle].sum())
             if not chosen.idle:
                 own = np.where(is_idle, 0, own)
             if chosen.by_node:
                 own = np.where(node_mask(names, chosen), own, 0)
-            begin = max(segment.begin_us, window.begin_us)
-            end = min(segment.end_us, window.end_us)
-            yield Part(segment, names, (end - begin) / 1e6, own, idle)
+            yield Part(segment, names, recorded_seconds(segment, names.meta, window), own, idle)
 
-    def _own(
-        self,
-        segment: segments.Segment,
-        names: Names,
-        window: selection.Window,
-        chosen: selection.Selection,
-    ) -> npt.NDArray[np.int64] | None:
-        """Samples by node; None where nobody who was asked for ran."""
+    def own(
+        self, segment: segments.Segment, window: selection.Window, chosen: selection.Selection
+    ) -> npt.NDArray[np.int64]:
+        """A segment's samples by node; filters on stacks and on idle are left to the caller."""
+        names = self.names(segment)
         whole = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
         if whole and not (chosen.cores or chosen.by_task or chosen.event):
             return names.own
-        tasks = self.task_numbers(segment, chosen)
-        if tasks is not None and not len(tasks):
-            return None
-        where = conditions(window, chosen, tasks)
-        rows = parquet.query(
-            f"SELECT node, sum(count)::BIGINT AS n FROM {parquet.table(segment.path / 'samples.parquet')} "  # noqa: S608 - built from numbers
-            f"WHERE {where} GROUP BY node"
-        )
+        where = conditions(window, chosen, self.task_numbers(segment, chosen))
+        rows = self.rows(segment, "node, sum(count)::BIGINT AS n", f"{where} GROUP BY node")
         own = np.zeros(len(names.frame), np.int64)
         own[rows["node"]] = rows["n"]
         return own
+
+    def rows(self, segment: segments.Segment, columns: str, where: str) -> parquet.Columns:
+        """Rows of a segment's samples; their `node` is one that the segment has."""
+        file = segment.path / "samples.parquet"
+        found = parquet.query(f"SELECT {columns} FROM {parquet.table(file)} WHERE {where}")  # noqa: S608 - built from numbers
+        if "node" in found and len(found["node"]):
+            last = int(found["node"].max())
+            if last >= len(self.names(segment).frame):
+                raise errors.DamagedFileError(str(file), 0, f"it has no stack {last}")
+        return found
 
     def task_numbers(
         self, segment: segments.Segment, chosen: selection.Selection
@@ -216,8 +220,20 @@ def conditions(
     if chosen.cores:
         parts.append(f"cpu IN ({', '.join(str(int(core)) for core in chosen.cores)})")
     if tasks is not None:
-        parts.append(f"task IN ({', '.join(map(str, tasks.tolist()))})")
+        parts.append(f"task IN ({', '.join(map(str, tasks.tolist()))})" if len(tasks) else "false")
     return " AND ".join(parts)
+
+
+def recorded_seconds(
+    segment: segments.Segment, meta: segments.Meta, window: selection.Window
+) -> float:
+    """How long a segment was recorded within the window: its gaps do not count."""
+    at, end = max(segment.begin_us, window.begin_us), min(segment.end_us, window.end_us)
+    recorded = 0
+    for begin, until, _ in sorted(meta.gaps):
+        recorded += max(0, min(begin, end) - at)
+        at = max(at, until)
+    return (recorded + max(0, end - at)) / 1e6
 
 
 def coverage(
@@ -227,28 +243,52 @@ def coverage(
     chosen: selection.Selection,
 ) -> selection.Coverage:
     """What the parts hold of what was asked for."""
-    core_seconds = capacity = 0.0
-    lost = 0
-    gaps: list[tuple[int, int, str]] = []
+    return covered(
+        hosts,
+        window,
+        [(part.segment, part.names.meta) for part in parts],
+        chosen,
+        samples=int(sum(part.own.sum() for part in parts)),
+        idle=sum(part.idle for part in parts),
+    )
+
+
+def covered(
+    hosts: tuple[str, ...],
+    window: selection.Window,
+    found: list[tuple[segments.Segment, segments.Meta]],
+    chosen: selection.Selection,
+    *,
+    samples: int,
+    idle: int,
+) -> selection.Coverage:
+    """What these segments hold of what was asked for."""
+    seconds = core_seconds = capacity = 0.0
+    gaps: dict[tuple[int, int, str], None] = {}
     notes: dict[str, None] = {}
-    for part in parts:
-        meta = part.names.meta
-        cores = len(set(chosen.cores) & set(meta.cores)) if chosen.cores else len(meta.cores)
-        core_seconds += part.seconds * cores
-        capacity += part.seconds * cores * meta.frequency
-        lost += meta.lost
-        gaps.extend(g for g in meta.gaps if g[0] < window.end_us and g[1] > window.begin_us)
+    events: dict[str, None] = {}
+    for segment, meta in found:
+        known = {core for core in meta.cores if core >= 0}
+        cores = len(known & set(chosen.cores) if chosen.cores else known)
+        each = recorded_seconds(segment, meta, window)
+        seconds += each
+        core_seconds += each * cores
+        capacity += each * cores * meta.frequency
+        gaps.update((g, None) for g in meta.gaps if g[0] < window.end_us and g[1] > window.begin_us)
         notes.update(dict.fromkeys(meta.notes))
+        events.update(dict.fromkeys(meta.events[chosen.event : chosen.event + 1]))
+    if len(events) > 1:
+        notes[f"samples of different events are counted together: {', '.join(events)}"] = None
     return selection.Coverage(
         hosts=hosts,
         window=window,
-        recorded_seconds=round(sum(part.seconds for part in parts), 6),
+        recorded_seconds=round(seconds, 6),
         core_seconds=core_seconds,
         capacity=capacity,
-        samples=int(sum(part.own.sum() for part in parts)),
-        idle=sum(part.idle for part in parts),
-        lost=lost,
-        segments=len(parts),
+        samples=samples,
+        idle=idle,
+        lost=sum(meta.lost for _, meta in found),
+        segments=len(found),
         gaps=tuple(gaps),
         notes=tuple(notes),
     )

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from overnight import errors
 from overnight.model import selection
@@ -20,14 +21,17 @@ KINDS = ("processes", "threads", "units", "functions")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One user of the cores. For functions `samples` counts all in which it is on the stack."""
+    """One user of the cores. For functions `samples` counts all in which it is on the stack.
+
+    Functions of one name count as one, whatever binary they are in.
+    """
 
     name: str
     samples: int
     own: int  # for functions: samples that end in it; else the same as samples
     share_of_samples: float  # of the busy samples that were looked at
     share_of_capacity: float | None  # of all cores for the recorded time
-    cores: float | None  # as many cores' worth of time
+    cores: float | None  # as many cores' worth of time, a host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +67,9 @@ def top(
     own: collections.Counter[str] = collections.Counter()
     for part in parts:
         if kind == "functions":
-            for (name, module, _), (mine, all_) in function_counts(part).items():
-                label = f"{name} in {module}" if name == "[unknown]" != module else name
-                whole[label] += all_
-                own[label] += mine
+            for name, (mine, all_) in _name_counts(part).items():
+                whole[name] += all_
+                own[name] += mine
         else:
             for name, samples in _task_counts(source, part, window, chosen, kind).items():
                 whole[name] += samples
@@ -95,10 +98,7 @@ def top(
 def function_counts(part: reader.Part) -> dict[tuple[str, str, int], tuple[int, int]]:
     """(name, module, kind) -> samples that end in it, samples that it is in, recursion once."""
     names = part.names
-    whole = tree.subtree_sums(part.own, names.size) * tree.outermost(names.frame, names.size)
-    frames = len(names.frame_name)
-    own_of = np.bincount(names.frame, part.own, frames).astype(np.int64)
-    whole_of = np.bincount(names.frame, whole, frames).astype(np.int64)
+    own_of, whole_of = _counts(part, names.frame, len(names.frame_name))
     seen = np.flatnonzero((whole_of > 0) & (names.frame_kind != tree.PROCESS))
     return {
         frame: (own, all_)
@@ -116,6 +116,45 @@ def function_counts(part: reader.Part) -> dict[tuple[str, str, int], tuple[int, 
     }
 
 
+def _counts(
+    part: reader.Part, group: npt.NDArray[np.integer], groups: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """For nodes in groups: samples that end in each, samples that each is in, recursion once."""
+    size = part.names.size
+    whole = tree.subtree_sums(part.own, size) * tree.outermost(group, size)
+    return (
+        np.bincount(group, part.own, groups).astype(np.int64),
+        np.bincount(group, whole, groups).astype(np.int64),
+    )
+
+
+def _name_counts(part: reader.Part) -> dict[str, tuple[int, int]]:
+    """The same by name alone: one that is in two binaries on one stack counts once."""
+    names = part.names
+    numbers: dict[str | None, int] = {}
+    label = [
+        numbers.setdefault(_label(name, module, kind), len(numbers))
+        for name, module, kind in zip(
+            names.frame_name.tolist(),
+            names.frame_module.tolist(),
+            names.frame_kind.tolist(),
+            strict=True,
+        )
+    ]
+    own_of, whole_of = _counts(part, np.array(label, np.int64)[names.frame], len(numbers))
+    return {
+        name: (int(own_of[i]), int(whole_of[i]))
+        for name, i in numbers.items()
+        if name is not None and whole_of[i]
+    }
+
+
+def _label(name: str, module: str, kind: int) -> str | None:
+    if kind == tree.PROCESS:
+        return None
+    return f"[unknown] in {module}" if name == "[unknown]" and module not in ("", name) else name
+
+
 def _task_counts(
     source: reader.Reader,
     part: reader.Part,
@@ -125,11 +164,9 @@ def _task_counts(
 ) -> collections.Counter[str]:
     column = {"processes": "process", "threads": "thread", "units": "unit"}[kind]
     tasks = parquet.read(part.segment.path / "tasks.parquet", (column, "pid"))
-    found = parquet.query(
-        f"SELECT task, node, sum(count)::BIGINT AS n FROM "  # noqa: S608 - built from numbers
-        f"{parquet.table(part.segment.path / 'samples.parquet')} "
-        f"WHERE {reader.conditions(window, chosen, source.task_numbers(part.segment, chosen))} "
-        f"GROUP BY ALL"
+    where = reader.conditions(window, chosen, source.task_numbers(part.segment, chosen))
+    found = source.rows(
+        part.segment, "task, node, sum(count)::BIGINT AS n", f"{where} GROUP BY ALL"
     )
     # A part's own counts are zero where its filters said no.
     passes = np.ones(len(part.names.frame), bool)
@@ -140,7 +177,7 @@ def _task_counts(
     weight = np.where(passes[found["node"]], found["n"], 0)
     by_task = np.bincount(found["task"], weight, len(tasks["pid"])).astype(np.int64)
     counts: collections.Counter[str] = collections.Counter()
-    for i in np.flatnonzero(by_task).tolist():
+    for i in np.flatnonzero(by_task[: len(tasks["pid"])]).tolist():
         name = tasks[column][i] or (
             "kernel threads and those that ended" if kind == "units" else f"pid {tasks['pid'][i]}"
         )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from overnight import errors
 from overnight.model import event, selection
 from overnight.queries import flame, heatmap, reader
 from overnight.store import parquet, segments, tree
@@ -21,6 +22,7 @@ __all__ = ["Detail", "View", "view"]
 SECOND_US = 1_000_000
 TICK_US = 100  # the page counts time in these, in 32 bits: 119 hours
 NO_CORE = 0xFFFF
+LONGEST_US = TICK_US << 32
 MOST_ROWS = 2_000_000
 MOST_HEAT_CELLS = 4_500_000
 AROUND_US = (60 * SECOND_US, 30 * SECOND_US)  # before and after an event
@@ -132,12 +134,23 @@ def view(
     most_rows: int = MOST_ROWS,
 ) -> View:
     """The page's data for one host."""
+    if window.end_us - window.begin_us + 2 * SECOND_US > LONGEST_US:
+        raise errors.UsageError(
+            f"a page of {window.seconds / 3600:.0f} hours",
+            why=f"it counts time in steps that reach {LONGEST_US / 3.6e9:.0f} hours",
+            todo="take a shorter window: -b TIME -e TIME",
+        )
+    source.hosts((host,))
     touched = source.touched((host,), window)
-    cores = len({core for segment in touched for core in segment.meta().cores})
+    known = sorted({c for segment in touched for c in segment.meta().cores if c >= 0})
+    cores = len(known)
     seconds = max(1, -(-(window.end_us - window.begin_us) // SECOND_US))
     step = SECOND_US * max(1, -(-seconds * cores // MOST_HEAT_CELLS))
-    busy = heatmap.by_core(source, window, hosts=(host,), step_us=step)
-    kernel = heatmap.by_core(source, window, hosts=(host,), step_us=step, mode="kernel")
+    # Samples of no known core are in no row of the heatmap.
+    chosen = selection.Selection(cores=tuple(known))
+    busy = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step)
+    kernel = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step, mode="kernel")
+    shown = [i for i, row in enumerate(busy.rows) if int(row) >= 0]
     tables, pieces, details = _Tables(), [], []
     for segment, stretches in _plan(touched, window, events, most_rows):
         names = source.names(segment)
@@ -145,9 +158,11 @@ def view(
         for stretch in stretches:
             details.append(stretch)
             if stretch.step_us:
-                pieces.append(_sums(names, stretch, tables, coarse))
+                within = selection.Window(stretch.begin_us, stretch.end_us)
+                own = source.own(segment, within, selection.Selection())
+                pieces.append(_sums(names, own, stretch, tables, coarse))
             else:
-                pieces.append(_samples(names, segment, stretch, tables))
+                pieces.append(_samples(source, segment, stretch, tables))
     notes = list(busy.coverage.notes)
     if step > SECOND_US:
         notes.append(
@@ -156,14 +171,23 @@ def view(
     if any(detail.step_us for detail in details):
         notes.append(
             "away from events stacks are sums over whole segments, all cores together, and the rarest "
-            "are thrown together as (rare stacks); overnight flame has every sample"
+            "count for their process alone; overnight flame has every sample"
         )
+        coarse_at = [
+            e
+            for e in events
+            if any(d.step_us and d.begin_us <= e.time_us < d.end_us for d in details)
+        ]
+        if coarse_at:
+            notes.append(
+                f"{len(coarse_at)} events are shown without every sample around them, for want of room"
+            )
     strings = _Strings()
     return View(
         title=title or f"{host}",
         host=host,
         frequency=max((segment.meta().frequency for segment in touched), default=0),
-        cores=tuple(int(row) for row in busy.rows),
+        cores=tuple(int(busy.rows[i]) for i in shown),
         window=selection.Window(busy.begin_us, busy.begin_us + len(busy.values) * step),
         heat_step_us=step,
         events=events,
@@ -172,8 +196,8 @@ def view(
         notes=tuple(notes),
         detail=tuple(details),
         arrays={
-            "heat_busy": np.minimum(busy.values, 0xFFFF).astype("<u2").ravel(),
-            "heat_kernel": np.minimum(kernel.values, 0xFFFF).astype("<u2").ravel(),
+            "heat_busy": np.minimum(busy.values[:, shown], 0xFFFF).astype("<u2").ravel(),
+            "heat_kernel": np.minimum(kernel.values[:, shown], 0xFFFF).astype("<u2").ravel(),
             **_table_arrays(tables, strings),
             **_row_arrays(pieces, busy.begin_us),
         },
@@ -207,19 +231,24 @@ def _plan(
             rows = samples * (last - first) // max(1, segment.end_us - segment.begin_us)
             if rows <= left:
                 left -= rows
-                plan.append((segment, [Detail(first, last, 0, True)]))
+                stretches = [
+                    Detail(begin, first, first - begin, False),
+                    Detail(first, last, 0, True),
+                    Detail(last, end, end - last, False),
+                ]
+                plan.append((segment, [d for d in stretches if d.begin_us < d.end_us]))
                 continue
         plan.append((segment, [Detail(begin, end, end - begin, False)]))
     return plan
 
 
 def _samples(
-    names: reader.Names, segment: segments.Segment, stretch: Detail, tables: _Tables
+    source: reader.Reader, segment: segments.Segment, stretch: Detail, tables: _Tables
 ) -> _Rows:
-    found = parquet.query(
-        f"SELECT time_us, cpu, task, node, count FROM {parquet.table(segment.path / 'samples.parquet')} "  # noqa: S608 - built from numbers
-        f"WHERE time_us >= {stretch.begin_us} AND time_us < {stretch.end_us} AND event = 0"
-    )
+    names = source.names(segment)
+    within = selection.Window(stretch.begin_us, stretch.end_us)
+    where = reader.conditions(within, selection.Selection())
+    found = source.rows(segment, "time_us, cpu, task, node, count", where)
     rows = parquet.read(segment.path / "tasks.parquet", ("pid", "tid", "thread", "process", "unit"))
     task = tables.number_tasks(
         list(
@@ -229,6 +258,8 @@ def _samples(
             )
         )
     )
+    if len(found["task"]) and int(found["task"].max()) >= len(task):
+        raise errors.DamagedFileError(str(segment.path / "tasks.parquet"), 0, "tasks are missing")
     node = found["node"].astype(np.int64)
     return _Rows(
         time_us=found["time_us"],
@@ -240,20 +271,25 @@ def _samples(
     )
 
 
-def _sums(names: reader.Names, stretch: Detail, tables: _Tables, most: int) -> _Rows:
-    """A segment's samples by stack; beyond the `most` frequent ones each counts for its process."""
-    node = np.flatnonzero(names.own)
-    if len(node) > most:
-        often = node[np.argsort(-names.own[node], kind="stable")[:most]]
-        own = np.zeros(len(names.own), np.int64)
-        own[often] = names.own[often]
-        roots = np.flatnonzero(names.up == 0)
-        rare = tree.subtree_sums(names.own - own, names.size)[roots]
-        own[roots] += rare
-        node = np.flatnonzero(own)
-    else:
-        own = names.own
+def _sums(
+    names: reader.Names,
+    own: npt.NDArray[np.int64],
+    stretch: Detail,
+    tables: _Tables,
+    most: int,
+) -> _Rows:
+    """Samples by stack; beyond the `most` frequent ones each counts for its process. Idle stacks are
+    few, and stay: under their process they would pass for work.
+    """
+    node = np.flatnonzero(own)
     roots = np.flatnonzero(names.up == 0)
+    if len(node) > most:
+        idle = (names.flags[node] & tree.IDLE) > 0
+        often = node[np.lexsort((-own[node], ~idle))[: max(most, int(idle.sum()))]]
+        kept = np.zeros(len(own), np.int64)
+        kept[often] = own[often]
+        kept[roots] += tree.subtree_sums(own - kept, names.size)[roots]
+        own, node = kept, np.flatnonzero(kept)
     root = roots[np.searchsorted(roots, node, "right") - 1]
     process = names.frame_name[names.frame[root]].tolist()
     return _Rows(
@@ -308,6 +344,6 @@ def _row_arrays(pieces: list[_Rows], begin_us: int) -> dict[str, npt.NDArray[Any
         "row_core": joined("core")[order].astype("<u2"),
         "row_task": joined("task")[order].astype("<u4"),
         "row_stack": joined("stack")[order].astype("<u4"),
-        "row_count": joined("count")[order].astype("<u4"),
+        "row_count": np.minimum(joined("count")[order], 0xFFFFFFFF).astype("<u4"),
         "row_idle": joined("idle")[order].astype("<u1"),
     }

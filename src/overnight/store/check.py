@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
 
-import duckdb
-import numpy as np
-
 from overnight import errors
-from overnight.store import parquet, segments
+from overnight.store import parquet, segments, tree
 
 __all__ = ["Problem", "Report", "check", "remove_unfinished"]
 
@@ -57,13 +55,23 @@ def check(
             continue
         samples += meta.samples
         size += sum(stated for stated, _ in meta.files.values())
-        problems.extend(_problems(segment, meta))
+        found = list(_problems(segment, meta))
+        if segment.path.is_dir():  # else it was trimmed meanwhile
+            problems.extend(found)
     unfinished = tuple(str(path) for path in _unfinished(catalogue))
     return Report(len(everything), samples, size, unfinished, tuple(problems))
 
 
 def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Problem]:
     todo = f"import the raw capture again, then delete {segment.path}"
+    description = segment.path / "segment.json"
+    try:
+        said = json.loads(description.read_bytes())
+    except (OSError, ValueError) as error:
+        yield Problem(str(description), f"cannot be read: {error}", todo)
+        return
+    if said.get("digest") != segments.description_digest(said):
+        yield Problem(str(description), "its content has changed since it was written", todo)
     for name, (stated, digest) in meta.files.items():
         path = segment.path / pathlib.PurePath(name).name
         try:
@@ -87,15 +95,8 @@ def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Proble
         yield from (
             Problem(str(segment.path), what, todo) for what in _contradictions(segment, meta)
         )
-    except (
-        duckdb.Error,
-        errors.OvernightError,
-        OSError,
-        IndexError,
-        KeyError,
-        ValueError,
-    ) as error:
-        yield Problem(str(segment.path), f"cannot be read: {error}", todo)
+    except errors.OvernightError as error:
+        yield Problem(str(segment.path), f"{error.what}: {error.why}", todo)
 
 
 def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[str]:
@@ -107,7 +108,7 @@ def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[
         f"coalesce(bool_and(ordered), true) AS ordered FROM (SELECT *, time_us >= lag(time_us, 1, time_us) OVER () AS ordered "
         f"FROM {parquet.table(segment.path / 'samples.parquet')})"
     )
-    nodes = parquet.read(segment.path / "nodes.parquet", ("frame", "up", "own"))
+    nodes = parquet.read(segment.path / "nodes.parquet", ("frame", "up", "size", "own"))
     frames = parquet.read(segment.path / "frames.parquet", ("kind",))
     tasks = parquet.read(segment.path / "tasks.parquet", ("pid",))
     count = int(rows["rows"][0])
@@ -121,24 +122,36 @@ def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[
         yield "a sample points to a task that is not there"
     if len(nodes["frame"]) and int(nodes["frame"].max()) >= len(frames["kind"]):
         yield "a stack points to a function that is not there"
-    if (nodes["up"] > np.arange(len(nodes["up"]))).any():
+    if tree.is_torn(nodes["up"], nodes["size"]):
         yield "a stack hangs under nothing"
+    if (meta.host, meta.begin_us, meta.end_us) != (segment.host, segment.begin_us, segment.end_us):
+        yield "its description is of another segment"
+    shape = (
+        segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed),
+        len(meta.cores),
+    )
+    in_seconds = sum(int(segment.seconds(mode, shape).sum()) for mode in ("busy", "idle"))
+    if in_seconds > meta.samples or (in_seconds < meta.samples and not _saturated(segment, shape)):
+        yield "its sums by second and its samples differ"
     if not rows["ordered"][0]:
         yield "its samples are not in order of time"
     if (
         count
         and meta.timed
         and not (
-            segment.begin_us <= int(rows["first"][0]) and int(rows["last"][0]) <= segment.end_us
+            segment.begin_us <= int(rows["first"][0]) and int(rows["last"][0]) < segment.end_us
         )
     ):
         yield "it has samples of another time than its name says"
 
 
+def _saturated(segment: segments.Segment, shape: tuple[int, int]) -> bool:
+    return any((segment.seconds(mode, shape) == 0xFFFF).any() for mode in ("busy", "idle"))
+
+
 def _unfinished(catalogue: segments.Catalogue) -> Iterator[pathlib.Path]:
-    for host in catalogue.hosts():
-        for day in segments.host_folder(catalogue.home, host).iterdir():
-            yield from day.glob(".new-*")
+    root = catalogue.home / "profiles" / segments.VERSION
+    yield from sorted(root.glob("*/*/.new-*"))
 
 
 def remove_unfinished(report: Report) -> None:

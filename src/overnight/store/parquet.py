@@ -10,6 +10,8 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from overnight import errors
+
 __all__ = ["Columns", "query", "read", "table", "texts", "write"]
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -35,6 +37,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
             config={
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
+                "temp_directory": "",
                 "threads": "2",
             },
         )
@@ -48,8 +51,11 @@ def _quoted(path: pathlib.Path | str) -> str:
 
 
 def write(path: pathlib.Path, columns: Columns) -> None:  # noqa: ARG001 - DuckDB finds it by name
-    """One Parquet file; the caller makes it durable."""
-    _connection().execute(WRITE.format(path=_quoted(path)))
+    """One Parquet file; the caller makes it durable. Raises OSError where there is no room."""
+    try:
+        _connection().execute(WRITE.format(path=_quoted(path)))
+    except duckdb.IOException as error:
+        raise OSError(f"{path} cannot be written: {error}") from error
 
 
 def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
@@ -59,10 +65,14 @@ def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
 
 def texts(values: list[str]) -> npt.NDArray[Any]:
     """Strings as a column. DuckDB tries to import pandas once for each Python object (measured: 0.1
-    ms each), so arrays of fixed width are used as long as one long name does not blow them up.
+    ms each), so arrays of fixed width are used as long as one long name does not blow them up, and
+    none ends in the NUL that fixed width swallows. Half a surrogate pair becomes `?`: one alone
+    invalidates DuckDB's whole database.
     """
-    longest = max(map(len, values), default=1)
-    return np.array(values, f"U{longest}" if longest * len(values) <= WIDE else object)
+    plain = [value.encode("utf-8", "replace").decode() for value in values]
+    longest = max(map(len, plain), default=1) or 1
+    fits = longest * len(plain) <= WIDE and not any(value.endswith("\0") for value in plain)
+    return np.array(plain, f"U{longest}" if fits else object)
 
 
 def table(*paths: pathlib.Path) -> str:
@@ -72,7 +82,14 @@ def table(*paths: pathlib.Path) -> str:
 
 def query(sql: str, parameters: list[object] | None = None) -> Columns:
     """The result's columns as arrays, masked ones made plain."""
-    found = _connection().execute(sql, parameters or []).fetchnumpy()
+    try:
+        found = _connection().execute(sql, parameters or []).fetchnumpy()
+    except duckdb.Error as error:
+        raise errors.CannotError(
+            "stored samples cannot be read",
+            why=str(error).partition("\n")[0],
+            todo="overnight store check says what is damaged; ask again where a segment was just trimmed",
+        ) from error
     return {
         name: column.filled() if isinstance(column, np.ma.MaskedArray) else column
         for name, column in found.items()

@@ -10,14 +10,16 @@
         seconds.npy      u16[mode][second][core]: busy, kernel, softirq, idle samples
 
 The name says begin and end in µs since the epoch, and a digest of the samples: the folders are the
-catalogue, and the same capture brought in twice is there once. Sums are over the first event alone. A segment appears by one rename; what
-begins with `.new-` was never finished and can be deleted at any time.
+catalogue, and the same capture brought in twice is there once. Sums are over the first event alone.
+A segment appears by one rename; what begins with `.new-` was never finished and can be deleted at
+any time.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import json
 import pathlib
 import re
@@ -28,14 +30,25 @@ import numpy.typing as npt
 
 from overnight import errors
 
-__all__ = ["FORMAT", "MODES", "Catalogue", "Meta", "Segment", "host_folder"]
+__all__ = [
+    "FORMAT",
+    "MODES",
+    "Catalogue",
+    "Meta",
+    "Segment",
+    "clock_seconds",
+    "day_folder",
+    "host_folder",
+]
 
 FORMAT = "overnight.segment/1"
 VERSION = "v1"
 MODES = ("busy", "kernel", "softirq", "idle")
-NAME = re.compile(r"(\d{1,19})-(\d{1,19})-([0-9a-f]{8})")
+NAME = re.compile(r"(-?\d{1,19})-(-?\d{1,19})-([0-9a-f]{8})")
 DAY_US = 86_400_000_000
 NPY_HEADER = 128
+LONG = "00000000"  # the folder of segments that last a day or more: always looked into
+NAME_BYTES = 255  # of a file, on every Linux file system
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +71,15 @@ class Meta:
     files: dict[str, tuple[int, str]]  # bytes, blake2b
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
-        return {"format": FORMAT, **dataclasses.asdict(self)}
+        """The stable form, with a checksum over itself."""
+        said = {"format": FORMAT, **dataclasses.asdict(self)}
+        return {**said, "digest": description_digest(said)}
+
+
+def description_digest(said: dict[str, Any]) -> str:
+    """The checksum of a description; its own field does not count."""
+    plain = json.dumps({k: v for k, v in said.items() if k != "digest"}, sort_keys=True)
+    return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +97,7 @@ class Segment:
         try:
             said = json.loads(file.read_bytes())
             kind = said.pop("format")
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise errors.DamagedFileError(
                 str(file), 0, f"no segment description ({error})"
             ) from error
@@ -89,31 +109,33 @@ class Segment:
             )
         try:
             return _meta(said)
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise errors.DamagedFileError(
                 str(file), 0, f"an incomplete description ({error})"
             ) from error
 
     def seconds(self, mode: str, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
         """Samples of one mode by second and core; `shape` is seconds and cores."""
+        file = self.path / "seconds.npy"
         cells = shape[0] * shape[1]
-        plane = np.fromfile(
-            self.path / "seconds.npy",
-            "<u2",
-            count=cells,
-            offset=NPY_HEADER + 2 * cells * MODES.index(mode),
-        )
-        if len(plane) != cells:
-            raise errors.DamagedFileError(str(self.path / "seconds.npy"), 0, "it is cut short")
-        return plane.reshape(shape)
+        offset = NPY_HEADER + 2 * cells * MODES.index(mode)
+        try:
+            size = file.stat().st_size
+            if size != NPY_HEADER + 2 * cells * len(MODES):
+                raise errors.DamagedFileError(str(file), size, "it is not as long as it should be")
+            return np.fromfile(file, "<u2", count=cells, offset=offset).reshape(shape)
+        except (OSError, ValueError) as error:
+            raise errors.DamagedFileError(str(file), 0, str(error)) from error
 
 
 def _meta(said: dict[str, Any]) -> Meta:
     known = {field.name for field in dataclasses.fields(Meta)}
     fields = {name: value for name, value in said.items() if name in known}
-    fields["cores"] = tuple(fields["cores"])
-    fields["events"] = tuple(fields["events"])
-    fields["notes"] = tuple(fields["notes"])
+    for name in ("begin_us", "end_us", "frequency", "samples", "idle", "lost"):
+        fields[name] = int(fields[name])
+    fields["cores"] = tuple(int(core) for core in fields["cores"])
+    fields["events"] = tuple(str(event) for event in fields["events"])
+    fields["notes"] = tuple(str(note) for note in fields["notes"])
     fields["gaps"] = tuple((int(a), int(b), str(why)) for a, b, why in fields["gaps"])
     fields["files"] = {name: (int(a), str(b)) for name, (a, b) in fields["files"].items()}
     return Meta(**fields)
@@ -121,18 +143,55 @@ def _meta(said: dict[str, Any]) -> Meta:
 
 def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:
     """Where a host's segments are. A hostile host name cannot lead out of the store."""
-    safe = re.sub(r"[^A-Za-z0-9_.-]", lambda m: f"%{ord(m[0]):02x}", host)
-    if not safe or safe.startswith("."):
-        safe = "%" + safe
-    return home / "profiles" / VERSION / safe
+    return home / "profiles" / VERSION / _folder_name(host)
+
+
+def _folder_name(host: str) -> str:
+    raw = host.encode("utf-8", "surrogatepass")
+    safe = re.sub(rb"^\.|[^A-Za-z0-9_.-]", lambda m: b"%%%02x" % ord(m[0]), raw).decode() or "%"
+    if len(safe) <= NAME_BYTES:
+        return safe
+    digest = hashlib.blake2b(raw, digest_size=16).hexdigest()
+    return f"{safe[: NAME_BYTES - len(digest) - 2]}%~{digest}"
+
+
+def _host_of(folder: pathlib.Path) -> str | None:
+    """The host whose folder this is; None: of none. A name cut short stands in its segments."""
+    name = folder.name
+    if "%~" in name:
+        for file in folder.glob("*/[0-9]*/segment.json"):
+            try:
+                said = Segment(file.parent, "", 0, 0).meta().host
+            except errors.OvernightError:
+                continue
+            if _folder_name(said) == name:
+                return said
+        return None
+    raw = re.sub(rb"%([0-9a-f]{2})", lambda m: bytes([int(m[1], 16)]), name.encode())
+    try:
+        host = "" if name == "%" else raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    return host if _folder_name(host) == name else None
 
 
 def day_of(us: int) -> str:
-    """The folder of the day in which a segment begins, UTC."""
+    """A moment's day, UTC, as folders are named."""
     try:
-        return datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC).strftime("%Y%m%d")
-    except (ValueError, OverflowError):
-        return "00000000"
+        when = datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return "00000000" if us < 0 else "99999999"
+    return f"{when.year:04}{when.month:02}{when.day:02}"
+
+
+def day_folder(begin_us: int, end_us: int) -> str:
+    """The folder within its host's that a segment lies in."""
+    return LONG if end_us - begin_us >= DAY_US else day_of(begin_us)
+
+
+def clock_seconds(begin_us: int, end_us: int, *, timed: bool) -> int:
+    """Seconds of the clock that a segment touches; 1 where all its samples share an instant."""
+    return max(1, -(-end_us // 1_000_000) - begin_us // 1_000_000) if timed else 1
 
 
 class Catalogue:
@@ -146,7 +205,8 @@ class Catalogue:
         root = self.home / "profiles" / VERSION
         if not root.is_dir():
             return ()
-        return tuple(sorted(_unescaped(path.name) for path in root.iterdir() if path.is_dir()))
+        found = (_host_of(path) for path in root.iterdir() if path.is_dir())
+        return tuple(sorted(host for host in found if host is not None))
 
     def segments(
         self, host: str, begin_us: int | None = None, end_us: int | None = None
@@ -156,11 +216,11 @@ class Catalogue:
         folder = host_folder(self.home, host)
         if not folder.is_dir():
             return ()
-        # A segment lies in the folder of the day it began, and lasts less than a day.
+        # A segment lies in the folder of the day it began and lasts less than a day, or in LONG.
         first = day_of(begin_us - DAY_US) if begin_us is not None else ""
         last = day_of(end_us) if end_us is not None else "99999999"
         for day in folder.iterdir():
-            if not first <= day.name <= last:
+            if not (day.name == LONG or first <= day.name <= last) or not day.is_dir():
                 continue
             for path in day.iterdir():
                 name = NAME.fullmatch(path.name)
@@ -170,8 +230,3 @@ class Catalogue:
                 if (end_us is None or begin < end_us) and (begin_us is None or end > begin_us):
                     found.append(Segment(path, host, begin, end))
         return tuple(sorted(found, key=lambda segment: (segment.begin_us, segment.path.name)))
-
-
-def _unescaped(name: str) -> str:
-    plain = re.sub(r"%([0-9a-f]{2,6})", lambda m: chr(int(m[1], 16)), name)
-    return plain.removeprefix("%")

@@ -95,7 +95,9 @@ def frame_flags(names: list[str], kinds: npt.NDArray[np.uint8]) -> npt.NDArray[n
     return flags
 
 
-def outermost(frame: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+def outermost(
+    frame: npt.NDArray[np.integer], size: npt.NDArray[np.uint32]
+) -> npt.NDArray[np.bool_]:
     """Nodes that have no ancestor of the same frame: summed over them, recursion counts once."""
     order = np.argsort(frame, kind="stable").astype(np.int64)
     n = len(frame)
@@ -115,6 +117,15 @@ def subtree_sums(own: npt.NDArray[np.int64], size: npt.NDArray[np.uint32]) -> np
     first = np.arange(len(own))
     sums: npt.NDArray[np.int64] = running[first + size] - running[first]
     return sums
+
+
+def is_torn(up: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]) -> bool:
+    """Whether these cannot be a tree in preorder: a slice that reaches out of its parent's."""
+    place = np.arange(len(up))
+    end = place + size
+    if (up > place).any() or (size == 0).any() or (end > len(up)).any():
+        return True
+    return bool((end > end[place - up]).any())
 
 
 def fold_capture(

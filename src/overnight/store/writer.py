@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +23,8 @@ __all__ = ["SEGMENT_SECONDS", "write_capture"]
 
 SEGMENT_SECONDS = 120
 SECOND_NS = 1_000_000_000
+MOST_CORES = 0x7FFF  # as many as the samples' column can tell apart; Linux has 8192 at most
+IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
 
 
 def write_capture(
@@ -34,7 +38,20 @@ def write_capture(
 
     When this returns, everything is on the disk for good.
     """
-    return tuple(_write(home, part, source) for part in _split(made, segment_seconds))
+    return tuple(_write(home, part, source) for part in _split(_whole(made), segment_seconds))
+
+
+def _whole(made: capture.Capture) -> capture.Capture:
+    """The capture with all its samples inside the stretch that it names, on cores that exist."""
+    cpu = np.where((made.cpu < 0) | (made.cpu >= MOST_CORES), -1, made.cpu)
+    known = {core for core in made.cores if 0 <= core < MOST_CORES}
+    return dataclasses.replace(
+        made,
+        begin=min(made.begin, int(made.time[0])) if len(made.time) else made.begin,
+        end=max(made.end, int(made.time[-1]) + 1) if len(made.time) else made.end,
+        cpu=cpu,
+        cores=tuple(sorted(known | set(np.unique(cpu).tolist()))),
+    )
 
 
 def _split(made: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
@@ -44,10 +61,14 @@ def _split(made: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
     if not made.timed or made.end - made.begin <= length * 3 // 2:
         yield made
         return
-    for begin in range(made.begin - made.begin % length, made.end, length):
-        low, high = np.searchsorted(made.time, [begin, begin + length]).tolist()
-        if low == high:
-            continue
+    places = np.unique(made.time // length)
+    begins = (places * length).tolist()
+    lows = np.searchsorted(made.time, places * length).tolist()
+    for i, (begin, low) in enumerate(zip(begins, lows, strict=True)):
+        high = lows[i + 1] if i + 1 < len(lows) else len(made.time)
+        # A gap that fell into a piece without samples is told by the piece before it.
+        since = begin if i else made.begin - length
+        until = begins[i + 1] if i + 1 < len(begins) else made.end + length
         yield dataclasses.replace(
             made,
             begin=max(begin, made.begin),
@@ -56,9 +77,9 @@ def _split(made: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
                 name: getattr(made, name)[low:high]
                 for name in ("time", "cpu", "task", "stack", "event", "count", "period")
             },
-            gaps=tuple(g for g in made.gaps if g.begin < begin + length and g.end > begin),
+            gaps=tuple(g for g in made.gaps if g.begin < until and g.end > since),
             # Which piece the losses fell into, the file does not say: the first one names them.
-            lost=made.lost if begin <= made.begin else 0,
+            lost=0 if i else made.lost,
         )
 
 
@@ -72,14 +93,15 @@ def _compact(
 
 
 def _write(home: pathlib.Path, made: capture.Capture, source: str) -> segments.Segment:
-    begin_us, end_us = made.begin // 1000, max(made.end // 1000, made.begin // 1000 + 1)
+    # Rounded up: the last sample lies before the end.
+    begin_us, end_us = made.begin // 1000, max(-(-made.end // 1000), made.begin // 1000 + 1)
     name = f"{begin_us}-{end_us}-{_digest(made)}"
-    folder = segments.host_folder(home, made.host) / segments.day_of(begin_us)
+    folder = segments.host_folder(home, made.host) / segments.day_folder(begin_us, end_us)
     target = folder / name
     found = segments.Segment(target, made.host, begin_us, end_us)
     if target.is_dir():
         return found
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder)
     with _appears_whole(target) as fresh:
         _fill(fresh, made, source, begin_us, end_us)
     return found
@@ -87,9 +109,25 @@ def _write(home: pathlib.Path, made: capture.Capture, source: str) -> segments.S
 
 def _digest(made: capture.Capture) -> str:
     state = hashlib.blake2b(made.host.encode("utf-8", "replace"), digest_size=4)
-    for column in (made.time, made.cpu, made.stack, made.task, made.count):
+    for column in (made.time, made.cpu, made.stack, made.task, made.count, made.event):
         state.update(np.ascontiguousarray(column).data)
+    if not made.timed:
+        # Times tell captures apart, also when names are found out better the second time; here
+        # only the stacks themselves do.
+        for text in (*made.frames.name, *made.tasks.process):
+            state.update(text.encode("utf-8", "replace") + b"\0")
+        for table in (made.stacks.offset, made.stacks.frame):
+            state.update(np.ascontiguousarray(table).data)
     return state.hexdigest()
+
+
+def _make_folder(folder: pathlib.Path) -> None:
+    """The folder and those above it, on the disk for good."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync(folder.parent)
 
 
 @contextlib.contextmanager
@@ -101,9 +139,12 @@ def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
         for path in (*fresh.iterdir(), fresh):
             _sync(path)
         fresh.chmod(0o755)
-        # Lost a race against the same capture: the other one's segment is as good.
-        with contextlib.suppress(FileExistsError):
+        try:
             fresh.rename(target)
+        except OSError as error:
+            # Lost a race against the same capture: the other one's segment is as good.
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
         _sync(target.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -144,23 +185,25 @@ def _fill(
         folder / "nodes.parquet",
         {
             **{name: getattr(folded, name) for name in ("frame", "up", "size", "hash", "flags")},
-            "own": np.bincount(node, count, len(folded.frame)).astype(np.uint32),
+            "own": np.bincount(node, count, len(folded.frame)).astype(np.uint64),
         },
     )
     _write_frames(folder / "frames.parquet", frames, folded, node, busy)
     _write_tasks(
         folder / "tasks.parquet", made.tasks, tasks, task, (busy, busy * kernel, count - busy)
     )
-    cores = made.cores or tuple(np.unique(made.cpu).tolist())
     _write_seconds(
-        folder / "seconds.npy", made, cores, (busy, busy * kernel, busy * softirq, count - busy)
+        folder / "seconds.npy",
+        made,
+        segments.clock_seconds(begin_us, end_us, timed=made.timed),
+        (busy, busy * kernel, busy * softirq, count - busy),
     )
     meta = segments.Meta(
         host=made.host,
         begin_us=begin_us,
         end_us=end_us,
         frequency=made.frequency,
-        cores=cores,
+        cores=made.cores,
         events=made.events,
         samples=int(count.sum()),
         idle=int((count - busy).sum()),
@@ -194,7 +237,10 @@ def _fold(
     used, words = _compact(words, len(made.frames.name))
     processes: dict[str, int] = {}
     process = np.array(
-        [processes.setdefault(made.tasks.process[i], len(processes)) for i in tasks.tolist()],
+        [
+            processes.setdefault(made.tasks.process[i] or made.tasks.thread[i], len(processes))
+            for i in tasks.tolist()
+        ],
         np.int64,
     )
     frames = capture.Frames(
@@ -215,7 +261,7 @@ def _fold(
     # Only the idle task idles: clear the flag under every other process, a slice each.
     flags = folded.flags.copy()
     for root in np.flatnonzero(folded.up == 0).tolist():
-        if frames.name[folded.frame[root]] != "swapper":
+        if not IDLE_TASK.fullmatch(frames.name[folded.frame[root]]):
             flags[root : root + folded.size[root]] &= 0xFF ^ tree.IDLE
     return frames, dataclasses.replace(folded, flags=flags), folded.leaf[pair]
 
@@ -269,17 +315,12 @@ def _write_tasks(
 def _write_seconds(
     path: pathlib.Path,
     made: capture.Capture,
-    cores: tuple[int, ...],
+    seconds: int,
     sums: tuple[npt.NDArray[np.int64], ...],
 ) -> None:
-    first = made.begin // SECOND_NS
-    seconds = max(1, -(-made.end // SECOND_NS) - first)
-    column = {core: i for i, core in enumerate(cores)}
-    place = np.zeros(max(max(cores, default=0), int(made.cpu.max(initial=0))) + 2, np.int64)
-    for core, i in column.items():
-        place[core] = i  # -1, an unknown core, is the last
-    row = np.clip(made.time // SECOND_NS - first, 0, seconds - 1)
-    cell = row * len(cores) + place[made.cpu]
+    cores = np.array(made.cores, np.int64)
+    row = np.minimum(made.time // SECOND_NS - made.begin // SECOND_NS, seconds - 1)
+    cell = row * len(cores) + np.searchsorted(cores, made.cpu)
     planes = [
         np.minimum(np.bincount(cell, values, seconds * len(cores)), 0xFFFF).astype("<u2")
         for values in sums

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import collections
+import pathlib
+
+import captures
+
+from overnight.app import folding
+from overnight.model import flame as model
+from overnight.queries import flame
+
+NIGHT, SECOND = captures.NIGHT, captures.SECOND
+
+
+def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> None:
+    samples = captures.random_samples(8, 300, begin=NIGHT, end=NIGHT + 20 * SECOND)
+    source = captures.store(tmp_path, captures.build(samples, lost=2, notes=("n",)))
+    window = source.extent()
+    folded = folding.fold(flame.flame(source, window), "t", event="cpu-clock", frequency=100)
+    busy = captures.paths(s for s in samples if not s.idle)
+    expected = collections.Counter(
+        {
+            tuple(
+                model.Frame(name, module, model.KERNEL if kind == 1 else model.USER)
+                for name, module, kind in path
+            ): count
+            for path, count in busy.items()
+        }
+    )
+    assert {stack.frames: stack.count for stack in folded.stacks} == dict(expected)
+    assert (folded.title, folded.host, folded.lost, folded.notes) == ("t", "alpha", 2, ("n",))
+    assert (folded.begin_ns, folded.end_ns) == (window.begin_us * 1000, window.end_us * 1000)
+
+
+def test_nothing_folds_to_nothing(tmp_path: pathlib.Path) -> None:
+    source = captures.store(tmp_path, captures.build([]))
+    assert folding.fold(flame.flame(source, source.extent()), "t").stacks == ()

@@ -1,0 +1,61 @@
+"""Two hosts of different size over several segments, and the samples they were made from."""
+
+from __future__ import annotations
+
+import captures
+import pytest
+
+from overnight.model import selection
+
+
+@pytest.fixture(scope="session")
+def night(tmp_path_factory: pytest.TempPathFactory) -> captures.Night:
+    samples = {
+        "alpha": captures.random_samples(
+            1, 900, begin=captures.BEGIN, end=captures.END, cores=(0, 1, 2, 3), events=2
+        ),
+        "beta": captures.random_samples(
+            2, 500, begin=captures.BEGIN, end=captures.END, cores=(0, 1)
+        ),
+    }
+    cores = {"alpha": (0, 1, 2, 3), "beta": (0, 1)}
+    made = [
+        captures.build(
+            samples[host],
+            host=host,
+            begin=captures.BEGIN,
+            end=captures.END,
+            cores=cores[host],
+            events=("cpu-clock", "page-faults")[: 2 if host == "alpha" else 1],
+        )
+        for host in samples
+    ]
+    source = captures.store(tmp_path_factory.mktemp("night"), *made)
+    return captures.Night(source, samples, {"alpha": 4, "beta": 2}, 100)
+
+
+SELECTIONS = {
+    "all": selection.Selection(),
+    "idle too": selection.Selection(idle=True),
+    "core": selection.Selection(cores=(1,)),
+    "two cores, one unknown": selection.Selection(cores=(0, 77)),
+    "process": selection.Selection(process="^nginx$"),
+    "process with digits": selection.Selection(process="cc1plus"),
+    "thread": selection.Selection(thread="worker [1]"),
+    "unit": selection.Selection(unit=r"\.service$"),
+    "nobody": selection.Selection(process="no such"),
+    "function": selection.Selection(function="^malloc$"),
+    "function with a plus": selection.Selection(function=r"operator\+"),
+    "function that looks like a process": selection.Selection(function="nginx"),
+    "kernel": selection.Selection(side="kernel"),
+    "user": selection.Selection(side="user", idle=True),
+    "other event": selection.Selection(event=1),
+    "everything at once": selection.Selection(
+        cores=(0, 1, 2), process="nginx|cc", thread="[a-z]", function="main|parse", side="user", unit="."
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=SELECTIONS)
+def chosen(request: pytest.FixtureRequest) -> selection.Selection:
+    return SELECTIONS[request.param]

@@ -1,0 +1,174 @@
+"""Trees against the slow, obvious way of making them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overnight.store import capture, tree
+
+if tree.HAS_EXTENSION:
+    from overnight.store import _tree
+
+ROOTS = 3
+FRAMES = 6
+stacks_of = st.lists(
+    st.lists(st.integers(0, FRAMES - 1), max_size=7), min_size=1, max_size=8
+)  # few frames: recursion and shared beginnings are common
+pairs_of = st.lists(st.tuples(st.integers(0, ROOTS - 1), st.integers(0, 7)), max_size=20)
+
+
+def arrays(
+    pairs: list[tuple[int, int]], stacks: list[list[int]], names: list[str] | None = None
+) -> tuple[bytes, ...]:
+    names = names or [f"f{i}" for i in range(FRAMES + ROOTS)]
+    kinds = np.array([i % 2 for i in range(FRAMES)] + [tree.PROCESS] * ROOTS, np.uint8)
+    return (
+        np.array([FRAMES + root for root, _ in pairs], "<u4").tobytes(),
+        np.array([stack % len(stacks) for _, stack in pairs], "<u4").tobytes(),
+        np.cumsum([len(stack) for stack in stacks]).astype("<u4").tobytes(),
+        np.array([frame for stack in stacks for frame in stack], "<u4").tobytes(),
+        tree.frame_hashes(names, [""] * len(names), kinds).tobytes(),
+        bytes(1 + 16 * (i == 2) for i in range(len(names))),
+    )
+
+
+def folded(pairs: list[tuple[int, int]], stacks: list[list[int]]) -> tree.Tree:
+    types = ("<u4", "<u4", "<u4", "<u4", "<u8", "<u1")
+    columns = tree.fold_in_python(*arrays(pairs, stacks))
+    return tree.Tree(*(np.frombuffer(c, t) for c, t in zip(columns, types, strict=True)))
+
+
+def path_of(made: tree.Tree, node: int) -> tuple[int, ...]:
+    path = [int(made.frame[node])]
+    while made.up[node]:
+        node -= int(made.up[node])
+        path.append(int(made.frame[node]))
+    return tuple(reversed(path))
+
+
+@pytest.mark.skipif(not tree.HAS_EXTENSION, reason="installed without the extension")
+@given(pairs_of, stacks_of)
+@settings(max_examples=150)
+def test_the_extension_and_python_agree(
+    pairs: list[tuple[int, int]], stacks: list[list[int]]
+) -> None:
+    given_ = arrays(pairs, stacks)
+    assert _tree.fold(*given_) == tree.fold_in_python(*given_)
+
+
+@given(pairs_of, stacks_of)
+def test_nodes_stand_in_preorder_each_path_once(
+    pairs: list[tuple[int, int]], stacks: list[list[int]]
+) -> None:
+    made = folded(pairs, stacks)
+    paths = [path_of(made, node) for node in range(len(made.frame))]
+    assert len(set(paths)) == len(paths)
+    for node, path in enumerate(paths):
+        below = [i for i, other in enumerate(paths) if other[: len(path)] == path]
+        assert below == list(range(node, node + int(made.size[node])))
+    for (root, stack), leaf in zip(pairs, made.leaf.tolist(), strict=True):
+        assert paths[leaf] == (FRAMES + root, *stacks[stack % len(stacks)])
+    assert not tree.is_torn(made.up, made.size)
+
+
+@given(pairs_of, stacks_of, st.randoms(use_true_random=False))
+def test_a_path_has_one_hash_however_frames_and_stacks_are_numbered(pairs, stacks, chance) -> None:
+    names = [f"f{i}" for i in range(FRAMES + ROOTS)]
+    order = list(range(FRAMES))
+    chance.shuffle(order)
+    kinds = np.array([0] * FRAMES + [tree.PROCESS] * ROOTS, np.uint8)
+
+    def hashes(number: list[int], these: list[tuple[int, int]]) -> dict[tuple[str, ...], int]:
+        called = [""] * FRAMES
+        for frame, place in enumerate(number):
+            called[place] = names[frame]
+        called += names[FRAMES:]
+        renumbered = [[number[frame] for frame in stack] for stack in stacks]
+        made = tree.fold_capture(
+            np.array([FRAMES + root for root, _ in these], np.uint32),
+            np.array([stack % len(stacks) for _, stack in these], np.uint32),
+            capture.Stacks(
+                np.cumsum([0, *map(len, renumbered)]).astype(np.uint32),
+                np.array([f for stack in renumbered for f in stack], np.uint32),
+            ),
+            tree.frame_hashes(called, [""] * len(called), kinds),
+            np.zeros(len(called), np.uint8),
+        )
+        return {
+            tuple(called[frame] for frame in path_of(made, node)): int(made.hash[node])
+            for node in range(len(made.frame))
+        }
+
+    shuffled = list(pairs)
+    chance.shuffle(shuffled)
+    plain = hashes(list(range(FRAMES)), pairs)
+    assert plain == hashes(order, shuffled)
+    assert len(set(plain.values())) == len(plain)
+
+
+def test_name_module_and_kind_each_make_another_frame() -> None:
+    kinds = np.array([0, 0, 1, 0], np.uint8)
+    hashes = tree.frame_hashes(["f", "f", "f", "f\0m"], ["m", "n", "m", ""], kinds)
+    assert len(set(hashes.tolist())) == 4
+
+
+def test_flags_of_frames() -> None:
+    names = ["pv_native_safe_halt", "handle_softirqs", "tcp_sendmsg", "pv_native_safe_halt", "halt"]
+    flags = tree.frame_flags(names, np.array([1, 1, 1, 0, 0], np.uint8)).tolist()
+    assert flags == [tree.KERNEL | tree.IDLE, tree.KERNEL | tree.SOFTIRQ, tree.KERNEL, 0, 0]
+
+
+@given(pairs_of, stacks_of)
+def test_only_the_high_half_of_flags_is_passed_down(
+    pairs: list[tuple[int, int]], stacks: list[list[int]]
+) -> None:
+    made = folded(pairs, stacks)
+    for node in range(len(made.frame)):
+        inherited = 2 in path_of(made, node)
+        assert int(made.flags[node]) == 1 + 16 * inherited
+
+
+@given(pairs_of, stacks_of)
+def test_outermost_nodes_have_no_ancestor_of_their_frame(
+    pairs: list[tuple[int, int]], stacks: list[list[int]]
+) -> None:
+    made = folded(pairs, stacks)
+    expected = [
+        path_of(made, node)[-1] not in path_of(made, node)[:-1] for node in range(len(made.frame))
+    ]
+    assert tree.outermost(made.frame, made.size).tolist() == expected
+
+
+@given(pairs_of, stacks_of, st.data())
+def test_subtree_sums(pairs, stacks, data) -> None:
+    made = folded(pairs, stacks)
+    n = len(made.frame)
+    own = data.draw(st.lists(st.integers(0, 1 << 50), min_size=n, max_size=n))
+    paths = [path_of(made, node) for node in range(n)]
+    expected = [sum(own[i] for i in range(n) if paths[i][: len(path)] == path) for path in paths]
+    assert tree.subtree_sums(np.array(own, np.int64), made.size).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("up", "size"),
+    [([1], [1]), ([0, 2], [2, 1]), ([0, 1], [2, 2]), ([0, 1], [1, 1]), ([0], [0])],
+    ids=["no parent", "parent before all", "beyond the end", "outside its parent", "no size"],
+)
+def test_what_is_no_tree_is_seen(up: list[int], size: list[int]) -> None:
+    assert tree.is_torn(np.array(up, np.uint32), np.array(size, np.uint32))
+
+
+@pytest.mark.skipif(not tree.HAS_EXTENSION, reason="installed without the extension")
+@pytest.mark.parametrize("place", range(6))
+def test_the_extension_refuses_indices_outside_their_tables(place: int) -> None:
+    good = list(arrays([(0, 0), (1, 1)], [[0, 1], [2]]))
+    _tree.fold(*good)
+    if place in {4, 5}:
+        good[place] = good[place][:8]
+    else:
+        good[place] = b"\xff" * 4 + good[place][4:]
+    with pytest.raises(ValueError, match="outside its table"):
+        _tree.fold(*good)
