@@ -235,7 +235,7 @@ static int on_mmap(world *w, const uint8_t *record, size_t size) {
     space *s = p ? own_space(w, p) : NULL;
     if (!s || map_over(w, s, fresh))
         return -1;
-    if (w->mappings > MAPPINGS_SOFT)
+    if (w->mappings > w->forget_above)
         forget_exited(w);
     return 0;
 }
@@ -297,19 +297,17 @@ static int on_side(world *w, const uint8_t *record, size_t size) {
 
 /* ------------------------------------------------------------------ the second pass */
 
+/* Of an id that two events claim, the last one's. */
 static int event_of(const layout *l, uint64_t id) {
     size_t low = 0, high = l->id_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        uint64_t known = u64_at(l->ids + 8 * middle);
-        if (known == id)
-            return l->events[middle];
-        if (known < id)
+        if (u64_at(l->ids + 8 * middle) <= id)
             low = middle + 1;
         else
             high = middle;
     }
-    return 0;
+    return low && u64_at(l->ids + 8 * (low - 1)) == id ? l->events[low - 1] : 0;
 }
 
 static int resolve(const uint8_t *stream, const layout *l, const list *entries, world *w, tables *t) {
@@ -319,7 +317,7 @@ static int resolve(const uint8_t *stream, const layout *l, const list *entries, 
         if (u32_at(record) != RECORD_SAMPLE) {
             if (on_side(w, record, size))
                 return -1;
-            if (w->mappings > MAPPINGS_HARD) {
+            if (w->mappings > MAPPINGS_HARD || w->copied > MAPPINGS_COPIED) {
                 refuse(PyUnicode_FromString("more memory mappings than any host has"), ITEM(*entries, entry, i).offset);
                 return -1;
             }
@@ -370,6 +368,9 @@ static PyObject *world_modules(const world *w) {
 }
 
 static int begin_world(world *w) {
+    w->forget_above = MAPPINGS_SOFT;
+    if (index_grow(&w->process_index))
+        return -1;
     uint32_t kernel = intern(w, "[kernel]", 8), unknown = intern(w, "[unknown]", 9), idle = intern(w, "swapper", 7);
     if (kernel == EMPTY || unknown == EMPTY || idle == EMPTY)
         return -1;
@@ -427,4 +428,7 @@ static struct PyModuleDef MODULE = {
     .m_methods = METHODS,
 };
 
-PyMODINIT_FUNC PyInit__perfdata(void) { return PyModule_Create(&MODULE); }
+PyMODINIT_FUNC PyInit__perfdata(void) {
+    choose_secret();
+    return PyModule_Create(&MODULE);
+}

@@ -1,4 +1,4 @@
-"""The record stream of a perf.data file, decoded in pure Python: what `_perfdata.c` does in C.
+"""The record stream of a perf.data file, decoded in pure Python: what `perfdata.c` does in C.
 
 Both give the same answer on the same bytes, number for number, hostile bytes included
 (tests/unit/sources/perf/test_decode.py). This one is for hosts without a C compiler, and says in
@@ -41,6 +41,8 @@ ANONYMOUS = (
 )  # fmt: skip
 # A hostile file may map without end: real processes have hundreds of executable mappings.
 MAPPINGS_A_PROCESS, MAPPINGS_SOFT, MAPPINGS_HARD = 1 << 14, 1 << 20, 1 << 23
+# Nor fork without end: a night of builds has 10 million forks of processes with 20 each.
+MAPPINGS_COPIED = 1 << 28
 
 RECORD = struct.Struct("<IHH")
 U64 = struct.Struct("<Q")
@@ -107,7 +109,7 @@ class _World:
         self.names: dict[int, int] = {0: 2}
         self.spaces: dict[int, _Space] = {}
         self.exited: set[int] = set()
-        self.mappings = 0
+        self.mappings, self.copied, self.forget_above = 0, 0, MAPPINGS_SOFT
         for name in (b"[kernel]", b"[unknown]", b"swapper"):
             self.intern(name)
         self.module(0, -1)
@@ -123,10 +125,12 @@ class _World:
             self.module_rows.append((name, pid, build_id))
         return self.modules[key]
 
-    def name(self, tid: int) -> int:
-        if tid not in self.names:
-            self.names[tid] = self.intern(b":%d" % tid)
-        return self.names[tid]
+    def task(self, pid: int, tid: int) -> tuple[int, int, int, int]:
+        """A thread and its process with their names; ":123" as perf says, where nobody did."""
+        thread = self.names.get(tid)
+        process = self.names.get(pid, thread)
+        thread = self.intern(b":%d" % tid) if thread is None else thread
+        return pid, tid, thread, self.intern(b":%d" % pid) if process is None else process
 
     def space(self, pid: int) -> _Space:
         return self.spaces.setdefault(pid, _Space())
@@ -189,10 +193,12 @@ class _World:
             space.owners -= 1
             space = self.spaces[pid] = space.copy()
             self.mappings += len(space.maps)
+            self.copied += len(space.maps)
         self.mappings += space.map_over(start, start + length, page_offset, module)
-        if self.mappings > MAPPINGS_SOFT:
+        if self.mappings > self.forget_above:
             for gone in self.exited & self.spaces.keys():
                 self.disown(self.spaces.pop(gone))
+            self.forget_above = max(MAPPINGS_SOFT, 2 * self.mappings)
 
 
 def _text(field: memoryview) -> bytes:
@@ -313,9 +319,9 @@ def decode(
     layout = _Layout(sample_type, read_format, sample_id_all)
     entries, lost = _list_records(stream, layout)
     event_of = dict(
-        zip((U64.unpack_from(ids, at)[0] for at in range(0, len(ids), 8)), events, strict=False)
+        zip((U64.unpack_from(ids, at)[0] for at in range(0, len(ids) - 7, 8)), events, strict=False)
     )
-    world = _World()
+    world, nowhere = _World(), _Space()
     columns = array("Q"), array("i"), array("I"), array("I"), array("B"), array("Q")
     tasks: dict[tuple[int, int, int, int], int] = {}
     frames: dict[tuple[int, int], int] = {}
@@ -325,17 +331,16 @@ def decode(
         kind, misc, _ = RECORD.unpack_from(record)
         if kind != SAMPLE:
             world.apply(record, kind, misc)
-            if world.mappings > MAPPINGS_HARD:
+            if world.mappings > MAPPINGS_HARD or world.copied > MAPPINGS_COPIED:
                 raise ValueError("more memory mappings than any host has", offset)
             continue
         pid, tid = TASK.unpack_from(record, layout.at[TID]) if TID in layout.at else (-1, -1)
-        thread = world.name(tid)
-        task = (pid, tid, thread, world.names.get(pid, thread))
+        task = world.task(pid, tid)
         at, depth = layout.chain(record) or (0, 0)
         words = struct.unpack_from(f"<{depth}Q", record, at) if at else (layout.field(record, IP),)
         leaf_first = [
             frames.setdefault(frame, len(frames))
-            for frame in _walk(words, misc & 7, world.space(pid))
+            for frame in _walk(words, misc & 7, world.spaces.get(pid, nowhere))
         ]
         identity = U64.unpack_from(record, layout.identity)[0] if layout.identity else 0
         cpu = layout.field(record, CPU) & 0xFFFFFFFF if CPU in layout.at else 0xFFFFFFFF
