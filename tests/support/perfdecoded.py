@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Sequence
-
-import perfrecords as make
+from typing import TYPE_CHECKING
 
 from overnight.sources.perf import _perfdata, decode
+
+if TYPE_CHECKING:
+    import perfrecords as make
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +82,18 @@ def rows(found: decode.Decoded) -> list[Row]:
             frames_of(stack[i]),
             event[i],
             period[i],
-        )  # fmt: skip
+        )
         for i, k in enumerate(task)
     ]
 
 
-def decoded(*records: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()) -> list[Row]:
+def result_of(
+    *records: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()
+) -> decode.Decoded:
     kind, found = same_of_both(b"".join(records), layout, ids)
     assert kind == "result", found
-    return rows(found)
+    return found
+
+
+def decoded(*records: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()) -> list[Row]:
+    return rows(result_of(*records, layout=layout, ids=ids))

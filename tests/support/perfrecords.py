@@ -130,7 +130,7 @@ class Layout:
         return record(MMAP2, body + text(name) + self.tail(time), misc)
 
     def attr(self, config: int = 0, frequency: int = 499, size: int = 128) -> bytes:
-        """struct perf_event_attr of a software event."""
+        """Struct perf_event_attr of a software event."""
         flags = 1 << 10 | self.id_all << 18
         head = struct.pack(
             "<IIQQQQQ", 1, size, config, frequency, self.type, self.read_format, flags

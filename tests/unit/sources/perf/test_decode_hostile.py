@@ -66,8 +66,7 @@ def test_distinct_tasks_and_files_cost_the_same_each() -> None:
 
 
 WORDS = st.sampled_from(
-    [0, 8, 0x1000, 0x1008, 0x1FFF, 2**31, 2**63, make.IN_KERNEL, make.IN_USER, make.IN_GUEST]
-    + [2**64 - 1, 2**64 - 4095, 2**64 - 4096]
+    [0, 8, 0x1000, 0x1FFF, 2**63, make.IN_KERNEL, make.IN_USER, 2**64 - 1, 2**64 - 4096]
 )
 PIDS = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 2**31 - 1])
 TIMES = st.sampled_from([0, 1, 2, 3, 2**32, 2**64 - 1])
