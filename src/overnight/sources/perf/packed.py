@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from overnight import errors
+if TYPE_CHECKING:
+    from overnight import errors
 
 __all__ = ["COMPRESSED", "COMPRESSED2", "Decompress", "unpack"]
 
