@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from overnight.ingest import perfdata as ingest
-from overnight.sources.perf import perfdata
+from overnight.sources.perf import decode, perfdata
 
 # time in us, core, tid, name, functions leaf first
 Sample: TypeAlias = tuple[int, int, int, str, tuple[str, ...]]
+# PERF_CONTEXT_HV, _KERNEL, _USER: those that perf itself knows what to do with.
+CONTEXTS = {2**64 - 32, decode.CONTEXT_KERNEL, decode.CONTEXT_USER}
 HEAD = re.compile(r"^\s*(.*?)\s+(-?\d+) \[(\d+)\]\s+(\d+)\.(\d{6}):\s*$")
 
 
@@ -72,35 +74,52 @@ class Comparison:
     unexplained: list[tuple[Sample | None, Sample | None]]  # ours, theirs
 
 
+def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
+    """(time in us, tid) of samples with a word that is neither an address nor a context."""
+    found = set()
+    with perfdata.open_perfdata(path, ingest._zstd) as file:
+        event, stream, offset = file.events[0], file.stream, 0
+        layout = decode._Layout(event.sample_type, event.read_format, event.sample_id_all)
+        while offset + 8 <= len(stream):
+            kind, _, size = struct.unpack_from("<IHH", stream, offset)
+            with stream[offset : offset + size] as record:
+                offset += size
+                if kind != decode.SAMPLE or len(record) < size:
+                    continue
+                at, depth = layout.chain(record) or (0, 0)
+                words = struct.unpack_from(f"<{depth}Q", record, at)
+                if any(word >= decode.CONTEXT_LIMIT and word not in CONTEXTS for word in words):
+                    tid = layout.field(record, decode.TID) >> 32
+                    found.add((layout.field(record, decode.TIME) // 1000, tid))
+    return found
+
+
 def compare(path: pathlib.Path, symbols: ingest.Symbols) -> Comparison:
     """Sample by sample. Two differences are known, and perf's own.
 
     It has no name for calls through the PLT, which we call `x@plt`; and it drops all of a stack
     that holds a word which is neither address nor context, where we keep the frames.
     """
-    we, they = ours(path, symbols), theirs(path)
+    we, they, odd = ours(path, symbols), theirs(path), odd_chains(path)
     same = (we & they).total()
     left = collections.defaultdict(list)
     for sample in (they - we).elements():
         left[sample[:4]].append(sample)
     explained, unexplained = 0, []
     for sample in (we - they).elements():
-        other = next((o for o in left[sample[:4]] if _is_known(sample[4], o[4])), None)
+        near = left[sample[:4]]
+        dropped = (sample[0], sample[2]) in odd
+        other = next((o for o in near if (dropped and not o[4]) or _is_plt(sample[4], o[4])), None)
         if other is not None:
-            left[sample[:4]].remove(other)
+            near.remove(other)
             explained += 1
         else:
-            near = left[sample[:4]]
             unexplained.append((sample, near.pop() if near else None))
     unexplained += [(None, sample) for some in left.values() for sample in some]
     return Comparison(they.total(), same, explained, unexplained)
 
 
-def _is_known(we: tuple[str, ...], they: tuple[str, ...]) -> bool:
-    return not they or (
-        len(we) == len(they)
-        and all(
-            a == b or (b == "[unknown]" and a.endswith("@plt"))
-            for a, b in zip(we, they, strict=True)
-        )
+def _is_plt(we: tuple[str, ...], they: tuple[str, ...]) -> bool:
+    return len(we) == len(they) and all(
+        a == b or (b == "[unknown]" and a.endswith("@plt")) for a, b in zip(we, they, strict=True)
     )
