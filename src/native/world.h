@@ -226,6 +226,18 @@ static void forget_exited(world *w) {
     w->forget_above = w->mappings > MAPPINGS_SOFT / 2 ? w->mappings * 2 : MAPPINGS_SOFT;
 }
 
+/* A process that has nothing from its parent: it began with an exec. */
+static int forget_space(world *w, int32_t pid) {
+    process *p = process_of(w, pid);
+    if (!p)
+        return -1;
+    p->exited = 0;
+    if (p->space != EMPTY)
+        disown(w, p->space);
+    p->space = EMPTY;
+    return 0;
+}
+
 static uint32_t first_ending_after(const space *s, uint64_t address) {
     uint32_t low = 0, high = s->used;
     while (low < high) {

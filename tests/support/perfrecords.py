@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 MMAP, LOST, COMM, EXIT, FORK, SAMPLE, MMAP2, LOST_SAMPLES = 1, 2, 3, 4, 7, 9, 10, 13
 HEADER_ATTR, TRACING_DATA, FINISHED_ROUND, FEATURE, COMPRESSED, COMPRESSED2 = 64, 66, 68, 80, 81, 83
 KERNEL, USER, HYPERVISOR = 1, 2, 3
-MISC_DATA, MISC_BUILD_ID = 1 << 13, 1 << 14
+MISC_DATA, MISC_FORK_EXEC, MISC_BUILD_ID = 1 << 13, 1 << 13, 1 << 14
 IP, TID, TIME, ADDR, READ, CALLCHAIN, ID, CPU, PERIOD, STREAM_ID = (1 << bit for bit in range(10))
 IDENTIFIER = 1 << 16
 ENABLED, RUNNING, READ_ID, GROUP, READ_LOST = (1 << bit for bit in range(5))
@@ -81,16 +81,16 @@ class Layout:
         owner = tid if pid is None else pid
         return record(COMM, struct.pack("<ii", owner, tid) + text(name) + self.tail(time))
 
-    def fork(self, time: int, pid: int, parent: int, tid: int = -1, parent_tid: int = -1) -> bytes:
-        return self._task(FORK, time, pid, parent, tid, parent_tid)
+    def fork(
+        self, time: int, pid: int, parent: int, tid: int = -1, parent_tid: int = -1, misc: int = 0
+    ) -> bytes:
+        tids = (pid if tid < 0 else tid, parent if parent_tid < 0 else parent_tid)
+        body = struct.pack("<iiiiQ", pid, parent, *tids, time)
+        return record(FORK, body + self.tail(time), misc)
 
     def exit(self, time: int, pid: int, tid: int | None = None) -> bytes:
-        return self._task(EXIT, time, pid, pid, pid if tid is None else tid, pid)
-
-    def _task(self, kind: int, time: int, pid: int, parent: int, tid: int, ptid: int) -> bytes:
-        tids = (pid if tid < 0 else tid, parent if ptid < 0 else ptid)
-        body = struct.pack("<iiiiQ", pid, parent, *tids, time)
-        return record(kind, body + self.tail(time))
+        body = struct.pack("<iiiiQ", pid, pid, pid if tid is None else tid, pid, time)
+        return record(EXIT, body + self.tail(time))
 
     def mmap(
         self,

@@ -94,7 +94,7 @@ def records_of(layout: make.Layout) -> st.SearchStrategy[bytes]:
             read=st.lists(st.integers(0, 3), max_size=5),
         ),
         st.builds(layout.comm, TIMES, PIDS, NAMES),
-        st.builds(layout.fork, TIMES, PIDS, PIDS, PIDS, PIDS),
+        st.builds(layout.fork, TIMES, PIDS, PIDS, PIDS, PIDS, st.sampled_from([0, 1 << 13])),
         st.builds(layout.exit, TIMES, PIDS, PIDS),
         st.builds(layout.mmap, TIMES, WORDS, LENGTHS, NAMES, pid=PIDS, offset=WORDS, misc=odd),
         st.builds(

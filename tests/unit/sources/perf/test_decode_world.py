@@ -236,6 +236,21 @@ def test_the_child_of_an_unknown_parent_maps_its_own() -> None:
     assert stack_of(*records, FULL.sample(4, [make.IN_USER, 0x2000], pid=1)) == (UNKNOWN,)
 
 
+def test_processes_that_perf_found_at_its_start_have_nothing_from_their_parents() -> None:
+    found = decoded(
+        FULL.mmap2(0, 0x1000, 0x1000, b"/old", pid=2),
+        FULL.mmap2(0, 0x2000, 0x1000, b"/parent", pid=1),
+        FULL.comm(0, 1, b"init"),
+        FULL.fork(0, 2, 1, misc=make.MISC_FORK_EXEC),
+        FULL.mmap2(0, 0x3000, 0x1000, b"/own", pid=2),
+        FULL.sample(1, [make.IN_USER, 0x1000, 0x2000, 0x3000], pid=2),
+        FULL.sample(1, [make.IN_USER, 0x2000], pid=1),
+    )
+    assert found[0].stack == (UNKNOWN, UNKNOWN, ("/own", 0))
+    assert found[0].thread == "init"
+    assert found[1].stack == (("/parent", 0),)
+
+
 def test_a_new_thread_shares_all() -> None:
     mapped = FULL.mmap2(1, 0x1000, 0x1000, b"/x")
     thread = FULL.fork(2, 10, 10, 11, 10)
