@@ -94,13 +94,28 @@ def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
     return found
 
 
+def compiling(path: pathlib.Path) -> set[int]:
+    """Threads of processes that make code: their maps grow between perf's look and ours."""
+    with perfdata.open_perfdata(path, ingest._zstd) as file:
+        _, tasks, _, _, strings, modules, _ = file.decode()
+    pids = {pid for name, pid, _ in modules if strings[name].startswith(b"/tmp/perf-")}
+    pairs = zip(
+        *(struct.unpack(f"<{len(tasks[0]) // 4}i", part) for part in tasks[:2]), strict=True
+    )
+    return {tid for pid, tid in pairs if pid in pids}
+
+
 def compare(path: pathlib.Path, symbols: ingest.Symbols) -> Comparison:
     """Sample by sample. Two differences are known, and perf's own.
 
     It has no name for calls through the PLT, which we call `x@plt`; and it drops all of a stack
     that holds a word which is neither address nor context, where we keep the frames.
     """
-    we, they, odd = ours(path, symbols), theirs(path), odd_chains(path)
+    odd, moving = odd_chains(path), compiling(path)
+    we, they = (
+        collections.Counter({sample: n for sample, n in some.items() if sample[2] not in moving})
+        for some in (ours(path, symbols), theirs(path))
+    )
     same = (we & they).total()
     left = collections.defaultdict(list)
     for sample in (they - we).elements():

@@ -146,7 +146,7 @@ class _World:
             _, tid = TASK.unpack_from(record, 8)
             self.names[tid] = self.intern(_text(record[16:]))
         elif kind == FORK:
-            self._fork(*FORKED.unpack_from(record, 8), misc)
+            self._fork(misc, *FORKED.unpack_from(record, 8))
         elif kind == EXIT:
             pid, _, tid, _ = FORKED.unpack_from(record, 8)
             if pid == tid:
@@ -154,7 +154,7 @@ class _World:
         else:
             self._mmap(record, kind, misc)
 
-    def _fork(self, pid: int, parent: int, tid: int, parent_tid: int, misc: int) -> None:
+    def _fork(self, misc: int, pid: int, parent: int, tid: int, parent_tid: int) -> None:
         if parent_tid in self.names:
             self.names[tid] = self.names[parent_tid]
         else:
