@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 static inline uint16_t u16_at(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
 
@@ -79,6 +80,18 @@ static inline uint64_t mix(uint64_t x) {
     x *= 0xd6e8feb86659fd93ull;
     return x ^ x >> 32;
 }
+
+/* Where hashes begin: whoever makes a file to collide cannot know it. Set once; in no output. */
+static uint64_t secret;
+
+static inline void choose_secret(void) {
+    if (getrandom(&secret, sizeof secret, GRND_NONBLOCK) != (ssize_t)sizeof secret)
+        secret = mix((uintptr_t)&secret); /* early in boot: where the kernel loaded us is random, too */
+}
+
+/* The hash of what was hashed before, or of `secret`, and one word more. A full mix each: of a mere
+ * multiplication, flipping the top bit of one word and the right ones of the next cancels out. */
+static inline uint64_t join(uint64_t hash, uint64_t word) { return mix(hash ^ word); }
 
 static inline int index_grow(index_t *t) {
     if (t->used * 2 < t->room)

@@ -7,7 +7,7 @@
 
 enum { RECORD_MMAP = 1, RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_FORK = 7, RECORD_SAMPLE = 9,
        RECORD_MMAP2 = 10, RECORD_LOST_SAMPLES = 13 };
-enum { HEADER = 8, MODE_MASK = 7, MODE_KERNEL = 1, MODE_USER = 2, MISC_DATA = 1 << 13, MISC_BUILD_ID = 1 << 14 };
+enum { HEADER = 8, MODE_MASK = 7, MODE_KERNEL = 1, MODE_USER = 2, MISC_DATA = 1 << 13, MISC_FORK_EXEC = 1 << 13, MISC_BUILD_ID = 1 << 14 };
 #define CONTEXT_LIMIT ((uint64_t)-4095) /* PERF_CONTEXT_MAX: from here on a word is a marker, not an address */
 #define CONTEXT_KERNEL ((uint64_t)-128)
 #define CONTEXT_USER ((uint64_t)-512)
@@ -235,7 +235,7 @@ static int on_mmap(world *w, const uint8_t *record, size_t size) {
     space *s = p ? own_space(w, p) : NULL;
     if (!s || map_over(w, s, fresh))
         return -1;
-    if (w->mappings > MAPPINGS_SOFT)
+    if (w->mappings > w->forget_above)
         forget_exited(w);
     return 0;
 }
@@ -253,6 +253,8 @@ static int on_fork(world *w, const uint8_t *record) {
     to->name = name;
     if (pid == parent)
         return 0;
+    if (u16_at(record + 4) & MISC_FORK_EXEC) /* perf's own account of a process that was there before */
+        return forget_space(w, pid);
     process *source = process_of(w, parent);
     uint32_t shared = source ? space_of(w, source) : EMPTY;
     process *child = shared == EMPTY ? NULL : process_of(w, pid);
@@ -297,19 +299,17 @@ static int on_side(world *w, const uint8_t *record, size_t size) {
 
 /* ------------------------------------------------------------------ the second pass */
 
+/* Of an id that two events claim, the last one's. */
 static int event_of(const layout *l, uint64_t id) {
     size_t low = 0, high = l->id_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        uint64_t known = u64_at(l->ids + 8 * middle);
-        if (known == id)
-            return l->events[middle];
-        if (known < id)
+        if (u64_at(l->ids + 8 * middle) <= id)
             low = middle + 1;
         else
             high = middle;
     }
-    return 0;
+    return low && u64_at(l->ids + 8 * (low - 1)) == id ? l->events[low - 1] : 0;
 }
 
 static int resolve(const uint8_t *stream, const layout *l, const list *entries, world *w, tables *t) {
@@ -319,7 +319,7 @@ static int resolve(const uint8_t *stream, const layout *l, const list *entries, 
         if (u32_at(record) != RECORD_SAMPLE) {
             if (on_side(w, record, size))
                 return -1;
-            if (w->mappings > MAPPINGS_HARD) {
+            if (w->mappings > MAPPINGS_HARD || w->copied > MAPPINGS_COPIED) {
                 refuse(PyUnicode_FromString("more memory mappings than any host has"), ITEM(*entries, entry, i).offset);
                 return -1;
             }
@@ -370,6 +370,9 @@ static PyObject *world_modules(const world *w) {
 }
 
 static int begin_world(world *w) {
+    w->forget_above = MAPPINGS_SOFT;
+    if (index_grow(&w->process_index))
+        return -1;
     uint32_t kernel = intern(w, "[kernel]", 8), unknown = intern(w, "[unknown]", 9), idle = intern(w, "swapper", 7);
     if (kernel == EMPTY || unknown == EMPTY || idle == EMPTY)
         return -1;
@@ -427,4 +430,7 @@ static struct PyModuleDef MODULE = {
     .m_methods = METHODS,
 };
 
-PyMODINIT_FUNC PyInit__perfdata(void) { return PyModule_Create(&MODULE); }
+PyMODINIT_FUNC PyInit__perfdata(void) {
+    choose_secret();
+    return PyModule_Create(&MODULE);
+}

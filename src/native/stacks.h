@@ -1,4 +1,4 @@
-/* What the samples point into: tasks, frames and stacks, each kept once. Included by _perfdata.c. */
+/* What the samples point into: tasks, frames and stacks, each kept once. Included by perfdata.c. */
 
 typedef struct {
     int32_t pid, tid;
@@ -24,29 +24,22 @@ typedef struct {
     list scratch;
 } tables;
 
-/* ":123", as perf names a thread whose name nobody said. */
-static uint32_t name_of(world *w, int32_t tid) {
-    thread *t = thread_of(w, tid);
-    if (!t)
-        return EMPTY;
-    if (t->name != UNNAMED)
-        return t->name;
+/* ":123", as perf names a thread whose name nobody said. Its children do not inherit that. */
+static uint32_t made_up_name(world *w, int32_t tid) {
     char text[16];
-    uint32_t name = intern(w, text, (size_t)snprintf(text, sizeof text, ":%d", (int)tid));
-    if (name != EMPTY)
-        thread_of(w, tid)->name = name;
-    return name;
+    return intern(w, text, (size_t)snprintf(text, sizeof text, ":%d", (int)tid));
 }
 
 static uint32_t task_of(tables *t, world *w, int32_t pid, int32_t tid) {
-    task wanted = {.pid = pid, .tid = tid, .thread = name_of(w, tid)};
-    if (wanted.thread == EMPTY)
+    task wanted = {.pid = pid, .tid = tid, .thread = thread_name(w, tid), .process = thread_name(w, pid)};
+    if (wanted.process == UNNAMED)
+        wanted.process = wanted.thread;
+    if (wanted.thread == UNNAMED && (wanted.thread = made_up_name(w, tid)) == EMPTY)
         return EMPTY;
-    thread *leader = thread_of(w, pid);
-    if (!leader)
+    if (wanted.process == UNNAMED && (wanted.process = made_up_name(w, pid)) == EMPTY)
         return EMPTY;
-    wanted.process = leader->name == UNNAMED ? wanted.thread : leader->name;
-    uint64_t hash = mix((uint32_t)tid * 0x9e3779b97f4a7c15ull ^ mix((uint64_t)wanted.thread << 32 | wanted.process));
+    uint64_t hash = join(join(secret, (uint64_t)(uint32_t)pid << 32 | (uint32_t)tid),
+                         (uint64_t)wanted.thread << 32 | wanted.process);
     if (index_grow(&t->task_index))
         return EMPTY;
     size_t slot = index_first(&t->task_index, hash);
@@ -62,7 +55,7 @@ static uint32_t task_of(tables *t, world *w, int32_t pid, int32_t tid) {
 }
 
 static uint32_t frame_of(tables *t, uint32_t module_number, uint64_t address) {
-    uint64_t hash = mix(address * 31 + module_number);
+    uint64_t hash = join(join(secret, address), module_number);
     if (index_grow(&t->frame_index))
         return EMPTY;
     size_t slot = index_first(&t->frame_index, hash);
@@ -89,9 +82,9 @@ static uint32_t user_frame(tables *t, const space *s, uint64_t address) {
 static uint32_t keep_stack(tables *t) {
     const uint32_t *leaf_first = t->scratch.items;
     size_t depth = t->scratch.used;
-    uint64_t hash = mix(depth + 1);
+    uint64_t hash = join(secret, depth);
     for (size_t i = 0; i < depth; i++)
-        hash = mix(hash ^ leaf_first[i]) + i;
+        hash = join(hash, leaf_first[i]);
     if (index_grow(&t->stack_index))
         return EMPTY;
     size_t slot = index_first(&t->stack_index, hash);
@@ -138,13 +131,8 @@ static uint32_t resolve_chain(tables *t, const space *s, const chain *c) {
 }
 
 /* The number of a sample's stack. Most chains were seen before, word for word: those cost one look. */
-static uint32_t stack_of(tables *t, world *w, const sample *s, uint8_t mode) {
-    static const uint8_t nothing[8] = {0};
-    process *p = process_of(w, s->pid);
-    uint32_t number = p ? space_of(w, p) : EMPTY;
-    if (number == EMPTY)
-        return EMPTY;
-    const space *where = &ITEM(w->spaces, space, number);
+static uint32_t stack_of(tables *t, const world *w, const sample *s, uint8_t mode) {
+    const space *where = space_seen(w, s->pid);
     uint8_t ip[8];
     chain wanted = {.words = s->chain, .depth = s->depth, .version = where->version, .mode = mode};
     if (!s->chain) { /* recorded without call chains: the address alone, which is not in the stream as a chain */
@@ -153,10 +141,9 @@ static uint32_t stack_of(tables *t, world *w, const sample *s, uint8_t mode) {
         wanted.depth = 1;
         return resolve_chain(t, where, &wanted);
     }
-    uint64_t hash = mix(wanted.version + ((uint64_t)mode << 32));
+    uint64_t hash = join(secret, (uint64_t)mode << 32 | wanted.version);
     for (size_t i = 0; i < wanted.depth; i++)
-        hash = (hash ^ u64_at(wanted.words + 8 * i)) * 0x9e3779b97f4a7c15ull, hash ^= hash >> 29;
-    hash = mix(hash);
+        hash = join(hash, u64_at(wanted.words + 8 * i));
     if (index_grow(&t->chain_index))
         return EMPTY;
     size_t slot = index_first(&t->chain_index, hash);
@@ -165,7 +152,7 @@ static uint32_t stack_of(tables *t, world *w, const sample *s, uint8_t mode) {
             continue;
         const chain *known = &ITEM(t->chains, chain, t->chain_index.values[slot]);
         if (known->version == wanted.version && known->mode == mode && known->depth == wanted.depth &&
-            !memcmp(known->words, wanted.words ? wanted.words : nothing, 8 * wanted.depth))
+            !memcmp(known->words, wanted.words, 8 * wanted.depth))
             return known->stack;
     }
     wanted.stack = resolve_chain(t, where, &wanted);

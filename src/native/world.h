@@ -9,6 +9,8 @@ enum { UNNAMED = 0xffffffff };
 
 /* A hostile file may map without end: real processes have hundreds of executable mappings. */
 enum { MAPPINGS_A_PROCESS = 1 << 14, MAPPINGS_SOFT = 1 << 20, MAPPINGS_HARD = 1 << 23 };
+/* Nor fork without end: a night of builds has 10 million forks of processes with 20 each. */
+enum { MAPPINGS_COPIED = 1 << 28 };
 
 typedef struct {
     uint64_t start, end, page_offset;
@@ -42,7 +44,7 @@ typedef struct {
     list text, text_end;           /* strings: all bytes, and where each ends */
     list modules, spaces, threads, processes;
     index_t string_index, module_index, thread_index, process_index;
-    size_t mappings;
+    size_t mappings, forget_above, copied;
     uint32_t versions;
 } world;
 
@@ -54,10 +56,12 @@ static const char *string_at(const world *w, uint32_t i, size_t *length) {
 
 /* The number of a string, or EMPTY with an exception set. */
 static uint32_t intern(world *w, const char *text, size_t length) {
-    uint64_t hash = 1469598103934665603ull;
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (uint8_t)text[i]) * 1099511628211ull;
-    hash = mix(hash);
+    uint64_t hash = join(secret, length);
+    for (size_t i = 0; i < length; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, text + i, length - i < 8 ? length - i : 8);
+        hash = join(hash, word);
+    }
     if (index_grow(&w->string_index))
         return EMPTY;
     size_t slot = index_first(&w->string_index, hash);
@@ -79,7 +83,7 @@ static uint32_t intern(world *w, const char *text, size_t length) {
 }
 
 static thread *thread_of(world *w, int32_t tid) {
-    uint64_t hash = mix((uint32_t)tid + 1ull);
+    uint64_t hash = join(secret, (uint32_t)tid);
     if (index_grow(&w->thread_index))
         return NULL;
     size_t slot = index_first(&w->thread_index, hash);
@@ -95,8 +99,20 @@ static thread *thread_of(world *w, int32_t tid) {
     return &ITEM(w->threads, thread, w->threads.used - 1);
 }
 
+/* The name of a thread, UNNAMED where nobody said it; remembers nothing of the thread. */
+static uint32_t thread_name(const world *w, int32_t tid) {
+    const index_t *index = &w->thread_index;
+    for (size_t slot = index_first(index, join(secret, (uint32_t)tid)); index_taken(index, slot);
+         slot = index_next(index, slot)) {
+        const thread *known = &ITEM(w->threads, thread, index->values[slot]);
+        if (known->tid == tid)
+            return known->name;
+    }
+    return UNNAMED;
+}
+
 static process *process_of(world *w, int32_t pid) {
-    uint64_t hash = mix((uint32_t)pid + 1ull);
+    uint64_t hash = join(secret, (uint32_t)pid);
     if (index_grow(&w->process_index))
         return NULL;
     size_t slot = index_first(&w->process_index, hash);
@@ -115,10 +131,9 @@ static process *process_of(world *w, int32_t pid) {
 /* The number of a module, or EMPTY with an exception set. Two containers may have different
  * binaries under one path: device and inode, or the build id, tell them apart. */
 static uint32_t module_of(world *w, module wanted) {
-    uint64_t hash = mix(wanted.name + 1ull) ^ mix(wanted.device * 31 + wanted.inode);
+    uint64_t hash = join(join(join(secret, wanted.name), wanted.device), wanted.inode);
     for (int i = 0; i < wanted.build_id_size; i++)
-        hash = hash * 1099511628211ull + wanted.build_id[i];
-    hash = mix(hash);
+        hash = join(hash, wanted.build_id[i]);
     if (index_grow(&w->module_index))
         return EMPTY;
     size_t slot = index_first(&w->module_index, hash);
@@ -151,7 +166,20 @@ static void disown(world *w, uint32_t number) {
     s->used = s->room = 0;
 }
 
-/* A process's address space for reading, made empty if there is none; EMPTY with an exception set. */
+/* The address space that a sample of this process was taken in; an empty one where none is known. */
+static const space *space_seen(const world *w, int32_t pid) {
+    static const space nothing;
+    const index_t *index = &w->process_index;
+    for (size_t slot = index_first(index, join(secret, (uint32_t)pid)); index_taken(index, slot);
+         slot = index_next(index, slot)) {
+        const process *known = &ITEM(w->processes, process, index->values[slot]);
+        if (known->pid == pid)
+            return known->space == EMPTY ? &nothing : &ITEM(w->spaces, space, known->space);
+    }
+    return &nothing;
+}
+
+/* A process's address space to share, made empty if there is none; EMPTY with an exception set. */
 static uint32_t space_of(world *w, process *p) {
     if (p->space == EMPTY)
         p->space = new_space(w);
@@ -173,17 +201,20 @@ static space *own_space(world *w, process *p) {
             PyErr_NoMemory();
             return NULL;
         }
-        memcpy(to->maps, from->maps, from->used * sizeof(mapping));
+        if (from->used)
+            memcpy(to->maps, from->maps, from->used * sizeof(mapping));
         to->used = from->used;
         to->room = from->used + 1u;
         w->mappings += to->used;
+        w->copied += to->used;
         from->owners--;
         p->space = number = copy;
     }
     return &ITEM(w->spaces, space, number);
 }
 
-/* Forgets what processes that have ended had mapped, when there is too much to remember. */
+/* Forgets what processes that have ended had mapped, when there is too much to remember. The next
+ * time comes when there is twice as much: a look at every process for each mapping takes minutes. */
 static void forget_exited(world *w) {
     for (size_t i = 0; i < w->processes.used; i++) {
         process *p = &ITEM(w->processes, process, i);
@@ -192,6 +223,19 @@ static void forget_exited(world *w) {
             p->space = EMPTY;
         }
     }
+    w->forget_above = w->mappings > MAPPINGS_SOFT / 2 ? w->mappings * 2 : MAPPINGS_SOFT;
+}
+
+/* A process that has nothing from its parent: it began with an exec. */
+static int forget_space(world *w, int32_t pid) {
+    process *p = process_of(w, pid);
+    if (!p)
+        return -1;
+    p->exited = 0;
+    if (p->space != EMPTY)
+        disown(w, p->space);
+    p->space = EMPTY;
+    return 0;
 }
 
 static uint32_t first_ending_after(const space *s, uint64_t address) {

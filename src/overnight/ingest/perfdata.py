@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from overnight import errors
 from overnight.ingest.symbols import files, kallsyms, resolver, vdso
-from overnight.sources.perf import perfdata
+from overnight.sources.perf import packed, perfdata
 from overnight.store import capture
 
 __all__ = ["Symbols", "foreign_symbols", "kernel_base", "live_symbols", "read"]
@@ -20,6 +21,7 @@ __all__ = ["Symbols", "foreign_symbols", "kernel_base", "live_symbols", "read"]
 SECOND_NS = 1_000_000_000
 KERNEL_MODULE = 0
 RECORD = struct.Struct("<IHH")
+LATEST_NS = 2**62  # the year 2116
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +82,22 @@ def read(
         base = _recorded_base(file.stream)
         notes = [] if file.finished else ["the recorder was cut off: the last moments are missing"]
         columns, tasks, stacks, frames, strings, modules, lost = decoded
-        time = np.frombuffer(columns[0], "<u8").astype(np.int64)
+        saved = path.stat().st_mtime_ns
+        own = np.frombuffer(columns[0], "<u8")
+        first, last = (int(own[0]), int(own[-1])) if len(own) else (0, 0)
         if file.clock is not None:
-            time += file.clock.wall - file.clock.samples
+            shift = file.clock.wall - file.clock.samples
         else:
             notes.append(
                 "the file has no wall clock: times are set so that it ends when it was saved"
             )
-            time += path.stat().st_mtime_ns - (int(time[-1]) if len(time) else 0)
+            shift = saved - last
+        if first + shift < 0 or last + shift >= LATEST_NS or lost >= 2**63:
+            at = file.stream_offset or 0
+            raise errors.DamagedFileError(
+                str(path), at, "times or losses that cannot be, in what begins"
+            )
+        time = own.astype(np.int64) + shift
         text = [name.decode("utf-8", "replace") for name in strings]
         if not symbols.fits(base):
             notes.append("kernel functions have no names: kallsyms of that boot is not here")
@@ -97,8 +107,8 @@ def read(
         period = SECOND_NS // frequency if frequency else 0
         return capture.Capture(
             host=host or file.hostname or "unknown",
-            begin=_or(begin, int(time[0]) if len(time) else path.stat().st_mtime_ns),
-            end=_or(end, int(time[-1]) + period + 1 if len(time) else path.stat().st_mtime_ns + 1),
+            begin=_or(begin, first + shift),
+            end=_or(end, last + shift + period + 1),
             frequency=frequency,
             cores=_cores(file.cores, cpu),
             events=tuple(event.name for event in file.events),
@@ -124,7 +134,7 @@ def _or(given: int | None, otherwise: int) -> int:
     return otherwise if given is None else given
 
 
-def _zstd() -> perfdata.Decompress:
+def _zstd() -> packed.Decompress:
     return zstandard.ZstdDecompressor().decompressobj().decompress
 
 

@@ -1,4 +1,4 @@
-"""The record stream of a perf.data file, decoded in pure Python: what `_perfdata.c` does in C.
+"""The record stream of a perf.data file, decoded in pure Python: what `perfdata.c` does in C.
 
 Both give the same answer on the same bytes, number for number, hostile bytes included
 (tests/unit/sources/perf/test_decode.py). This one is for hosts without a C compiler, and says in
@@ -32,7 +32,7 @@ Decoded: TypeAlias = tuple[
 MMAP, LOST, COMM, EXIT, FORK, SAMPLE, MMAP2, LOST_SAMPLES = 1, 2, 3, 4, 7, 9, 10, 13
 SIDE_BAND = {COMM: 17, FORK: 24, EXIT: 24, MMAP: 41, MMAP2: 73}  # and how long each must be
 MODE_KERNEL, MODE_USER = 1, 2
-MISC_DATA, MISC_BUILD_ID = 1 << 13, 1 << 14
+MISC_DATA, MISC_FORK_EXEC, MISC_BUILD_ID = 1 << 13, 1 << 13, 1 << 14
 # From PERF_CONTEXT_MAX on a word is a marker, not an address.
 CONTEXT_LIMIT, CONTEXT_KERNEL, CONTEXT_USER = 2**64 - 4095, 2**64 - 128, 2**64 - 512
 KERNEL_MODULE, UNKNOWN_MODULE = 0, 1
@@ -41,6 +41,8 @@ ANONYMOUS = (
 )  # fmt: skip
 # A hostile file may map without end: real processes have hundreds of executable mappings.
 MAPPINGS_A_PROCESS, MAPPINGS_SOFT, MAPPINGS_HARD = 1 << 14, 1 << 20, 1 << 23
+# Nor fork without end: a night of builds has 10 million forks of processes with 20 each.
+MAPPINGS_COPIED = 1 << 28
 
 RECORD = struct.Struct("<IHH")
 U64 = struct.Struct("<Q")
@@ -107,7 +109,7 @@ class _World:
         self.names: dict[int, int] = {0: 2}
         self.spaces: dict[int, _Space] = {}
         self.exited: set[int] = set()
-        self.mappings = 0
+        self.mappings, self.copied, self.forget_above = 0, 0, MAPPINGS_SOFT
         for name in (b"[kernel]", b"[unknown]", b"swapper"):
             self.intern(name)
         self.module(0, -1)
@@ -123,10 +125,12 @@ class _World:
             self.module_rows.append((name, pid, build_id))
         return self.modules[key]
 
-    def name(self, tid: int) -> int:
-        if tid not in self.names:
-            self.names[tid] = self.intern(b":%d" % tid)
-        return self.names[tid]
+    def task(self, pid: int, tid: int) -> tuple[int, int, int, int]:
+        """A thread and its process with their names; ":123" as perf says, where nobody did."""
+        thread = self.names.get(tid)
+        process = self.names.get(pid, thread)
+        thread = self.intern(b":%d" % tid) if thread is None else thread
+        return pid, tid, thread, self.intern(b":%d" % pid) if process is None else process
 
     def space(self, pid: int) -> _Space:
         return self.spaces.setdefault(pid, _Space())
@@ -142,7 +146,7 @@ class _World:
             _, tid = TASK.unpack_from(record, 8)
             self.names[tid] = self.intern(_text(record[16:]))
         elif kind == FORK:
-            self._fork(*FORKED.unpack_from(record, 8))
+            self._fork(misc, *FORKED.unpack_from(record, 8))
         elif kind == EXIT:
             pid, _, tid, _ = FORKED.unpack_from(record, 8)
             if pid == tid:
@@ -150,16 +154,20 @@ class _World:
         else:
             self._mmap(record, kind, misc)
 
-    def _fork(self, pid: int, parent: int, tid: int, parent_tid: int) -> None:
+    def _fork(self, misc: int, pid: int, parent: int, tid: int, parent_tid: int) -> None:
         if parent_tid in self.names:
             self.names[tid] = self.names[parent_tid]
         else:
             self.names.pop(tid, None)
         if pid == parent:
             return
-        shared = self.space(parent)
         self.exited.discard(pid)
         before = self.spaces.get(pid)
+        if misc & MISC_FORK_EXEC:  # perf's own account of a process that was there before
+            if before is not None:
+                self.disown(self.spaces.pop(pid))
+            return
+        shared = self.space(parent)
         if before is shared:
             return
         if before is not None:
@@ -189,10 +197,12 @@ class _World:
             space.owners -= 1
             space = self.spaces[pid] = space.copy()
             self.mappings += len(space.maps)
+            self.copied += len(space.maps)
         self.mappings += space.map_over(start, start + length, page_offset, module)
-        if self.mappings > MAPPINGS_SOFT:
+        if self.mappings > self.forget_above:
             for gone in self.exited & self.spaces.keys():
                 self.disown(self.spaces.pop(gone))
+            self.forget_above = max(MAPPINGS_SOFT, 2 * self.mappings)
 
 
 def _text(field: memoryview) -> bytes:
@@ -313,9 +323,9 @@ def decode(
     layout = _Layout(sample_type, read_format, sample_id_all)
     entries, lost = _list_records(stream, layout)
     event_of = dict(
-        zip((U64.unpack_from(ids, at)[0] for at in range(0, len(ids), 8)), events, strict=False)
+        zip((U64.unpack_from(ids, at)[0] for at in range(0, len(ids) - 7, 8)), events, strict=False)
     )
-    world = _World()
+    world, nowhere = _World(), _Space()
     columns = array("Q"), array("i"), array("I"), array("I"), array("B"), array("Q")
     tasks: dict[tuple[int, int, int, int], int] = {}
     frames: dict[tuple[int, int], int] = {}
@@ -325,17 +335,16 @@ def decode(
         kind, misc, _ = RECORD.unpack_from(record)
         if kind != SAMPLE:
             world.apply(record, kind, misc)
-            if world.mappings > MAPPINGS_HARD:
+            if world.mappings > MAPPINGS_HARD or world.copied > MAPPINGS_COPIED:
                 raise ValueError("more memory mappings than any host has", offset)
             continue
         pid, tid = TASK.unpack_from(record, layout.at[TID]) if TID in layout.at else (-1, -1)
-        thread = world.name(tid)
-        task = (pid, tid, thread, world.names.get(pid, thread))
+        task = world.task(pid, tid)
         at, depth = layout.chain(record) or (0, 0)
         words = struct.unpack_from(f"<{depth}Q", record, at) if at else (layout.field(record, IP),)
         leaf_first = [
             frames.setdefault(frame, len(frames))
-            for frame in _walk(words, misc & 7, world.space(pid))
+            for frame in _walk(words, misc & 7, world.spaces.get(pid, nowhere))
         ]
         identity = U64.unpack_from(record, layout.identity)[0] if layout.identity else 0
         cpu = layout.field(record, CPU) & 0xFFFFFFFF if CPU in layout.at else 0xFFFFFFFF

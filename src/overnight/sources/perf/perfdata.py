@@ -20,10 +20,9 @@ import mmap
 import pathlib
 import struct
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
 
 from overnight import errors
-from overnight.sources.perf import decode
+from overnight.sources.perf import decode, packed
 
 try:
     from overnight.sources.perf import _perfdata
@@ -34,25 +33,24 @@ else:
     HAS_EXTENSION = True
     decode_stream = _perfdata.decode
 
-__all__ = ["HAS_EXTENSION", "Clock", "Decompress", "Event", "PerfData", "open_perfdata"]
-
-# Given a compressed piece, all that it adds to the stream; one instance a file.
-Decompress: TypeAlias = Callable[[bytes], bytes]
+__all__ = ["HAS_EXTENSION", "Clock", "Event", "PerfData", "open_perfdata"]
 
 MAGIC = b"PERFILE2"
 HEADER = struct.Struct("<8sQQQQQQQQ")
 RECORD = struct.Struct("<IHH")
 SECTION = struct.Struct("<QQ")
 ATTR = struct.Struct("<IIQQQQQ")
-SAMPLE, HEADER_ATTR, TRACING_DATA, AUXTRACE, FEATURE, COMPRESSED, COMPRESSED2 = (
-    9, 64, 66, 71, 80, 81, 83,
-)  # fmt: skip
+SAMPLE, HEADER_ATTR, TRACING_DATA, AUXTRACE, FEATURE = 9, 64, 66, 71, 80
 FEATURES = {3: "hostname", 4: "release", 7: "cores", 12: "events", 29: "clock"}
 FLAG_FREQUENCY, FLAG_SAMPLE_ID_ALL = 1 << 10, 1 << 18
 SAMPLE_IDENTIFIER = 1 << 16
 NAMES = {(0, 0): "cycles", (0, 1): "instructions", (1, 0): "cpu-clock", (1, 1): "task-clock"}
-# `-z` reaches 8 to 1 on real captures (measured); 100 to 1 is a bomb.
-EXPANSION, EXPANSION_FLOOR = 100, 64 << 20
+SOFTWARE, DUMMY = 1, 9
+TAIL = (
+    0x10000 | 0x2 | 0x4 | 0x40 | 0x80 | 0x200
+)  # fields of samples that all other records end with
+# Event numbers are a byte; there is an id for each event on each core.
+EVENTS_LIMIT, IDS_LIMIT, CORES_LIMIT = 256, 1 << 20, 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +63,7 @@ class Event:
     sample_id_all: bool
     frequency: int  # 0 where a fixed period was asked for
     ids: tuple[int, ...]
+    dummy: bool = False  # takes no samples: perf has it for what processes do
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,10 +89,8 @@ class PerfData:
 
     def decode(self) -> decode.Decoded:
         """Every sample; raises DamagedFileError naming the byte."""
-        first = self.events[0]
-        ids = sorted(
-            (number, i) for i, event in enumerate(self.events[:256]) for number in event.ids
-        )
+        first = next((event for event in self.events if not event.dummy), self.events[0])
+        ids = sorted((number, i) for i, event in enumerate(self.events) for number in event.ids)
         try:
             return decode_stream(
                 self.stream,
@@ -132,7 +129,7 @@ class _Reader:
 
 @contextlib.contextmanager
 def open_perfdata(
-    path: pathlib.Path, decompress: Callable[[], Decompress] | None = None
+    path: pathlib.Path, decompress: Callable[[], packed.Decompress] | None = None
 ) -> Iterator[PerfData]:
     """Map a perf.data file, finished or not, from a file or a pipe, plain or `-z`.
 
@@ -144,7 +141,7 @@ def open_perfdata(
         except ValueError as error:  # an empty file cannot be mapped
             raise errors.DamagedFileError(str(path), 0, "the file is empty") from error
         with contextlib.ExitStack() as stack:
-            stack.enter_context(mapped)
+            stack.callback(_close, mapped)
             whole = stack.enter_context(memoryview(mapped))
             reader = _Reader(path, whole)
             if bytes(whole[:8]) != MAGIC:
@@ -158,28 +155,40 @@ def open_perfdata(
             yield found
 
 
-def _open_file(reader: _Reader, decompress: Callable[[], Decompress] | None) -> PerfData:
+def _close(mapped: mmap.mmap) -> None:
+    # The traceback of an error holds views of the file, and unmaps it when it goes itself.
+    with contextlib.suppress(BufferError):
+        mapped.close()
+
+
+def _open_file(reader: _Reader, decompress: Callable[[], packed.Decompress] | None) -> PerfData:
     _, _, attr_size, attrs, attrs_size, start, length, *_ = reader.unpack(HEADER, 0)
     if attr_size < ATTR.size + SECTION.size or attrs_size < attr_size:
         raise reader.damaged(16, f"no room for an event in {attrs_size} bytes")
     if start > len(reader.data):
         raise reader.damaged(40, "the records begin past the end of the file")
-    events = []
+    events: list[Event] = []
     for at in range(attrs, min(attrs + attrs_size, len(reader.data) - attr_size + 1), attr_size):
         ids_at, ids_size = reader.unpack(SECTION, at + attr_size - SECTION.size)
-        ids = bytes(reader.take(ids_at, ids_size - ids_size % 8))
+        ids = reader.take(ids_at, ids_size - ids_size % 8)
+        _check_room(reader, at, events, len(ids) // 8)
         events.append(_event(reader, at, struct.unpack(f"<{len(ids) // 8}Q", ids)))
     finished = length > 0 and start + length <= len(reader.data)
     length = min(length or len(reader.data), len(reader.data) - start)
     features = _features(reader, start + length) if finished else {}
     view = reader.data[start : start + length]
-    compressed = _plain(reader, view, start, decompress)
+    compressed = packed.unpack(view, start, decompress, reader.damaged)
     if compressed is not None:
         return _assemble(reader, events, features, finished, compressed, None)
     return _assemble(reader, events, features, finished, view, start)
 
 
-def _features(reader: _Reader, table: int) -> dict[str, bytes]:
+def _check_room(reader: _Reader, at: int, events: list[Event], ids: int) -> None:
+    if len(events) == EVENTS_LIMIT or sum(len(event.ids) for event in events) + ids > IDS_LIMIT:
+        raise reader.damaged(at, f"more than {EVENTS_LIMIT} events, or {IDS_LIMIT} ids of them,")
+
+
+def _features(reader: _Reader, table: int) -> dict[str, tuple[int, bytes]]:
     bits = int.from_bytes(reader.take(72, 32), "little")
     found = {}
     for number in range(bits.bit_length()):
@@ -187,29 +196,34 @@ def _features(reader: _Reader, table: int) -> dict[str, bytes]:
             offset, size = reader.unpack(SECTION, table)
             table += SECTION.size
             if number in FEATURES:
-                found[FEATURES[number]] = bytes(reader.take(offset, size))
+                found[FEATURES[number]] = offset, bytes(reader.take(offset, size))
     return found
 
 
-def _open_pipe(reader: _Reader, decompress: Callable[[], Decompress] | None) -> PerfData:
-    events, features = [], {}
+def _open_pipe(reader: _Reader, decompress: Callable[[], packed.Decompress] | None) -> PerfData:
+    events: list[Event] = []
+    features: dict[str, tuple[int, bytes]] = {}
     offset, end = 16, len(reader.data)
     start = offset
     while offset + RECORD.size <= end:
         kind, _, size = RECORD.unpack_from(reader.data, offset)
         if size < RECORD.size:
             raise reader.damaged(offset, f"a record of {size} bytes")
-        if kind in (SAMPLE, COMPRESSED, COMPRESSED2) or offset + size > end:
+        if kind in (SAMPLE, packed.COMPRESSED, packed.COMPRESSED2) or offset + size > end:
             break
         if kind == HEADER_ATTR:
+            if size < RECORD.size + ATTR.size:
+                raise reader.damaged(offset, f"no room for an event in {size} bytes")
             attr_size = reader.unpack(ATTR, offset + 8)[1]
             ids = bytes(reader.data[offset + 8 + attr_size : offset + size])
             ids = ids[: len(ids) - len(ids) % 8]
+            _check_room(reader, offset, events, len(ids) // 8)
             events.append(_event(reader, offset + 8, struct.unpack(f"<{len(ids) // 8}Q", ids)))
         elif kind == FEATURE and size >= 16:
             number = reader.unpack(struct.Struct("<Q"), offset + 8)[0]
             if number in FEATURES:
-                features[FEATURES[number]] = bytes(reader.data[offset + 16 : offset + size])
+                content = bytes(reader.data[offset + 16 : offset + size])
+                features[FEATURES[number]] = offset + 16, content
         elif kind in (TRACING_DATA, AUXTRACE):
             # Followed by data that is no record: the stream begins behind it.
             size += reader.unpack(struct.Struct("<Q"), offset + 8)[0] & 0xFFFFFFFF
@@ -218,7 +232,7 @@ def _open_pipe(reader: _Reader, decompress: Callable[[], Decompress] | None) -> 
     if start > end:
         raise reader.damaged(16, "trace data runs past the end of the file")
     view = reader.data[start:]
-    compressed = _plain(reader, view, start, decompress)
+    compressed = packed.unpack(view, start, decompress, reader.damaged)
     # A pipe has no end mark: whether its writer was cut off cannot be told.
     if compressed is not None:
         return _assemble(reader, events, features, True, compressed, None)
@@ -227,6 +241,8 @@ def _open_pipe(reader: _Reader, decompress: Callable[[], Decompress] | None) -> 
 
 def _event(reader: _Reader, at: int, ids: tuple[int, ...]) -> Event:
     kind, _, config, period, sample_type, read_format, flags = reader.unpack(ATTR, at)
+    if flags & FLAG_FREQUENCY and period > 10**9:
+        raise reader.damaged(at + 16, f"{period} samples a second")
     return Event(
         name=NAMES.get((kind, config), f"event {kind}:{config:#x}"),
         sample_type=sample_type,
@@ -234,40 +250,52 @@ def _event(reader: _Reader, at: int, ids: tuple[int, ...]) -> Event:
         sample_id_all=bool(flags & FLAG_SAMPLE_ID_ALL),
         frequency=period if flags & FLAG_FREQUENCY else 0,
         ids=ids,
+        dummy=(kind, config) == (SOFTWARE, DUMMY),
     )
 
 
 def _assemble(
     reader: _Reader,
     events: list[Event],
-    features: dict[str, bytes],
+    features: dict[str, tuple[int, bytes]],
     finished: bool,
     stream: memoryview,
     stream_offset: int | None,
 ) -> PerfData:
     if not events:
         raise reader.damaged(16, "no event is described")
-    kinds = {(event.sample_type, event.read_format, event.sample_id_all) for event in events}
-    if len(kinds) > 1:
+    kinds = {(e.sample_type, e.read_format, e.sample_id_all) for e in events if not e.dummy}
+    tails = {(e.sample_type & TAIL, e.sample_id_all) for e in events}
+    if len(kinds) > 1 or len(tails) > 1:
         raise reader.damaged(24, "its events carry different fields, which is not supported")
-    names = _event_names(features.get("events", b""))
+    content = {name: part for name, (_, part) in features.items()}
+    names = _event_names(content.get("events", b""))
     if len(names) == len(events):
         events = [dataclasses.replace(e, name=n) for e, n in zip(events, names, strict=True)]
     clock = None
-    if len(features.get("clock", b"")) >= 24:
-        _, _, wall, samples = struct.unpack_from("<IIQQ", features["clock"])
+    if len(content.get("clock", b"")) >= 24:
+        _, _, wall, samples = struct.unpack_from("<IIQQ", content["clock"])
+        if max(wall, samples) >= 2**62:
+            raise reader.damaged(features["clock"][0], "a clock in the year 2116 or later")
         clock = Clock(samples, wall)
-    cores = features.get("cores", b"")
+    cores = _online(content.get("cores", b""))
+    if cores > CORES_LIMIT:
+        raise reader.damaged(features["cores"][0], f"a host of {cores} cores")
     return PerfData(
         path=reader.path,
         events=tuple(events),
-        hostname=_string(features.get("hostname", b"")),
-        cores=struct.unpack_from("<I", cores)[0] if len(cores) >= 8 else 0,
+        hostname=_string(content.get("hostname", b"")),
+        cores=cores,
         clock=clock,
         finished=finished,
         stream=stream,
         stream_offset=stream_offset,
     )
+
+
+def _online(field: bytes) -> int:
+    """The NRCPUS feature: cores that there could be, cores that there are."""
+    return int.from_bytes(field[4:8], "little")
 
 
 def _string(field: bytes) -> str:
@@ -289,68 +317,3 @@ def _event_names(field: bytes) -> list[str]:
     except struct.error:
         return []
     return names
-
-
-def _plain(
-    reader: _Reader, view: memoryview, start: int, make: Callable[[], Decompress] | None
-) -> memoryview | None:
-    """The stream with what `-z` packed unpacked; None where nothing is packed.
-
-    A record may be cut in two by the end of a packed piece; plain records may stand in between. So
-    the halves of packed records are joined before anything else follows.
-    """
-    first = _first_packed(view)
-    if first is None:
-        return None
-    if make is None:
-        raise reader.damaged(start + first, "compressed records, and no zstd to unpack them")
-    unpack = make()
-    limit = EXPANSION_FLOOR + EXPANSION * len(view)
-    out, half = bytearray(view[:first]), b""
-    offset = first
-    while offset + RECORD.size <= len(view):
-        kind, _, size = RECORD.unpack_from(view, offset)
-        if size < RECORD.size or offset + size > len(view):
-            break
-        if kind not in (COMPRESSED, COMPRESSED2):
-            out += view[offset : offset + size]
-            offset += size
-            continue
-        piece = bytes(view[offset + 8 : offset + size])
-        if kind == COMPRESSED2:  # since perf 6.16: its true length first, then padding
-            piece = piece[8 : 8 + int.from_bytes(piece[:8], "little")]
-        try:
-            packed = half + unpack(piece)
-        except Exception as error:
-            raise reader.damaged(start + offset, f"compressed records: {error}") from error
-        whole = _whole_records(packed)
-        out += packed[:whole]
-        half = packed[whole:]
-        if len(out) > limit:
-            raise reader.damaged(start + offset, f"unpacks to over {limit >> 20} MiB")
-        offset += size
-    return memoryview(bytes(out))
-
-
-def _first_packed(view: memoryview) -> int | None:
-    """Where the first compressed record is. They come before any plain sample, or not at all."""
-    offset = 0
-    while offset + RECORD.size <= len(view):
-        kind, _, size = RECORD.unpack_from(view, offset)
-        if kind in (COMPRESSED, COMPRESSED2):
-            return offset
-        if kind == SAMPLE or size < RECORD.size:
-            return None
-        offset += size
-    return None
-
-
-def _whole_records(packed: bytes) -> int:
-    """How many bytes are whole records."""
-    offset = 0
-    while offset + RECORD.size <= len(packed):
-        size = int.from_bytes(packed[offset + 6 : offset + 8], "little")
-        if size < RECORD.size or offset + size > len(packed):
-            break
-        offset += size
-    return offset

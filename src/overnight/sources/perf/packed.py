@@ -1,0 +1,103 @@
+"""The records that `perf record -z` packed, unpacked into one plain stream.
+
+One zstd stream a file, in pieces, each a record of its own::
+
+    COMPRESSED   {u32 type, u16 misc, u16 size}, a piece
+    COMPRESSED2  {u32 type, u16 misc, u16 size}, u64 length, a piece, zeros   (since perf 6.16)
+
+A record may be cut in two by the end of a piece, and plain records may stand in between.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from overnight import errors
+
+__all__ = ["COMPRESSED", "COMPRESSED2", "Decompress", "unpack"]
+
+# Given some more of the packed stream, all that it adds to the plain one; one instance a file.
+Decompress: TypeAlias = Callable[[bytes], bytes]
+
+RECORD = struct.Struct("<IHH")
+SAMPLE, COMPRESSED, COMPRESSED2 = 9, 81, 83
+# `-z` reaches 8 to 1 on real captures (measured); 100 to 1 is a bomb.
+EXPANSION, EXPANSION_FLOOR = 100, 64 << 20
+# A zstd run-length block makes 128 KiB of 4 bytes: what is fed at a time swells to 16 MiB at most.
+FEED = 512
+
+
+def unpack(
+    view: memoryview,
+    start: int,
+    make: Callable[[], Decompress] | None,
+    damaged: Callable[[int, str], errors.DamagedFileError],
+) -> memoryview | None:
+    """The records in `view`, which begins at byte `start`; None where nothing is packed.
+
+    What `damaged` makes of a byte's place and a problem is raised.
+    """
+    first = _first_packed(view)
+    if first is None:
+        return None
+    if make is None:
+        raise damaged(start + first, "compressed records, and no zstd to unpack them")
+    decompress = make()
+    limit = EXPANSION_FLOOR + EXPANSION * len(view)
+    out, half, offset = bytearray(view[:first]), b"", first
+    while offset + RECORD.size <= len(view):
+        kind, _, size = RECORD.unpack_from(view, offset)
+        if size < RECORD.size:
+            raise damaged(start + offset, f"a record of {size} bytes")
+        if offset + size > len(view):
+            break  # a recorder that was killed leaves half a record
+        if kind not in (COMPRESSED, COMPRESSED2):
+            out += view[offset : offset + size]
+            offset += size
+            continue
+        piece = bytes(view[offset + 8 : offset + size])
+        if kind == COMPRESSED2:
+            piece = piece[8 : 8 + int.from_bytes(piece[:8], "little")]
+        for at in range(0, len(piece), FEED):
+            try:
+                plain = half + decompress(piece[at : at + FEED])
+            except Exception as error:
+                raise damaged(start + offset, f"compressed records: {error}") from error
+            whole = _whole_records(plain)
+            if whole is None:
+                raise damaged(start + offset, "compressed records that are none")
+            out += plain[:whole]
+            half = plain[whole:]
+            if len(out) > limit:
+                raise damaged(start + offset, f"records that unpack to over {limit >> 20} MiB")
+        offset += size
+    return memoryview(out).toreadonly()
+
+
+def _first_packed(view: memoryview) -> int | None:
+    """Where the first compressed record is. They come before any plain sample, or not at all."""
+    offset = 0
+    while offset + RECORD.size <= len(view):
+        kind, _, size = RECORD.unpack_from(view, offset)
+        if kind in (COMPRESSED, COMPRESSED2):
+            return offset
+        if kind == SAMPLE or size < RECORD.size:
+            return None
+        offset += size
+    return None
+
+
+def _whole_records(plain: bytes) -> int | None:
+    """How many bytes are whole records; None where one is smaller than its header."""
+    offset = 0
+    while offset + RECORD.size <= len(plain):
+        size = int.from_bytes(plain[offset + 6 : offset + 8], "little")
+        if size < RECORD.size:
+            return None
+        if offset + size > len(plain):
+            break
+        offset += size
+    return offset

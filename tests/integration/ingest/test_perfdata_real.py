@@ -1,0 +1,97 @@
+"""What real perf recorded, in every shape it records: we read the same samples as perf itself."""
+
+from __future__ import annotations
+
+import pathlib
+import struct
+import subprocess
+import sys
+
+import perfparity
+import pytest
+
+from overnight.ingest import perfdata
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+
+# Forks, execs, threads that name themselves, made-up work in C and in the kernel.
+LOAD = r"""
+timeout 1 "$1" -c 'import json, threading, zlib
+def work():
+    while True: zlib.compress(json.dumps(list(range(3000))).encode())
+for _ in range(2): threading.Thread(target=work, daemon=True).start()
+work()' &
+timeout 1 sh -c 'while :; do ls -l /usr/lib /proc; head -c 500000 /dev/urandom | gzip; done' >/dev/null 2>&1 &
+wait
+"""
+RECORD = ("perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "499")
+SHAPES = {
+    "file": (),
+    "pipe": ("-o", "-"),
+    "packed": ("-z",),
+    "build ids": ("--buildid-mmap",),
+    "two events": ("-e", "cpu-clock", "-e", "task-clock"),
+    "packed pipe": ("-z", "-o", "-"),
+}
+
+
+def record(folder: pathlib.Path, *options: str) -> pathlib.Path:
+    path = folder / "perf.data"
+    target = () if "-" in options else ("-o", str(path))
+    done = subprocess.run(
+        [*RECORD, *options, *target, "--", "sh", "-c", LOAD, "load", sys.executable],
+        capture_output=True,
+        check=True,
+    )
+    if not target:
+        path.write_bytes(done.stdout)
+    return path
+
+
+@pytest.fixture(scope="module")
+def symbols() -> perfdata.Symbols:
+    return perfdata.live_symbols()
+
+
+@pytest.fixture(scope="module")
+def compared(
+    tmp_path_factory: pytest.TempPathFactory, symbols: perfdata.Symbols
+) -> dict[str, perfparity.Comparison]:
+    return {
+        shape: perfparity.compare(record(tmp_path_factory.mktemp("real"), *options), symbols)
+        for shape, options in SHAPES.items()
+    }
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_samples_are_those_of_perf_script(
+    compared: dict[str, perfparity.Comparison], shape: str
+) -> None:
+    found = compared[shape]
+    assert found.total > 100
+    assert found.unexplained == []
+
+
+def test_next_to_all_are_identical_without_explanation(
+    compared: dict[str, perfparity.Comparison],
+) -> None:
+    """Over all shapes: of the thousand samples of one, a single explained one is too many."""
+    total = sum(found.total for found in compared.values())
+    assert sum(found.identical for found in compared.values()) >= 0.999 * total
+
+
+def test_what_a_full_disk_and_a_killed_recorder_leave_is_read(
+    tmp_path: pathlib.Path, symbols: perfdata.Symbols
+) -> None:
+    """Perf itself refuses both, so what it says of the whole file is what ours must be part of."""
+    path = record(tmp_path)
+    whole = perfparity.theirs(path)
+    data = path.read_bytes()
+    cut = data[: len(data) * 2 // 3]
+    for name, left in (("full", cut), ("killed", cut[:48] + struct.pack("<Q", 0) + cut[56:])):
+        (tmp_path / name).write_bytes(left)
+        found = perfparity.ours(tmp_path / name, symbols)
+        assert 0.3 * whole.total() < found.total() < whole.total()
+        # Names and mappings that another core told of may be in the part that is gone.
+        assert {sample[:3] for sample in found} <= {sample[:3] for sample in whole}
+        assert any("cut off" in note for note in perfdata.read(tmp_path / name, symbols).notes)

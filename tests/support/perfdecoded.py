@@ -1,0 +1,99 @@
+"""What a decoder makes of a record stream, as values that a test can state."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from overnight.sources.perf import _perfdata, decode
+
+if TYPE_CHECKING:
+    import perfrecords as make
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    time: int
+    cpu: int
+    pid: int
+    tid: int
+    thread: str
+    process: str
+    stack: tuple[tuple[str, int], ...]  # (module, address), leaf first
+    event: int
+    period: int
+
+
+def outcome(
+    decoder, stream: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()
+) -> tuple[str, object]:
+    """("result", tables) or ("refused", (problem, offset)); anything else is raised."""
+    numbers, events = struct.pack(f"<{len(ids)}Q", *(i for i, _ in ids)), bytes(e for _, e in ids)
+    try:
+        found = decoder(
+            memoryview(stream), layout.type, layout.read_format, layout.id_all, numbers, events
+        )
+    except ValueError as error:
+        return "refused", error.args
+    return "result", found
+
+
+def same_of_both(
+    stream: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()
+) -> tuple[str, object]:
+    """The outcome, which C and Python must agree on; ids sorted, as the container reader has them."""
+    native = outcome(_perfdata.decode, stream, layout, ids)
+    python = outcome(decode.decode, stream, layout, ids)
+    assert native == python
+    return native
+
+
+def rows(found: decode.Decoded) -> list[Row]:
+    columns, tasks, stacks, frames, strings, modules, _ = found
+    time, cpu, task, stack, event, period = (
+        struct.unpack(f"<{len(column) // struct.calcsize(form)}{form}", column)
+        for column, form in zip(columns, "QiIIBQ", strict=True)
+    )
+    pid, tid, thread, process = (
+        struct.unpack(f"<{len(column) // 4}{form}", column)
+        for column, form in zip(tasks, "iiII", strict=True)
+    )
+    ends, of_stacks = (struct.unpack(f"<{len(column) // 4}I", column) for column in stacks)
+    owner = struct.unpack(f"<{len(frames[0]) // 4}I", frames[0])
+    address = struct.unpack(f"<{len(frames[1]) // 8}Q", frames[1])
+    names = [name.decode() for name in strings]
+
+    def frames_of(number: int) -> tuple[tuple[str, int], ...]:
+        begin = ends[number - 1] if number else 0
+        return tuple(
+            (names[modules[owner[f]][0]], address[f]) for f in of_stacks[begin : ends[number]][::-1]
+        )
+
+    return [
+        Row(
+            time[i],
+            cpu[i],
+            pid[k],
+            tid[k],
+            names[thread[k]],
+            names[process[k]],
+            frames_of(stack[i]),
+            event[i],
+            period[i],
+        )
+        for i, k in enumerate(task)
+    ]
+
+
+def result_of(
+    *records: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()
+) -> decode.Decoded:
+    kind, found = same_of_both(b"".join(records), layout, ids)
+    assert kind == "result", found
+    return found
+
+
+def decoded(*records: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()) -> list[Row]:
+    return rows(result_of(*records, layout=layout, ids=ids))

@@ -1,0 +1,140 @@
+"""Samples as `perf script` prints them beside samples as we read them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import pathlib
+import re
+import struct
+import subprocess
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from overnight.ingest import perfdata as ingest
+from overnight.sources.perf import decode, perfdata
+
+# time in us, core, tid, name, functions leaf first
+Sample: TypeAlias = tuple[int, int, int, str, tuple[str, ...]]
+# PERF_CONTEXT_HV, _KERNEL, _USER: those that perf itself knows what to do with.
+CONTEXTS = {2**64 - 32, decode.CONTEXT_KERNEL, decode.CONTEXT_USER}
+HEAD = re.compile(r"^\s*(.*?)\s+(-?\d+) \[(\d+)\]\s+(\d+)\.(\d{6}):\s*$")
+
+
+def theirs(path: pathlib.Path) -> collections.Counter[Sample]:
+    """What perf script says, from standard input: so it reads pipes and files alike."""
+    fields = "comm,tid,cpu,time,ip,sym"
+    with path.open("rb") as file:
+        text = subprocess.run(
+            ["perf", "script", "--no-inline", "-i", "-" if _is_pipe(path) else path, "-F", fields],
+            stdin=file,
+            capture_output=True,
+            check=True,
+        ).stdout.decode("utf-8", "replace")
+    return collections.Counter(_printed(text))
+
+
+def _is_pipe(path: pathlib.Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(16)[8:] == struct.pack("<Q", 16)
+
+
+def _printed(text: str) -> Iterator[Sample]:
+    for block in text.split("\n\n"):
+        head, *frames = block.strip("\n").split("\n")
+        if found := HEAD.match(head):
+            comm, tid, cpu, seconds, fraction = found.groups()
+            names = tuple(frame.split(None, 1)[1] for frame in frames)
+            yield int(seconds) * 1_000_000 + int(fraction), int(cpu), int(tid), comm, names
+
+
+def ours(path: pathlib.Path, symbols: ingest.Symbols) -> collections.Counter[Sample]:
+    """What we read, its times set back to the clock of the samples."""
+    found = ingest.read(path, symbols)
+    with perfdata.open_perfdata(path, ingest._zstd) as file:
+        time = struct.unpack(f"<{len(found.time)}Q", file.decode()[0][0])
+    offset, frame = found.stacks.offset.tolist(), found.stacks.frame.tolist()
+    stacks = [
+        tuple(found.frames.name[f] for f in reversed(frame[begin:end]))
+        for begin, end in itertools.pairwise(offset)
+    ]
+    rows = zip(time, found.cpu.tolist(), found.task.tolist(), found.stack.tolist(), strict=True)
+    return collections.Counter(
+        (at // 1000, cpu, int(found.tasks.tid[task]), found.tasks.thread[task], stacks[stack])
+        for at, cpu, task, stack in rows
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    total: int
+    identical: int
+    explained: int
+    unexplained: list[tuple[Sample | None, Sample | None]]  # ours, theirs
+
+
+def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
+    """(time in us, tid) of samples with a word that is neither an address nor a context."""
+    found = set()
+    with perfdata.open_perfdata(path, ingest._zstd) as file:
+        event, stream, offset = file.events[0], file.stream, 0
+        layout = decode._Layout(event.sample_type, event.read_format, event.sample_id_all)
+        while offset + 8 <= len(stream):
+            kind, _, size = struct.unpack_from("<IHH", stream, offset)
+            with stream[offset : offset + size] as record:
+                offset += size
+                if kind != decode.SAMPLE or len(record) < size:
+                    continue
+                at, depth = layout.chain(record) or (0, 0)
+                words = struct.unpack_from(f"<{depth}Q", record, at)
+                if any(word >= decode.CONTEXT_LIMIT and word not in CONTEXTS for word in words):
+                    tid = layout.field(record, decode.TID) >> 32
+                    found.add((layout.field(record, decode.TIME) // 1000, tid))
+    return found
+
+
+def compiling(path: pathlib.Path) -> set[int]:
+    """Threads of processes that make code: their maps grow between perf's look and ours."""
+    with perfdata.open_perfdata(path, ingest._zstd) as file:
+        _, tasks, _, _, strings, modules, _ = file.decode()
+    pids = {pid for name, pid, _ in modules if strings[name].startswith(b"/tmp/perf-")}
+    pairs = zip(
+        *(struct.unpack(f"<{len(tasks[0]) // 4}i", part) for part in tasks[:2]), strict=True
+    )
+    return {tid for pid, tid in pairs if pid in pids}
+
+
+def compare(path: pathlib.Path, symbols: ingest.Symbols) -> Comparison:
+    """Sample by sample. Two differences are known, and perf's own.
+
+    It has no name for calls through the PLT, which we call `x@plt`; and it drops all of a stack
+    that holds a word which is neither address nor context, where we keep the frames.
+    """
+    odd, moving = odd_chains(path), compiling(path)
+    we, they = (
+        collections.Counter({sample: n for sample, n in some.items() if sample[2] not in moving})
+        for some in (ours(path, symbols), theirs(path))
+    )
+    same = (we & they).total()
+    left = collections.defaultdict(list)
+    for sample in (they - we).elements():
+        left[sample[:4]].append(sample)
+    explained, unexplained = 0, []
+    for sample in (we - they).elements():
+        near = left[sample[:4]]
+        dropped = (sample[0], sample[2]) in odd
+        other = next((o for o in near if (dropped and not o[4]) or _is_plt(sample[4], o[4])), None)
+        if other is not None:
+            near.remove(other)
+            explained += 1
+        else:
+            unexplained.append((sample, near.pop() if near else None))
+    unexplained += [(None, sample) for some in left.values() for sample in some]
+    return Comparison(they.total(), same, explained, unexplained)
+
+
+def _is_plt(we: tuple[str, ...], they: tuple[str, ...]) -> bool:
+    return len(we) == len(they) and all(
+        a == b or (b == "[unknown]" and a.endswith("@plt")) for a, b in zip(we, they, strict=True)
+    )
