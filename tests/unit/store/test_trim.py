@@ -28,6 +28,15 @@ def catalogue(tmp_path: pathlib.Path) -> segments.Catalogue:
     return captures.store(tmp_path, *made).catalogue
 
 
+def stored_bytes(catalogue: segments.Catalogue) -> int:
+    return sum(
+        file.stat().st_size
+        for host in catalogue.hosts()
+        for segment in catalogue.segments(host)
+        for file in segment.path.iterdir()
+    )
+
+
 def left(catalogue: segments.Catalogue) -> list[int]:
     return sorted(
         (segment.begin_us - BEGIN_US) // MINUTE_US
@@ -43,17 +52,17 @@ def trimmed(catalogue: segments.Catalogue, budget: int, **more: object) -> list[
 
 
 def test_a_store_within_its_budget_stays(catalogue: segments.Catalogue) -> None:
-    assert trimmed(catalogue, trim.stored_bytes(catalogue)) == []
+    assert trimmed(catalogue, stored_bytes(catalogue)) == []
     assert left(catalogue) == list(range(10))
 
 
 def test_the_oldest_go_first_and_no_more_than_needed(catalogue: segments.Catalogue) -> None:
-    total = trim.stored_bytes(catalogue)
+    total = stored_bytes(catalogue)
     files = [p for p in catalogue.home.rglob("*") if p.is_file()]
     assert total == sum(path.stat().st_size for path in files)
     assert trimmed(catalogue, total - 1) == [0]
     assert trimmed(catalogue, total * 6 // 10) == [1, 2, 3]
-    assert trim.stored_bytes(catalogue) <= total * 6 // 10
+    assert stored_bytes(catalogue) <= total * 6 // 10
     report = check.check(catalogue)
     assert (report.problems, report.unfinished, report.segments) == ((), (), 6)
 
@@ -89,5 +98,5 @@ def test_a_segment_that_another_removed_is_no_problem(
 
 def test_an_empty_store(tmp_path: pathlib.Path) -> None:
     catalogue = segments.Catalogue(tmp_path)
-    assert trim.stored_bytes(catalogue) == 0
+    assert stored_bytes(catalogue) == 0
     assert trimmed(catalogue, 0) == []
