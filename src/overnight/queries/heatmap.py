@@ -126,7 +126,7 @@ def by_offset(
             f"(time_us - {begin}) // {SECOND_US}",
             f"(time_us - {begin}) % {SECOND_US} * {rows} // {SECOND_US}",
         )
-        np.add.at(values, (found["x"], found["y"]), found["n"])
+        _add(values, found["x"], found["y"], found["n"])
     most: dict[str, int] = {}
     for segment in touched:
         meta = metas[segment.path]
@@ -210,10 +210,30 @@ def _add_rows(
     found = _select(
         source, segment, window, chosen, mode, f"(time_us - {window.begin_us}) // {step_us}", "cpu"
     )
-    cores, which = np.unique(found["y"], return_inverse=True)
-    row = np.array([rows.get((segment.host, core), -1) for core in cores.tolist()], np.int64)[which]
-    seen = row >= 0
-    np.add.at(values, (found["x"][seen], row[seen]), found["n"][seen])
+    place = np.full(segments.MOST_CORES + 1, -1, np.int64)  # -1, no known core, is the last
+    for (host, core), row in rows.items():
+        if host == segment.host:
+            place[core] = row
+    y = place[found["y"]]
+    _add(values, found["x"], y, np.where(y >= 0, found["n"], 0))
+
+
+def _add(
+    values: npt.NDArray[np.int64],
+    x: npt.NDArray[np.int64],
+    y: npt.NDArray[np.int64],
+    n: npt.NDArray[np.int64],
+) -> None:
+    """Samples into their cells; np.add.at takes three times as long."""
+    kept = n > 0
+    if not kept.any():
+        return
+    x, y, n = x[kept], y[kept], n[kept]
+    # Only the columns of this segment: a night has hundreds of them.
+    first, last = int(x.min()), int(x.max()) + 1
+    part = values[first:last]
+    cell = (x - first) * values.shape[1] + y
+    part += np.bincount(cell, n, part.size).astype(np.int64).reshape(part.shape)
 
 
 def _select(
@@ -240,8 +260,8 @@ def _select(
         wanted &= reader.node_mask(names, chosen)
     found = source.rows(
         segment,
-        f"({x})::BIGINT AS x, ({y})::BIGINT AS y, node, sum(count)::BIGINT AS n",
-        f"{reader.conditions(window, chosen, tasks)} GROUP BY ALL",
+        f"({x})::BIGINT AS x, ({y})::BIGINT AS y, node, count::BIGINT AS n",
+        reader.conditions(window, chosen, tasks),
     )
     kept = wanted[found["node"]]
     return {name: column[kept] for name, column in found.items()}

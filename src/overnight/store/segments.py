@@ -47,6 +47,7 @@ MODES = ("busy", "kernel", "softirq", "idle")
 NAME = re.compile(r"(-?\d{1,19})-(-?\d{1,19})-([0-9a-f]{8})")
 DAY_US = 86_400_000_000
 NPY_HEADER = 128
+MOST_CORES = 0x7FFF  # as many as the samples' column can tell apart; Linux has 8192 at most
 LONG = "00000000"  # the folder of segments that last a day or more: always looked into
 NAME_BYTES = 255  # of a file, on every Linux file system
 
@@ -134,6 +135,8 @@ def _meta(said: dict[str, Any]) -> Meta:
     for name in ("begin_us", "end_us", "frequency", "samples", "idle", "lost"):
         fields[name] = int(fields[name])
     fields["cores"] = tuple(int(core) for core in fields["cores"])
+    if not all(-1 <= core < MOST_CORES for core in fields["cores"]):
+        raise ValueError("a core that no host has")
     fields["events"] = tuple(str(event) for event in fields["events"])
     fields["notes"] = tuple(str(note) for note in fields["notes"])
     fields["gaps"] = tuple((int(a), int(b), str(why)) for a, b, why in fields["gaps"])

@@ -23,7 +23,6 @@ __all__ = ["SEGMENT_SECONDS", "write_capture"]
 
 SEGMENT_SECONDS = 120
 SECOND_NS = 1_000_000_000
-MOST_CORES = 0x7FFF  # as many as the samples' column can tell apart; Linux has 8192 at most
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
 
 
@@ -43,8 +42,8 @@ def write_capture(
 
 def _whole(made: capture.Capture) -> capture.Capture:
     """The capture with all its samples inside the stretch that it names, on cores that exist."""
-    cpu = np.where((made.cpu < 0) | (made.cpu >= MOST_CORES), -1, made.cpu)
-    known = {core for core in made.cores if 0 <= core < MOST_CORES}
+    cpu = np.where((made.cpu < 0) | (made.cpu >= segments.MOST_CORES), -1, made.cpu)
+    known = {core for core in made.cores if 0 <= core < segments.MOST_CORES}
     return dataclasses.replace(
         made,
         begin=min(made.begin, int(made.time[0])) if len(made.time) else made.begin,

@@ -230,7 +230,7 @@ def test_hostile_descriptions(home: pathlib.Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("cores", 3), ("cores", ["x"]), ("cores", list(range(10**5))), ("gaps", [[1]]), ("files", []),
+    [("cores", 3), ("cores", ["x"]), ("cores", [0, 40_000]), ("cores", [0, -7]), ("cores", list(range(10**5))), ("gaps", [[1]]), ("files", []),
      ("samples", "many"), ("end_us", 10**18), ("frequency", None), ("begin_us", -(10**18)),
      ("events", None), ("timed", "no")],
 )  # fmt: skip
