@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
@@ -31,7 +33,7 @@ class Report:
     segments: int
     samples: int
     bytes: int
-    unfinished: tuple[str, ...]  # of writers that were killed, or that write right now
+    unfinished: tuple[str, ...]  # of writers that were killed
     problems: tuple[Problem, ...]
 
     def as_json(self) -> dict[str, object]:
@@ -151,10 +153,27 @@ def _saturated(segment: segments.Segment, shape: tuple[int, int]) -> bool:
 
 def _unfinished(catalogue: segments.Catalogue) -> Iterator[pathlib.Path]:
     root = catalogue.home / "profiles" / segments.VERSION
-    yield from sorted(root.glob("*/*/.new-*"))
+    for path in sorted(root.glob("*/*/.new-*")):
+        if not _is_written(path):
+            yield path
+
+
+def _is_written(path: pathlib.Path) -> bool:
+    """Whether somebody writes there now: the kernel frees the lock of a writer that died."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def remove_unfinished(report: Report) -> None:
-    """Delete what killed writers left. Always safe: a writer that still lives starts over."""
+    """Delete what killed writers left; what somebody writes now is not among it."""
     for path in report.unfinished:
         shutil.rmtree(path, ignore_errors=True)

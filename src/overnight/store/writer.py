@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -131,9 +132,14 @@ def _make_folder(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A folder under another name until all in it is on the disk; then one rename."""
+    """A folder under another name until all in it is on the disk; then one rename.
+
+    It is locked meanwhile: a folder without a lock was left by a writer that died.
+    """
     fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield fresh
         for path in (*fresh.iterdir(), fresh):
             _sync(path)
@@ -147,6 +153,7 @@ def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
         _sync(target.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+        os.close(descriptor)
 
 
 def _sync(path: pathlib.Path) -> None:

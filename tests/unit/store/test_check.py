@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -249,3 +251,21 @@ def test_damage_in_one_segment_hides_none_in_another(home: pathlib.Path) -> None
         (segment.path / "seconds.npy").write_bytes(b"")
     assert len({pathlib.Path(p.path).name for p in found(home) if p.path.endswith(".npy")}) == 1
     assert len({p.path for p in found(home) if p.path.endswith(".npy")}) == 2
+
+
+def test_what_is_being_written_is_not_called_unfinished(tmp_path: pathlib.Path) -> None:
+    """A live writer's folder is locked; one without a lock was left by a writer that died."""
+    folder = tmp_path / "profiles" / segments.VERSION / "host/20261115"
+    alive, dead = folder / ".new-alive", folder / ".new-dead"
+    alive.mkdir(parents=True)
+    dead.mkdir()
+    descriptor = os.open(alive, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        report = check.check(segments.Catalogue(tmp_path))
+        check.remove_unfinished(report)
+    finally:
+        os.close(descriptor)
+    assert report.unfinished == (str(dead),)
+    assert alive.is_dir()
+    assert not dead.exists()

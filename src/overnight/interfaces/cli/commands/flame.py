@@ -89,10 +89,14 @@ def _writer(output: Format, tree: query.FlameTree, chosen: choosing.Chosen) -> p
     from overnight.model import times
 
     module = importlib.import_module(f"overnight.reports.{output}")
-    meta = chosen.reader.touched(chosen.hosts, chosen.window)[0].meta()
+    touched = chosen.reader.touched(chosen.hosts, chosen.window)
+    meta = touched[0].meta() if touched else None
     title = f"{', '.join(chosen.hosts)} {times.format_instant(chosen.window.begin_us)}"
     folded = folding.fold(
-        tree, title, event=meta.events[0] if meta.events else "", frequency=meta.frequency
+        tree,
+        title,
+        event=meta.events[0] if meta and meta.events else "",
+        frequency=meta.frequency if meta else 0,
     )
 
     def write(out: BinaryIO) -> None:

@@ -66,9 +66,7 @@ def _show(report: checking.Report, clean: bool) -> None:
     typer.echo(f"{report.segments} segments, {report.samples} samples, {report.bytes / 1e6:.1f} MB")
     if report.unfinished:
         what = "deleted" if clean else "can be deleted: overnight store check --clean"
-        typer.echo(
-            f"{len(report.unfinished)} unfinished, of writers that were killed or still write; {what}"
-        )
+        typer.echo(f"{len(report.unfinished)} unfinished, of writers that were killed; {what}")
     for problem in report.problems:
         typer.echo(f"damaged: {session.printable(problem.path)}: {session.printable(problem.what)}")
         typer.echo(f"   do: {session.printable(problem.todo)}")
