@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import pathlib
 import re
 import subprocess
@@ -81,8 +82,7 @@ def _ours(path: pathlib.Path) -> Iterator[Sample]:
     assert clock is not None
     offset, frame, name = made.stacks.offset.tolist(), made.stacks.frame, made.frames.name
     stacks = [
-        tuple(name[f] for f in frame[a:b][::-1].tolist())
-        for a, b in zip(offset, offset[1:], strict=False)
+        tuple(name[f] for f in frame[a:b][::-1].tolist()) for a, b in itertools.pairwise(offset)
     ]
     time = ((made.time - (clock.wall - clock.samples)) // 1000).tolist()
     for when, core, task, stack in zip(
@@ -93,9 +93,7 @@ def _ours(path: pathlib.Path) -> Iterator[Sample]:
 
 def _theirs(path: pathlib.Path) -> Iterator[Sample]:
     command = ["perf", "script", "--no-inline", "-i", str(path), "-F", "comm,tid,cpu,time,ip,sym"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as running:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
         assert running.stdout is not None
         yield from _parsed(running.stdout)
 

@@ -52,9 +52,15 @@ PROGRAMS = (
     Program("ksoftirqd", KERNEL, 0, 1_500, (*THREAD, "run_ksoftirqd", "handle_softirqs"), 1.0),
     Program("swapper", KERNEL, 0, 500, IDLE, 1.0),
 )
-VERBS = "get put alloc free read write lock unlock queue flush update check charge walk scan".split()
-THINGS = "page folio memcg inode dentry task skb sock timer bio extent slab vma zone cpu irq".split()
-ENDS = "slow fast locked range one all many list work common noprof rcu prepare finish".split()
+VERBS = (
+    "get", "put", "alloc", "free", "read", "write", "lock", "unlock", "queue", "flush", "update", "check", "charge", "walk", "scan",
+)  # fmt: skip
+THINGS = (
+    "page", "folio", "memcg", "inode", "dentry", "task", "skb", "sock", "timer", "bio", "extent", "slab", "vma", "zone", "cpu", "irq",
+)  # fmt: skip
+ENDS = (
+    "slow", "fast", "locked", "range", "one", "all", "many", "list", "work", "common", "noprof", "rcu", "prepare", "finish",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -91,7 +91,12 @@ def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
         home,
         selection.Window(begin * 1_000_000, MORNING * 1_000_000),
         event.Event(
-            at * 1_000_000, "net.driver_reset", "eth1: driver reset", HOST, INCIDENT_CORE, "critical"
+            at * 1_000_000,
+            "net.driver_reset",
+            "eth1: driver reset",
+            HOST,
+            INCIDENT_CORE,
+            "critical",
         ),
         notes,
     )
@@ -101,9 +106,7 @@ def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
 
 def _fill(night: Night, count: int, say: Callable[[str], None]) -> None:
     _forget_other(night.home)
-    there = {
-        segment.begin_us for segment in segments.Catalogue(night.home).segments(HOST)
-    }
+    there = {segment.begin_us for segment in segments.Catalogue(night.home).segments(HOST)}
     begins = [night.window.begin_us + i * SEGMENT_SECONDS * 1_000_000 for i in range(count)]
     missing = [begin for begin in begins if begin not in there]
     if not missing:
@@ -115,7 +118,9 @@ def _fill(night: Night, count: int, say: Callable[[str], None]) -> None:
         if i % 20 == 19:
             each = (time.process_time() - cpu) / (i + 1)
             left = (time.monotonic() - began) / (i + 1) * (len(missing) - i - 1)
-            say(f"night: {i + 1} of {len(missing)} segments, {each:.1f} CPU s each, {left:.0f} s left")
+            say(
+                f"night: {i + 1} of {len(missing)} segments, {each:.1f} CPU s each, {left:.0f} s left"
+            )
 
 
 def _forget_other(home: pathlib.Path) -> None:
@@ -138,7 +143,7 @@ class Maker:
                 for p in range(TRAINING) for t in range(10)]  # fmt: skip
         self.pinned = len(rows)
         for name, processes in FLOATING.items():
-            for p in range(processes):
+            for _ in range(processes):
                 pid = 0 if name == "swapper" else 3000 + 10 * len(rows)
                 unit = "" if name in ("swapper", "kworker", "ksoftirqd") else f"{name}.service"
                 rows.append((pid, pid, names.index(name), name, unit))
@@ -204,9 +209,9 @@ class Maker:
         runs = int(run[-1]) + 1
         core = np.repeat(np.arange(CORES), change.sum(axis=0))
         kind = rng.random(runs)
-        floating = self.pinned + (
-            (self.idle_task - self.pinned) ** rng.random(runs) - 1
-        ).astype(np.int64)
+        floating = self.pinned + ((self.idle_task - self.pinned) ** rng.random(runs) - 1).astype(
+            np.int64
+        )
         own = np.where(core < self.pinned, core, floating)
         task = np.where(kind < 0.72, own, np.where(kind < 0.88, self.idle_task, floating))
         return task[run].reshape(CORES, TICKS).T.copy()

@@ -82,9 +82,67 @@ def flame(
     chosen = chosen or selection.Selection()
     names = source.hosts(hosts)
     parts = list(source.parts(names, window, chosen))
+    if len(parts) == 1 and not reverse:
+        return _alone(parts[0], reader.coverage(names, window, parts, chosen))
     frames = Frames()
     pieces = [(_reversed if reverse else _upright)(part, frames) for part in parts]
     return _assemble(_together(pieces), frames, reader.coverage(names, window, parts, chosen))
+
+
+def _alone(part: reader.Part, coverage: selection.Coverage) -> FlameTree:
+    """The tree of one segment: it is in preorder already, so running totals do for loops."""
+    names = part.names
+    kept = np.flatnonzero(_running_sums(part.own, names.size))
+    n = len(kept)
+    number = np.zeros(len(names.size) + 1, np.int64)  # how many are kept before each node
+    number[kept + 1] = 1
+    np.cumsum(number, out=number)
+    up = names.up[kept].astype(np.int64)
+    parent = np.where(up == 0, -1, number[kept - up])
+    size = number[kept + names.size[kept]] - np.arange(n)
+    own = part.own[kept]
+    place = _places(parent, size, _running_sums(own, size))
+    order = np.empty(n, np.int64)
+    order[place] = np.arange(n)
+    used = np.bincount(names.frame[kept], minlength=len(names.frame_name)) > 0
+    frame = (np.cumsum(used) - 1)[names.frame[kept]]
+    above = parent[order]
+    own, size = own[order], size[order]
+    return FlameTree(
+        coverage=coverage,
+        names=names.frame_name[used].tolist(),
+        modules=names.frame_module[used].tolist(),
+        kinds=names.frame_kind[used].tolist(),
+        frame=frame[order],
+        parent=np.where(above >= 0, place[above], -1),
+        size=size,
+        own=own,
+        whole=_running_sums(own, size),
+    )
+
+
+def _running_sums(
+    own: npt.NDArray[np.int64], size: npt.NDArray[np.integer]
+) -> npt.NDArray[np.int64]:
+    return tree.subtree_sums(own, size.astype(np.uint32, copy=False))
+
+
+def _places(
+    parent: npt.NDArray[np.int64], size: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Where each node of a preorder goes when the widest of siblings is to come first."""
+    n = len(parent)
+    order = np.lexsort((-whole, parent))
+    before = np.cumsum(size[order]) - size[order]
+    begins = np.flatnonzero(np.diff(parent[order], prepend=-2))
+    before -= np.repeat(before[begins], np.diff(np.append(begins, n)))
+    step = np.empty(n, np.int64)
+    step[order] = before
+    step[parent >= 0] += 1
+    # Its place is the sum of the steps down to it: each counts from its node to its slice's end.
+    edges = np.append(step, 0) - np.bincount(np.arange(n) + size, step, n + 1).astype(np.int64)
+    places: npt.NDArray[np.int64] = np.cumsum(edges[:n])
+    return places
 
 
 def _upright(part: reader.Part, frames: Frames) -> Nodes:

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from overnight import errors
 from overnight.model import selection
@@ -94,26 +95,27 @@ def top(
 
 def function_counts(part: reader.Part) -> dict[tuple[str, str, int], tuple[int, int]]:
     """(name, module, kind) -> samples that end in it, samples that it is in, recursion once."""
+    frames, own, whole = function_columns(part)
+    return dict(zip(frames, zip(own.tolist(), whole.tolist(), strict=True), strict=True))
+
+
+def function_columns(
+    part: reader.Part,
+) -> tuple[list[tuple[str, str, int]], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The same as columns: (name, module, kind), own, whole."""
     names = part.names
-    whole = tree.subtree_sums(part.own, names.size) * tree.outermost(names.frame, names.size)
+    whole = tree.subtree_sums(part.own, names.size) * names.outermost
     frames = len(names.frame_name)
     own_of = np.bincount(names.frame, part.own, frames).astype(np.int64)
     whole_of = np.bincount(names.frame, whole, frames).astype(np.int64)
     seen = np.flatnonzero((whole_of > 0) & (names.frame_kind != tree.PROCESS))
-    return {
-        frame: (own, all_)
-        for frame, own, all_ in zip(
-            zip(
-                names.frame_name[seen].tolist(),
-                names.frame_module[seen].tolist(),
-                names.frame_kind[seen].tolist(),
-                strict=True,
-            ),
-            own_of[seen].tolist(),
-            whole_of[seen].tolist(),
-            strict=True,
-        )
-    }
+    rows = zip(
+        names.frame_name[seen].tolist(),
+        names.frame_module[seen].tolist(),
+        names.frame_kind[seen].tolist(),
+        strict=True,
+    )
+    return list(rows), own_of[seen], whole_of[seen]
 
 
 def _task_counts(

@@ -70,9 +70,24 @@ def table(*paths: pathlib.Path) -> str:
     return f"read_parquet([{', '.join(map(_quoted, paths))}])"
 
 
-def query(sql: str, parameters: list[object] | None = None) -> Columns:
-    """The result's columns as arrays, masked ones made plain."""
-    found = _connection().execute(sql, parameters or []).fetchnumpy()
+def query(
+    sql: str,
+    parameters: list[object] | None = None,
+    *,
+    nodes: npt.NDArray[np.int64] | None = None,
+) -> Columns:
+    """The result's columns as arrays, masked ones made plain.
+
+    `nodes` are a table of that name in the query, with one column, `node`.
+    """
+    connection = _connection()
+    if nodes is not None:
+        connection.register("nodes", {"node": nodes})
+    try:
+        found = connection.execute(sql, parameters or []).fetchnumpy()
+    finally:
+        if nodes is not None:
+            connection.unregister("nodes")
     return {
         name: column.filled() if isinstance(column, np.ma.MaskedArray) else column
         for name, column in found.items()

@@ -16,11 +16,14 @@ begins with `.new-` was never finished and can be deleted at any time.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
+import os
 import pathlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,7 +31,7 @@ import numpy.typing as npt
 
 from overnight import errors
 
-__all__ = ["FORMAT", "MODES", "Catalogue", "Meta", "Segment", "host_folder"]
+__all__ = ["FORMAT", "MODES", "Catalogue", "Meta", "Segment", "host_folder", "read_ahead"]
 
 FORMAT = "overnight.segment/1"
 VERSION = "v1"
@@ -96,16 +99,30 @@ class Segment:
 
     def seconds(self, mode: str, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
         """Samples of one mode by second and core; `shape` is seconds and cores."""
-        cells = shape[0] * shape[1]
-        plane = np.fromfile(
-            self.path / "seconds.npy",
-            "<u2",
-            count=cells,
-            offset=NPY_HEADER + 2 * cells * MODES.index(mode),
-        )
-        if len(plane) != cells:
+        path, offset, length = self.seconds_at(mode, shape)
+        plane = np.fromfile(path, "<u2", count=length // 2, offset=offset)
+        if 2 * len(plane) != length:
             raise errors.DamagedFileError(str(self.path / "seconds.npy"), 0, "it is cut short")
         return plane.reshape(shape)
+
+    def seconds_at(self, mode: str, shape: tuple[int, int]) -> tuple[pathlib.Path, int, int]:
+        """Where these samples are: file, offset, length in bytes."""
+        length = 2 * shape[0] * shape[1]
+        return self.path / "seconds.npy", NPY_HEADER + length * MODES.index(mode), length
+
+
+def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
+    """Have the kernel fetch ranges (path, offset, length) of many files at once, in its own order.
+
+    One after the other, 360 segments that are not in the page cache cost 130 ms (measured).
+    """
+    for path, offset, length in files:
+        with contextlib.suppress(OSError):  # only a hint: who reads it will tell
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
 
 
 def _meta(said: dict[str, Any]) -> Meta:
