@@ -223,7 +223,8 @@ def _page(night: synthetic.Night) -> list[Result]:
             timeout=300,
         )
     found = json.loads(opened.stdout)
-    print(f"page: {found['rows']} rows selected; stands out: {found['pinned']}")
+    pinned = found["pinned"]
+    print(f"page: {found['rows']} rows selected; of {len(pinned)} places the first is {pinned[:1]}")
     return [
         *results,
         Result("page: first paint", found["painted"], "ms", "<= 1000", found["painted"] <= 1000),
