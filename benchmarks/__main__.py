@@ -23,7 +23,11 @@ OUTPUT = pathlib.Path(__file__).parents[1] / "out/bench.json"
 
 def main(names: list[str]) -> None:
     console = rich.console.Console(width=None if sys.stdout.isatty() else 140)
-    found = [m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name != "__main__"]
+    found = [
+        m.name
+        for m in pkgutil.iter_modules(benchmarks.__path__)
+        if not m.ispkg and m.name != "__main__"
+    ]
     unknown = set(names) - set(found)
     if unknown:
         sys.exit(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(found)}")

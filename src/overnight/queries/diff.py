@@ -10,11 +10,14 @@ many windows.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
 
 from overnight.model import selection
 from overnight.queries import reader, top
+from overnight.store import parquet, segments, tree
 
 __all__ = ["Change", "Difference", "diff", "poisson_bounds"]
 
@@ -65,18 +68,19 @@ def diff(
     names = source.hosts(hosts)
     wanted = tuple(baseline_hosts)
     others = source.hosts(wanted) if wanted else names
-    counts, coverage = _counted(source, names, window, chosen)
-    before, base = _counted(source, others, baseline, chosen)
-    changes = [
-        _change(frame, counts.get(frame, (0, 0)), before.get(frame, (0, 0)), coverage, base)
-        for frame in counts.keys() | before.keys()
-    ]
-    changes.sort(key=lambda c: (-_surely(c), -abs(c.difference), c.name, c.module))
-    kept = tuple(changes[:limit])
-    return Difference(kept, len(changes) - len(kept), coverage, base)
+    numbers: dict[_Frame, int] = {}
+    now, coverage = _counted(source, names, window, chosen, numbers)
+    before, base = _counted(source, others, baseline, chosen, numbers)
+    compared = _compared(
+        [_summed(column, len(numbers)) for column in (*now, *before)], coverage, base
+    )
+    frames = list(numbers)
+    kept = tuple(_change(frames[i], compared, i) for i in _foremost(compared, frames, limit))
+    return Difference(kept, len(frames) - len(kept), coverage, base)
 
 
 _Frame = tuple[str, str, int]
+_Column = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]  # frames' numbers, samples
 
 
 def _counted(
@@ -84,60 +88,124 @@ def _counted(
     hosts: tuple[str, ...],
     window: selection.Window,
     chosen: selection.Selection,
-) -> tuple[dict[_Frame, tuple[int, int]], selection.Coverage]:
-    sums: dict[_Frame, tuple[int, int]] = {}
-    parts = list(source.parts(hosts, window, chosen))
-    for part in parts:
-        for frame, (own, whole) in top.function_counts(part).items():
-            mine, all_ = sums.get(frame, (0, 0))
-            sums[frame] = (mine + own, all_ + whole)
-    return sums, reader.coverage(hosts, window, parts, chosen)
+    numbers: dict[_Frame, int],
+) -> tuple[tuple[_Column, _Column], selection.Coverage]:
+    """Own and whole samples by frame; the frames are added to `numbers`."""
+    parts = list(source.parts_or_sums(hosts, window, chosen))
+    counted = [top.function_columns(part) for part in parts if isinstance(part, reader.Part)]
+    if sums := [part.segment for part in parts if isinstance(part, reader.Sums)]:
+        counted.append(_sums(sums))
+    own: _Column = []
+    whole: _Column = []
+    for frames, own_of, whole_of in counted:
+        ours = np.array([numbers.setdefault(f, len(numbers)) for f in frames], np.int64)
+        own.append((ours, own_of))
+        whole.append((ours, whole_of))
+    return (own, whole), reader.coverage(hosts, window, parts, chosen)
 
 
-def _change(
-    frame: _Frame,
-    counted: tuple[int, int],
-    before: tuple[int, int],
-    coverage: selection.Coverage,
-    base: selection.Coverage,
-) -> Change:
+def _sums(
+    found: list[segments.Segment],
+) -> tuple[list[_Frame], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Functions of whole segments, from the sums written at ingest."""
+    rows = parquet.query(
+        "SELECT name, module, kind, sum(own)::BIGINT AS own, sum(whole)::BIGINT AS whole "  # noqa: S608 - our own paths
+        f"FROM {parquet.table(*(segment.path / 'frames.parquet' for segment in found))} "
+        f"WHERE kind <> {tree.PROCESS} AND whole > 0 GROUP BY name, module, kind"
+    )
+    frames = zip(*(rows[name].tolist() for name in ("name", "module", "kind")), strict=True)
+    return list(frames), rows["own"], rows["whole"]
+
+
+def _summed(column: _Column, size: int) -> npt.NDArray[np.int64]:
+    total = np.zeros(size, np.int64)
+    for number, samples in column:
+        np.add.at(total, number, samples)
+    return total
+
+
+@dataclasses.dataclass(frozen=True)
+class _Compared:
+    """Every function's figures, a column each."""
+
+    whole: npt.NDArray[np.int64]
+    before: npt.NDArray[np.int64]
+    rate: npt.NDArray[np.float64]
+    base_rate: npt.NDArray[np.float64]
+    difference: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+    own_difference: npt.NDArray[np.float64]
+
+    @property
+    def surely(self) -> npt.NDArray[np.float64]:
+        """How large the change is at least; zero where it may be none."""
+        least = np.minimum(np.abs(self.low), np.abs(self.high))
+        return np.where((self.low <= 0) & (self.high >= 0), 0.0, least)
+
+
+def _compared(
+    columns: list[npt.NDArray[np.int64]], coverage: selection.Coverage, base: selection.Coverage
+) -> _Compared:
+    own, whole, own_before, before = columns
     # One sample stands for this share of a core's time, or of the samples where a rate is unknown.
     if coverage.capacity and base.capacity:
         unit, base_unit = 1 / coverage.capacity, 1 / base.capacity
     else:
         unit, base_unit = 1 / (coverage.samples or 1), 1 / (base.samples or 1)
-    rate, base_rate = counted[1] * unit, before[1] * base_unit
-    low, high = (bound * unit for bound in poisson_bounds(counted[1]))
-    base_low, base_high = (bound * base_unit for bound in poisson_bounds(before[1]))
+    rate = whole.astype(np.float64) * unit
+    base_rate = before.astype(np.float64) * base_unit
+    low, high = (bound * unit for bound in _bounds(whole))
+    base_low, base_high = (bound * base_unit for bound in _bounds(before))
     difference = rate - base_rate
-    lower = difference - math.hypot(rate - low, base_high - base_rate)
-    upper = difference + math.hypot(high - rate, base_rate - base_low)
-    if lower <= 0 <= upper:
+    return _Compared(
+        whole=whole,
+        before=before,
+        rate=rate,
+        base_rate=base_rate,
+        difference=difference,
+        low=difference - np.hypot(rate - low, base_high - base_rate),
+        high=difference + np.hypot(high - rate, base_rate - base_low),
+        own_difference=own * unit - own_before * base_unit,
+    )
+
+
+def _foremost(compared: _Compared, frames: list[_Frame], limit: int) -> list[int]:
+    """The changes to show, the surest large ones first; equals by name."""
+    sure, size = -compared.surely, -np.abs(compared.difference)
+    order = np.lexsort((size, sure))
+    if len(order) > limit > 0:
+        last = order[limit - 1]
+        level = (sure == sure[last]) & (size == size[last])
+        order = np.concatenate([order[:limit][~level[order[:limit]]], np.flatnonzero(level)])
+    return sorted(order.tolist(), key=lambda i: (sure[i], size[i], frames[i]))[:limit]
+
+
+def _change(frame: _Frame, compared: _Compared, i: int) -> Change:
+    samples, before = int(compared.whole[i]), int(compared.before[i])
+    low, high = float(compared.low[i]), float(compared.high[i])
+    difference = float(compared.difference[i])
+    if low <= 0 <= high:
         status = "unclear"
     elif difference > 0:
-        status = "more" if before[1] else "new"
+        status = "more" if before else "new"
     else:
-        status = "less" if counted[1] else "vanished"
+        status = "less" if samples else "vanished"
     name, module, kind = frame
     return Change(
         name=name,
         module=module,
         kernel=kind == 1,
-        samples=counted[1],
-        baseline_samples=before[1],
-        rate=rate,
-        baseline_rate=base_rate,
+        samples=samples,
+        baseline_samples=before,
+        rate=float(compared.rate[i]),
+        baseline_rate=float(compared.base_rate[i]),
         difference=difference,
-        low=lower,
-        high=upper,
+        low=low,
+        high=high,
         status=status,
-        own_difference=counted[0] * unit - before[0] * base_unit,
+        own_difference=float(compared.own_difference[i]),
     )
-
-
-def _surely(change: Change) -> float:
-    """How large the change is at least; zero where it may be none."""
-    return 0.0 if change.low <= 0 <= change.high else min(abs(change.low), abs(change.high))
 
 
 def poisson_bounds(count: int) -> tuple[float, float]:
@@ -146,8 +214,16 @@ def poisson_bounds(count: int) -> tuple[float, float]:
     Byar's approximation of the exact (Garwood) bounds: the upper one within 1 % of it, the lower one
     within 1 % from 5 on and within 0.02 samples below.
     """
+    lower, upper = _bounds(np.array([count]))
+    return float(lower[0]), float(upper[0])
+
+
+def _bounds(
+    count: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     z = 1.959964
-    upper = (count + 1) * (1 - 1 / (9 * (count + 1)) + z / (3 * math.sqrt(count + 1))) ** 3
-    if not count:
-        return 0.0, upper
-    return max(0.0, count * (1 - 1 / (9 * count) - z / (3 * math.sqrt(count))) ** 3), upper
+    more = count + 1.0
+    upper = more * (1 - 1 / (9 * more) + z / (3 * np.sqrt(more))) ** 3
+    some = np.maximum(count, 1.0)
+    lower = some * (1 - 1 / (9 * some) - z / (3 * np.sqrt(some))) ** 3
+    return np.where(count > 0, np.maximum(0.0, lower), 0.0), upper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +52,9 @@ class Frames:
 
     def number(self, names: reader.Names, used: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Our numbers for a segment's frames."""
-        distinct, inverse = np.unique(used, return_inverse=True)
+        there = np.zeros(len(names.frame_name), bool)
+        there[used] = True
+        distinct = np.flatnonzero(there)
         numbers = self._numbers
         ours = [
             numbers.setdefault(frame, len(numbers))
@@ -62,7 +65,10 @@ class Frames:
                 strict=True,
             )
         ]
-        return np.array(ours, np.int64)[inverse]
+        place = np.zeros(len(there), np.int64)
+        place[distinct] = ours
+        numbered: npt.NDArray[np.int64] = place[used]
+        return numbered
 
     def columns(self) -> tuple[list[str], list[str], list[int]]:
         """Names, modules, kinds."""
@@ -82,24 +88,152 @@ def flame(
     chosen = chosen or selection.Selection()
     names = source.hosts(hosts)
     parts = list(source.parts(names, window, chosen))
-    frames = Frames()
-    pieces = [(_reversed if reverse else _upright)(part, frames) for part in parts]
-    return _assemble(_together(pieces), frames, reader.coverage(names, window, parts, chosen))
+    coverage = reader.coverage(names, window, parts, chosen)
+    if reverse or not parts:
+        frames = Frames()
+        pieces = [_reversed(part, frames) for part in parts]
+        return _assemble(_together(pieces), frames, coverage)
+    return _upright(parts, coverage)
 
 
-def _upright(part: reader.Part, frames: Frames) -> Nodes:
+@dataclasses.dataclass(frozen=True)
+class Preorder:
+    """A tree in preorder: node i's descendants are i + 1 … i + size[i] - 1."""
+
+    key: npt.NDArray[np.uint64]  # of the path, the same in all segments; empty where there is one
+    frame: npt.NDArray[np.int64]
+    parent: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    own: npt.NDArray[np.int64]
+
+
+def _upright(parts: list[reader.Part], coverage: selection.Coverage) -> FlameTree:
     """The nodes in which samples ended, and all above them."""
-    whole = tree.subtree_sums(part.own, part.names.size)
-    kept = np.flatnonzero(whole)
-    up = part.names.up[kept]
-    above = part.names.hash[kept - up]
-    above[up == 0] = 0
-    return Nodes(
-        part.names.hash[kept],
-        above,
-        frames.number(part.names, part.names.frame[kept]),
-        part.own[kept],
+    if len(parts) == 1:
+        names = parts[0].names
+        shown = _kept(parts[0], with_keys=False)
+        used = np.bincount(shown.frame, minlength=len(names.frame_name)) > 0
+        shown = dataclasses.replace(shown, frame=(np.cumsum(used) - 1)[shown.frame])
+        columns = (names.frame_name, names.frame_module, names.frame_kind)
+        texts, modules, kinds = (column[used].tolist() for column in columns)
+        return _widest_first(shown, texts, modules, kinds, coverage)
+    frames = Frames()
+    trees = []
+    for part in parts:
+        kept = _kept(part, with_keys=True)
+        trees.append(dataclasses.replace(kept, frame=frames.number(part.names, kept.frame)))
+    while len(trees) > 1:  # neighbours first: each node is looked at log2(segments) times
+        trees = [_merged(trees[i : i + 2]) for i in range(0, len(trees), 2)]
+    return _widest_first(trees[0], *frames.columns(), coverage)
+
+
+def _kept(part: reader.Part, *, with_keys: bool) -> Preorder:
+    """The part's tree without what has no samples; frames are numbered as in its segment."""
+    names = part.names
+    kept = np.flatnonzero(tree.subtree_sums(part.own, names.size))
+    number = np.zeros(len(names.size) + 1, np.int64)  # how many are kept before each node
+    number[kept + 1] = 1
+    np.cumsum(number, out=number)
+    up = names.up[kept].astype(np.int64)
+    return Preorder(
+        key=names.hash[kept] if with_keys else np.zeros(0, np.uint64),
+        frame=names.frame[kept].astype(np.int64),
+        parent=np.where(up == 0, -1, number[kept - up]),
+        size=number[kept + names.size[kept]] - np.arange(len(kept)),
+        own=part.own[kept],
     )
+
+
+def _merged(trees: list[Preorder]) -> Preorder:
+    """Two trees as one. What only the second has are whole subtrees, which go to the end of the
+    node of the first that they hang under.
+    """
+    trees = [one for one in trees if len(one.key)] or trees[:1]
+    if len(trees) == 1:
+        return trees[0]
+    one, two = trees
+    n = len(one.key)
+    by_key = np.argsort(one.key)
+    found = by_key[np.minimum(np.searchsorted(one.key, two.key, sorter=by_key), n - 1)]
+    known = one.key[found] == two.key
+    fresh = np.flatnonzero(~known)
+    above = two.parent[fresh]
+    heads = np.flatnonzero((above < 0) | known[above])  # of the subtrees, among the fresh
+    lengths = np.diff(np.append(heads, len(fresh)))
+    under = np.where(above[heads] < 0, -1, found[above[heads]])
+    at = np.where(under < 0, n, under + one.size[under])
+    # Where several end at one place, the deepest node's comes first: it began last.
+    order = np.lexsort((-under, at))
+    lengths, at = lengths[order], np.repeat(at[order], lengths[order])
+    starts = np.cumsum(lengths) - lengths
+    fresh = fresh[np.repeat(heads[order] - starts, lengths) + np.arange(len(fresh))]
+    place_one = np.arange(n) + np.searchsorted(at, np.arange(n), "right")
+    place_two = np.empty(len(two.key), np.int64)
+    place_two[fresh] = at + np.arange(len(fresh))
+    place_two[known] = place_one[found[known]]
+    added = np.bincount(under[order][under[order] >= 0], lengths[under[order] >= 0], n)
+    own = one.own.copy()
+    own[found[known]] += two.own[known]
+
+    def joined(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        column = np.empty(n + len(fresh), first.dtype)
+        column[place_one] = first
+        column[place_two[fresh]] = second[fresh]
+        return column
+
+    return Preorder(
+        key=joined(one.key, two.key),
+        frame=joined(one.frame, two.frame),
+        parent=joined(
+            np.where(one.parent < 0, -1, place_one[one.parent]),
+            np.where(two.parent < 0, -1, place_two[two.parent]),
+        ),
+        size=joined(one.size + tree.subtree_sums(added.astype(np.int64), one.size), two.size),
+        own=joined(own, two.own),
+    )
+
+
+def _widest_first(
+    shown: Preorder,
+    names: list[str],
+    modules: list[str],
+    kinds: list[int],
+    coverage: selection.Coverage,
+) -> FlameTree:
+    place = _places(shown.parent, shown.size, tree.subtree_sums(shown.own, shown.size))
+    order = np.empty(len(place), np.int64)
+    order[place] = np.arange(len(place))
+    above = shown.parent[order]
+    own, size = shown.own[order], shown.size[order]
+    return FlameTree(
+        coverage=coverage,
+        names=names,
+        modules=modules,
+        kinds=kinds,
+        frame=shown.frame[order],
+        parent=np.where(above >= 0, place[above], -1),
+        size=size,
+        own=own,
+        whole=tree.subtree_sums(own, size),
+    )
+
+
+def _places(
+    parent: npt.NDArray[np.int64], size: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Where each node of a preorder goes when the widest of siblings is to come first."""
+    n = len(parent)
+    order = np.lexsort((-whole, parent))
+    before = np.cumsum(size[order]) - size[order]
+    begins = np.flatnonzero(np.diff(parent[order], prepend=-2))
+    before -= np.repeat(before[begins], np.diff(np.append(begins, n)))
+    step = np.empty(n, np.int64)
+    step[order] = before
+    step[parent >= 0] += 1
+    # Its place is the sum of the steps down to it: each counts from its node to its slice's end.
+    edges = np.append(step, 0) - np.bincount(np.arange(n) + size, step, n + 1).astype(np.int64)
+    places: npt.NDArray[np.int64] = np.cumsum(edges[:n])
+    return places
 
 
 def _reversed(part: reader.Part, frames: Frames) -> Nodes:

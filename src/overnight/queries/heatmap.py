@@ -17,6 +17,8 @@ __all__ = ["Heatmap", "by_core", "by_offset"]
 
 SECOND_US = 1_000_000
 MOST_CELLS = 200_000_000
+FEW_NODES = 50
+MANY_SEGMENTS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +53,9 @@ def by_core(
     whole = _whole_seconds(window) if summed else window
     begin = whole.begin_us
     touched = source.touched(names, whole)
-    metas = {segment.path: segment.meta() for segment in touched}
+    if len(touched) > MANY_SEGMENTS:
+        source.read_ahead(touched)
+    metas = {segment.path: source.meta(segment) for segment in touched}
     rows: dict[tuple[str, int], int] = {}
     for host in names:
         cores = {c for s in touched if s.host == host for c in metas[s.path].cores}
@@ -61,6 +65,9 @@ def by_core(
     if columns * max(1, len(rows)) > MOST_CELLS:
         raise _too_fine(columns, len(rows))
     values = np.zeros((columns, len(rows)), np.int64)
+    if summed and len(touched) > MANY_SEGMENTS:
+        shapes = ((segment, _shape(metas[segment.path])) for segment in touched)
+        segments.read_ahead(segment.seconds_at(mode, shape) for segment, shape in shapes)
     for segment in touched:
         if summed:
             _add_sums(values, segment, metas[segment.path], rows, whole, step_us, mode)
@@ -110,7 +117,7 @@ def by_offset(
         )
     names = source.hosts(hosts)
     touched = source.touched(names, window)
-    metas = {segment.path: segment.meta() for segment in touched}
+    metas = {segment.path: source.meta(segment) for segment in touched}
     begin = window.begin_us - window.begin_us % SECOND_US
     columns = -(-(window.end_us - begin) // SECOND_US)
     if columns * rows > MOST_CELLS:
@@ -173,6 +180,12 @@ def _too_fine(columns: int, rows: int) -> errors.UsageError:
     )
 
 
+def _shape(meta: segments.Meta) -> tuple[int, int]:
+    """Seconds of the clock that a segment touches, and cores."""
+    seconds = segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed)
+    return seconds, len(meta.cores)
+
+
 def _add_sums(
     values: npt.NDArray[np.int64],
     segment: segments.Segment,
@@ -182,19 +195,23 @@ def _add_sums(
     step_us: int,
     mode: str,
 ) -> None:
-    first = meta.begin_us // SECOND_US
-    seconds = segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed)
-    plane = segment.seconds(mode, (seconds, len(meta.cores)))
+    first, (seconds, cores) = meta.begin_us // SECOND_US, _shape(meta)
+    plane = segment.seconds(mode, (seconds, cores))
     moment = np.arange(first, first + seconds) * SECOND_US
-    column = (moment - whole.begin_us) // step_us
-    inside = (moment >= whole.begin_us) & (moment < whole.end_us)
-    places = [
-        (i, rows[segment.host, core])
-        for i, core in enumerate(meta.cores)
-        if (segment.host, core) in rows
-    ]
-    taken, ours = [i for i, _ in places], [row for _, row in places]
-    np.add.at(values, np.ix_(column[inside], np.array(ours, np.int64)), plane[inside][:, taken])
+    inside = slice(*np.searchsorted(moment, [whole.begin_us, whole.end_us]).tolist())
+    column, plane = (moment[inside] - whole.begin_us) // step_us, plane[inside]
+    if not len(column):
+        return
+    if step_us > SECOND_US:
+        starts = np.flatnonzero(np.diff(column, prepend=-1))
+        plane = np.add.reduceat(plane, starts, axis=0, dtype=np.int64)
+    target = values[column[0] : column[-1] + 1]
+    ours = [rows.get((segment.host, core), -1) for core in meta.cores]
+    if ours and ours[0] >= 0 and ours == list(range(ours[0], ours[0] + cores)):
+        target[:, ours[0] : ours[0] + cores] += plane
+    else:
+        taken = [i for i, row in enumerate(ours) if row >= 0]
+        target[:, [ours[i] for i in taken]] += plane[:, taken]
 
 
 def _add_rows(
@@ -258,10 +275,23 @@ def _select(
     }[mode]
     if chosen.by_node:
         wanted &= reader.node_mask(names, chosen)
-    found = source.rows(
-        segment,
-        f"({x})::BIGINT AS x, ({y})::BIGINT AS y, node, count::BIGINT AS n",
-        reader.conditions(window, chosen, tasks),
+    where = reader.conditions(window, chosen, tasks)
+    among, named = _among(wanted)
+    return parquet.query(
+        f"SELECT ({x})::BIGINT AS x, ({y})::BIGINT AS y, sum(count)::BIGINT AS n "  # noqa: S608 - built from numbers
+        f"FROM {parquet.table(segment.path / 'samples.parquet')} WHERE {where} AND {among} GROUP BY ALL",
+        nodes=named,
     )
-    kept = wanted[found["node"]]
-    return {name: column[kept] for name, column in found.items()}
+
+
+def _among(wanted: npt.NDArray[np.bool_]) -> tuple[str, npt.NDArray[np.int64] | None]:
+    """A condition on `node`, and the nodes that it names where they are many.
+
+    Grouping by node as well, to filter afterwards, took ten times as long (measured, 1.1 M rows).
+    """
+    refused = np.flatnonzero(~wanted)
+    if not len(refused):
+        return "true", None
+    if len(refused) <= FEW_NODES:
+        return f"node NOT IN ({', '.join(map(str, refused.tolist()))})", None
+    return "node IN (SELECT node FROM nodes)", np.flatnonzero(wanted)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
+import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,25 +20,88 @@ from overnight import errors
 from overnight.model import selection
 from overnight.store import parquet, segments, tree
 
-__all__ = ["Names", "Part", "Reader"]
+__all__ = ["Names", "Part", "Reader", "Sums"]
 
 CACHED_SEGMENTS = 64
+CACHED_METAS = 4096  # five days of 2-minute segments, some 2 kB each
 
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """A segment's tables, whole: they are small."""
+    """A segment's tables. Each is read when first asked for: most questions need few of them."""
 
     meta: segments.Meta
-    frame: npt.NDArray[np.uint32]
-    up: npt.NDArray[np.uint32]
-    size: npt.NDArray[np.uint32]
-    hash: npt.NDArray[np.uint64]
-    flags: npt.NDArray[np.uint8]
-    own: npt.NDArray[np.int64]
-    frame_name: npt.NDArray[np.object_]
-    frame_module: npt.NDArray[np.object_]
-    frame_kind: npt.NDArray[np.uint8]
+    path: pathlib.Path
+
+    @functools.cached_property
+    def _nodes(self) -> parquet.Columns:
+        found = parquet.read(self.path / "nodes.parquet", ("frame", "up", "size", "flags"))
+        # All that is done with a tree relies on it, to the end of loops.
+        if tree.is_torn(found["up"], found["size"]):
+            raise errors.DamagedFileError(
+                str(self.path / "nodes.parquet"), 0, "its stacks are no tree"
+            )
+        return found
+
+    @functools.cached_property
+    def _frames(self) -> parquet.Columns:
+        found = parquet.read(self.path / "frames.parquet", ("name", "module", "kind"))
+        last = int(self.frame.max(initial=0))
+        if last >= max(1, len(found["name"])):
+            raise errors.DamagedFileError(
+                str(self.path / "frames.parquet"), 0, f"it has no function {last}"
+            )
+        return found
+
+    @property
+    def frame(self) -> npt.NDArray[np.uint32]:
+        """Each node's frame."""
+        return self._nodes["frame"]
+
+    @property
+    def up(self) -> npt.NDArray[np.uint32]:
+        """How far before it its parent stands; 0: it has none."""
+        return self._nodes["up"]
+
+    @property
+    def size(self) -> npt.NDArray[np.uint32]:
+        """Each node and all its descendants."""
+        return self._nodes["size"]
+
+    @property
+    def flags(self) -> npt.NDArray[np.uint8]:
+        """What store.tree says of each node."""
+        return self._nodes["flags"]
+
+    @functools.cached_property
+    def hash(self) -> npt.NDArray[np.uint64]:
+        """Each node's path, the same in all segments."""
+        return parquet.read(self.path / "nodes.parquet", ("hash",))["hash"]
+
+    @functools.cached_property
+    def own(self) -> npt.NDArray[np.int64]:
+        """Samples of the whole segment that end in each node."""
+        return parquet.read(self.path / "nodes.parquet", ("own",))["own"].astype(np.int64)
+
+    @functools.cached_property
+    def outermost(self) -> npt.NDArray[np.bool_]:
+        """Nodes that have no ancestor of the same frame."""
+        return tree.outermost(self.frame, self.size)
+
+    @property
+    def frame_name(self) -> npt.NDArray[np.object_]:
+        """Functions, and the processes behind them."""
+        return self._frames["name"]
+
+    @property
+    def frame_module(self) -> npt.NDArray[np.object_]:
+        """Where each is from."""
+        return self._frames["module"]
+
+    @property
+    def frame_kind(self) -> npt.NDArray[np.uint8]:
+        """User, kernel or process."""
+        return self._frames["kind"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +110,22 @@ class Part:
 
     segment: segments.Segment
     names: Names
-    seconds: float
     own: npt.NDArray[np.int64]
+    idle: int
+
+    @property
+    def samples(self) -> int:
+        """All that passed the filters."""
+        return int(self.own.sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """A segment that lies in the window whole and unfiltered: the sums written at ingest will do."""
+
+    segment: segments.Segment
+    names: Names
+    samples: int
     idle: int
 
 
@@ -56,6 +135,7 @@ class Reader:
     def __init__(self, catalogue: segments.Catalogue) -> None:
         self.catalogue = catalogue
         self._names: collections.OrderedDict[str, Names] = collections.OrderedDict()
+        self._metas: dict[pathlib.Path, segments.Meta] = {}
 
     def hosts(self, wanted: Iterable[str] = ()) -> tuple[str, ...]:
         """The hosts asked for, or all; raises where there is nothing of one."""
@@ -91,34 +171,27 @@ class Reader:
             for segment in self.catalogue.segments(host, window.begin_us, window.end_us)
         )
 
+    def meta(self, segment: segments.Segment) -> segments.Meta:
+        """What a segment says of itself, read once: it never changes."""
+        found = self._metas.get(segment.path)
+        if found is None:
+            if len(self._metas) >= CACHED_METAS:
+                self._metas.clear()
+            found = self._metas[segment.path] = segment.meta()
+        return found
+
+    def read_ahead(self, found: Iterable[segments.Segment]) -> None:
+        """Have what many segments say of themselves fetched at once, where it was not read yet."""
+        segments.read_ahead(
+            (one.path / "segment.json", 0, 0) for one in found if one.path not in self._metas
+        )
+
     def names(self, segment: segments.Segment) -> Names:
         """A segment's tables, read once."""
         key = str(segment.path)
         found = self._names.get(key)
         if found is None:
-            nodes = parquet.read(
-                segment.path / "nodes.parquet", ("frame", "up", "size", "hash", "flags", "own")
-            )
-            frames = parquet.read(segment.path / "frames.parquet", ("name", "module", "kind"))
-            # All that is done with a tree relies on it, to the end of loops.
-            if tree.is_torn(nodes["up"], nodes["size"]) or (
-                int(nodes["frame"].max(initial=0)) >= max(1, len(frames["name"]))
-            ):
-                raise errors.DamagedFileError(
-                    str(segment.path / "nodes.parquet"), 0, "its stacks are no tree"
-                )
-            found = Names(
-                meta=segment.meta(),
-                frame=nodes["frame"],
-                up=nodes["up"],
-                size=nodes["size"],
-                hash=nodes["hash"],
-                flags=nodes["flags"],
-                own=nodes["own"].astype(np.int64),
-                frame_name=frames["name"],
-                frame_module=frames["module"],
-                frame_kind=frames["kind"],
-            )
+            found = Names(self.meta(segment), segment.path)
             self._names[key] = found
             while len(self._names) > CACHED_SEGMENTS:
                 self._names.popitem(last=False)
@@ -130,15 +203,33 @@ class Reader:
     ) -> Iterator[Part]:
         """The window, a segment at a time."""
         for segment in self.touched(hosts, window):
-            names = self.names(segment)
-            own = self.own(segment, window, chosen)
-            is_idle = (names.flags & tree.IDLE) > 0
-            idle = int(own[is_idle].sum())
-            if not chosen.idle:
-                own = np.where(is_idle, 0, own)
-            if chosen.by_node:
-                own = np.where(node_mask(names, chosen), own, 0)
-            yield Part(segment, names, recorded_seconds(segment, names.meta, window), own, idle)
+            yield self._part(segment, window, chosen)
+
+    def _part(
+        self, segment: segments.Segment, window: selection.Window, chosen: selection.Selection
+    ) -> Part:
+        names = self.names(segment)
+        own = self.own(segment, window, chosen)
+        is_idle = (names.flags & tree.IDLE) > 0
+        idle = int(own[is_idle].sum())
+        if not chosen.idle:
+            own = np.where(is_idle, 0, own)
+        if chosen.by_node:
+            own = np.where(node_mask(names, chosen), own, 0)
+        return Part(segment, names, own, idle)
+
+    def parts_or_sums(
+        self, hosts: Iterable[str], window: selection.Window, chosen: selection.Selection
+    ) -> Iterator[Part | Sums]:
+        """The window, a segment at a time; no tables are read of those that need none."""
+        filtered = chosen.cores or chosen.by_task or chosen.by_node or chosen.event or chosen.idle
+        for segment in self.touched(hosts, window):
+            inside = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
+            if inside and not filtered:
+                meta = self.meta(segment)
+                yield Sums(segment, self.names(segment), meta.samples - meta.idle, meta.idle)
+            else:
+                yield self._part(segment, window, chosen)
 
     def own(
         self, segment: segments.Segment, window: selection.Window, chosen: selection.Selection
@@ -239,7 +330,7 @@ def recorded_seconds(
 def coverage(
     hosts: tuple[str, ...],
     window: selection.Window,
-    parts: list[Part],
+    parts: Sequence[Part | Sums],
     chosen: selection.Selection,
 ) -> selection.Coverage:
     """What the parts hold of what was asked for."""
@@ -248,7 +339,7 @@ def coverage(
         window,
         [(part.segment, part.names.meta) for part in parts],
         chosen,
-        samples=int(sum(part.own.sum() for part in parts)),
+        samples=sum(part.samples for part in parts),
         idle=sum(part.idle for part in parts),
     )
 

@@ -14,7 +14,7 @@ from overnight.model import selection
 from overnight.queries import reader
 from overnight.store import parquet, tree
 
-__all__ = ["KINDS", "Row", "Top", "function_counts", "top"]
+__all__ = ["KINDS", "Row", "Top", "function_columns", "top"]
 
 KINDS = ("processes", "threads", "units", "functions")
 
@@ -95,33 +95,30 @@ def top(
     return Top(kind, rows, sum(1 for n in whole.values() if n) - len(rows), coverage)
 
 
-def function_counts(part: reader.Part) -> dict[tuple[str, str, int], tuple[int, int]]:
-    """(name, module, kind) -> samples that end in it, samples that it is in, recursion once."""
+def function_columns(
+    part: reader.Part,
+) -> tuple[list[tuple[str, str, int]], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(name, module, kind), samples that end in it, samples that it is in, recursion once."""
     names = part.names
-    own_of, whole_of = _counts(part, names.frame, len(names.frame_name))
+    own_of, whole_of = _counts(part, names.frame, len(names.frame_name), names.outermost)
     seen = np.flatnonzero((whole_of > 0) & (names.frame_kind != tree.PROCESS))
-    return {
-        frame: (own, all_)
-        for frame, own, all_ in zip(
-            zip(
-                names.frame_name[seen].tolist(),
-                names.frame_module[seen].tolist(),
-                names.frame_kind[seen].tolist(),
-                strict=True,
-            ),
-            own_of[seen].tolist(),
-            whole_of[seen].tolist(),
-            strict=True,
-        )
-    }
+    rows = zip(
+        names.frame_name[seen].tolist(),
+        names.frame_module[seen].tolist(),
+        names.frame_kind[seen].tolist(),
+        strict=True,
+    )
+    return list(rows), own_of[seen], whole_of[seen]
 
 
 def _counts(
-    part: reader.Part, group: npt.NDArray[np.integer], groups: int
+    part: reader.Part,
+    group: npt.NDArray[np.integer],
+    groups: int,
+    outermost: npt.NDArray[np.bool_],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """For nodes in groups: samples that end in each, samples that each is in, recursion once."""
-    size = part.names.size
-    whole = tree.subtree_sums(part.own, size) * tree.outermost(group, size)
+    whole = tree.subtree_sums(part.own, part.names.size) * outermost
     return (
         np.bincount(group, part.own, groups).astype(np.int64),
         np.bincount(group, whole, groups).astype(np.int64),
@@ -129,7 +126,7 @@ def _counts(
 
 
 def _name_counts(part: reader.Part) -> dict[str, tuple[int, int]]:
-    """The same by name alone: one that is in two binaries on one stack counts once."""
+    """Functions by name alone: one that is in two binaries on one stack counts once."""
     names = part.names
     numbers: dict[str | None, int] = {}
     label = [
@@ -141,7 +138,8 @@ def _name_counts(part: reader.Part) -> dict[str, tuple[int, int]]:
             strict=True,
         )
     ]
-    own_of, whole_of = _counts(part, np.array(label, np.int64)[names.frame], len(numbers))
+    group = np.array(label, np.int64)[names.frame]
+    own_of, whole_of = _counts(part, group, len(numbers), tree.outermost(group, names.size))
     return {
         name: (int(own_of[i]), int(whole_of[i]))
         for name, i in numbers.items()

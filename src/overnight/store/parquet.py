@@ -19,7 +19,7 @@ Columns = dict[str, npt.NDArray[Any]]
 # zstd 3 and DELTA-encoded integers (Parquet v2) make 4.4 bytes a real sample; row groups of this
 # size let a 5 s window of 96 cores read one or two of them.
 WRITE = (
-    "COPY (SELECT * FROM columns) TO {path} (FORMAT parquet, CODEC zstd, COMPRESSION_LEVEL 3, "
+    "COPY (SELECT {names} FROM {tables}) TO {path} (FORMAT parquet, CODEC zstd, COMPRESSION_LEVEL 3, "
     "ROW_GROUP_SIZE 122880, PARQUET_VERSION v2)"
 )
 
@@ -50,12 +50,41 @@ def _quoted(path: pathlib.Path | str) -> str:
     return "'" + str(path).replace("'", "''") + "'"
 
 
-def write(path: pathlib.Path, columns: Columns) -> None:  # noqa: ARG001 - DuckDB finds it by name
+def write(path: pathlib.Path, columns: Columns) -> None:
     """One Parquet file; the caller makes it durable. Raises OSError where there is no room."""
+    plain = dict(columns)
+    tables = ["columns"]
+    connection = _connection()
     try:
-        _connection().execute(WRITE.format(path=_quoted(path)))
+        for name, column in columns.items():
+            joint = _joint(column) if column.dtype == object else None
+            if joint is None:
+                continue
+            del plain[name]
+            connection.register(f"long_{name}", {"text": np.array([joint.join(column)], object)})
+            tables.append(
+                f"(SELECT unnest(string_split(text, chr({ord(joint)}))) AS {name} FROM long_{name})"  # noqa: S608 - names are ours
+            )
+        connection.register("columns", plain)
+        connection.execute(
+            WRITE.format(
+                names=", ".join(columns),
+                tables=" POSITIONAL JOIN ".join(tables),
+                path=_quoted(path),
+            )
+        )
     except duckdb.IOException as error:
         raise OSError(f"{path} cannot be written: {error}") from error
+    finally:
+        connection.unregister("columns")
+        for name in columns:
+            connection.unregister(f"long_{name}")
+
+
+def _joint(texts: npt.NDArray[np.object_]) -> str | None:
+    """A character that none of the texts has."""
+    everything = "".join(texts)
+    return next((c for c in map(chr, range(1, 32)) if c not in everything), None)
 
 
 def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
@@ -64,10 +93,10 @@ def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
 
 
 def texts(values: list[str]) -> npt.NDArray[Any]:
-    """Strings as a column. DuckDB tries to import pandas once for each Python object (measured: 0.1
-    ms each), so arrays of fixed width are used as long as one long name does not blow them up, and
-    none ends in the NUL that fixed width swallows. Half a surrogate pair becomes `?`: one alone
-    invalidates DuckDB's whole database.
+    """Strings as a column. DuckDB tries to import pandas once for each Python object (measured: 20
+    µs each), so arrays of fixed width are used as long as one long name does not blow them up, and
+    none ends in the NUL that fixed width swallows; else `write` hands them over as one text. Half a
+    surrogate pair becomes `?`: one alone invalidates DuckDB's whole database.
     """
     plain = [value.encode("utf-8", "replace").decode() for value in values]
     longest = max(map(len, plain), default=1) or 1
@@ -80,16 +109,30 @@ def table(*paths: pathlib.Path) -> str:
     return f"read_parquet([{', '.join(map(_quoted, paths))}])"
 
 
-def query(sql: str, parameters: list[object] | None = None) -> Columns:
-    """The result's columns as arrays, masked ones made plain."""
+def query(
+    sql: str,
+    parameters: list[object] | None = None,
+    *,
+    nodes: npt.NDArray[np.int64] | None = None,
+) -> Columns:
+    """The result's columns as arrays, masked ones made plain.
+
+    `nodes` are a table of that name in the query, with one column, `node`.
+    """
+    connection = _connection()
+    if nodes is not None:
+        connection.register("nodes", {"node": nodes})
     try:
-        found = _connection().execute(sql, parameters or []).fetchnumpy()
+        found = connection.execute(sql, parameters or []).fetchnumpy()
     except duckdb.Error as error:
         raise errors.CannotError(
             "stored samples cannot be read",
             why=str(error).partition("\n")[0],
             todo="overnight store check says what is damaged; ask again where a segment was just trimmed",
         ) from error
+    finally:
+        if nodes is not None:
+            connection.unregister("nodes")
     return {
         name: column.filled() if isinstance(column, np.ma.MaskedArray) else column
         for name, column in found.items()

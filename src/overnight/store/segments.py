@@ -17,12 +17,15 @@ any time.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
 import json
+import os
 import pathlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -39,6 +42,7 @@ __all__ = [
     "clock_seconds",
     "day_folder",
     "host_folder",
+    "read_ahead",
 ]
 
 FORMAT = "overnight.segment/1"
@@ -117,16 +121,33 @@ class Segment:
 
     def seconds(self, mode: str, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
         """Samples of one mode by second and core; `shape` is seconds and cores."""
-        file = self.path / "seconds.npy"
-        cells = shape[0] * shape[1]
-        offset = NPY_HEADER + 2 * cells * MODES.index(mode)
+        path, offset, length = self.seconds_at(mode, shape)
         try:
-            size = file.stat().st_size
-            if size != NPY_HEADER + 2 * cells * len(MODES):
-                raise errors.DamagedFileError(str(file), size, "it is not as long as it should be")
-            return np.fromfile(file, "<u2", count=cells, offset=offset).reshape(shape)
+            size = path.stat().st_size
+            if size != NPY_HEADER + length * len(MODES):
+                raise errors.DamagedFileError(str(path), size, "it is not as long as it should be")
+            return np.fromfile(path, "<u2", count=length // 2, offset=offset).reshape(shape)
         except (OSError, ValueError) as error:
-            raise errors.DamagedFileError(str(file), 0, str(error)) from error
+            raise errors.DamagedFileError(str(path), 0, str(error)) from error
+
+    def seconds_at(self, mode: str, shape: tuple[int, int]) -> tuple[pathlib.Path, int, int]:
+        """Where these samples are: file, offset, length in bytes."""
+        length = 2 * shape[0] * shape[1]
+        return self.path / "seconds.npy", NPY_HEADER + length * MODES.index(mode), length
+
+
+def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
+    """Have the kernel fetch ranges (path, offset, length) of many files at once, in its own order.
+
+    One after the other, 360 segments that are not in the page cache cost 130 ms (measured).
+    """
+    for path, offset, length in files:
+        with contextlib.suppress(OSError):  # only a hint: who reads it will tell
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
 
 
 def _meta(said: dict[str, Any]) -> Meta:

@@ -111,7 +111,9 @@ def outermost(
     return mask
 
 
-def subtree_sums(own: npt.NDArray[np.int64], size: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+def subtree_sums(
+    own: npt.NDArray[np.int64], size: npt.NDArray[np.uint32] | npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Each node's own value and that of all its descendants."""
     running = np.concatenate([[0], np.cumsum(own)])
     first = np.arange(len(own))

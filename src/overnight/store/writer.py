@@ -25,6 +25,7 @@ __all__ = ["SEGMENT_SECONDS", "write_capture"]
 SEGMENT_SECONDS = 120
 SECOND_NS = 1_000_000_000
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
+MARKED = 16 << 20  # up to so many, marking is cheaper than sorting
 
 
 def write_capture(
@@ -90,6 +91,17 @@ def _compact(
     used = np.bincount(column, minlength=size) > 0
     renumbered = np.cumsum(used, dtype=np.uint32) - np.uint32(1)
     return np.flatnonzero(used), renumbered[column]
+
+
+def _distinct(
+    column: npt.NDArray[np.int64], size: int
+) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
+    """The distinct values, all below `size`, and each row's place among them."""
+    if size > MARKED:
+        return np.unique(column, return_inverse=True)
+    there = np.zeros(size, bool)
+    there[column] = True
+    return np.flatnonzero(there), (np.cumsum(there, dtype=np.uint32) - np.uint32(1))[column]
 
 
 def _write(home: pathlib.Path, made: capture.Capture, source: str) -> segments.Segment:
@@ -237,9 +249,9 @@ def _fold(
     offset = made.stacks.offset.astype(np.int64)
     begins, lengths = offset[stacks], offset[stacks + 1] - offset[stacks]
     ends = np.cumsum(lengths)
-    words = made.stacks.frame[
-        np.repeat(begins - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
-    ]
+    words = made.stacks.frame
+    if len(stacks) < len(offset) - 1:
+        words = words[np.repeat(begins - (ends - lengths), lengths) + np.arange(lengths.sum())]
     used, words = _compact(words, len(made.frames.name))
     processes: dict[str, int] = {}
     process = np.array(
@@ -256,7 +268,9 @@ def _fold(
             [made.frames.kind[used], np.full(len(processes), tree.PROCESS, np.uint8)]
         ),
     )
-    pairs, pair = np.unique(process[task] * max(1, len(stacks)) + stack, return_inverse=True)
+    pairs, pair = _distinct(
+        process[task] * max(1, len(stacks)) + stack, len(processes) * len(stacks)
+    )
     folded = tree.fold_capture(
         (pairs // max(1, len(stacks)) + len(used)).astype(np.uint32),
         (pairs % max(1, len(stacks))).astype(np.uint32),

@@ -1,0 +1,53 @@
+"""What recording costs a host: at 97 Hz, and at the sample rate of 96 cores on the cores there are."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import tempfile
+
+from benchmarks import Result, cpu_of_command
+from benchmarks.support import load, recorded
+
+__all__ = ["measure"]
+
+SECONDS = 20.0
+HZ = 97
+CORES = 96
+
+
+def measure() -> list[Result]:
+    cores = os.cpu_count() or 1
+    dense = CORES * HZ // cores
+    results = []
+    with load.busy_cores(1), tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
+        folder = pathlib.Path(name)
+        for rate in (HZ, dense):
+            alone = cpu_of_command(
+                ["perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", str(rate),
+                 "-o", str(folder / f"{rate}.perf.data"), "--", "sleep", str(SECONDS)]
+            )  # fmt: skip
+            for recorder in ("perf", "native"):
+                made = recorded.record(recorder, rate, SECONDS, folder / f"{recorder}-{rate}")
+                results += _results(recorder, rate, made, 100 * alone / SECONDS)
+    return results
+
+
+def _results(recorder: str, rate: int, made: recorded.Recorded, alone: float) -> list[Result]:
+    what = f"{recorder} recorder, {rate} Hz"
+    whole = made.recorder_percent + made.ingest_percent
+    return [
+        Result(f"{what}: samples a second", made.samples / made.seconds, "1/s"),
+        Result(
+            f"{what}: recorder", made.recorder_percent, "% of a core", "", None,
+            "perf record alone", alone,
+        ),
+        Result(f"{what}: ingest", made.ingest_percent, "% of a core"),
+        Result(f"{what}: in all", whole, "% of a core", "<= 6", whole <= 6),
+        Result(f"{what}: once, for symbols", made.once_cpu, "CPU s"),
+        Result(f"{what}: peak memory", made.rss_bytes / 1e6, "MB"),
+        Result(f"{what}: lost", made.lost, "samples", "0", made.lost == 0),
+        Result(
+            f"{what}: gap at a switch", made.gap_periods, "periods", "<= 1", made.gap_periods <= 1
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,141 @@
+"""A mixed real load, recorded on the spot by perf: what ingest is measured with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+__all__ = ["busy_cores", "record_mixed"]
+
+PYTHON = """
+import json, re, random
+while True:
+    rows = [{"id": i, "name": "n%d" % i, "values": [random.random() for _ in range(8)]} for i in range(2000)]
+    text = json.dumps(rows)
+    json.loads(text)
+    len(re.findall(r'"name": "(n\\d+)"', text))
+    sorted(rows, key=lambda row: row["values"][3])
+"""
+NODE = """
+for (;;) {
+  const rows = Array.from({ length: 20000 }, (_, i) => ({ i, text: "row " + i, x: Math.sin(i) }));
+  JSON.parse(JSON.stringify(rows)).sort((a, b) => a.x - b.x);
+}
+"""
+PERL = 'while (1) { my %h; $h{$_ % 977} .= chr(65 + $_ % 26) for 1..50000; join ",", sort keys %h }'
+C = """
+#include <algorithm>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+int main(int n, char **v) {
+  std::map<std::string, std::vector<int>> m;
+  for (int i = 0; i < 1000; i++) m[std::to_string(i)].push_back(n);
+  return std::regex_search(v[0], std::regex("a+b")) + (int)m.size();
+}
+"""
+
+
+def _commands(folder: pathlib.Path) -> list[list[str]]:
+    source = folder / "load.cc"
+    source.write_text(C)
+    compiler = shutil.which("g++") or shutil.which("gcc") or "false"
+    forever = "while :; do {}; done"
+    found = [
+        [sys.executable, "-c", PYTHON],
+        ["sh", "-c", forever.format(f"{compiler} -O2 -o {folder}/load {source} 2>/dev/null")],
+        ["sh", "-c", forever.format(f"head -c 30000000 {sys.executable} | gzip -6 >/dev/null")],
+        ["sh", "-c", forever.format("find /usr -xdev -newer /etc/hostname >/dev/null 2>&1")],
+    ]
+    if node := shutil.which("node"):
+        found.append([node, "--perf-basic-prof", "-e", NODE])
+    elif perl := shutil.which("perl"):
+        found.append([perl, "-e", PERL])
+    return found
+
+
+@contextlib.contextmanager
+def running(commands: list[list[str]], folder: pathlib.Path) -> Iterator[None]:
+    """The commands, each with all it starts, for as long as the block runs."""
+    started = [
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for command in commands
+    ]
+    try:
+        yield
+    finally:
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            # A perf map is named after its process and left behind by Node.js.
+            pathlib.Path(f"/tmp/perf-{process.pid}.map").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def busy_cores(count: int) -> Iterator[None]:
+    """So many processes that never rest, with stacks that change."""
+    with running([[sys.executable, "-c", PYTHON]] * count, pathlib.Path("/")):
+        yield
+
+
+@contextlib.contextmanager
+def record_mixed(folder: pathlib.Path, samples: int, seconds: float) -> Iterator[pathlib.Path]:
+    """A perf.data file of about so many samples in so many seconds; the load's processes are alive
+    while the block runs, stopped, so that their symbols can be found as they are in a recording.
+    """
+    path = folder / "mixed.perf.data"
+    rate = round(samples / seconds / (os.cpu_count() or 1))
+    commands = _commands(folder)
+    with running(commands, folder):
+        time.sleep(0.5)
+        _record(path, rate, seconds)
+        with _resting():
+            yield path
+
+
+def _record(path: pathlib.Path, rate: int, seconds: float) -> None:
+    command = [
+        "perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", str(rate),
+        "-m", "4M", "-o", str(path), "--", "sleep", str(seconds),
+    ]  # fmt: skip
+    for left in (2, 1, 0):
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not made.returncode:
+            return
+        # perf 6.1 aborts at its end when any process on the host has mapped a file with a damaged
+        # build id, as tests of readers of such files do (util/build-id.c:1010, seen here).
+        if not left or made.returncode > 0:
+            raise RuntimeError(f"perf record: {made.stderr[-300:]}")
+
+
+@contextlib.contextmanager
+def _resting() -> Iterator[None]:
+    """All that this process started, halted: measuring is to have the cores."""
+    ours = _descendants(os.getpid())
+    for pid in ours:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    yield
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        found += [int(child), *_descendants(int(child))]
+    return found

@@ -1,0 +1,103 @@
+"""One question asked in a fresh process: `python -m benchmarks.support.questions`, JSON in and out.
+
+Cold is the first answer of this process, with the files it reads dropped from the page cache; warm
+the same question again. Imports are not counted, opening DuckDB is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from overnight.model import selection
+from overnight.queries import diff, flame, heatmap, reader, top
+from overnight.store import segments
+
+__all__ = ["Asked", "Question", "ask"]
+
+WARM = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked; `drop` are folders whose files are to be read from the disk again."""
+
+    home: str
+    kind: str
+    begin_us: int
+    end_us: int
+    drop: tuple[str, ...] = ()
+    baseline: tuple[int, int] = (0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """Milliseconds, and how much the answer was made from."""
+
+    cold_ms: float
+    warm_ms: float
+    samples: int
+
+
+def ask(question: Question) -> Asked:
+    """The answer's times, from a process of its own."""
+    made = subprocess.run(
+        [sys.executable, "-m", "benchmarks.support.questions"],
+        input=json.dumps(dataclasses.asdict(question)),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return Asked(**json.loads(made.stdout))
+
+
+def drop_cached(folders: tuple[str, ...]) -> None:
+    """Out of the page cache with these folders' files, and no others."""
+    for folder in folders:
+        for path in pathlib.Path(folder).iterdir():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def _answer(question: Question) -> Callable[[reader.Reader], selection.Coverage]:
+    window = selection.Window(question.begin_us, question.end_us)
+    kinds: dict[str, Callable[[reader.Reader], selection.Coverage]] = {
+        "flame": lambda source: flame.flame(source, window).coverage,
+        "top": lambda source: top.top(source, window).coverage,
+        "functions": lambda source: top.top(source, window, kind="functions").coverage,
+        "cores": lambda source: heatmap.by_core(source, window).coverage,
+        "offsets": lambda source: heatmap.by_offset(source, window).coverage,
+        "diff": lambda source: (
+            diff.diff(source, window, selection.Window(*question.baseline)).coverage
+        ),
+    }
+    return kinds[question.kind]
+
+
+def main() -> None:
+    said = json.load(sys.stdin)
+    question = Question(
+        **{**said, "drop": tuple(said["drop"]), "baseline": tuple(said["baseline"])}
+    )
+    answer = _answer(question)
+    drop_cached(question.drop)
+    source = reader.Reader(segments.Catalogue(pathlib.Path(question.home)))
+    took = []
+    samples = 0
+    for _ in range(1 + WARM):
+        begin = time.perf_counter()
+        samples = answer(source).samples
+        took.append((time.perf_counter() - begin) * 1000)
+    warm = sorted(took[1:])[WARM // 2]
+    print(json.dumps(dataclasses.asdict(Asked(took[0], warm, samples))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""A night of 96 cores, made from a seed and written through the real writer, 2 minutes at a time.
+
+Training ranks are pinned to cores, data workers and system services come and go in runs, cores rest
+in between; at 05:47 core 39 is in the kernel for six seconds under kubelet, in `mem_cgroup_iter`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import shutil
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.support import programs
+from overnight.model import event, selection
+from overnight.store import capture, segments, writer
+
+__all__ = ["HOST", "Night", "make_night"]
+
+SEED = 20261115
+VERSION = 1  # of the generator: another one makes the night anew
+HOST = "night-96"
+CORES = 96
+FREQUENCY = 97
+SEGMENT_SECONDS = 120
+TICKS = FREQUENCY * SEGMENT_SECONDS
+SECOND_NS = 1_000_000_000
+MORNING = int(datetime.datetime(2026, 11, 15, 8, tzinfo=datetime.UTC).timestamp())
+INCIDENT_CORE = 39
+INCIDENT_SECONDS = 6
+FULL_HOURS = 12.0
+FREE_BYTES = 8 << 30
+TRAINING = 8  # processes of ten pinned threads
+FLOATING = {  # processes of each other program
+    "pt_data_worker": 16, "kubelet": 1, "containerd": 1, "containerd-shim": 8, "cilium-agent": 1,
+    "node_exporter": 1, "fluent-bit": 1, "systemd-journal": 1, "amazon-ssm-agen": 1, "bash": 4,
+    "kworker": 12, "ksoftirqd": 4, "swapper": 1,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Night:
+    """Where it is, how long it is, and what happened in it."""
+
+    home: pathlib.Path
+    window: selection.Window
+    incident: event.Event
+    notes: tuple[str, ...]
+
+    @property
+    def hours(self) -> float:
+        """Its length."""
+        return self.window.seconds / 3600
+
+    @property
+    def samples(self) -> int:
+        """All of its samples, those of resting cores too."""
+        return round(self.window.seconds) * CORES * FREQUENCY
+
+
+def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
+    """The night in OVERNIGHT_BENCH_HOME or out/night; what is there already stays.
+
+    OVERNIGHT_BENCH_HOURS makes it shorter, and so does a disk with less than 8 GB free.
+    """
+    home = pathlib.Path(
+        os.environ.get("OVERNIGHT_BENCH_HOME", pathlib.Path(__file__).parents[2] / "out/night")
+    )
+    home.mkdir(parents=True, exist_ok=True)
+    hours = float(os.environ.get("OVERNIGHT_BENCH_HOURS", "0"))
+    notes = ()
+    if not hours:
+        hours = FULL_HOURS
+        there = sum(f.stat().st_size for f in home.rglob("*") if f.is_file())
+        free = shutil.disk_usage(home).free + there
+        if free < FREE_BYTES:
+            hours = max(0.2, FULL_HOURS * free / FREE_BYTES / 2)
+            notes = (f"only {free / 1e9:.1f} GB free: {hours:.1f} h instead of {FULL_HOURS:g}",)
+    count = max(3, round(hours * 3600 / SEGMENT_SECONDS))
+    begin = MORNING - count * SEGMENT_SECONDS
+    # 05:47 in a night that reaches so far back, else the middle.
+    at = MORNING - 7980 if count * SEGMENT_SECONDS > 9000 else begin + count * SEGMENT_SECONDS // 2
+    night = Night(
+        home,
+        selection.Window(begin * 1_000_000, MORNING * 1_000_000),
+        event.Event(
+            at * 1_000_000,
+            "net.driver_reset",
+            "eth1: driver reset",
+            HOST,
+            INCIDENT_CORE,
+            "critical",
+        ),
+        notes,
+    )
+    _fill(night, count, say)
+    return night
+
+
+def _fill(night: Night, count: int, say: Callable[[str], None]) -> None:
+    _forget_other(night.home)
+    there = {segment.begin_us for segment in segments.Catalogue(night.home).segments(HOST)}
+    begins = [night.window.begin_us + i * SEGMENT_SECONDS * 1_000_000 for i in range(count)]
+    missing = [begin for begin in begins if begin not in there]
+    if not missing:
+        return
+    maker = Maker(night.incident.time_us * 1000)
+    began, cpu = time.monotonic(), time.process_time()
+    for i, begin in enumerate(missing):
+        writer.write_capture(night.home, maker.make(begin * 1000), source="synthetic")
+        if i % 20 == 19:
+            each = (time.process_time() - cpu) / (i + 1)
+            left = (time.monotonic() - began) / (i + 1) * (len(missing) - i - 1)
+            say(
+                f"night: {i + 1} of {len(missing)} segments, {each:.1f} CPU s each, {left:.0f} s left"
+            )
+
+
+def _forget_other(home: pathlib.Path) -> None:
+    """Segments of another version of the generator."""
+    mark = home / "generator.json"
+    said = {"version": VERSION, "seed": SEED}
+    if not mark.is_file() or json.loads(mark.read_text()) != said:
+        shutil.rmtree(segments.host_folder(home, HOST), ignore_errors=True)
+        mark.write_text(json.dumps(said))
+
+
+class Maker:
+    """Makes segments, each from its own number: any of them alone is as it is in the whole night."""
+
+    def __init__(self, incident_ns: int) -> None:
+        self.incident_ns = incident_ns
+        self.pool = programs.make_pool(SEED)
+        names = [program.name for program in programs.PROGRAMS]
+        rows = [(1000 + 50 * p, 1000 + 50 * p + t, 0, f"pt_main_{t}", "kubepods-train.slice")
+                for p in range(TRAINING) for t in range(10)]  # fmt: skip
+        self.pinned = len(rows)
+        for name, processes in FLOATING.items():
+            for _ in range(processes):
+                pid = 0 if name == "swapper" else 3000 + 10 * len(rows)
+                unit = "" if name in ("swapper", "kworker", "ksoftirqd") else f"{name}.service"
+                rows.append((pid, pid, names.index(name), name, unit))
+        self.program = np.array([row[2] for row in rows])
+        self.idle_task = len(rows) - 1
+        self.kubelet = next(i for i, row in enumerate(rows) if names[row[2]] == "kubelet")
+        self.tasks = capture.Tasks(
+            np.array([row[0] for row in rows], np.int32),
+            np.array([row[1] for row in rows], np.int32),
+            [row[3] for row in rows],
+            [names[row[2]] for row in rows],
+            [row[4] for row in rows],
+        )
+
+    def make(self, begin_ns: int) -> capture.Capture:
+        """The two minutes from `begin_ns` on."""
+        number = begin_ns // (SEGMENT_SECONDS * SECOND_NS)
+        rng = np.random.default_rng([SEED, number])
+        time_ns = self._times(rng, begin_ns)
+        task = self._who(rng)
+        stack = self._where(rng, task, number)
+        hit = (
+            (time_ns >= self.incident_ns)
+            & (time_ns < self.incident_ns + INCIDENT_SECONDS * SECOND_NS)
+            & (np.arange(CORES) == INCIDENT_CORE)
+        )
+        task[hit], stack[hit] = self.kubelet, self.pool.incident
+        order = np.argsort(time_ns, axis=None, kind="stable")
+        cpu = np.broadcast_to(np.arange(CORES, dtype=np.int32), (TICKS, CORES)).ravel()
+        n = len(order)
+        return capture.Capture(
+            host=HOST,
+            begin=begin_ns,
+            end=begin_ns + SEGMENT_SECONDS * SECOND_NS,
+            frequency=FREQUENCY,
+            cores=tuple(range(CORES)),
+            events=("cpu-clock",),
+            time=time_ns.ravel()[order],
+            cpu=cpu[order],
+            task=task.ravel()[order].astype(np.uint32),
+            stack=stack.ravel()[order].astype(np.uint32),
+            event=np.zeros(n, np.uint8),
+            count=np.ones(n, np.uint32),
+            period=np.full(n, SECOND_NS // FREQUENCY, np.uint64),
+            tasks=self.tasks,
+            stacks=self.pool.stacks,
+            frames=self.pool.frames,
+        )
+
+    def _times(self, rng: np.random.Generator, begin_ns: int) -> npt.NDArray[np.int64]:
+        """Each core ticks with a phase of its own, a little unevenly."""
+        period = SECOND_NS / FREQUENCY
+        ticks = np.arange(TICKS)[:, None] * period + rng.random(CORES) * (period - 400_000)
+        late = rng.exponential(25_000, (TICKS, CORES)).clip(0, 390_000)
+        times: npt.NDArray[np.int64] = begin_ns + (ticks + late).astype(np.int64)
+        return times
+
+    def _who(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """Runs of one task on a core, 40 ticks long on average."""
+        change = rng.random((TICKS, CORES)) < 1 / 40
+        change[0] = True
+        run = np.cumsum(change.T.ravel()) - 1  # core by core
+        runs = int(run[-1]) + 1
+        core = np.repeat(np.arange(CORES), change.sum(axis=0))
+        kind = rng.random(runs)
+        floating = self.pinned + ((self.idle_task - self.pinned) ** rng.random(runs) - 1).astype(
+            np.int64
+        )
+        own = np.where(core < self.pinned, core, floating)
+        task = np.where(kind < 0.72, own, np.where(kind < 0.88, self.idle_task, floating))
+        return task[run].reshape(CORES, TICKS).T.copy()
+
+    def _where(
+        self, rng: np.random.Generator, task: npt.NDArray[np.int64], number: int
+    ) -> npt.NDArray[np.int64]:
+        """Stacks by Zipf's law; the hot ones all night, of the rare ones a third at a time."""
+        program = self.program[task]
+        first, after = self.pool.first[:-1], self.pool.first[1:]
+        size = after - first
+        third = np.maximum(1, size // 3)
+        rank = (third[program] ** rng.random(task.shape) - 1).astype(np.int64)
+        shift = (number * 997) % np.maximum(1, size - programs.HOT)
+        moved = programs.HOT + (rank - programs.HOT + shift[program]) % (
+            size[program] - programs.HOT
+        )
+        stack = first[program] + np.where(rank < programs.HOT, rank, moved)
+        # A resting core is at rest most of the time; else an interrupt came in.
+        rests = (task == self.idle_task) & (rng.random(task.shape) < 0.97)
+        stack[rests] = self.pool.halted
+        found: npt.NDArray[np.int64] = stack
+        return found
