@@ -61,16 +61,15 @@ def captures(folder: pathlib.Path) -> dict[tuple[str, str], bytes]:
         ("pprof", "plain"): profile(),
         ("pprof", "gzip"): gzip.compress(profile()),
     }
-    path = folder / "perf.data"
     sleep = ("--", "sleep", "0.2")
     for name, options in SHAPES.items():
+        path = folder / name
         subprocess.run([*RECORD, path, *options, *sleep], check=True, capture_output=True)
         found["perfdata", name] = path.read_bytes()
-    text = subprocess.run(
-        ["perf", "script", "--no-inline", "--header", "-i", path], check=True, capture_output=True
-    ).stdout
-    found["perfscript", "text"] = text[-50_000:]
-    path.unlink()
+        script = ["perf", "script", "--no-inline", "--header", "-i", path]
+        printed = subprocess.run(script, check=True, capture_output=True)
+        found["perfscript", name] = printed.stdout[:50_000]
+        path.unlink()
     piped = subprocess.run([*RECORD, "-", *sleep], check=True, capture_output=True)
     found["perfdata", "pipe"] = piped.stdout
     return found

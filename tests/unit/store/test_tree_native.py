@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight.store import _tree, tree
@@ -33,6 +33,7 @@ def inputs(draw: st.DrawFn) -> tuple[bytes, ...]:
     )
 
 
+@settings(max_examples=40)
 @given(inputs())
 def test_both_fold_alike(arrays: tuple[bytes, ...]) -> None:
     assert _tree.fold(*arrays) == tree.fold_in_python(*arrays)

@@ -364,7 +364,7 @@ def test_with_bits_flipped_it_is_read_or_refused(path: pathlib.Path, shape: str)
     assert found == {"read", "refused"}
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_behind_the_magic_are_read_or_refused(body: bytes, pipe: bool) -> None:
     import tempfile
