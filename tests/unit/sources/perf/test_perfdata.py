@@ -346,7 +346,7 @@ def outcome(path: pathlib.Path, data: bytes) -> str:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_cut_anywhere_it_is_read_or_refused(path: pathlib.Path, shape: str) -> None:
     data = SHAPES[shape]()
-    found = [outcome(path, data[:end]) for end in range(0, len(data), 3)]
+    found = [outcome(path, data[:end]) for end in range(0, len(data), 7)]
     assert found[0] == "refused"
     assert found.count("read") > len(found) // 4
 
@@ -356,7 +356,7 @@ def test_with_bits_flipped_it_is_read_or_refused(path: pathlib.Path, shape: str)
     rng = random.Random(shape)
     whole = SHAPES[shape]()
     found = set()
-    for _ in range(500):
+    for _ in range(250):
         data = bytearray(whole)
         for _ in range(rng.choice((1, 1, 3, 20))):
             data[rng.randrange(8, len(data))] ^= 1 << rng.randrange(8)
