@@ -3,12 +3,14 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 BIN := .venv/bin
 
-.PHONY: help demo test test-long bench lint format setup clean
+.PHONY: help demo test test-long asan fuzz bench lint format setup clean
 
 help:
 	@echo "make demo       run overnight's main job on this machine"
 	@echo "make test       lint, types, imports and the whole test suite"
 	@echo "make test-long  the heavier proofs"
+	@echo "make asan       the C code under AddressSanitizer"
+	@echo "make fuzz       damaged input without end, or for FUZZ_SECONDS (60) a reader"
 	@echo "make bench      measure, beside the peers"
 	@echo "make format     format and mend what ruff can"
 	@echo "make clean      remove what set-up and tests made"
@@ -32,6 +34,12 @@ test: lint
 test-long: setup
 	$(BIN)/pytest -m long
 
+asan: setup
+	@scripts/sanitized $(BIN)/python
+
+fuzz: setup
+	@scripts/fuzz
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -40,5 +48,5 @@ format: setup
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv build dist out .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-fuzz build dist out .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src -name '*.so' -delete

@@ -129,7 +129,7 @@ def streams(draw: st.DrawFn) -> tuple[bytes, make.Layout]:
 IDS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 255)), max_size=6).map(sorted)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(streams(), IDS)
 def test_hostile_streams_have_one_outcome(
     stream: tuple[bytes, make.Layout], ids: list[tuple[int, int]]
@@ -137,6 +137,7 @@ def test_hostile_streams_have_one_outcome(
     perfdecoded.same_of_both(*stream, ids)
 
 
+@settings(max_examples=50)
 @given(st.binary(max_size=400), LAYOUTS)
 def test_any_bytes_have_one_outcome(stream: bytes, layout: make.Layout) -> None:
     perfdecoded.same_of_both(stream, layout)

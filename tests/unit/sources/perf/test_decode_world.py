@@ -8,7 +8,7 @@ import struct
 import perfdecoded
 import perfrecords as make
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 FULL = make.Layout()
@@ -158,6 +158,7 @@ def test_a_mapping_over_others_leaves_what_sticks_out(start: int, length: int, w
     assert all(address == i or module == "[unknown]" for i, (module, address) in enumerate(found))
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=25))
 def test_many_mappings_are_as_painted_one_over_the_other(spans: list[tuple[int, int]]) -> None:
     cells: list[tuple[str, int]] = [UNKNOWN] * 64

@@ -92,7 +92,7 @@ def test_a_file_that_says_nothing_of_itself(path: pathlib.Path, make_file) -> No
 
 def test_an_unfinished_file_runs_to_its_end(path: pathlib.Path) -> None:
     data = make.file([LAYOUT.attr()], RECORDS, features=FEATURES, finished=False)
-    file, rows = opened(path, data[:-20])
+    file, rows = opened(path, data[:-4])
     assert (file.finished, file.hostname, len(rows)) == (False, "", 20)
 
 
@@ -321,7 +321,7 @@ SHAPES: dict[str, Callable[[], bytes]] = {
     "file": lambda: FILE,
     "pipe": lambda: PIPE,
     "packed": lambda: make.file(
-        [WITH_ID.attr()] * 2,
+        [LAYOUT.attr()] * 2,
         [make.packed(p) for p in pieces(b"".join(RECORDS), [50, 400])],
         ids=[[1, 2], [3]],
         features=FEATURES,
@@ -335,16 +335,18 @@ def outcome(path: pathlib.Path, data: bytes) -> str:
         with perfdata.open_perfdata(path, zstd) as file:
             file.decode()
     except errors.DamagedFileError as error:
-        assert error.path == str(path)
-        assert error.offset >= 0
-        return "refused"
-    return "read"
+        damage = error
+    else:
+        return "read"
+    assert damage.path == str(path)
+    assert damage.offset >= 0
+    return "refused"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_cut_anywhere_it_is_read_or_refused(path: pathlib.Path, shape: str) -> None:
     data = SHAPES[shape]()
-    found = [outcome(path, data[:end]) for end in range(0, len(data), 3)]
+    found = [outcome(path, data[:end]) for end in range(0, len(data), 7)]
     assert found[0] == "refused"
     assert found.count("read") > len(found) // 4
 
@@ -354,7 +356,7 @@ def test_with_bits_flipped_it_is_read_or_refused(path: pathlib.Path, shape: str)
     rng = random.Random(shape)
     whole = SHAPES[shape]()
     found = set()
-    for _ in range(500):
+    for _ in range(250):
         data = bytearray(whole)
         for _ in range(rng.choice((1, 1, 3, 20))):
             data[rng.randrange(8, len(data))] ^= 1 << rng.randrange(8)
@@ -362,7 +364,7 @@ def test_with_bits_flipped_it_is_read_or_refused(path: pathlib.Path, shape: str)
     assert found == {"read", "refused"}
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_behind_the_magic_are_read_or_refused(body: bytes, pipe: bool) -> None:
     import tempfile

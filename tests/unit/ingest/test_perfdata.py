@@ -1,0 +1,85 @@
+"""perf.data files as captures: clocks, cores, notes; and what cannot be is refused."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import struct
+
+import perfrecords as make
+import pytest
+
+from overnight import errors
+from overnight.ingest import perfdata
+
+LAYOUT = make.Layout()
+WALL, SAMPLES = 1_700_000_000_000_000_000, 5_000
+SAVED = 1_600_000_000_000_000_000
+
+
+def clock(wall: int = WALL, samples: int = SAMPLES) -> dict[int, bytes]:
+    return {make.CLOCK_DATA: struct.pack("<IIQQ", 1, 1, wall, samples)}
+
+
+def read(folder: pathlib.Path, *records: bytes, features=None, finished: bool = True):
+    path = folder / "perf.data"
+    path.write_bytes(make.file([LAYOUT.attr()], records, features=features, finished=finished))
+    os.utime(path, ns=(SAVED, SAVED))
+    return perfdata.read(path, perfdata.foreign_symbols(None, folder))
+
+
+def test_times_are_those_of_the_wall(tmp_path: pathlib.Path) -> None:
+    found = read(tmp_path, LAYOUT.sample(6_000), LAYOUT.sample(7_000), features=clock())
+    assert found.time.tolist() == [WALL + 1_000, WALL + 2_000]
+    assert (found.begin, found.end) == (WALL + 1_000, WALL + 2_000 + 10**9 // 499 + 1)
+
+
+def test_without_a_clock_the_last_sample_is_when_it_was_saved(tmp_path: pathlib.Path) -> None:
+    found = read(tmp_path, LAYOUT.sample(6_000), LAYOUT.sample(7_000))
+    assert found.time.tolist() == [SAVED - 1_000, SAVED]
+    assert any("no wall clock" in note for note in found.notes)
+
+
+def test_a_capture_without_samples_is_one(tmp_path: pathlib.Path) -> None:
+    found = read(tmp_path)
+    assert (len(found.time), found.begin, found.end) == (0, SAVED, SAVED + 10**9 // 499 + 1)
+
+
+@pytest.mark.parametrize(
+    ("records", "features"),
+    [
+        ([LAYOUT.sample(2**64 - 1)], clock()),
+        ([LAYOUT.sample(2**62)], clock()),
+        ([LAYOUT.sample(1)], clock(wall=0, samples=2**62 - 1)),
+        ([LAYOUT.sample(0), LAYOUT.sample(2**64 - 1)], None),
+        ([make.lost(2**64 - 1)], clock()),
+    ],
+)
+def test_times_that_cannot_be_are_refused(
+    tmp_path: pathlib.Path, records: list[bytes], features: dict[int, bytes] | None
+) -> None:
+    with pytest.raises(errors.DamagedFileError, match="cannot be"):
+        read(tmp_path, *records, features=features)
+
+
+@pytest.mark.parametrize(
+    ("online", "seen", "wanted"), [(4, [0, 1], (0, 1, 2, 3)), (2, [0, 9], (0, 9)), (0, [3], (3,))]
+)
+def test_cores_are_those_online_then_or_those_seen(
+    tmp_path: pathlib.Path, online: int, seen: list[int], wanted: tuple[int, ...]
+) -> None:
+    features = clock() | {make.NRCPUS: struct.pack("<II", 128, online)}
+    records = [LAYOUT.sample(5_000, cpu=cpu) for cpu in seen]
+    assert read(tmp_path, *records, features=features).cores == wanted
+
+
+def test_an_unfinished_file_says_so(tmp_path: pathlib.Path) -> None:
+    found = read(tmp_path, LAYOUT.sample(5), finished=False)
+    assert any("cut off" in note for note in found.notes)
+
+
+def test_frames_without_symbols_keep_their_kind(tmp_path: pathlib.Path) -> None:
+    chain = [make.IN_KERNEL, 2**64 - 2**30, make.IN_USER, 0x1000]
+    found = read(tmp_path, LAYOUT.sample(5_000, chain), features=clock())
+    assert found.frames.kind[found.stacks.frame].tolist() == [0, 1]
+    assert any("kernel functions have no names" in note for note in found.notes)
