@@ -56,7 +56,7 @@ def _commands(folder: pathlib.Path) -> list[list[str]]:
         ["sh", "-c", forever.format("find /usr -xdev -newer /etc/hostname >/dev/null 2>&1")],
     ]
     if node := shutil.which("node"):
-        found.append([node, "--perf-basic-prof", "-e", NODE])
+        found.append([node, "-e", NODE])
     elif perl := shutil.which("perl"):
         found.append([perl, "-e", PERL])
     return found
@@ -83,8 +83,6 @@ def running(commands: list[list[str]], folder: pathlib.Path) -> Iterator[None]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            # A perf map is named after its process and left behind by Node.js.
-            pathlib.Path(f"/tmp/perf-{process.pid}.map").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@
 
 enum { RECORD_MMAP = 1, RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_FORK = 7, RECORD_SAMPLE = 9,
        RECORD_MMAP2 = 10, RECORD_LOST_SAMPLES = 13 };
-enum { HEADER = 8, MODE_MASK = 7, MODE_KERNEL = 1, MODE_USER = 2, MISC_DATA = 1 << 13, MISC_BUILD_ID = 1 << 14 };
+enum { HEADER = 8, MODE_MASK = 7, MODE_KERNEL = 1, MODE_USER = 2, MISC_DATA = 1 << 13, MISC_FORK_EXEC = 1 << 13,
+       MISC_BUILD_ID = 1 << 14 };
 #define CONTEXT_LIMIT ((uint64_t)-4095) /* PERF_CONTEXT_MAX: from here on a word is a marker, not an address */
 #define CONTEXT_KERNEL ((uint64_t)-128)
 #define CONTEXT_USER ((uint64_t)-512)
@@ -253,6 +254,16 @@ static int on_fork(world *w, const uint8_t *record) {
     to->name = name;
     if (pid == parent)
         return 0;
+    if (u16_at(record + 4) & MISC_FORK_EXEC) { /* made up by the recorder: its mappings follow, none are inherited */
+        process *made = process_of(w, pid);
+        if (!made)
+            return -1;
+        made->exited = 0;
+        if (made->space != EMPTY)
+            disown(w, made->space);
+        made->space = EMPTY;
+        return 0;
+    }
     process *source = process_of(w, parent);
     uint32_t shared = source ? space_of(w, source) : EMPTY;
     process *child = shared == EMPTY ? NULL : process_of(w, pid);

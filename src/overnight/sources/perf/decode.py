@@ -32,7 +32,7 @@ Decoded: TypeAlias = tuple[
 MMAP, LOST, COMM, EXIT, FORK, SAMPLE, MMAP2, LOST_SAMPLES = 1, 2, 3, 4, 7, 9, 10, 13
 SIDE_BAND = {COMM: 17, FORK: 24, EXIT: 24, MMAP: 41, MMAP2: 73}  # and how long each must be
 MODE_KERNEL, MODE_USER = 1, 2
-MISC_DATA, MISC_BUILD_ID = 1 << 13, 1 << 14
+MISC_DATA, MISC_FORK_EXEC, MISC_BUILD_ID = 1 << 13, 1 << 13, 1 << 14
 # From PERF_CONTEXT_MAX on a word is a marker, not an address.
 CONTEXT_LIMIT, CONTEXT_KERNEL, CONTEXT_USER = 2**64 - 4095, 2**64 - 128, 2**64 - 512
 KERNEL_MODULE, UNKNOWN_MODULE = 0, 1
@@ -142,7 +142,7 @@ class _World:
             _, tid = TASK.unpack_from(record, 8)
             self.names[tid] = self.intern(_text(record[16:]))
         elif kind == FORK:
-            self._fork(*FORKED.unpack_from(record, 8))
+            self._fork(*FORKED.unpack_from(record, 8), inherits=not misc & MISC_FORK_EXEC)
         elif kind == EXIT:
             pid, _, tid, _ = FORKED.unpack_from(record, 8)
             if pid == tid:
@@ -150,12 +150,18 @@ class _World:
         else:
             self._mmap(record, kind, misc)
 
-    def _fork(self, pid: int, parent: int, tid: int, parent_tid: int) -> None:
+    def _fork(self, pid: int, parent: int, tid: int, parent_tid: int, *, inherits: bool) -> None:
         if parent_tid in self.names:
             self.names[tid] = self.names[parent_tid]
         else:
             self.names.pop(tid, None)
         if pid == parent:
+            return
+        if not inherits:  # made up by the recorder: its mappings follow
+            self.exited.discard(pid)
+            own = self.spaces.pop(pid, None)
+            if own is not None:
+                self.disown(own)
             return
         shared = self.space(parent)
         self.exited.discard(pid)
