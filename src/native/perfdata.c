@@ -413,10 +413,11 @@ static PyObject *decode(PyObject *self, PyObject *args) {
     tables t = {0};
     uint64_t lost = 0;
     PyObject *result = NULL;
-    if (!begin_world(&w) && !list_records(stream.buf, (size_t)stream.len, &l, &entries, &lost) &&
-        !sort_entries(&entries) && !resolve(stream.buf, &l, &entries, &w, &t))
+    int done = !begin_world(&w) && !list_records(stream.buf, (size_t)stream.len, &l, &entries, &lost) &&
+               !sort_entries(&entries) && !resolve(stream.buf, &l, &entries, &w, &t);
+    free(entries.items); /* before the tables are copied: this is where memory peaks */
+    if (done)
         result = tables_result(&t, world_strings(&w), world_modules(&w), lost);
-    free(entries.items);
     world_free(&w);
     tables_free(&t);
     PyBuffer_Release(&stream);
