@@ -71,6 +71,6 @@ def _parities(same: parity.Parity) -> list[Result]:
             "parity, explained differences apart", same.explained, "%", ">= 99.98",
             same.explained >= 99.98,
         ),
-        Result("perf says [unknown], we x@plt", same.plt, "samples"),
+        Result("perf says unknown, we x@plt", same.plt, "samples"),
         Result("perf cuts a stack at an invalid word", same.emptied, "samples"),
     ]  # fmt: skip

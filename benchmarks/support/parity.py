@@ -68,11 +68,11 @@ def _difference(ours: Sample, theirs: Sample) -> str:
     if not theirs[4] or (len(theirs[4]) < len(ours[4]) and ours[4][: len(theirs[4])] == theirs[4]):
         return "emptied"
     if len(ours[4]) != len(theirs[4]):
-        return f"depth {len(ours[4])} for {len(theirs[4])}"
+        return f"depth {len(ours[4])} for {len(theirs[4])}, in {ours[3]}"
     apart = [(a, b) for a, b in zip(ours[4], theirs[4], strict=True) if a != b]
     if all(a.endswith("@plt") and b == UNKNOWN for a, b in apart):
         return "plt"
-    return "{} for {}".format(*apart[0])
+    return "{} for {}, in {}".format(*apart[0], ours[3])
 
 
 def _ours(path: pathlib.Path) -> Iterator[Sample]:

@@ -7,7 +7,8 @@
 
 enum { RECORD_MMAP = 1, RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_FORK = 7, RECORD_SAMPLE = 9,
        RECORD_MMAP2 = 10, RECORD_LOST_SAMPLES = 13 };
-enum { HEADER = 8, MODE_MASK = 7, MODE_KERNEL = 1, MODE_USER = 2, MISC_DATA = 1 << 13, MISC_FORK_EXEC = 1 << 13, MISC_BUILD_ID = 1 << 14 };
+enum { HEADER = 8, MODE_MASK = 7, MODE_KERNEL = 1, MODE_USER = 2, MISC_DATA = 1 << 13, MISC_FORK_EXEC = 1 << 13,
+       MISC_BUILD_ID = 1 << 14 };
 #define CONTEXT_LIMIT ((uint64_t)-4095) /* PERF_CONTEXT_MAX: from here on a word is a marker, not an address */
 #define CONTEXT_KERNEL ((uint64_t)-128)
 #define CONTEXT_USER ((uint64_t)-512)
@@ -405,10 +406,11 @@ static PyObject *decode(PyObject *self, PyObject *args) {
     tables t = {0};
     uint64_t lost = 0;
     PyObject *result = NULL;
-    if (!begin_world(&w) && !list_records(stream.buf, (size_t)stream.len, &l, &entries, &lost) &&
-        !sort_entries(&entries) && !resolve(stream.buf, &l, &entries, &w, &t))
+    int done = !begin_world(&w) && !list_records(stream.buf, (size_t)stream.len, &l, &entries, &lost) &&
+               !sort_entries(&entries) && !resolve(stream.buf, &l, &entries, &w, &t);
+    free(entries.items); /* before the tables are copied: this is where memory peaks */
+    if (done)
         result = tables_result(&t, world_strings(&w), world_modules(&w), lost);
-    free(entries.items);
     world_free(&w);
     tables_free(&t);
     PyBuffer_Release(&stream);

@@ -68,10 +68,12 @@ class Names:
         """Each node and all its descendants."""
         return self._nodes["size"]
 
-    @property
+    @functools.cached_property
     def flags(self) -> npt.NDArray[np.uint8]:
-        """What store.tree says of each node."""
-        return self._nodes["flags"]
+        """What store.tree says of each node; heatmaps need nothing else."""
+        if "_nodes" in self.__dict__:
+            return self._nodes["flags"]
+        return parquet.read(self.path / "nodes.parquet", ("flags",))["flags"]
 
     @functools.cached_property
     def hash(self) -> npt.NDArray[np.uint64]:

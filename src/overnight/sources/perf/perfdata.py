@@ -105,6 +105,10 @@ class PerfData:
             where = "" if self.stream_offset is not None else " of the unpacked records"
             at = offset + (self.stream_offset or 0)
             raise errors.DamagedFileError(str(self.path), at, problem + where) from error
+        finally:
+            # Its pages count as our memory, and nobody will look at most of them again.
+            if isinstance(self.stream.obj, mmap.mmap):
+                self.stream.obj.madvise(mmap.MADV_DONTNEED)
 
 
 class _Reader:
