@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pathlib
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 
 from overnight.ingest.formats import perfscript
-from overnight.store import capture
+
+if TYPE_CHECKING:
+    from overnight.store import capture
 
 
 def read(path: pathlib.Path, text: bytes) -> capture.Capture:
