@@ -20,7 +20,8 @@ def measure() -> list[Result]:
     cores = os.cpu_count() or 1
     dense = CORES * HZ // cores
     results = []
-    with load.busy_cores(1), tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
+    # All of them: an idle core gives no samples, which is neither the full rate nor a gap.
+    with load.busy_cores(cores), tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
         folder = pathlib.Path(name)
         for rate in (HZ, dense):
             alone = cpu_of_command(
