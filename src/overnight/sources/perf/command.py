@@ -43,7 +43,9 @@ def read_version(perf: str) -> str | None:
 def record_arguments(perf: str, output: pathlib.Path, frequency: int) -> list[str]:
     """How perf records all cores until it is told to stop.
 
-    -N because filling perf's build-id cache writes hundreds of MB and delays the end (measured);
+    -B and -N because perf would read every mapped binary at the end of each file, which delays it,
+    fills a cache with hundreds of MB, and aborts perf 6.1 where another mount namespace or a damaged
+    build id stands in the way (measured: "assertion failed at util/namespaces.c:301");
     CLOCK_MONOTONIC because perf's default clock is off by hundreds of ms and has no wall-clock
     reference in the file (measured: 227.6 ms).
     """
@@ -53,6 +55,7 @@ def record_arguments(perf: str, output: pathlib.Path, frequency: int) -> list[st
         "--quiet",
         "--all-cpus",
         "-g",
+        "-B",
         "-N",
         "--clockid=CLOCK_MONOTONIC",
         f"--freq={frequency}",
