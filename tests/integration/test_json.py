@@ -36,6 +36,7 @@ COMMANDS = {
     "top-1": ["top", "functions"],
     "store-check-1": ["store", "check"],
     "store-ingest-1": ["store", "ingest"],
+    "pins-1": ["store", "pin", "reset", "-b", "0", "-e", "+1s", "--why", "NIC reset"],
 }
 
 
@@ -113,6 +114,21 @@ def test_what_cannot_be_done_is_said(
     said = capsys.readouterr().err
     assert words in said
     assert "Traceback" not in said
+
+
+def test_a_window_is_pinned_listed_and_let_go(
+    home: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ["--home", str(home), "store"]
+    assert cli.main([*store, "pin"]) == 0
+    assert "nothing is pinned" in capsys.readouterr().out
+    assert cli.main([*store, "pin", "reset", "-b", "0", "-e", "+1s", "--why", "NIC \x1b[31m"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.startswith("reset  2026-11-15T")
+    assert "\x1b" not in listed
+    assert cli.main([*store, "unpin", "reset"]) == 0
+    assert cli.main([*store, "unpin", "reset"]) == 3
+    assert cli.main([*store, "pin", "../x", "-b", "0"]) == 2
 
 
 def test_a_page_that_was_not_built_leaves_nothing_behind(

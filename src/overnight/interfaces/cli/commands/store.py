@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import choosing, session
 
 if TYPE_CHECKING:
     from overnight.store import check as checking
@@ -22,6 +22,10 @@ def register(cli: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
     group.command(epilog="Example: overnight store check -O json")(check)
     group.command(epilog="Example: overnight store ingest")(ingest)
+    group.command(
+        epilog="Example: overnight store pin reset-0314 -b 2026-11-15T03:13 -e +2m --why 'NIC reset'"
+    )(pin)
+    group.command(epilog="Example: overnight store unpin reset-0314")(unpin)
     cli.add_typer(
         group,
         name="store",
@@ -92,3 +96,61 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
         if not problems:
             typer.echo("everything is in the store")
     return errors.ExitCode.FOUND if problems else errors.ExitCode.DONE
+
+
+def pin(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")] = "",
+    begin: choosing.BeginOption = "",
+    end: choosing.EndOption = "",
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Why it is kept.")] = "",
+    output: session.OutputOption = session.Output.TEXT,
+) -> int:
+    """Keep a window whatever the budget says; without a name, list what is kept."""
+    import dataclasses
+
+    from overnight.agent import spool
+    from overnight.app import spooling
+    from overnight.model import times
+
+    current: session.Session = context.obj
+    kept = spool.Spool(spooling.spool_folder(current.home), 0, 0)
+    if name:
+        source = choosing.open_reader(current)
+        window = choosing.window_between(source, source.hosts(), begin, end)
+        kept.pin(spool.Pin(name, window.begin_us * 1000, window.end_us * 1000, why))
+    pins = kept.pins()
+    if output is session.Output.JSON:
+        current.print_json(
+            {"schema": "overnight.pins/1", "pins": [dataclasses.asdict(one) for one in pins]}
+        )
+        return errors.ExitCode.DONE
+    for one in pins:
+        first, last = (times.format_instant(ns // 1000) for ns in (one.begin_ns, one.end_ns))
+        typer.echo(f"{one.id}  {first} … {last}  {session.printable(one.why)}")
+    if not pins:
+        typer.echo("nothing is pinned")
+    return errors.ExitCode.DONE
+
+
+def unpin(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one.")],
+    output: session.OutputOption = session.Output.TEXT,
+) -> int:
+    """Let a pinned window go: the budget may take it from then on."""
+    from overnight.agent import spool
+    from overnight.app import spooling
+
+    current: session.Session = context.obj
+    if not spool.Spool(spooling.spool_folder(current.home), 0, 0).unpin(name):
+        raise errors.CannotError(
+            f"nothing is pinned as {name!r}",
+            why="it was let go before, or never pinned",
+            todo="overnight store pin   lists what is",
+        )
+    if output is session.Output.JSON:
+        current.print_json({"schema": "overnight.pins/1", "pins": []})
+    else:
+        typer.echo(f"{name} is let go")
+    return errors.ExitCode.DONE
