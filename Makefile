@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 BIN := .venv/bin
+# Where Node.js is, when set-up took it from PyPI; behind everything else.
+export PATH := $(PATH):$(CURDIR)/$(BIN)
 
 .PHONY: help demo test test-long asan fuzz bench lint format setup clean
 
