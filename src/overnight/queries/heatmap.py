@@ -58,7 +58,7 @@ def by_core(
     metas = {segment.path: source.meta(segment) for segment in touched}
     rows: dict[tuple[str, int], int] = {}
     for host in names:
-        cores = {c for s in touched if s.host == host for c in metas[s.path].cores}
+        cores = set().union(*(metas[s.path].cores for s in touched if s.host == host))
         for core in sorted(cores & set(chosen.cores) if chosen.cores else cores):
             rows[host, core] = len(rows)
     columns = -(-(whole.end_us - begin) // step_us)

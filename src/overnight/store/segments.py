@@ -150,13 +150,16 @@ def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
                 os.close(descriptor)
 
 
+KNOWN = frozenset(field.name for field in dataclasses.fields(Meta))
+
+
 def _meta(said: dict[str, Any]) -> Meta:
-    known = {field.name for field in dataclasses.fields(Meta)}
-    fields = {name: value for name, value in said.items() if name in known}
+    fields = {name: value for name, value in said.items() if name in KNOWN}
     for name in ("begin_us", "end_us", "frequency", "samples", "idle", "lost"):
         fields[name] = int(fields[name])
-    fields["cores"] = tuple(int(core) for core in fields["cores"])
-    if not all(-1 <= core < MOST_CORES for core in fields["cores"]):
+    # Without a loop of our own: a night of 96 cores has 35,000 of these numbers.
+    cores = fields["cores"] = tuple(map(int, fields["cores"]))
+    if cores and not (min(cores) >= -1 and max(cores) < MOST_CORES):
         raise ValueError("a core that no host has")
     fields["events"] = tuple(str(event) for event in fields["events"])
     fields["notes"] = tuple(str(note) for note in fields["notes"])
