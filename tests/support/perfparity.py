@@ -108,8 +108,9 @@ def compiling(path: pathlib.Path) -> set[int]:
 def compare(path: pathlib.Path, symbols: ingest.Symbols) -> Comparison:
     """Sample by sample. Two differences are known, and perf's own.
 
-    It has no name for calls through the PLT, which we call `x@plt`; and it drops all of a stack
-    that holds a word which is neither address nor context, where we keep the frames.
+    It has no name for some calls through the PLT, which we call `x@plt`, and none for the vdso where
+    it could not copy it into /tmp; and it drops all of a stack that holds a word which is neither
+    address nor context, where we keep the frames.
     """
     odd, moving = odd_chains(path), compiling(path)
     we, they = (
@@ -124,7 +125,9 @@ def compare(path: pathlib.Path, symbols: ingest.Symbols) -> Comparison:
     for sample in (we - they).elements():
         near = left[sample[:4]]
         dropped = (sample[0], sample[2]) in odd
-        other = next((o for o in near if (dropped and not o[4]) or _is_plt(sample[4], o[4])), None)
+        other = next(
+            (o for o in near if (dropped and not o[4]) or _we_name_more(sample[4], o[4])), None
+        )
         if other is not None:
             near.remove(other)
             explained += 1
@@ -134,7 +137,8 @@ def compare(path: pathlib.Path, symbols: ingest.Symbols) -> Comparison:
     return Comparison(they.total(), same, explained, unexplained)
 
 
-def _is_plt(we: tuple[str, ...], they: tuple[str, ...]) -> bool:
+def _we_name_more(we: tuple[str, ...], they: tuple[str, ...]) -> bool:
     return len(we) == len(they) and all(
-        a == b or (b == "[unknown]" and a.endswith("@plt")) for a, b in zip(we, they, strict=True)
+        a == b or (b == "[unknown]" and (a.endswith("@plt") or a.startswith("__vdso_")))
+        for a, b in zip(we, they, strict=True)
     )
