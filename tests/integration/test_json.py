@@ -126,7 +126,12 @@ def test_a_window_is_pinned_listed_and_let_go(
     listed = capsys.readouterr().out
     assert listed.startswith("reset  2026-11-15T")
     assert "\x1b" not in listed
-    assert cli.main([*store, "unpin", "reset"]) == 0
+    assert cli.main([*store, "pin", "other", "-b", "0", "-e", "+1s"]) == 0
+    capsys.readouterr()
+    assert cli.main([*store, "unpin", "reset", "-O", "json"]) == 0
+    left = capsys.readouterr().out
+    fits("pins-1", left)
+    assert [one["id"] for one in json.loads(left)["pins"]] == ["other"]
     assert cli.main([*store, "unpin", "reset"]) == 3
     assert cli.main([*store, "pin", "../x", "-b", "0"]) == 2
 

@@ -37,7 +37,7 @@ class LiveFiles:
     def perf_map(self, pid: int) -> bytes | None:
         """The map that a just-in-time compiler keeps, under the pid that it has in its container."""
         for inside in dict.fromkeys((self._own_pid(pid), pid)):
-            for path in self._places(f"/tmp/perf-{inside}.map", pid):  # noqa: S108
+            for path in self._places(f"/tmp/perf-{inside}.map", pid):  # noqa: S108 - where JIT compilers put it
                 if _is_file(path):
                     try:
                         return image.read_whole(path, LARGEST_PERF_MAP)

@@ -19,7 +19,7 @@ LINE = re.compile(
     rb"^[ \t]*(?:0x)?([0-9a-fA-F]{1,16})[ \t]+(?:0x)?([0-9a-fA-F]{1,16})[ \t]([^\n\0]+)",
     re.MULTILINE,
 )
-MODULE = re.compile(r"/tmp/perf-(\d{1,10})\.map")  # noqa: S108
+MODULE = re.compile(r"/tmp/perf-(\d{1,10})\.map")  # noqa: S108 - a name to recognise, not to open
 
 
 def perf_map_pid(module: str) -> int | None:

@@ -139,18 +139,22 @@ def unpin(
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Let a pinned window go: the budget may take it from then on."""
+    import dataclasses
+
     from overnight.agent import spool
     from overnight.app import spooling
 
     current: session.Session = context.obj
-    if not spool.Spool(spooling.spool_folder(current.home), 0, 0).unpin(name):
+    kept = spool.Spool(spooling.spool_folder(current.home), 0, 0)
+    if not kept.unpin(name):
         raise errors.CannotError(
             f"nothing is pinned as {name!r}",
             why="it was let go before, or never pinned",
             todo="overnight store pin   lists what is",
         )
     if output is session.Output.JSON:
-        current.print_json({"schema": "overnight.pins/1", "pins": []})
+        left = [dataclasses.asdict(one) for one in kept.pins()]
+        current.print_json({"schema": "overnight.pins/1", "pins": left})
     else:
         typer.echo(f"{name} is let go")
     return errors.ExitCode.DONE
