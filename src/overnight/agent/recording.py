@@ -102,14 +102,12 @@ class Summary:
 
 def make_recorder(options: RecordingOptions) -> perf.Recorder:
     """The recorder that the options name."""
-    identity = perf.read_identity()
-    if options.recorder == "native":
-        return native_recorder.NativeRecorder(
-            identity, frequency=options.frequency, online=cpu.online
-        )
-    return perf_recorder.PerfRecorder(
-        identity, frequency=options.frequency, cores=len(cpu.online())
+    kind = (
+        native_recorder.NativeRecorder
+        if options.recorder == "native"
+        else perf_recorder.PerfRecorder
     )
+    return kind(perf.read_identity(), frequency=options.frequency, online=cpu.online)
 
 
 def record(

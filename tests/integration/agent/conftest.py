@@ -79,10 +79,11 @@ def make() -> Callable[..., perf.Recorder]:
     """A recorder of a kind."""
 
     def build(kind: str, frequency: int) -> perf.Recorder:
-        identity = perf.read_identity()
-        if kind == "native":
-            return native_recorder.NativeRecorder(identity, frequency=frequency, online=cpu.online)
-        return perf_recorder.PerfRecorder(identity, frequency=frequency, cores=os.cpu_count() or 1)
+        kinds = {
+            "native": native_recorder.NativeRecorder,
+            "perf": perf_recorder.PerfRecorder,
+        }
+        return kinds[kind](perf.read_identity(), frequency=frequency, online=cpu.online)
 
     return build
 

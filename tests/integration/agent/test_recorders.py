@@ -14,7 +14,7 @@ import perfsamples
 import pytest
 
 from overnight.sources import cpu, perf
-from overnight.sources.perf import native_recorder, segmentfile
+from overnight.sources.perf import native_recorder, perf_recorder, segmentfile
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
 KINDS = ["native", "perf"]
@@ -73,6 +73,7 @@ def test_nothing_falls_between_segments_and_each_stands_alone(tmp_path, busy, ma
     finished = []
     with busy(CORES[-1], 1.0, "steady") as pid:
         recorder.start(tmp_path)
+        ready = [time.time_ns()]  # by then the next segment was being written
         for number in range(1, 4):
             until = time.monotonic() + 0.5
             while (left := until - time.monotonic()) > 0:
@@ -81,6 +82,7 @@ def test_nothing_falls_between_segments_and_each_stands_alone(tmp_path, busy, ma
             until = time.monotonic() + 30
             while len(finished) < number and time.monotonic() < until:
                 finished += recorder.poll(0.2).finished
+            ready.append(time.time_ns())
         finished += recorder.stop().finished
     assert len(finished) == 4
     told = [[s for s in script(path) if s.cpu == CORES[-1]] for path in finished]
@@ -94,12 +96,12 @@ def test_nothing_falls_between_segments_and_each_stands_alone(tmp_path, busy, ma
         gap = after[0].time - before[-1].time
         assert 0 < gap <= max(2 / frequency, inside), f"{1000 * gap:.1f} ms between two segments"
     names = [perf.parse_segment_name(path.name) for path in finished]
-    for name, samples, path in zip(names, told, finished, strict=True):
+    for name, samples, path, by in zip(names, told, finished, ready, strict=True):
         assert name is not None
         data = path.read_bytes()
         wall, monotonic = struct.unpack_from("<QQ", data, data.rindex(struct.pack("<II", 1, 1)) + 8)
         first = wall + round(samples[0].time * 1e9) - monotonic
-        assert -5_000_000 < first - name.start_ns < 600_000_000
+        assert name.start_ns - 5_000_000 < first < by + 100_000_000
 
 
 def test_small_rings_wrap_and_lose_nothing_while_they_are_drained(tmp_path, busy):
@@ -169,6 +171,65 @@ def test_a_core_that_goes_and_comes_back_is_followed(tmp_path, busy, script):
     times = [s.time for s in script(path) if s.cpu == gone]
     assert min(times) < away < back < max(times)
     assert not [t for t in times if away + 0.01 < t < back - 0.01]
+
+
+def test_perf_is_started_again_for_a_core_that_comes_back(tmp_path, busy, script):
+    cores = list(CORES)
+    recorder = perf_recorder.PerfRecorder(
+        perf.read_identity(), frequency=499, online=lambda: tuple(cores)
+    )
+    with busy(CORES[-1], 1.0, "hot-plug"):
+        recorder.start(tmp_path)
+        before = recorder.processes
+        gone = cores.pop()
+        assert recorder.follow_cores() == ""
+        assert recorder.processes == before  # the other cores lose nothing by one that is gone
+        recorder.poll(0.3)
+        cores.append(gone)
+        assert recorder.follow_cores() == ""
+        back = time.monotonic()
+        assert recorder.processes != before
+        progress = recorder.poll(0.3)
+        last = recorder.stop()
+    off, again = sorted(progress.gaps, key=lambda gap: gap.begin_ns)
+    assert off.why == f"core {gone} was off-line"
+    assert off.begin_ns < again.begin_ns < again.end_ns
+    assert again.why == f"perf was started again, to sample core {gone} too"
+    first, second = (*progress.finished, *last.finished)
+    assert max(s.time for s in script(first)) < back
+    assert [s for s in script(second) if s.cpu == gone and s.comm == "hot-plug"]
+
+
+def test_a_core_that_never_comes_back_has_a_gap_to_the_end(tmp_path):
+    cores = list(CORES)
+    recorder = perf_recorder.PerfRecorder(
+        perf.read_identity(), frequency=97, online=lambda: tuple(cores)
+    )
+    recorder.start(tmp_path)
+    gone = cores.pop()
+    recorder.follow_cores()
+    assert recorder.poll(0.1).gaps == ()
+    (gap,) = recorder.stop().gaps
+    assert gap.why == f"core {gone} was off-line"
+    assert gap.end_ns - gap.begin_ns >= 100_000_000
+
+
+@pytest.mark.long  # as below
+def test_perf_follows_a_core_that_really_went_even_between_two_looks(tmp_path, script):
+    gone = CORES[-1]
+    switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")
+    recorder = perf_recorder.PerfRecorder(perf.read_identity(), frequency=499, online=cpu.online)
+    recorder.start(tmp_path)
+    try:
+        switch.write_text("0")
+    finally:
+        switch.write_text("1")
+    assert recorder.follow_cores() == ""  # the list is as before: only the kernel's word tells
+    back = time.monotonic()
+    progress = recorder.poll(1.0)
+    (path,) = recorder.stop().finished
+    assert f"core {gone} was off-line" in [gap.why for gap in progress.gaps]
+    assert max(s.time for s in script(path) if s.cpu == gone) > back
 
 
 @pytest.mark.long  # a core that is switched off unpins what others pinned to it

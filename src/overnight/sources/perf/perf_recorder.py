@@ -4,6 +4,7 @@ perf changes files when we tell it to (SIGUSR2), which loses nothing between two
 loop of `perf record` loses seconds. Every second it is pinged over its control pipe: it drains its
 buffers only when one is half full, and would lose up to half a minute when killed; a ping makes
 it drain now. It is told to stop when this process dies, whatever way, and finishes its file.
+perf opens its events once: for a core that comes back on-line it is started again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable
 
 from overnight import errors
-from overnight.sources import perf
+from overnight.sources import hotplug, perf
 from overnight.sources.perf import command, leftovers, segmentfile
 
 __all__ = ["PerfRecorder"]
@@ -28,6 +29,7 @@ START_SECONDS = 15.0
 STOP_SECONDS = 30.0
 SWITCH_SECONDS = 5.0  # a signal that met perf in the middle of a switch is lost: send it again
 PING_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 USAGE = 129  # how perf leaves when it does not know an option
 PR_SET_PDEATHSIG = 1
 
@@ -51,12 +53,22 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 
 class PerfRecorder:
-    """A `perf.Recorder` on the perf binary."""
+    """A `perf.Recorder` on the perf binary; `online` tells the cores that are switched on."""
 
-    def __init__(self, identity: perf.Identity, *, frequency: int, cores: int) -> None:
+    def __init__(
+        self,
+        identity: perf.Identity,
+        *,
+        frequency: int,
+        online: Callable[[], tuple[int, ...]],
+    ) -> None:
         self._identity = identity
         self._frequency = frequency
-        self._cores = cores
+        self._online = online
+        self._watch: hotplug.CoreWatch | None = None
+        self._looked = 0.0
+        self._away: dict[int, int] = {}
+        self._gaps: list[perf.Gap] = []
         self._perf: subprocess.Popen[bytes] | None = None
         self._has_control = True
         self._control = self._answers = self._pidfd = -1
@@ -104,6 +116,9 @@ class PerfRecorder:
                 todo="install it (overnight doctor says how), or: overnight record --recorder native",
             )
         self._spool = spool
+        # Before perf opens its events: a change while it does is seen at the first look.
+        self._watch = hotplug.CoreWatch(self._online)
+        self._looked = time.monotonic()
         began = perf.read_clock()
         name = perf.SegmentName(self._identity.host, began.wall_ns, self._identity.boot)
         self._base = spool / (str(name) + perf.WRITING)
@@ -122,6 +137,7 @@ class PerfRecorder:
                 raise
         self._head = segmentfile.read_head(self._base)
         self._begin(began)
+        self._close_away(self._online())
 
     def _abandon(self) -> int:
         """End a perf that never sampled; how it left."""
@@ -229,8 +245,38 @@ class PerfRecorder:
             if not self.alive:
                 return self._fail()
             self._collect()
+            if now - self._looked >= LOOK_SECONDS and (failed := self.follow_cores()):
+                progress = self._progress()
+                return perf.Progress(progress.finished, progress.gaps, failed)
             if time.monotonic() >= deadline:
                 return self._progress()
+
+    def follow_cores(self) -> str:
+        """Start perf again when a core came back; why it could not be, if it could not."""
+        self._looked = time.monotonic()
+        if self._watch is None:
+            return ""
+        change = self._watch.look()
+        before = perf.read_clock().wall_ns
+        for core in change.gone:
+            self._away.setdefault(core, before)
+        if not change.back:
+            return ""
+        self._finish()
+        try:
+            self.start(self._spool)
+        except errors.OvernightError as error:
+            return f"{error.what}: {error.why}"
+        cores = ", ".join(map(str, change.back))
+        why = f"perf was started again, to sample core {cores} too"
+        self._gaps.append(perf.Gap(before, perf.read_clock().wall_ns, why))
+        return ""
+
+    def _close_away(self, present: tuple[int, ...]) -> None:
+        """The gaps of those cores that are sampled again, or never will be, end now."""
+        now = perf.read_clock().wall_ns
+        for core in sorted(set(present) & set(self._away)):
+            self._gaps.append(perf.Gap(self._away.pop(core), now, f"core {core} was off-line"))
 
     def switch(self) -> None:
         """Ask perf for a new file."""
@@ -242,12 +288,16 @@ class PerfRecorder:
     def stop(self) -> perf.Progress:
         """Tell perf to finish, and name its last file."""
         if self._perf is not None:
-            self._signal(signal.SIGTERM)
-            self._end_perf()
-            self._collect()
-            self._rescue()
-            self._clean()
+            self._finish()
+        self._close_away(tuple(self._away))
         return self._progress()
+
+    def _finish(self) -> None:
+        self._signal(signal.SIGTERM)
+        self._end_perf()
+        self._collect()
+        self._rescue()
+        self._clean()
 
     def _begin(self, began: perf.Clock) -> None:
         self._starts.append(began)
@@ -309,7 +359,9 @@ class PerfRecorder:
 
     def _complete(self, path: pathlib.Path, began: perf.Clock, *, distrust: bool = False) -> None:
         span = (began, perf.read_clock())
-        parts = segmentfile.features(self._identity.host, ["perf", "record"], self._cores, span)
+        parts = segmentfile.features(
+            self._identity.host, ["perf", "record"], len(self._online()), span
+        )
         with contextlib.suppress(OSError):  # without room it stays as it is, and readable
             segmentfile.complete(path, parts, self._head, distrust=distrust)
 
@@ -324,10 +376,13 @@ class PerfRecorder:
             if descriptor >= 0:
                 os.close(descriptor)
         self._control = self._answers = self._pidfd = self._said = -1
-        self._perf = None
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = self._perf = None
         self._asked = None
         self._starts.clear()
 
     def _progress(self) -> perf.Progress:
         finished, self._finished = tuple(self._finished), []
-        return perf.Progress(finished)
+        gaps, self._gaps = tuple(self._gaps), []
+        return perf.Progress(finished, gaps)

@@ -1,0 +1,39 @@
+"""What a watch makes of the online list and of uevents."""
+
+from __future__ import annotations
+
+from overnight.sources import hotplug
+
+
+def test_a_core_that_goes_and_one_that_comes_are_told_once():
+    cores = [0, 1, 2]
+    watch = hotplug.CoreWatch(lambda: tuple(cores))
+    assert watch.look() == hotplug.Change()
+    cores.remove(1)
+    assert watch.look() == hotplug.Change(gone=(1,))
+    assert watch.look() == hotplug.Change()
+    cores += [1, 7]
+    assert watch.look() == hotplug.Change(back=(1, 7))
+    watch.close()
+    watch.close()
+
+
+def test_a_core_that_flapped_between_two_looks_is_gone_and_back(monkeypatch):
+    watch = hotplug.CoreWatch(lambda: (0, 1))
+    monkeypatch.setattr(watch, "_drain", lambda: frozenset({1, 9}))
+    assert watch.look() == hotplug.Change(gone=(1,), back=(1,))
+    watch.close()
+
+
+def test_only_a_processor_that_goes_is_meant():
+    assert hotplug.parse_uevent(b"offline@/devices/system/cpu/cpu12\0ACTION=offline\0") == 12
+    for other in (
+        b"online@/devices/system/cpu/cpu12\0",
+        b"offline@/devices/system/memory/memory3\0",
+        b"offline@/devices/system/cpu/cpufreq\0",
+        b"offline@/devices/system/cpu/cpu12",
+        b"offline@/devices/system/cpu/cpu99999999999999999999\0",
+        b"",
+        b"\xff\0",
+    ):
+        assert hotplug.parse_uevent(other) is None
