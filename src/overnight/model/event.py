@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from collections.abc import Mapping
 
-__all__ = ["Event"]
+__all__ = ["Event", "Value", "event_id"]
+
+Value = str | int | float | bool
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """`kind` is a dotted name such as `net.driver_reset`; `core` is -1 where none is known."""
+    """`kind` is a dotted name such as `net.driver_reset`; `core` is -1 where none is known.
+
+    Times are microseconds since the epoch on the host's own wall clock. An event that lasts ends at
+    `until_us`; one that is told again under the same `id` replaces what was told before.
+    """
 
     time_us: int
     kind: str
@@ -17,3 +25,33 @@ class Event:
     host: str = ""
     core: int = -1
     severity: str = "warning"  # info, warning or critical
+    id: str = ""
+    boot: str = ""
+    monotonic_ns: int = 0
+    skew_us: int = 0  # by how much the wall clock was set since the recording began
+    until_us: int = 0  # 0 for an instant
+    count: int = 1  # lines or sightings that are this one event
+    unit: str = ""
+    process: str = ""
+    source: str = ""  # the kernel-log rule or the watch that saw it
+    fields: Mapping[str, Value] = dataclasses.field(default_factory=dict, hash=False)
+
+    def as_json(self) -> dict[str, object]:
+        """The stable form: schema event-1."""
+        return {
+            **dataclasses.asdict(dataclasses.replace(self, fields={})),
+            "fields": dict(self.fields),
+        }
+
+
+def event_id(host: str, boot: str, kind: str, key: str, monotonic_ns: int) -> str:
+    """A short name that two hosts, or two events of one, do not share.
+
+    >>> event_id("db-7", "0123", "cpu.core_pinned", "39", 5)
+    'cpu.core_pinned-ddcefd90'
+    """
+    digest = hashlib.blake2b(
+        "\0".join((host, boot, kind, key, str(monotonic_ns))).encode("utf-8", "replace"),
+        digest_size=4,
+    )
+    return f"{kind}-{digest.hexdigest()}"

@@ -17,6 +17,8 @@ import re
 import time
 from typing import Protocol
 
+from overnight.model import clock
+
 __all__ = [
     "CURRENT",
     "SUFFIX",
@@ -40,18 +42,7 @@ CURRENT = "current.json"
 NAME = re.compile(r"(?P<host>.+)-(?P<start>\d{8}T\d{6}\.\d{3})Z-(?P<boot>[0-9a-f]{8})\.perf\.data")
 MILLISECOND = 1_000_000
 
-
-@dataclasses.dataclass(frozen=True)
-class Clock:
-    """One instant on two clocks, in nanoseconds."""
-
-    wall_ns: int
-    monotonic_ns: int
-
-    @property
-    def offset_ns(self) -> int:
-        """Wall minus monotonic: constant while nobody steps the clock, NTP slewing included."""
-        return self.wall_ns - self.monotonic_ns
+Clock = clock.Clock
 
 
 @dataclasses.dataclass(frozen=True)

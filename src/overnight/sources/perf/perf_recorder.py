@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 
 from overnight import errors
-from overnight.sources import hotplug, perf
-from overnight.sources.perf import command, leftovers, segmentfile
+from overnight.sources import perf
+from overnight.sources.perf import command, hotplug, leftovers, segmentfile
 
 __all__ = ["PerfRecorder"]
 

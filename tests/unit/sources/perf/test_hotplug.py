@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overnight.sources import hotplug
+from overnight.sources.perf import hotplug
 
 
 def test_a_core_that_goes_and_one_that_comes_are_told_once():
