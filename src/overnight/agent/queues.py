@@ -1,0 +1,50 @@
+"""Which core serves which queue of a network interface, as known before the reset.
+
+A reset line names a queue and, before ENA 2.17, no core; after the reset the interrupts may be spread
+anew. So the map is kept from the looks before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from overnight import sources
+    from overnight.agent import watches
+
+__all__ = ["QueueCores"]
+
+
+class QueueCores:
+    """The last facts of `nic-queues`: interface, queue, device, and the cores of its interrupt."""
+
+    def __init__(self) -> None:
+        self._cores: dict[tuple[str, int], str] = {}
+        self._interfaces: dict[str, str] = {}
+
+    def learn(self, facts: sources.Facts) -> None:
+        """Take in one look."""
+        for fact in facts.values():
+            interface, queue = str(fact.get("interface", "")), fact.get("queue", -1)
+            device = str(fact.get("device", ""))
+            if device:
+                self._interfaces[device] = interface
+            if isinstance(queue, int) and queue >= 0:
+                self._cores[interface, queue] = str(fact.get("cores", ""))
+
+    def place(self, seen: watches.Sighting) -> watches.Sighting:
+        """The same sighting with the interface, and the core where it can be only one."""
+        fields = dict(seen.fields)
+        interface = str(fields.get("interface", "") or "")
+        if not interface and (known := self._interfaces.get(str(fields.get("device", "")))):
+            interface = fields["interface"] = known
+        queue = fields.get("queue", -1)
+        core = seen.core
+        if core < 0 and isinstance(queue, int):
+            cores = self._cores.get((interface, queue), "")
+            if cores:
+                fields["queue_cores"] = cores
+            if cores.isdigit():
+                core = int(cores)
+        return dataclasses.replace(seen, core=core, fields=fields)
