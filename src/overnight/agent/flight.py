@@ -119,8 +119,11 @@ class Flight:
         second = self_report = start
         while not stop.is_set() and time.monotonic() < until:
             now = time.monotonic()
+            # One clock for all looks of a tick: they are some milliseconds apart, and the ring stores
+            # the same time once.
+            tick = self._parts.read_clock()
             for name in plan.due(now):
-                self._look(name, plan)
+                self._look(name, tick, plan)
             if now >= second:
                 second = max(second + 1.0, now)
                 self.tick()
@@ -141,8 +144,8 @@ class Flight:
                 self.read_log()
                 self._log_at = time.monotonic() + LOG_PAUSE
 
-    def _look(self, name: str, plan: schedule.Schedule) -> None:
-        problem = self.look(name)
+    def _look(self, name: str, now: clock.Clock, plan: schedule.Schedule) -> None:
+        problem = self.look(name, now)
         if problem is not None:
             pause = (
                 schedule.RETRY_NO_DATA
@@ -151,7 +154,7 @@ class Flight:
             )
             plan.put_off(name, time.monotonic() + pause)
 
-    def look(self, name: str) -> Exception | None:
+    def look(self, name: str, now: clock.Clock) -> Exception | None:
         """One look at one signal, kept and watched; the problem, if there was one."""
         signal, state = self._signals[name], self.states[name]
         began = time.thread_time_ns()
@@ -164,7 +167,6 @@ class Flight:
             state.problem = f"{type(error).__name__}: {error}"
             state.look = None
             return error
-        now = self._parts.read_clock()
         state.looks += 1
         state.problem = ""
         if isinstance(signal, sources.Signal):

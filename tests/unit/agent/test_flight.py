@@ -11,6 +11,8 @@ from overnight import sources
 from overnight.agent import flight, pinning, queues, watches
 from overnight.model import clock, event
 
+NOW = clock.Clock(1_700_000_000_000_000_000, 5_000_000_000)
+
 
 class Keep:
     """The ring, as lists."""
@@ -93,7 +95,7 @@ def parts(keep: Keep, *signals, **changes) -> flight.Parts:
 def test_a_look_is_kept_and_watched():
     keep = Keep()
     flying = flight.Flight(parts(keep, signal("a", [{"0": (5,), "1": (50,)}])))
-    assert flying.look("a") is None
+    assert flying.look("a", NOW) is None
     assert keep.rows == [("a", ("n",), {"0": (5,), "1": (50,)})]
     (told,) = keep.events
     assert (told.kind, told.core, told.source, told.host) == ("test.above", 1, "above", "db-7")
@@ -117,12 +119,12 @@ def test_what_fails_is_counted_opened_anew_and_said():
 
     made = sources.Signal("a", 1.0, "", (sources.Column("n"),), start, "made up")
     flying = flight.Flight(parts(keep, made))
-    assert isinstance(flying.look("a"), OSError)
+    assert isinstance(flying.look("a", NOW), OSError)
     assert flying.states["a"].failures == 1
     flying.finish()
     assert keep.words[-1][0] == "agent-problems"
     assert "I/O error" in keep.words[-1][1]["a"]["problem"]
-    assert flying.look("a") is None
+    assert flying.look("a", NOW) is None
     assert len(opened) == 2
 
 
@@ -156,7 +158,7 @@ def test_a_kernel_line_becomes_an_event_on_the_core_of_its_queue(log):
     facts = {"eth0 q5": {"interface": "eth0", "queue": 5, "cores": "39", "device": "0000:20:03.0"}}
     nic = sources.FactSignal("nic-queues", 10.0, "queue", lambda root: lambda: facts, "made up")
     flying = flight.Flight(parts(keep, nic, log=log))
-    flying.look("nic-queues")
+    flying.look("nic-queues", NOW)
     os.write(log.speak, b"TX q 5 is paused for too long")
     flying.read_log()
     (told,) = keep.events
@@ -196,3 +198,13 @@ def test_windows_around_warnings_are_pinned_and_the_least_goes_first():
     pins.event(told("new", "warning", 300_000_000))
     assert sorted(pinned) == ["bad", "new"]
     assert pinned["bad"][:2] == (40_000_000, 135_000_000)
+
+
+def test_a_window_is_pinned_anew_only_when_its_end_comes_near():
+    calls = []
+    pins = pinning.Pinning(lambda *said: calls.append(said), lambda _: None)
+    for second in range(60):
+        pins.event(
+            event.Event(0, "k", "t", id="e", severity="warning", until_us=second * 1_000_000)
+        )
+    assert [end // 1_000_000 for _, _, end, _ in calls] == [30, 50, 70]
