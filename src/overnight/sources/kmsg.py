@@ -22,6 +22,7 @@ were read as they came.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -133,9 +134,7 @@ def _properties(lines: list[bytes]) -> dict[str, str]:
     return found
 
 
-def parse_record(
-    data: bytes, read_at: clock.Clock = NO_CLOCK, ahead_us: int = 0
-) -> Record | None:
+def parse_record(data: bytes, read_at: clock.Clock = NO_CLOCK, ahead_us: int = 0) -> Record | None:
     r"""One record as read; None for bytes that are none.
 
     >>> parse_record(b"12,371,1529,-;overnight rehearsal\n").text
@@ -202,10 +201,9 @@ class KernelLog:
                 todo="run as root, or with CAP_SYSLOG; in a container: --device /dev/kmsg",
             ) from error
         if not from_boot:
-            try:
+            # A pipe that stands in for the device has no end to go to.
+            with contextlib.suppress(OSError):
                 os.lseek(descriptor, 0, os.SEEK_END)
-            except OSError:
-                pass  # a pipe that stands in for the device has no end to go to
         log = cls(descriptor)
         log._live = not from_boot
         return log

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from overnight import errors
 from overnight.sources import kernelrules
-from overnight.sources.kernelrules import needles
+from overnight.sources.kernelrules import matching, needles
 
 __all__ = ["built_in", "load", "parse_rules", "read_folder"]
 
@@ -53,7 +53,9 @@ def read_folder(folder: pathlib.Path) -> list[kernelrules.Rule]:
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise errors.CannotError(
-                f"{path} cannot be read", why=why, todo="mend the file, or take it out of the folder"
+                f"{path} cannot be read",
+                why=why,
+                todo="mend the file, or take it out of the folder",
             ) from error
         rules += parse_rules(text, str(path))
     names = [rule.name for rule in rules]
@@ -79,7 +81,8 @@ def parse_rules(text: str, origin: str, *, trusted: bool = False) -> list[kernel
         raise _problem(origin, "", "rules are written as [[rule]]")
     family = _words(document, "family", origin, "") or pathlib.Path(origin).stem
     context = _words(document, "context", origin, "")
-    _compile(context, origin, "") if context and not trusted else None
+    if context and not trusted:
+        _compile(context, origin, "")
     rules = [_rule(table, origin, family, context, trusted=trusted) for table in tables]
     seen: set[str] = set()
     for rule in rules:
@@ -136,7 +139,7 @@ def _rule(
     if unknown := set(table) - REQUIRED - OPTIONAL:
         raise _problem(origin, name, f"unknown keys: {', '.join(sorted(unknown))}")
     regex = _words(table, "regex", origin, name)
-    needle = table.get("needle", [])
+    needle = table.get("needle") or list(needles.extract(regex))
     rule = kernelrules.Rule(
         name=_words(table, "name", origin, name),
         kind=_words(table, "kind", origin, name),
@@ -157,16 +160,8 @@ def _rule(
         origin=origin,
     )
     if not trusted:
-        rule = _checked(rule)
-    if not rule.needles:
-        rule = _with_needles(rule, needles.extract(regex))
+        _check(rule)
     return rule
-
-
-def _with_needles(rule: kernelrules.Rule, found: tuple[str, ...]) -> kernelrules.Rule:
-    import dataclasses
-
-    return dataclasses.replace(rule, needles=found)
 
 
 def _types(value: object, origin: str, name: str) -> dict[str, str]:
@@ -178,9 +173,7 @@ def _types(value: object, origin: str, name: str) -> dict[str, str]:
     return dict(value)
 
 
-def _conditions(
-    value: object, origin: str, name: str
-) -> dict[str, tuple[kernelrules.Value, ...]]:
+def _conditions(value: object, origin: str, name: str) -> dict[str, tuple[kernelrules.Value, ...]]:
     if not isinstance(value, dict):
         raise _problem(origin, name, "critical_when must be a table of fields and lists")
     return {
@@ -206,9 +199,8 @@ def _samples(value: object, origin: str, name: str) -> tuple[kernelrules.Sample,
     return tuple(found)
 
 
-def _checked(rule: kernelrules.Rule) -> kernelrules.Rule:
+def _check(rule: kernelrules.Rule) -> None:
     """All that a rule of somebody else must keep, its own samples included."""
-    from overnight.sources.kernelrules import matching
 
     def fail(why: str) -> errors.UsageError:
         return _problem(rule.origin, rule.name, why)
@@ -220,7 +212,9 @@ def _checked(rule: kernelrules.Rule) -> kernelrules.Rule:
     if rule.severity not in kernelrules.SEVERITIES:
         raise fail(f"severity {rule.severity!r} is none of {', '.join(kernelrules.SEVERITIES)}")
     if rule.confidence not in kernelrules.CONFIDENCES:
-        raise fail(f"confidence {rule.confidence!r} is none of {', '.join(kernelrules.CONFIDENCES)}")
+        raise fail(
+            f"confidence {rule.confidence!r} is none of {', '.join(kernelrules.CONFIDENCES)}"
+        )
     if not rule.meaning:
         raise fail("meaning is empty")
     pattern = _compile(rule.regex, rule.origin, rule.name)
@@ -240,13 +234,9 @@ def _checked(rule: kernelrules.Rule) -> kernelrules.Rule:
         raise fail("it needs lines it matches and lines it does not (or `untested` with a reason)")
     for problem in _broken_samples(rule, matching.Matcher([rule])):
         raise fail(problem)
-    return rule
 
 
-def _broken_samples(rule: kernelrules.Rule, matcher: object) -> Iterable[str]:
-    from overnight.sources.kernelrules import matching
-
-    assert isinstance(matcher, matching.Matcher)
+def _broken_samples(rule: kernelrules.Rule, matcher: matching.Matcher) -> Iterable[str]:
     for sample in rule.matches:
         found = matcher.match(sample.line)
         if not found:

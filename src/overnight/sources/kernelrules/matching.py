@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from overnight.sources import kernelrules
 from overnight.sources.kernelrules import needles
 
-__all__ = ["Match", "Matcher"]
+if TYPE_CHECKING:
+    from overnight.sources import kernelrules
+
+__all__ = ["Match", "Matcher", "try_rule"]
 
 FIELD_LIMIT = 200
 DIGITS = 18  # more do not fit into 64 bits, and are no number the kernel prints
