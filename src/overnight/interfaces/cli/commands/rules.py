@@ -34,7 +34,7 @@ def register(cli: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True)
     group.command("list", epilog="Example: overnight rules list -O json")(list_rules)
-    group.command("test", epilog="Example: overnight rules test dmesg.txt")(test)
+    group.command("test", epilog="Example: overnight rules test dmesg.txt")(try_rules)
     group.command("import", epilog="Example: overnight rules import kernel-monitor.json")(
         import_rules
     )
@@ -91,7 +91,7 @@ def list_rules(
     return errors.ExitCode.DONE
 
 
-def test(
+def try_rules(
     context: typer.Context,
     what: Annotated[
         str,
