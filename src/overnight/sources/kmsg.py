@@ -171,8 +171,9 @@ def _now() -> clock.Clock:
 class KernelLog:
     """Reads the kernel log without ever waiting for it.
 
-    Wait on `fileno()` with poll and read until `drained`: a flood of 20,000 lines a second overwrites
-    a ring of 256 kB in a tenth of a second. The descriptor is closed with `close`, or by `with`.
+    Wait on `fileno()` with poll and read until `drained`: at 20,000 lines a second a ring of 1,200
+    lines is overwritten in 60 ms (measured: reading every 10 ms on a busy machine lost half of them,
+    reading when woken lost none). The descriptor is closed with `close`, or by `with`.
     """
 
     def __init__(self, descriptor: int, now: Callable[[], clock.Clock] = _now) -> None:
