@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["Flight", "Keep", "LogFeed", "Parts", "SignalState"]
 
 SELF_SECONDS = 60.0
-FACTS_CHECK = "agent"
-LOG_PAUSE = 0.05  # a flood of lines is read in portions, not line by line
+AGENT, KERNEL_LOG = "agent", "kernel-log"
 STOP_LOOK_SECONDS = 0.5
 AGENT_COLUMNS = ("looks", "failures", "cpu_us")
+LOG_COLUMNS = ("lines", "lost", "capped")
 
 
 class Keep(Protocol):
@@ -57,9 +57,16 @@ class LogFeed(Protocol):
     def sightings(self, now: clock.Clock) -> Iterable[watches.Sighting]:
         """What the lines since the last call show."""
 
+    def finish(self, now: clock.Clock) -> Iterable[watches.Sighting]:
+        """The last ones; it is closed."""
+
     @property
     def counts(self) -> Mapping[str, int]:
         """Lines by rule, since the start."""
+
+    @property
+    def lines(self) -> tuple[int, int, int]:
+        """Lines read, lost before they could be read, and only counted because of a flood."""
 
 
 @dataclasses.dataclass
@@ -104,7 +111,6 @@ class Flight:
         self._rows: dict[str, sources.Rows] = {}
         self._facts: dict[str, sources.Facts] = {}
         self._saturated: dict[int, float] = {}
-        self._log_at = 0.0
         self._began = parts.read_clock()
         self.book = eventbook.Eventbook(parts.host, parts.boot, self._began)
 
@@ -137,12 +143,8 @@ class Flight:
     def _wait(self, poller: select.poll, until: float) -> None:
         """Sleep to the next look; a kernel line is taken in as soon as it comes."""
         while (left := until - time.monotonic()) > 0:
-            pause = self._log_at - time.monotonic()
-            if pause > 0:
-                time.sleep(min(pause, left))
-            elif poller.poll(left * 1000):
+            if poller.poll(left * 1000):
                 self.read_log()
-                self._log_at = time.monotonic() + LOG_PAUSE
 
     def _look(self, name: str, now: clock.Clock, plan: schedule.Schedule) -> None:
         problem = self.look(name, now)
@@ -188,12 +190,15 @@ class Flight:
 
     def read_log(self) -> None:
         """Take in what the kernel said."""
-        if self._parts.log is None:
-            return
-        now = self._parts.read_clock()
-        for seen in self._parts.log.sightings(now):
+        if self._parts.log is not None:
+            now = self._parts.read_clock()
+            self._take_in(self._parts.log.sightings(now), now)
+
+    def _take_in(self, sightings: Iterable[watches.Sighting], now: clock.Clock) -> None:
+        for seen in sightings:
             placed = self._queues.place(seen)
-            self._tell(self.book.see([placed], now, str(placed.fields.get("rule", "kernel-log"))))
+            source = str(placed.fields.get("rule", "kernel-log"))
+            self._tell(self.book.see([placed], now, source))
 
     def tick(self) -> None:
         """Once a second: what has ended, and the outlets."""
@@ -230,7 +235,9 @@ class Flight:
 
     def finish(self) -> None:
         """The last words."""
-        self.read_log()
+        if self._parts.log is not None:
+            now = self._parts.read_clock()
+            self._take_in(self._parts.log.finish(now), now)
         self._report_self()
         self._tell(self.book.close())
         self._parts.keep.tick(self._parts.read_clock())
@@ -251,7 +258,9 @@ class Flight:
             name: (state.looks, state.failures, state.cpu_ns // 1000)
             for name, state in self.states.items()
         }
-        self._parts.keep.numbers(FACTS_CHECK, AGENT_COLUMNS, now, rows)
+        self._parts.keep.numbers(AGENT, AGENT_COLUMNS, now, rows)
+        if self._parts.log is not None:
+            self._parts.keep.numbers(KERNEL_LOG, LOG_COLUMNS, now, {"": self._parts.log.lines})
         problems = {
             name: {"problem": state.problem[:200]}
             for name, state in self.states.items()

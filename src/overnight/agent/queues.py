@@ -34,7 +34,11 @@ class QueueCores:
                 self._cores[interface, queue] = str(fact.get("cores", ""))
 
     def place(self, seen: watches.Sighting) -> watches.Sighting:
-        """The same sighting with the interface, and the core where it can be only one."""
+        """The same sighting with the interface, and the core where it can be only one.
+
+        The interface becomes its key, as the driver's counters have it: the line and the counter of one
+        reset are one event. What a process wrote keeps a key of its own.
+        """
         fields = dict(seen.fields)
         interface = str(fields.get("interface", "") or "")
         if not interface and (known := self._interfaces.get(str(fields.get("device", "")))):
@@ -47,4 +51,7 @@ class QueueCores:
                 fields["queue_cores"] = cores
             if cores.isdigit():
                 core = int(cores)
-        return dataclasses.replace(seen, core=core, fields=fields)
+        key = seen.key
+        if interface and seen.kind.startswith("net.") and not fields.get("written_by_process"):
+            key = interface
+        return dataclasses.replace(seen, key=key, core=core, fields=fields)
