@@ -233,6 +233,11 @@ class Flight:
             },
         )
 
+    @property
+    def told(self) -> int:
+        """How many events there were."""
+        return len(self._ids)
+
     def finish(self) -> None:
         """The last words."""
         if self._parts.log is not None:
@@ -246,6 +251,7 @@ class Flight:
 
     def _tell(self, events: Iterable[event.Event]) -> None:
         for told in events:
+            self._ids.add(told.id)
             self._parts.keep.event(told)
             if self._parts.pins is not None:
                 self._parts.pins.event(told)
