@@ -29,6 +29,8 @@ __all__ = [
     "Rows",
     "Signal",
     "clean",
+    "hardware_interfaces",
+    "list_folder",
     "read_once",
 ]
 
@@ -156,6 +158,24 @@ def read_once(path: str | os.PathLike[str], room: int = 4096) -> bytes | None:
         return None
     finally:
         os.close(descriptor)
+
+
+def list_folder(folder: str) -> list[str]:
+    """The names in a folder, sorted; none where it is not there."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries)
+    except OSError:
+        return []
+
+
+def hardware_interfaces(root: pathlib.Path = ROOT) -> list[str]:
+    """Network interfaces that have a device behind them, under the names their folders have.
+
+    A host with containers has hundreds of others, which come and go with them.
+    """
+    folder = os.fspath(root / "sys/class/net")
+    return [name for name in list_folder(folder) if os.access(f"{folder}/{name}/device", os.F_OK)]
 
 
 def clean(name: bytes | str) -> str:

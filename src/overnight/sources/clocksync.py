@@ -16,7 +16,7 @@ import struct
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "parse_clocksync", "open_clocksync", "read_clocksync"]
+__all__ = ["SIGNALS", "open_clocksync", "parse_clocksync", "read_clocksync"]
 
 STA_UNSYNC = 0x0040
 STA_NANO = 0x2000

@@ -28,7 +28,18 @@ __all__ = [
     "read_cpu",
 ]
 
-MODES = "user nice system idle iowait irq softirq steal guest guest_nice".split()
+MODES = [
+    "user",
+    "nice",
+    "system",
+    "idle",
+    "iowait",
+    "irq",
+    "softirq",
+    "steal",
+    "guest",
+    "guest_nice",
+]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -74,7 +74,7 @@ HARMLESS = ("_bytes", "xdp_", "ptp_", "errors_corrected", "phy_corrected", "fec_
 # A driver that counts per queue on a large host has thousands: no more than this is kept of one.
 MOST_COUNTERS = 512
 
-Ask = Callable[[str, array.array[int]], None]
+Ask = Callable[[str, "array.array[int]"], None]
 Driver = sources.Fact
 
 
@@ -123,17 +123,9 @@ def _same_namespace(root: pathlib.Path) -> bool:
     if root == sources.ROOT:
         return True
     try:
-        return os.stat(root / "proc/1/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino
+        return (root / "proc/1/ns/net").samefile("/proc/self/ns/net")
     except OSError:
         return False
-
-
-def _hardware(folder: str) -> list[str]:
-    """Interfaces that have a device behind them; those of containers are counted elsewhere."""
-    try:
-        return sorted(n for n in os.listdir(folder) if os.path.exists(f"{folder}/{n}/device"))
-    except OSError:
-        return []
 
 
 class Counters:
@@ -193,8 +185,7 @@ def open_ethtool(
     ask: Ask | None = None,
 ) -> sources.Look:
     """The look at every interface that is hardware, or at those that `interfaces` tells."""
-    folder = os.fspath(root / "sys/class/net")
-    listed = interfaces or (lambda: _hardware(folder))
+    listed = interfaces or (lambda: sources.hardware_interfaces(root))
     if ask is None and not _same_namespace(root):
         ask = _elsewhere
     ask = ask or asking()
@@ -235,8 +226,7 @@ def open_drivers(
     ask: Ask | None = None,
 ) -> sources.FactLook:
     """The look at which driver, version and firmware each interface has."""
-    folder = os.fspath(root / "sys/class/net")
-    listed = interfaces or (lambda: _hardware(folder))
+    listed = interfaces or (lambda: sources.hardware_interfaces(root))
     if ask is None and not _same_namespace(root):
         ask = _elsewhere
     ask = ask or asking()

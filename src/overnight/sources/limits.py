@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "parse_files", "parse_threads", "open_limits", "read_limits"]
+__all__ = ["SIGNALS", "open_limits", "parse_files", "parse_threads", "read_limits"]
 
 
 def parse_threads(loadavg: bytes) -> int:

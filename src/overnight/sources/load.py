@@ -1,4 +1,6 @@
-"""Load averages and the number of threads, from /proc/loadavg::
+"""Load averages and the number of threads, from /proc/loadavg.
+
+One line::
 
     0.47 1.29 1.51 1/224 29767
 
@@ -11,7 +13,7 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "parse_load", "open_load", "read_load"]
+__all__ = ["SIGNALS", "open_load", "parse_load", "read_load"]
 
 
 def parse_load(data: bytes) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["FIELDS", "SIGNALS", "parse_memory", "open_memory", "read_memory"]
+__all__ = ["FIELDS", "SIGNALS", "open_memory", "parse_memory", "read_memory"]
 
 # column -> the kernel's word
 FIELDS = {

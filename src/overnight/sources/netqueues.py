@@ -52,7 +52,7 @@ def open_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Look:
     # that of the host's first process.
     own = root == sources.ROOT or not (root / "proc/1/net/dev").exists()
     file = sources.KeptFile(root / ("proc/net/dev" if own else "proc/1/net/dev"), room=65536)
-    folder = os.fsencode(root / "sys/class/net")
+    folder = os.fspath(root / "sys/class/net")
     chosen: dict[bytes, str] = {}
 
     def look() -> sources.Rows:
@@ -61,19 +61,20 @@ def open_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Look:
             del chosen[name]
         new = [name for name in found if name not in chosen]
         if new and len(chosen) < MOST_INTERFACES:
-            new.sort(key=lambda name: not os.path.exists(folder + b"/" + name + b"/device"))
+            hardware = set(map(os.fsencode, sources.hardware_interfaces(root)))
+            new.sort(key=lambda name: name not in hardware)
             for name in new[: MOST_INTERFACES - len(chosen)]:
                 chosen[name] = sources.clean(name)
         return {
-            key: (_carrier_changes(folder + b"/" + name), *found[name])
+            key: (_carrier_changes(f"{folder}/{os.fsdecode(name)}"), *found[name])
             for name, key in chosen.items()
         }
 
     return look
 
 
-def _carrier_changes(interface: bytes) -> int:
-    return int(sources.read_once(os.fsdecode(interface + b"/carrier_changes")) or 0)
+def _carrier_changes(interface: str) -> int:
+    return int(sources.read_once(f"{interface}/carrier_changes") or 0)
 
 
 def read_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Rows:
@@ -90,21 +91,16 @@ def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Look:
 
     def look() -> sources.Rows:
         rows: dict[str, tuple[int, ...]] = {}
-        try:
-            names = os.listdir(folder)
-        except OSError as error:
-            raise sources.NoDataError(f"{folder}: {error.strerror}") from error
-        for name in sorted(names):
+        interfaces = sources.hardware_interfaces(root)
+        if not interfaces:
+            raise sources.NoDataError("no network interface here has a device behind it")
+        for name in interfaces:
             queues = f"{folder}/{name}/queues"
-            try:
-                if not os.path.exists(f"{folder}/{name}/device"):
-                    continue
-                found = [queue for queue in os.listdir(queues) if queue.startswith("tx-")]
-            except OSError:
-                continue  # it went away while it was looked at
             key = sources.clean(name)
-            for queue in found:
-                if text := sources.read_once(f"{queues}/{queue}/tx_timeout"):
+            for queue in sources.list_folder(queues):
+                if queue.startswith("tx-") and (
+                    text := sources.read_once(f"{queues}/{queue}/tx_timeout")
+                ):
                     rows[f"{key} q{queue[3:]}"] = (int(text),)
         return rows
 

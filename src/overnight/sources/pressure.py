@@ -15,7 +15,7 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["RESOURCES", "SIGNALS", "parse_pressure", "open_pressure", "read_pressure"]
+__all__ = ["RESOURCES", "SIGNALS", "open_pressure", "parse_pressure", "read_pressure"]
 
 RESOURCES = ("cpu", "memory", "io", "irq")
 

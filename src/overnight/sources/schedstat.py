@@ -18,7 +18,7 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "parse_schedstat", "open_schedstat", "read_schedstat"]
+__all__ = ["SIGNALS", "open_schedstat", "parse_schedstat", "read_schedstat"]
 
 NS_IN_MS = 1_000_000
 
@@ -29,7 +29,7 @@ def parse_schedstat(data: bytes) -> dict[str, tuple[int, ...]]:
     >>> parse_schedstat(b"version 15\\ncpu3 0 0 0 0 0 0 5999999 2000000 7\\ndomain0 3 1 2")
     {'3': (5, 2, 7)}
     """
-    rows = {}
+    rows: dict[str, tuple[int, ...]] = {}
     at = data.find(b"\ncpu")
     while at >= 0:
         end = data.find(b"\n", at + 1)

@@ -17,9 +17,20 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["KINDS", "SIGNALS", "parse_softirqs", "open_softirqs", "read_softirqs"]
+__all__ = ["KINDS", "SIGNALS", "open_softirqs", "parse_softirqs", "read_softirqs"]
 
-KINDS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
+KINDS = (
+    "HI",
+    "TIMER",
+    "NET_TX",
+    "NET_RX",
+    "BLOCK",
+    "IRQ_POLL",
+    "TASKLET",
+    "SCHED",
+    "HRTIMER",
+    "RCU",
+)
 # Before 4.5 (511cbce2ff8b) polling of block devices had this name.
 _OLD_NAMES = {"BLOCK_IOPOLL": "IRQ_POLL"}
 

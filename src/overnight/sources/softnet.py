@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "parse_softnet", "open_softnet", "read_softnet"]
+__all__ = ["SIGNALS", "open_softnet", "parse_softnet", "read_softnet"]
 
 PROCESSED, DROPPED, SQUEEZED, RPS, FLOW_LIMIT, CORE = 0, 1, 2, 9, 10, 12
 

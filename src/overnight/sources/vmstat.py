@@ -16,7 +16,7 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["COLUMNS", "SIGNALS", "parse_vmstat", "open_vmstat", "read_vmstat"]
+__all__ = ["COLUMNS", "SIGNALS", "open_vmstat", "parse_vmstat", "read_vmstat"]
 
 _ZONES = ("dma", "dma32", "normal", "movable", "device", "high")
 
@@ -83,7 +83,15 @@ def open_vmstat(root: pathlib.Path = sources.ROOT) -> sources.Look:
 
 
 def _unit(column: str) -> str:
-    paged = ("pgscan_direct", "pgscan_kswapd", "pgsteal_", "workingset_", "pswp", "numa_", "compact_m")
+    paged = (
+        "pgscan_direct",
+        "pgscan_kswapd",
+        "pgsteal_",
+        "workingset_",
+        "pswp",
+        "numa_",
+        "compact_m",
+    )
     return "pages" if column.startswith(paged) and not column.endswith("throttle") else ""
 
 
