@@ -45,8 +45,8 @@ DRIVER_INFO = 196  # sizeof(struct ethtool_drvinfo)
 
 # A counter is kept when its name has one of the words of TROUBLE and none of HARMLESS.
 TROUBLE = (
-    "reset",  # ena total_resets, reset_fail, device_request_reset; ixgbe hw_rsc…, tx_timeout_count
-    "timeout",  # ena tx_timeout; i40e tx_timeout; mlx5 tx*_recover
+    "reset",  # ena total_resets, reset_fail, device_request_reset
+    "timeout",  # ena tx_timeout, ixgbe tx_timeout_count, virtio_net tx_timeouts
     "missed",  # ena missed_tx, missing_tx_cmpl; igb rx_missed_errors
     "missing",
     "starv",  # ena suspected_poll_starvation
@@ -58,7 +58,7 @@ TROUBLE = (
     "error",
     "_err",
     "fail",
-    "recover",
+    "recover",  # mlx5 tx0_recover
     "no_buf",  # rx_no_buffer_count, rx_out_of_buffer, rx_nobuf
     "out_of_buf",
     "nobuf",

