@@ -102,9 +102,12 @@ def parse_interrupts(data: bytes, irqs: Iterable[int]) -> tuple[tuple[str, ...],
         end = data.find(b"\n", at)
         if irq is not None:
             line = data[at : end if end >= 0 else len(data)]
-            fields = line.split(None, len(cores) + 1)
-            name = fields[-1].split()[-1] if len(fields) == len(cores) + 2 else b""
-            lines[irq] = tuple(map(int, fields[1 : len(cores) + 1])), sources.clean(name)
+            _, *counts, rest = line.split(None, len(cores) + 1)
+            words = rest.split()
+            # A core that goes or comes while the file is read changes the columns in the midst of it:
+            # such a line has a word among the counts, or a count among the words.
+            if len(counts) == len(cores) and counts[-1].isdigit() and not words[0].isdigit():
+                lines[irq] = tuple(map(int, counts)), sources.clean(words[-1])
         at = end + 1
     return cores, lines
 
@@ -210,7 +213,7 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Look:
             raise sources.NoDataError("no network interface here has interrupts of its own")
         wanted = sorted(irq for irqs in devices.values() for irq in irqs)[:MOST_IRQS]
         cores, lines = parse_interrupts(file.read(), wanted)
-        for irq in [irq for irq in before if irq not in lines]:
+        for irq in before.keys() - set(wanted):
             del before[irq]
         rows: dict[str, tuple[int, ...]] = {}
         for interface, irqs in devices.items():

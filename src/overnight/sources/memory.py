@@ -40,14 +40,13 @@ def parse_memory(data: bytes) -> tuple[int, ...]:
     >>> parse_memory(b"MemTotal:       24684100 kB\\nMemFree:  21777604 kB\\n")[:3]
     (24684100, 21777604, 0)
     """
-    levels = {}
-    for line in data.split(b"\n"):
-        name, colon, rest = line.partition(b":")
-        if colon:
-            levels[name] = rest
-    return tuple(
-        int(levels.get(field.encode("ascii"), b"0").split()[0]) for field in FIELDS.values()
-    )
+    words = data.split()
+    levels = {
+        word: words[i]
+        for i, word in enumerate(words, 1)
+        if word.endswith(b":") and i < len(words) and words[i].isdigit()
+    }
+    return tuple(int(levels.get(b"%s:" % field.encode("ascii"), b"0")) for field in FIELDS.values())
 
 
 def open_memory(root: pathlib.Path = sources.ROOT) -> sources.Look:
