@@ -26,6 +26,8 @@ from overnight import sources
 
 __all__ = [
     "SIGNALS",
+    "Counters",
+    "Door",
     "Driver",
     "is_trouble",
     "open_drivers",
@@ -104,18 +106,22 @@ def parse_driver(data: bytes) -> Driver:
     return dict(zip(("driver", "version", "firmware", "bus"), words, strict=True))
 
 
-def asking() -> Ask:
-    """A way to ask the kernel about interfaces of this network namespace."""
-    import socket
+class Door:
+    """Asks the kernel about interfaces of the network namespace in which it was made."""
 
-    door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    def __init__(self) -> None:
+        import socket  # 5 ms, and not needed by whoever only reads the names
 
-    def ask(interface: str, answer: array.array[int]) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+
+    def __call__(self, interface: str, answer: array.array[int]) -> None:
+        """Have the question that `answer` begins with answered in its place."""
         # struct ifreq: the name, then a pointer to what is asked and answered
         request = struct.pack("@16sP16x", os.fsencode(interface)[:15], answer.buffer_info()[0])
-        fcntl.ioctl(door, SIOCETHTOOL, request)
+        fcntl.ioctl(self._socket, SIOCETHTOOL, request)
 
-    return ask
+    def __del__(self) -> None:
+        self._socket.close()
 
 
 def _same_namespace(root: pathlib.Path) -> bool:
@@ -188,7 +194,7 @@ def open_ethtool(
     listed = interfaces or (lambda: sources.hardware_interfaces(root))
     if ask is None and not _same_namespace(root):
         ask = _elsewhere
-    ask = ask or asking()
+    ask = ask or Door()
     known: dict[str, Counters] = {}
 
     def look() -> sources.Rows:
@@ -229,7 +235,7 @@ def open_drivers(
     listed = interfaces or (lambda: sources.hardware_interfaces(root))
     if ask is None and not _same_namespace(root):
         ask = _elsewhere
-    ask = ask or asking()
+    ask = ask or Door()
 
     def look() -> sources.Facts:
         facts: dict[str, sources.Fact] = {}
