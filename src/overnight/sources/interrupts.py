@@ -89,7 +89,7 @@ def parse_interrupts(data: bytes, irqs: Iterable[int]) -> tuple[tuple[str, ...],
     >>> parse_interrupts(text, [38, 39])
     (('0', '7'), {38: ((60509, 31284), 'virtio2-input.0')})
     """
-    head, _, _ = data.partition(b"\n")
+    head = data[: data.find(b"\n")]
     cores = tuple(head.decode("ascii").replace("CPU", "").split())
     # kernel/irq/proc.c indents the head by the width of the numbers and eight.
     width = max(len(head) - len(head.lstrip(b" ")) - 8, 0)
@@ -202,7 +202,7 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Look:
     the core that took most since then. A core that goes off-line takes its column with it; the sum goes on
     from where it was.
     """
-    file = sources.KeptFile(root / "proc/interrupts", room=65536)
+    file = sources.KeptFile(root / "proc/interrupts", room=16384)
     before: dict[int, tuple[tuple[int, ...], int]] = {}
     columns: tuple[str, ...] = ()
 

@@ -44,7 +44,7 @@ def parse_schedstat(data: bytes) -> dict[str, tuple[int, ...]]:
 
 def open_schedstat(root: pathlib.Path = sources.ROOT) -> sources.Look:
     """The look at every online core."""
-    file = sources.KeptFile(root / "proc/schedstat", room=65536)
+    file = sources.KeptFile(root / "proc/schedstat", room=16384)
     return lambda: parse_schedstat(file.read())
 
 
