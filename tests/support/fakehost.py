@@ -155,6 +155,7 @@ class FakeHost:
             "proc/cgroups",
             "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t3\t240\t1\nmemory\t8\t68680\t1\n",
         )
+        self._write_cgroups(cgroups)
         for number in (number for numbers in self.of.values() for number in numbers):
             irq = self.irqs[number]
             self.put(f"proc/irq/{number}/smp_affinity_list", as_list(self.online) + "\n")
@@ -165,6 +166,16 @@ class FakeHost:
                 interface, kind, f"sys/devices/pci0000:20/0000:{0x20 + at:02x}:03.0"
             )
         (self.root / "sys/class/net/lo").mkdir(parents=True, exist_ok=True)
+
+    def _write_cgroups(self, layout: str) -> None:
+        """A few live groups, and many that were removed and are still held."""
+        top = "sys/fs/cgroup"
+        memory = top if layout == "v2" else f"{top}/memory"
+        unified = f"{top}/unified" if layout == "hybrid" else top
+        for group in ("system.slice/ecs.service", "kubepods/burstable/pod1", "user.slice"):
+            self.put(f"{memory}/{group}/cgroup.procs", "")
+        if layout != "v1":
+            self.put(f"{unified}/cgroup.stat", "nr_descendants 5\nnr_dying_descendants 68440\n")
 
     def _write_interface(self, interface: str, kind: str, device: str) -> None:
         inner = f"{device}/virtio2" if kind == "virtio" else device

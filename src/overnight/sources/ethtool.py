@@ -200,6 +200,8 @@ def open_ethtool(
     def look() -> sources.Rows:
         rows: dict[str, tuple[int, ...]] = {}
         now = listed()
+        if not now:
+            raise sources.NoDataError("no network interface here has a device behind it")
         for gone in known.keys() - set(now):
             del known[gone]
         for interface in now:
@@ -239,7 +241,10 @@ def open_drivers(
 
     def look() -> sources.Facts:
         facts: dict[str, sources.Fact] = {}
-        for interface in listed():
+        now = listed()
+        if not now:
+            raise sources.NoDataError("no network interface here has a device behind it")
+        for interface in now:
             answer = array.array("B", bytes(DRIVER_INFO))
             struct.pack_into("@I", answer, 0, GDRVINFO)
             try:

@@ -91,6 +91,8 @@ def parse_interrupts(data: bytes, irqs: Iterable[int]) -> tuple[tuple[str, ...],
     """
     head = data[: data.find(b"\n")]
     cores = tuple(head.decode("ascii").replace("CPU", "").split())
+    if not cores:
+        raise ValueError("the first line of the interrupts names no core")
     # kernel/irq/proc.c indents the head by the width of the numbers and eight.
     width = max(len(head) - len(head.lstrip(b" ")) - 8, 0)
     wanted = {b"%s:" % str(irq).rjust(width).encode("ascii"): irq for irq in irqs}

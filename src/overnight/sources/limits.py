@@ -24,7 +24,8 @@ def parse_threads(loadavg: bytes) -> int:
     >>> parse_threads(b"0.47 1.29 1.51 1/224 29767")
     224
     """
-    return int(loadavg.split(None, 4)[3].partition(b"/")[2])
+    _, _, _, threads, *_ = loadavg.split(None, 4)
+    return int(threads.partition(b"/")[2])
 
 
 def parse_files(data: bytes) -> tuple[int, int]:
@@ -48,14 +49,11 @@ def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Look:
     tracked = sources.KeptFile(sysctl / "net/netfilter/nf_conntrack_count")
     tracked_most = sources.KeptFile(sysctl / "net/netfilter/nf_conntrack_max")
 
-    def conntrack() -> tuple[int, int]:
-        return int(tracked.read()), int(tracked_most.read())
-
     looks: dict[str, Callable[[], tuple[int, int]]] = {
         "pids": lambda: (parse_threads(load.read()), int(pids.read())),
         "threads": lambda: (parse_threads(load.read()), int(threads.read())),
         "files": lambda: parse_files(files.read()),
-        "conntrack": conntrack,
+        "conntrack": lambda: (int(tracked.read()), int(tracked_most.read())),
     }
 
     def look() -> dict[str, tuple[int, ...]]:

@@ -33,9 +33,9 @@ def parse_softnet(data: bytes, online: Callable[[], list[int]]) -> dict[str, tup
     width = len(data.partition(b"\n")[0].split())
     # Every field has exactly eight digits, so the whole text is one row of big-endian words.
     words = bytes.fromhex(data.decode("ascii"))
-    fields = struct.unpack(f">{len(words) // 4}I", words)
-    if not width or len(fields) % width:
+    if not width or len(words) % (4 * width):
         raise ValueError("the lines of softnet_stat are not of one length")
+    fields = struct.unpack(f">{len(words) // 4}I", words)
     lines = len(fields) // width
     nothing = (0,) * lines
     cores = fields[CORE::width] if width > CORE else online()

@@ -55,7 +55,8 @@ def parse_vmstat(data: bytes) -> tuple[int, ...]:
 
 
 def _places(words: list[bytes]) -> tuple[tuple[int, ...], ...]:
-    at = {word.decode("ascii", "replace"): i + 1 for i, word in enumerate(words) if not i % 2}
+    names = words[: len(words) // 2 * 2 : 2]
+    at = {name.decode("ascii", "replace"): 2 * i + 1 for i, name in enumerate(names)}
     return tuple(tuple(at[name] for name in names if name in at) for names in COLUMNS.values())
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from overnight import sources
-from overnight.sources import cpu, pressure, schedstat, softirqs, softnet
+from overnight.sources import cpu, interrupts, pressure, schedstat, softirqs, softnet
 
 PROC = pathlib.Path("/proc")
 SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass\n"
@@ -83,6 +83,33 @@ def test_packets_are_counted_on_the_core_that_takes_them(core: int) -> None:
 def test_the_cores_that_are_on_line_have_rows() -> None:
     online = {str(core) for core in cpu.online()}
     assert set(softirqs.read_softirqs()) == set(softnet.read_softnet()) == online
+
+
+@pytest.mark.needs_root
+@pytest.mark.long  # a core that is switched off unpins what others pinned to it
+def test_a_core_that_is_switched_off_has_no_rows_until_it_is_back() -> None:
+    gone = max(cpu.online())
+    switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")
+    if not switch.exists():
+        pytest.skip("no core of this host can be switched off")
+    looks = [cpu.open_ticks(), softirqs.open_softirqs(), softnet.open_softnet()]
+    if (PROC / "schedstat").exists():
+        looks.append(schedstat.open_schedstat())
+    counts = interrupts.open_interrupts() if interrupts.read_nic_irqs() else dict
+    before, counted = [look() for look in looks], counts()
+    switch.write_text("0")
+    try:
+        during, meanwhile = [look() for look in looks], counts()
+    finally:
+        switch.write_text("1")
+    after, counted_after = [look() for look in looks], counts()
+    for rows in (before, after):
+        assert all(str(gone) in each for each in rows)
+    assert not any(str(gone) in each for each in during)
+    assert sum(after[0][str(gone)]) >= sum(before[0][str(gone)])
+    # The sums do not fall with the column, and do not jump when it is back.
+    for key, row in counted.items():
+        assert row[1] <= meanwhile[key][1] <= counted_after[key][1] < row[1] + 100_000
 
 
 def test_waiting_for_a_core_shows_as_pressure() -> None:

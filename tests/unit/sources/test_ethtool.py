@@ -113,14 +113,17 @@ def test_another_error_is_told() -> None:
 
 
 def test_an_interface_that_comes_back_is_asked_anew() -> None:
-    driver, there = Driver(["rx_drops"]), ["eth0"]
+    driver, there = Driver(["rx_drops"]), ["eth0", "eth1"]
     look = ethtool.open_ethtool(interfaces=lambda: there, ask=driver)
     look()
-    there.clear()
-    assert look() == {}
-    there.append("eth0")
+    there.remove("eth0")
+    assert look() == {"eth1 rx_drops": (0,)}
+    there[:] = ["eth0"]
     driver.names = ["tx_timeout"]
     assert look() == {"eth0 tx_timeout": (0,)}
+    there.clear()
+    with pytest.raises(sources.NoDataError):
+        look()
 
 
 def test_a_driver_without_counters() -> None:

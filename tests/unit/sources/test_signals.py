@@ -6,14 +6,11 @@ import doctest
 import importlib
 import pathlib
 import pkgutil
-from typing import TYPE_CHECKING
 
+import fakehost
 import pytest
 
 from overnight import sources
-
-if TYPE_CHECKING:
-    import fakehost
 
 MODULES = [
     importlib.import_module(f"overnight.sources.{found.name}")
@@ -52,6 +49,21 @@ def test_rows_are_integers_in_the_declared_columns(
         assert all(type(number) is int and -(2**63) <= number < 2**63 for number in row)
     if not signal.key:
         assert list(rows) == [""]
+
+
+@pytest.mark.parametrize(
+    ("cores", "offline"),
+    [(1, ()), (2, (0,)), (96, range(1, 96, 3)), (192, (191, 5))],
+    ids=["1", "2", "96", "192"],
+)
+def test_each_core_that_is_on_line_has_a_row_in_every_signal_of_cores(
+    tmp_path: pathlib.Path, cores: int, offline: tuple[int, ...]
+) -> None:
+    host = fakehost.FakeHost(tmp_path, cores, offline=offline, queues=2)
+    told = {s.name: set(s.open(tmp_path)()) for s in NUMBERS if s.key == "core"}
+    assert {"cpu", "softirqs", "softnet", "schedstat"} <= set(told)
+    online = {str(core) for core in host.online}
+    assert {name: keys for name, keys in told.items() if keys != online} == {}
 
 
 FACTS = [signal for signal in SIGNALS if isinstance(signal, sources.FactSignal)]
