@@ -325,7 +325,7 @@ def _action(folder: str, irq: int) -> str:
 
 
 def _affinity(folder: str, irq: int) -> str:
-    # Before 4.15 there is only the wish, smp_affinity_list.
+    # Older kernels tell only the wish, smp_affinity_list.
     for name in ("effective_affinity_list", "smp_affinity_list"):
         text = (sources.read_once(f"{folder}/{irq}/{name}") or b"").strip()
         if text:

@@ -7,9 +7,10 @@ One line a core, then one line for each of its scheduling domains, which is most
     cpu0 0 0 0 0 0 0 2413271436 321713216 8031
     domain0 3 2064 2047 4 5193 13 0 0 2047 ...
 
-What stands before the last three numbers differs between versions 14 to 17; the last three are the same in
-all: nanoseconds run, nanoseconds waited in the run queue, time slices (kernel/sched/stats.c). They are
-counted whether or not `kernel.sched_schedstats` is on. Kernels without CONFIG_SCHEDSTATS have no file.
+The seventh to ninth number of a core are nanoseconds run, nanoseconds waited in the run queue, and time
+slices (kernel/sched/stats.c). So it is since version 15, whatever the lines of domains have become in 16 and 17;
+kernels with patches of a distribution add numbers behind. Before 15 they were the last three. They are counted
+whether or not `kernel.sched_schedstats` is on. Kernels without CONFIG_SCHEDSTATS have no file.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ def parse_schedstat(data: bytes) -> dict[str, tuple[int, ...]]:
     {'3': (5, 2, 7)}
     """
     rows: dict[str, tuple[int, ...]] = {}
+    version = int(data[8 : data.find(b"\n")]) if data.startswith(b"version ") else 15
+    wanted = slice(7, 10) if version >= 15 else slice(-3, None)
     at = data.find(b"\ncpu")
     while at >= 0:
         end = data.find(b"\n", at + 1)
         if end < 0:
             end = len(data)
         fields = data[at + 4 : end].split()
-        run, waited, slices = fields[-3:]
+        run, waited, slices = fields[wanted]
         rows[fields[0].decode("ascii")] = int(run) // NS_IN_MS, int(waited) // NS_IN_MS, int(slices)
         at = data.find(b"\ncpu", end)
     return rows

@@ -31,7 +31,7 @@ KINDS = (
     "HRTIMER",
     "RCU",
 )
-# Before 4.5 (511cbce2ff8b) polling of block devices had this name.
+# Before 4.5 polling of block devices had this name.
 _OLD_NAMES = {"BLOCK_IOPOLL": "IRQ_POLL"}
 
 

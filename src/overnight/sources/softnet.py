@@ -1,6 +1,6 @@
 """Packets each core took from its backlog, dropped, or left for later, from /proc/net/softnet_stat.
 
-One line a core, all in hexadecimal; 11 columns before 5.10, then 13, since 6.2 15::
+One line a core, all in hexadecimal; 11 columns before 5.10, then 13, since 6.4 15::
 
     000129f2 00000000 00000001 00000000 ... 00000000 00000000 00000000 00000000 00000001 00000000 00000000
     processed dropped squeezed  zeros        collision rps    flow     backlog  core     input    process

@@ -24,8 +24,14 @@ def test_a_large_host(large: fakehost.FakeHost) -> None:
 
 
 def test_a_last_line_without_an_end() -> None:
-    assert schedstat.parse_schedstat(b"version 15\ncpu7 0 1000000 2000000 3") == {"7": (1, 2, 3)}
+    text = b"version 15\ncpu7 0 0 0 0 0 0 1000000 2000000 3"
+    assert schedstat.parse_schedstat(text) == {"7": (1, 2, 3)}
     assert schedstat.parse_schedstat(b"") == {}
+
+
+def test_numbers_that_a_distribution_adds_behind() -> None:
+    text = b"version 16\ncpu7 5 0 6 7 8 9 1000000 2000000 3 44 55 66 77\ndomain0 3 1\n"
+    assert schedstat.parse_schedstat(text) == {"7": (1, 2, 3)}
 
 
 def test_a_kernel_without_it(captured: pathlib.Path) -> None:
