@@ -27,7 +27,9 @@ def _arguments(words: list[str] | None) -> assembly.FlightOptions:
     add("--budget", type=int, default=1 << 30, help="bytes that the ring may take")
     add("--age", type=float, default=30 * assembly.DAY, help="seconds that a look is kept")
     add("--root", type=pathlib.Path, default=sources.ROOT, help="root of the host that is read")
-    add("--rules", type=pathlib.Path, action="append", default=[], help="folder of kernel-log rules")
+    add(
+        "--rules", type=pathlib.Path, action="append", default=[], help="folder of kernel-log rules"
+    )
     add("--metrics", default="", help="serve OpenMetrics on [ADDRESS:]PORT")
     add("--events", action="store_true", help="print events as JSON lines")
     said = parser.parse_args(words)

@@ -112,6 +112,7 @@ class Flight:
         self._facts: dict[str, sources.Facts] = {}
         self._saturated: dict[int, float] = {}
         self._began = parts.read_clock()
+        self._ids: set[str] = set()
         self.book = eventbook.Eventbook(parts.host, parts.boot, self._began)
 
     def run(self, stop: threading.Event, seconds: float = 0.0) -> None:
@@ -183,8 +184,8 @@ class Flight:
             facts: sources.Facts = rows  # type: ignore[assignment]
             self._facts[name] = facts
             self._parts.keep.facts(name, now, facts)
-            if name == "nic-queues":
-                self._queues.learn(facts)
+            if name in queues.QueueCores.needs:
+                self._queues.learn(name, facts)
         state.cpu_ns += time.thread_time_ns() - began
         return None
 

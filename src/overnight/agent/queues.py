@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from overnight.sources import interrupts
+
 if TYPE_CHECKING:
     from overnight import sources
     from overnight.agent import watches
@@ -17,21 +19,22 @@ __all__ = ["QueueCores"]
 
 
 class QueueCores:
-    """The last facts of `nic-queues`: interface, queue, device, and the cores of its interrupt."""
+    """The last facts of `nic-queues`, and of `nic-drivers`, which know an interface's device."""
+
+    needs = ("nic-queues", "nic-drivers")
 
     def __init__(self) -> None:
-        self._cores: dict[tuple[str, int], str] = {}
+        self._queues: sources.Facts = {}
         self._interfaces: dict[str, str] = {}
 
-    def learn(self, facts: sources.Facts) -> None:
+    def learn(self, signal: str, facts: sources.Facts) -> None:
         """Take in one look."""
-        for fact in facts.values():
-            interface, queue = str(fact.get("interface", "")), fact.get("queue", -1)
-            device = str(fact.get("device", ""))
-            if device:
-                self._interfaces[device] = interface
-            if isinstance(queue, int) and queue >= 0:
-                self._cores[interface, queue] = str(fact.get("cores", ""))
+        if signal == "nic-queues":
+            self._queues = facts
+        else:
+            self._interfaces = {
+                str(fact["bus"]): interface for interface, fact in facts.items() if "bus" in fact
+            }
 
     def place(self, seen: watches.Sighting) -> watches.Sighting:
         """The same sighting with the interface, and the core where it can be only one.
@@ -45,12 +48,8 @@ class QueueCores:
             interface = fields["interface"] = known
         queue = fields.get("queue", -1)
         core = seen.core
-        if core < 0 and isinstance(queue, int):
-            cores = self._cores.get((interface, queue), "")
-            if cores:
-                fields["queue_cores"] = cores
-            if cores.isdigit():
-                core = int(cores)
+        if core < 0 and isinstance(queue, int) and queue >= 0:
+            core = interrupts.core_of(self._queues, interface, queue)
         key = seen.key
         if interface and seen.kind.startswith("net.") and not fields.get("written_by_process"):
             key = interface

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 
@@ -159,10 +160,13 @@ def log():
 
 def test_a_kernel_line_becomes_an_event_on_the_core_of_its_queue(log):
     keep = Keep()
-    facts = {"eth0 q5": {"interface": "eth0", "queue": 5, "cores": "39", "device": "0000:20:03.0"}}
+    facts = {"eth0 q5": {"interface": "eth0", "queue": 5, "core": 39}}
+    drivers = {"eth0": {"driver": "ena", "bus": "0000:20:03.0"}}
     nic = sources.FactSignal("nic-queues", 10.0, "queue", lambda root: lambda: facts, "made up")
-    flying = flight.Flight(parts(keep, nic, log=log))
+    nics = sources.FactSignal("nic-drivers", 60.0, "nic", lambda root: lambda: drivers, "made up")
+    flying = flight.Flight(parts(keep, nic, nics, log=log))
     flying.look("nic-queues", NOW)
+    flying.look("nic-drivers", NOW)
     os.write(log.speak, b"TX q 5 is paused for too long")
     flying.read_log()
     (told,) = keep.events
@@ -178,15 +182,15 @@ def test_a_line_wakes_the_loop(log):
     assert [one.kind for one in keep.events][:1] == ["net.driver_reset"]
 
 
-def test_a_queue_of_several_cores_names_them_but_no_core():
+def test_a_queue_of_several_cores_has_no_core_and_a_process_line_keeps_its_key():
     known = queues.QueueCores()
-    known.learn({"q": {"interface": "eth0", "queue": 1, "cores": "3-5"}})
-    now = clock.Clock(1, 1)
+    known.learn("nic-queues", {"eth0 q1": {"interface": "eth0", "queue": 1, "core": -1}})
     seen = watches.Sighting(
-        "net.tx_timeout", "eth0", now, "", fields={"interface": "eth0", "queue": 1}
+        "net.tx_timeout", "0000:1", NOW, "", fields={"interface": "eth0", "queue": 1}
     )
-    placed = known.place(seen)
-    assert (placed.core, placed.fields["queue_cores"]) == (-1, "3-5")
+    assert (known.place(seen).core, known.place(seen).key) == (-1, "eth0")
+    written = dataclasses.replace(seen, fields={**seen.fields, "written_by_process": True})
+    assert known.place(written).key == "0000:1"
 
 
 def test_windows_around_warnings_are_pinned_and_the_least_goes_first():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import watches
 from overnight.agent.watches import rates
+from overnight.sources import vmstat
 
 if TYPE_CHECKING:
     from overnight import sources
@@ -22,6 +23,7 @@ FULL_CRITICAL = {"memory": 0.50, "irq": 0.50}
 WAIT_A_SECOND = 2000.0  # ms: as if two runnable tasks had stood in line all the time
 SHARES = {"conntrack": 0.75}
 SHARE = 0.70
+OOM_KILL = list(vmstat.COLUMNS).index("oom_kill")
 
 
 class _Rows:
@@ -112,14 +114,15 @@ class Reclaim:
         self._counters = rates.Counters()
 
     def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading; the last column is the count of OOM kills."""
+        """One reading."""
         del signal
         _, rose = self._counters.since(now, rows)
         for change in rose.values():
-            if change and change[-1]:
+            killed = change[OOM_KILL]
+            if killed:
                 yield watches.Sighting(
-                    "memory.oom_kill", "", now, f"the kernel killed {change[-1]} processes for memory",
-                    "critical", fold_seconds=30.0, fields={"kills": change[-1]},
+                    "memory.oom_kill", "", now, f"the kernel killed {killed} processes for memory",
+                    "critical", fold_seconds=30.0, fields={"kills": killed},
                 )  # fmt: skip
 
 
@@ -144,17 +147,16 @@ class Limits:
 
 
 class ClockSync:
-    """Row of `clock-sync`: status bits of adjtimex(2)."""
+    """Row of `clock`: whether a time server holds the clock."""
 
     name = "clock-sync"
-    needs = ("clock-sync",)
-    UNSYNC = 0x40
+    needs = ("clock",)
 
     def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
         """One reading."""
         del signal
         row = rows.get("")
-        if row and int(row[0]) & self.UNSYNC:
+        if row and row[0]:
             yield watches.Sighting(
                 "clock.unsynchronised", "", now,
                 "no time server holds this host's clock: its times may differ from other hosts'",

@@ -6,6 +6,7 @@ import pytest
 
 from overnight.agent.watches import loops, network, pressure, zombies
 from overnight.model import clock
+from overnight.sources import vmstat
 
 SECOND = 1_000_000_000
 WALL = 1_700_000_000 * SECOND
@@ -141,12 +142,15 @@ def test_tables_that_are_nearly_full():
 
 
 def test_a_clock_that_nobody_holds():
-    assert [one.kind for one in told(pressure.ClockSync(), [(0, {"": (0x41, 0)})])] == [
+    assert [one.kind for one in told(pressure.ClockSync(), [(0, {"": (1, 0x40, 0)})])] == [
         "clock.unsynchronised"
     ]
-    assert told(pressure.ClockSync(), [(0, {"": (0x01, 0)})]) == []
+    assert told(pressure.ClockSync(), [(0, {"": (0, 0x01, 0)})]) == []
 
 
 def test_an_oom_kill_is_counted_once():
-    (seen,) = told(pressure.Reclaim(), [(0, {"": (5, 1)}), (1, {"": (6, 2)}), (2, {"": (7, 2)})])
+    def row(kills: int) -> dict[str, tuple[int, ...]]:
+        return {"": tuple(kills if name == "oom_kill" else 7 for name in vmstat.COLUMNS)}
+
+    (seen,) = told(pressure.Reclaim(), [(0, row(1)), (1, row(2)), (2, row(2))])
     assert seen.fields == {"kills": 1}
