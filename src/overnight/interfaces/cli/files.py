@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pathlib
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import typer
 
 from overnight import errors
 
-__all__ = ["FileOption", "deliver"]
+__all__ = ["FileOption", "deliver", "deliver_json"]
 
 FileOption = Annotated[
     pathlib.Path | None,
@@ -47,3 +48,13 @@ def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, bin
         with contextlib.suppress(OSError):
             fresh.unlink()
     typer.echo(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB)", err=True)
+
+
+def deliver_json(document: dict[str, object], file: pathlib.Path | None) -> None:
+    """One JSON document, as every command prints it."""
+    text = json.dumps(document, indent=2) + "\n"
+    deliver(lambda out: _write(out, text), file, binary=False)
+
+
+def _write(out: BinaryIO, text: str) -> None:
+    out.write(text.encode())
