@@ -34,6 +34,7 @@ class Opening:
     top: str = "functions"  # whose table: processes, threads, units or functions
     rank: str = "self"  # what differences are ranked by: self or total
     limit: int = 20  # rows of a table
+    tables_first: bool = False
     callers: bool = False
     idle: bool = False
     process: str = ""  # regular expressions

@@ -283,13 +283,17 @@ def _axes(found: heatmap.Heatmap, plot: _Plot) -> Iterator[str]:
     form = "%H:%M" if step >= 60 else "%H:%M:%S"
     at, day = -(-found.begin_us // (step * 1_000_000)) * step, ""
     yield f'<text class="s e" x="{plot.left - 6}" y="{bottom + 17}">UTC</text>'
+    taken = 0.0
     while at * 1_000_000 <= found.begin_us + span * 1e6:
         x = plot.x(at * 1_000_000)
         yield f'<path class="x" d="M{x:.1f} {bottom + 1}v4"/>'
-        middle = min(max(x, plot.left + 24), max(plot.left + 24, plot.left + plot.width - 24))
-        yield f'<text class="d" x="{middle:.1f}" y="{bottom + 17}">{_clock(at * 1_000_000, form)}</text>'
+        middle = min(max(x, plot.left + 26), max(plot.left + 26, plot.left + plot.width - 26))
+        if middle - 32 >= taken:
+            taken = middle + 26
+            yield f'<text class="d" x="{middle:.1f}" y="{bottom + 17}">{_clock(at * 1_000_000, form)}</text>'
         if (today := _clock(at * 1_000_000, "%Y-%m-%d")) != day:
-            yield f'<text class="s d" x="{max(middle, plot.left + 32):.1f}" y="{bottom + 31}">{today}</text>'
+            middle = max(middle, plot.left + 32)
+            yield f'<text class="s d" x="{middle:.1f}" y="{bottom + 31}">{today}</text>'
             day = today
         at += step
 

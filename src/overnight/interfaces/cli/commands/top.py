@@ -53,7 +53,9 @@ def top(
                 todo=f"one of {', '.join(query.KINDS)}",
             )
         marks = pages.parse_marks(chosen, mark)
-        pages.deliver_page(chosen, marks, file, top=kind, limit=limit)
+        pages.deliver_page(
+            chosen, marks, file, top=kind, limit=limit, rank="total", tables_first=True
+        )
         return errors.ExitCode.DONE
     found = query.top(
         chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts, kind=kind, limit=limit
