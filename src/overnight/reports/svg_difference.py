@@ -167,7 +167,7 @@ def _window(folded: flame.Folded, capacity: float) -> str:
 
 
 def _opening(compared: Compared, height: int, head: list[str]) -> str:
-    title = f"{compared.now.title}: what changed"
+    title = f"{compared.now.title}, what changed"
     room = (WIDTH - 2 * MARGIN) // 7
     lines = "\n".join(
         f'<text class="s" x="{MARGIN}" y="{40 + LINE * n}">{svg.safe(svg.fit(line, room))}</text>'

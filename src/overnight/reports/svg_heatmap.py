@@ -112,7 +112,7 @@ def write_heatmap(
     _write(
         file, f'<rect class="m" x="{left}" y="{top}" width="{plot.width}" height="{plot.height}"/>'
     )
-    _write(file, *_gaps(found, plot), *_cells(share, plot), *_axes(found, plot))
+    _write(file, *_gaps(found, plot), *_cells(share, plot), *_axes(found, plot, width))
     _write(file, *_rows(found, share, plot), *_hot(found, share, plot), *_marks(seen, plot, width))
     for number, line in enumerate(foot):
         y = plot.top + plot.height + 52 + LINE * number
@@ -265,7 +265,7 @@ def _cells(share: npt.NDArray[np.float64], plot: _Plot) -> Iterator[str]:
     yield "</g>"
 
 
-def _axes(found: heatmap.Heatmap, plot: _Plot) -> Iterator[str]:
+def _axes(found: heatmap.Heatmap, plot: _Plot, width: int) -> Iterator[str]:
     bottom = plot.top + plot.height
     yield (
         f'<rect class="x" x="{plot.left - 0.5}" y="{plot.top - 0.5}" '
@@ -282,14 +282,14 @@ def _axes(found: heatmap.Heatmap, plot: _Plot) -> Iterator[str]:
     step = next((s for s in STEPS if span / s <= plot.width / 74), 86400)
     form = "%H:%M" if step >= 60 else "%H:%M:%S"
     at, day = -(-found.begin_us // (step * 1_000_000)) * step, ""
-    yield f'<text class="s e" x="{plot.left - 6}" y="{bottom + 17}">UTC</text>'
+    yield f'<text class="s e" x="{plot.left - 6}" y="{bottom + 31}">UTC</text>'
     taken = 0.0
     while at * 1_000_000 <= found.begin_us + span * 1e6:
         x = plot.x(at * 1_000_000)
         yield f'<path class="x" d="M{x:.1f} {bottom + 1}v4"/>'
-        middle = min(max(x, plot.left + 26), max(plot.left + 26, plot.left + plot.width - 26))
-        if middle - 32 >= taken:
-            taken = middle + 26
+        middle = min(max(x, 30), width - 30)
+        if middle - 30 >= taken:
+            taken = middle + 30
             yield f'<text class="d" x="{middle:.1f}" y="{bottom + 17}">{_clock(at * 1_000_000, form)}</text>'
         if (today := _clock(at * 1_000_000, "%Y-%m-%d")) != day:
             middle = max(middle, plot.left + 32)

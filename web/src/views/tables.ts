@@ -58,7 +58,6 @@ function choice<T extends string>(label: string, texts: [T, string][], now: T, a
     const button = make("button", text);
     button.type = "button";
     button.setAttribute("aria-pressed", String(value === now));
-    button.disabled = value === now;
     button.addEventListener("click", () => act(value));
     bar.append(button);
   }

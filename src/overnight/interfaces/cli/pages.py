@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 import time
 from collections.abc import Callable
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from overnight.interfaces.cli import choosing
     from overnight.model import event, flame, selection
     from overnight.queries import flame as query
-    from overnight.queries import view
 
 __all__ = ["MarkOption", "Write", "deliver_page", "folded", "parse_marks"]
 
@@ -68,6 +66,7 @@ def deliver_page(
     marks: tuple[event.Event, ...],
     file: pathlib.Path | None,
     *,
+    title: str = "",
     selected: bool = True,
     baseline: selection.Window | None = None,
     **opening: Any,
@@ -76,6 +75,7 @@ def deliver_page(
 
     `opening` is what else `reports.html.Opening` says.
     """
+    from overnight.app import paging
     from overnight.reports import html
 
     if len(chosen.hosts) != 1:
@@ -87,7 +87,15 @@ def deliver_page(
     asked = chosen.asked
     needs = [name for name in NEEDS_SAMPLES if name in asked.filters()]
     needs += [what for what in (opening.get("top"),) if what in ("threads", "units")]
-    shown = _view(chosen, marks, baseline, needs)
+    shown = paging.page_view(
+        chosen.reader,
+        chosen.hosts[0],
+        (chosen.window, *([baseline] if baseline else [])),
+        chosen.selection,
+        marks=marks,
+        title=f"{chosen.title}{title}",
+        needs=tuple(needs),
+    )
     opened = html.Opening(
         window=chosen.window if selected else None,
         baseline=baseline,
@@ -95,46 +103,7 @@ def deliver_page(
         thread=asked.thread,
         unit=asked.unit,
         cores=asked.core,
-        search=asked.function,
         idle=asked.idle,
         **opening,
     )
     files.deliver(lambda out: html.write_view(shown, out, opened), file, binary=False)
-
-
-def _view(
-    chosen: choosing.Chosen,
-    marks: tuple[event.Event, ...],
-    baseline: selection.Window | None,
-    needs: list[str],
-) -> view.View:
-    """The window and its baseline, with every sample at the window's edges where not all fit."""
-    from overnight.model import event, selection
-    from overnight.queries import view
-
-    windows = [chosen.window, *([baseline] if baseline else [])]
-    whole = selection.Window(min(w.begin_us for w in windows), max(w.end_us for w in windows))
-    # The page keeps whole samples around events; one at an edge keeps it from being widened.
-    edges = (chosen.window.begin_us, chosen.window.end_us) if baseline else ()
-    near = tuple(event.Event(us, "edge") for us in edges if whole.begin_us < us < whole.end_us)
-    shown = view.view(
-        chosen.reader, whole, chosen.hosts[0], tuple(marks) + near, title=chosen.title
-    )
-    coarse = [
-        part
-        for part in shown.detail
-        if part.step_us
-        and any(part.begin_us < w.end_us and part.end_us > w.begin_us for w in windows)
-    ]
-    if coarse and needs:
-        raise errors.CannotError(
-            f"a page of this window cannot tell samples apart by {' and '.join(needs)}",
-            why="it holds sums where not every sample fits, and those know process and stack alone",
-            todo="take a shorter window or baseline, or -O text, which reads every sample",
-        )
-    notes = shown.notes
-    if chosen.selection.side:
-        notes += (f"--side {chosen.selection.side} is not applied on this page: it shows both",)
-    if chosen.selection.function:
-        notes += ("--function is what is searched for on this page: it leaves nothing out",)
-    return dataclasses.replace(shown, events=marks, notes=notes)

@@ -75,7 +75,9 @@ def diff(
                 todo="-O text, json or svg; or leave --baseline-host out",
             )
         marks = pages.parse_marks(chosen, mark)
-        pages.deliver_page(chosen, marks, file, baseline=before, rank="total", limit=limit)
+        pages.deliver_page(
+            chosen, marks, file, title=", what changed", baseline=before, rank="total", limit=limit
+        )
         return errors.ExitCode.DONE
     if output is Format.SVG:
         files.deliver(_picture(chosen, others, before), file, binary=False)

@@ -54,7 +54,14 @@ def top(
             )
         marks = pages.parse_marks(chosen, mark)
         pages.deliver_page(
-            chosen, marks, file, top=kind, limit=limit, rank="total", tables_first=True
+            chosen,
+            marks,
+            file,
+            title=f", top {kind}",
+            top=kind,
+            limit=limit,
+            rank="total",
+            tables_first=True,
         )
         return errors.ExitCode.DONE
     found = query.top(
