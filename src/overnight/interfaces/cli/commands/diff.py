@@ -117,19 +117,19 @@ def _picture(
     chosen: choosing.Chosen, others: tuple[str, ...], before: selection.Window
 ) -> pages.Write:
     from overnight.queries import flame
-    from overnight.reports import svg_difference
+    from overnight.reports.pictures import difference
 
     now = flame.flame(chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts)
     then = flame.flame(chosen.reader, before, chosen.selection, hosts=others)
     filters = chosen.asked.spelled()
-    difference = svg_difference.Compared(
+    compared = difference.Compared(
         pages.folded(now, chosen),
         pages.folded(then, chosen),
         now.coverage.capacity,
         then.coverage.capacity,
         f"only {filters}" if filters else "",
     )
-    return lambda out: svg_difference.write_difference(difference, out)
+    return lambda out: difference.write_difference(compared, out)
 
 
 def _show(found: query.Difference, current: session.Session) -> None:

@@ -90,10 +90,10 @@ def heatmap(
             chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts, rows=rows, mode=mode
         )
     if output is Format.SVG:
-        from overnight.reports import svg_heatmap
+        from overnight.reports.pictures import heatmap as picture
 
         files.deliver(
-            lambda out: svg_heatmap.write_heatmap(
+            lambda out: picture.write_heatmap(
                 found, out, title=chosen.title, marks=marks, filters=asked.spelled()
             ),
             file,

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from overnight.model import flame, times
-from overnight.reports import svg, svg_colours
+from overnight.reports import svg
+from overnight.reports.pictures import colours
 
 __all__ = ["SUFFIX", "Compared", "write_difference"]
 
@@ -178,7 +179,7 @@ def _opening(compared: Compared, height: int, head: list[str]) -> str:
 <desc>Differential flame graph. {svg.safe(" ".join(head))}</desc>
 <style>text{{font:11px ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace}}
 .h{{font:bold 15px system-ui,"DejaVu Sans",sans-serif}}.s{{font:12px system-ui,"DejaVu Sans",sans-serif}}
-.b{{stroke-width:0.5}}.o{{stroke-width:1;stroke-dasharray:3 2}}{svg_colours.style("f", "fill", svg_colours.CHANGE)}</style>
+.b{{stroke-width:0.5}}.o{{stroke-width:1;stroke-dasharray:3 2}}{colours.style("f", "fill", colours.CHANGE)}</style>
 <rect class="g" width="{WIDTH}" height="{height}"/>
 <text class="h" x="{MARGIN}" y="22">{svg.safe(svg.fit(title, room - 20))}</text>
 {lines}"""

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from overnight import errors
 from overnight.model import event, times
-from overnight.reports import svg, svg_colours
+from overnight.reports import svg
+from overnight.reports.pictures import colours
 
 if TYPE_CHECKING:
     from overnight.queries import heatmap
@@ -42,7 +43,7 @@ WHAT = {
     "softirq": "in soft interrupts",
     "idle": "idle",
 }
-LEVELS = len(svg_colours.HEAT[0])
+LEVELS = len(colours.HEAT[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _opening(width: int, height: int, title: str, head: list[str]) -> str:
 <desc>Heatmap. {svg.safe(" ".join(head))}</desc>
 <style>text{{font:11.5px system-ui,"DejaVu Sans",sans-serif}}.h{{font:bold 15px system-ui,"DejaVu Sans",sans-serif}}
 .c{{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:11px}}.e{{text-anchor:end}}.d{{text-anchor:middle}}
-path{{fill:none}}.k{{stroke-width:1}}.r{{fill-opacity:0}}.x{{fill:none}}{svg_colours.style("l", "stroke", svg_colours.HEAT, 1)}</style>
+path{{fill:none}}.k{{stroke-width:1}}.r{{fill-opacity:0}}.x{{fill:none}}{colours.style("l", "stroke", colours.HEAT, 1)}</style>
 <rect class="g" width="{width}" height="{height}"/>
 <text class="h" x="12" y="22">{shown}</text>
 {lines}"""
