@@ -102,7 +102,6 @@ export function open(app: App, opening: Opening, filter: () => void): void {
   set("thread", pattern(opening.thread));
   set("unit", pattern(opening.unit));
   set("cores", opening.cores);
-  set("search", opening.search);
   byId<HTMLInputElement>("callers").checked = opening.callers;
   byId<HTMLInputElement>("idle").checked = opening.idle;
   byId("below").classList.toggle("tables-first", opening.tables_first);
@@ -113,7 +112,6 @@ export function open(app: App, opening: Opening, filter: () => void): void {
   const all = (part: { begin_us: number; end_us: number }) => ({ beginUs: part.begin_us, endUs: part.end_us, cores: null });
   if (opening.window) app.select(all(opening.window));
   if (opening.window && opening.baseline) app.compare(all(opening.baseline));
-  if (opening.search !== "") void app.search(opening.search);
 }
 
 /** Offers the names of the night in the filter fields. */

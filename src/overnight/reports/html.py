@@ -41,7 +41,6 @@ class Opening:
     thread: str = ""
     unit: str = ""
     cores: str = ""  # a list, as in 0-3,8
-    search: str = ""  # a regular expression: what to paint
 
     def as_json(self) -> dict[str, object]:
         """What the page's data says of it."""

@@ -116,7 +116,6 @@ def test_what_the_page_is_opened_on_is_in_its_header(shown: view.View) -> None:
         "thread": "",
         "unit": "",
         "cores": "0-3",
-        "search": "",
     }
     assert arrays.keys() == shown.arrays.keys()
     header, _ = decode(html.payload(shown, html.Opening(None)))

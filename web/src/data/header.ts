@@ -46,7 +46,7 @@ const MOST_ROWS = 1000;
 function checkOpening(value: unknown): void {
   if (!isObject(value)) fail("open is not an object");
   for (const name of ["window", "baseline"]) if (value[name] !== null) stretch(value[name], `open.${name}`);
-  for (const name of ["process", "thread", "unit", "cores", "search"]) text(value[name], `open.${name}`);
+  for (const name of ["process", "thread", "unit", "cores"]) text(value[name], `open.${name}`);
   if (!(USER_KINDS as readonly unknown[]).includes(value["top"])) fail("open.top is no table");
   if (value["rank"] !== "self" && value["rank"] !== "total") fail("open.rank is no measure");
   value["limit"] = Math.min(MOST_ROWS, Math.floor(number(value["limit"], "open.limit", 1)));

@@ -41,7 +41,6 @@ export interface Opening {
   thread: string;
   unit: string;
   cores: string;
-  search: string;
 }
 
 /** Whose samples a table counts. */
