@@ -25,7 +25,7 @@ work()' &
 timeout 1 sh -c 'while :; do ls -l /usr/lib /proc; head -c 500000 /dev/urandom | gzip; done' >/dev/null 2>&1 &
 wait
 """
-RECORD = ("perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "499")
+RECORD = ("perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "1499")
 SHAPES = {
     "file": (),
     "pipe": ("-o", "-"),
@@ -98,6 +98,27 @@ def test_next_to_all_are_identical_without_explanation(
     total = sum(found.own for found in compared.values())
     assert total > 1000
     assert sum(found.own_identical for found in compared.values()) >= 0.999 * total
+
+
+def test_an_unknown_name_is_excused_in_the_vdso_alone() -> None:
+    """Where perf's own maps put the address there; a name of ours is not enough."""
+    text = (
+        "python3  7 [001]     5.000001: \n"
+        "\t    7ffc8d1f2a31 [unknown] ([vdso])\n"
+        "\t    55d0c0ffee00 (anonymous namespace)::f(int) (/usr/bin/x (deleted))\n"
+        "\n"
+        "python3  7 [001]     5.000002: \n"
+        "\t    7f0000001000 [unknown] (/usr/lib/libc.so.6)\n"
+        "\t    55d0c0ffee00 (anonymous namespace)::f(int) (/usr/bin/x (deleted))\n\n"
+    )
+    inside, outside = (sample[4] for sample in perfparity._printed(text))
+    name = "(anonymous namespace)::f(int)"
+    assert inside == (perfparity.IN_VDSO, name)
+    assert outside == (perfparity.UNKNOWN, name)
+    ours = ("__vdso_clock_gettime", name)
+    assert perfparity._we_name_more(ours, inside)
+    assert not perfparity._we_name_more(ours, outside)
+    assert not perfparity._we_name_more(("clock_gettime", name), inside)
 
 
 def test_what_a_full_disk_and_a_killed_recorder_leave_is_read(
