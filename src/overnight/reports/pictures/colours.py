@@ -32,9 +32,14 @@ INK = {
     ".n": ("fill", "#c9cbd0", "#3a3f48"),  # not recorded
     ".b": ("stroke", "#fdfdfc", "#14161a"),  # between boxes
     ".o": ("stroke", "#16181c", "#eceef2"),  # round a box
-    ".critical": ("fill", "#c2121f", "#ff7a80"),
-    ".warning": ("fill", "#9a5b00", "#ffbf5e"),
-    ".info": ("fill", "#45618a", "#9fc1ef"),
+    ".p": ("stroke", "#d6006c", "#ff5fae"),  # pinned: a run of full cells
+    "text.critical": ("fill", "#c2121f", "#ff7a80"),
+    "text.warning": ("fill", "#9a5b00", "#ffbf5e"),
+    "text.info": ("fill", "#45618a", "#9fc1ef"),
+    "g.critical": ("stroke", "#c2121f", "#ff7a80"),
+    "g.warning": ("stroke", "#9a5b00", "#ffbf5e"),
+    "g.info": ("stroke", "#45618a", "#9fc1ef"),
+    ".v text": ("stroke", "none", "none"),
 }
 
 

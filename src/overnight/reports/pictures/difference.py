@@ -20,7 +20,7 @@ __all__ = ["SUFFIX", "Compared", "write_difference"]
 SUFFIX = ".svg"
 
 WIDTH, MARGIN, ROW, LINE = 1200, 12, 18, 16
-NARROWEST = 0.3  # px
+NARROWEST, OUTLINED = 0.3, 5  # px
 DEPTH_LIMIT = 400  # rows
 MIDDLE = 8
 
@@ -212,11 +212,14 @@ def _draw(box: _Box, base: int, compared: Compared) -> str:
         f"{name}: {100 * now:.3g} % {compared.denominator} ({node.now:,} samples), "
         f"before {100 * before:.3g} % ({node.before:,}), {100 * (now - before):+.3g}"
     )
-    edge = "b o" if node.before and not node.now else "b"
+    level = _level(node, unit, base_unit)
+    # Where it is sure, and where there is room for an outline.
+    vanished = level == 0 and not node.now and box.width >= OUTLINED
+    edge = "b o" if vanished else "b"
     shown = svg.fit("…" if box.hidden else frame.name, max(0, int((box.width - 6) / svg.CHARACTER)))
     text = f'<text x="{box.left + 3:.1f}" y="{y + 13}">{svg.safe(shown)}</text>' if shown else ""
     return (
-        f'<g><title>{svg.safe(tip)}</title><rect class="{edge} f{_level(node, unit, base_unit)}" '
+        f'<g><title>{svg.safe(tip)}</title><rect class="{edge} f{level}" '
         f'x="{box.left:.2f}" y="{y}" width="{box.width:.2f}" height="{ROW - 1}"/>{text}</g>'
     )
 

@@ -6,11 +6,9 @@ bytes, so that a night of 96 cores stays below two megabytes.
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +16,7 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.model import event, times
 from overnight.reports import svg
-from overnight.reports.pictures import colours
+from overnight.reports.pictures import colours, layout
 
 if TYPE_CHECKING:
     from overnight.queries import heatmap
@@ -27,16 +25,16 @@ __all__ = ["SUFFIX", "write_heatmap"]
 
 SUFFIX = ".svg"
 
-WIDEST, LEAST_WIDTH = 1400, 720  # px of the cells; of the picture
+WIDEST, LEAST_WIDTH = 1400, 860  # px of the cells; of the picture
 MOST_CELLS = 450_000  # about 4 MB where no two neighbours are equal
 FEWEST_COLUMNS = 60
 LANE, LANES = 15, 2
 LINE = 16
 SANS, MONO = 6.4, 6.7  # px a character, on the wide side
 HOT, MOST_HOT = 0.9, 300
+BOX, MOST_BOXED = 11, 24  # px; runs
 MOST_LISTED = 40
 SYMBOLS = {"critical": "\u25b2", "warning": "\u25c6", "info": "\u25cf"}
-STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 WHAT = {
     "busy": "busy (not idle)",
     "kernel": "in the kernel",
@@ -46,30 +44,7 @@ WHAT = {
 LEVELS = len(colours.HEAT[0])
 
 
-@dataclasses.dataclass(frozen=True)
-class _Plot:
-    """Where the cells are, and what one of them is."""
-
-    left: int
-    top: int
-    columns: int
-    rows: int
-    cell: int  # px across
-    row: int  # px down
-    each: int  # steps in a column
-    begin_us: int
-    column_us: int
-
-    @property
-    def width(self) -> int:
-        return self.columns * self.cell
-
-    @property
-    def height(self) -> int:
-        return self.rows * self.row
-
-    def x(self, us: int) -> float:
-        return self.left + (us - self.begin_us) / self.column_us * self.cell
+_Run: TypeAlias = tuple[int, int, int]
 
 
 def write_heatmap(
@@ -96,17 +71,22 @@ def write_heatmap(
         )
     each = max(1, -(-len(found.values) // columns))
     columns = -(-len(found.values) // each)
-    cell = max(1, min(24, WIDEST // max(1, columns)))
+    # Few columns are drawn wide enough to fill the picture, not more.
+    widest = max(24, (LEAST_WIDTH - left - 24) // max(1, columns))
+    cell = max(1, min(widest, 80, WIDEST // max(1, columns)))
     width = max(LEAST_WIDTH, left + columns * cell + 24)
     head = _head_lines(found, filters, width)
     top = 30 + LINE * len(head) + 38 + (LANE * LANES + 4 if seen else 8)
     row = max(1, min(20, 700 // max(1, len(found.rows))))
-    plot = _Plot(
+    plot = layout.Plot(
         left, top, columns, len(found.rows), cell, row, each, found.begin_us, found.step_us * each
     )
     full = found.full or float(found.values.max(initial=0)) or 1.0
     share = _peaks(found.values, each) / full
+    runs = _hot_runs(found, share)
     foot = _foot_lines(found, plot, seen, len(marks) - len(seen), width)
+    if any(_is_boxed(run, runs, plot) for run in runs):
+        foot.insert(1, f"boxed: a core {100 * HOT:.0f} % {WHAT[found.mode]} or more")
     height = plot.top + plot.height + 52 + LINE * len(foot)
     _write(file, _opening(width, height, title, head))
     _write(file, *_legend(found, plot, full, 30 + LINE * len(head)))
@@ -114,7 +94,7 @@ def write_heatmap(
         file, f'<rect class="m" x="{left}" y="{top}" width="{plot.width}" height="{plot.height}"/>'
     )
     _write(file, *_gaps(found, plot), *_cells(share, plot), *_axes(found, plot, width))
-    _write(file, *_rows(found, share, plot), *_hot(found, share, plot), *_marks(seen, plot, width))
+    _write(file, *_rows(found, share, plot), *_hot(found, runs, plot), *_marks(seen, plot, width))
     for number, line in enumerate(foot):
         y = plot.top + plot.height + 52 + LINE * number
         _write(file, f'<text class="s" x="12" y="{y}">{svg.safe(line)}</text>')
@@ -143,7 +123,7 @@ def _opening(width: int, height: int, title: str, head: list[str]) -> str:
 <title>{svg.safe(title)}</title>
 <desc>Heatmap. {svg.safe(" ".join(head))}</desc>
 <style>text{{font:11.5px system-ui,"DejaVu Sans",sans-serif}}.h{{font:bold 15px system-ui,"DejaVu Sans",sans-serif}}
-.c{{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:11px}}.e{{text-anchor:end}}.d{{text-anchor:middle}}
+.p{{stroke-width:2}}.c{{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:11px}}.e{{text-anchor:end}}.d{{text-anchor:middle}}
 path{{fill:none}}.k{{stroke-width:1}}.r{{fill-opacity:0}}.x{{fill:none}}{colours.style("l", "stroke", colours.HEAT, 1)}</style>
 <rect class="g" width="{width}" height="{height}"/>
 <text class="h" x="12" y="22">{shown}</text>
@@ -155,7 +135,7 @@ def _head_lines(found: heatmap.Heatmap, filters: str, width: int) -> list[str]:
     end = found.begin_us + len(found.values) * found.step_us
     facts = [
         ", ".join(covered.hosts),
-        f"{_clock(found.begin_us, '%Y-%m-%d %H:%M:%S')} to {_clock(end, '%Y-%m-%d %H:%M:%S')} UTC",
+        f"{layout.clock(found.begin_us, '%Y-%m-%d %H:%M:%S')} to {layout.clock(end, '%Y-%m-%d %H:%M:%S')} UTC",
         f"{covered.samples:,} {found.mode} samples",
         f"{covered.lost:,} lost",
     ]
@@ -169,7 +149,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _foot_lines(
-    found: heatmap.Heatmap, plot: _Plot, seen: list[event.Event], outside: int, width: int
+    found: heatmap.Heatmap, plot: layout.Plot, seen: list[event.Event], outside: int, width: int
 ) -> list[str]:
     step = times.format_duration(found.step_us / 1e6)
     column = times.format_duration(plot.column_us / 1e6)
@@ -198,7 +178,7 @@ def _foot_lines(
     return [part for line in lines for part in _wrapped(line, width)]
 
 
-def _legend(found: heatmap.Heatmap, plot: _Plot, full: float, y: int) -> Iterator[str]:
+def _legend(found: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> Iterator[str]:
     """The scale, and what 100 % is of."""
     what = WHAT[found.mode]
     length = times.format_duration(found.step_us / 1e6)
@@ -227,7 +207,7 @@ def _legend(found: heatmap.Heatmap, plot: _Plot, full: float, y: int) -> Iterato
         yield f'<text x="{x + swatch + 6}" y="{at + 9}">not recorded</text>'
 
 
-def _gaps(found: heatmap.Heatmap, plot: _Plot) -> Iterator[str]:
+def _gaps(found: heatmap.Heatmap, plot: layout.Plot) -> Iterator[str]:
     """Behind the cells; of several hosts nobody knows whose gap it is."""
     if len(found.coverage.hosts) != 1:
         return
@@ -241,7 +221,7 @@ def _gaps(found: heatmap.Heatmap, plot: _Plot) -> Iterator[str]:
         )
 
 
-def _cells(share: npt.NDArray[np.float64], plot: _Plot) -> Iterator[str]:
+def _cells(share: npt.NDArray[np.float64], plot: layout.Plot) -> Iterator[str]:
     level = np.ceil(np.clip(share, 0, 1) * LEVELS).astype(np.int64)
     runs: list[list[str]] = [[] for _ in range(LEVELS + 1)]
     for row in range(plot.rows):
@@ -266,47 +246,37 @@ def _cells(share: npt.NDArray[np.float64], plot: _Plot) -> Iterator[str]:
     yield "</g>"
 
 
-def _axes(found: heatmap.Heatmap, plot: _Plot, width: int) -> Iterator[str]:
-    bottom = plot.top + plot.height
+def _axes(found: heatmap.Heatmap, plot: layout.Plot, width: int) -> Iterator[str]:
     yield (
         f'<rect class="x" x="{plot.left - 0.5}" y="{plot.top - 0.5}" '
         f'width="{plot.width + 1}" height="{plot.height + 1}"/>'
     )
     every = next((n for n in (1, 2, 4, 5, 8, 10, 16, 32, 64, 128) if n * plot.row >= 13), 256)
     for number in range(0, plot.rows, every):
-        name = svg.fit(found.rows[number].removesuffix(" ms"), 24)
+        name = _row_name(found.rows[number])
         y = plot.top + (number + 0.5) * plot.row + 4
         yield f'<text class="s c e" x="{plot.left - 6}" y="{y:g}">{svg.safe(name)}</text>'
     what = "core" if found.kind == "core" else "ms"
     yield f'<text class="s e" x="{plot.left - 6}" y="{plot.top - 5}">{what}</text>'
-    span = plot.columns * plot.column_us / 1e6
-    step = next((s for s in STEPS if span / s <= plot.width / 74), 86400)
-    form = "%H:%M" if step >= 60 else "%H:%M:%S"
-    at, day = -(-found.begin_us // (step * 1_000_000)) * step, ""
-    yield f'<text class="s e" x="{plot.left - 6}" y="{bottom + 31}">UTC</text>'
-    taken = 0.0
-    while at * 1_000_000 <= found.begin_us + span * 1e6:
-        x = plot.x(at * 1_000_000)
-        yield f'<path class="x" d="M{x:.1f} {bottom + 1}v4"/>'
-        middle = min(max(x, 30), width - 30)
-        if middle - 30 >= taken:
-            taken = middle + 30
-            yield f'<text class="d" x="{middle:.1f}" y="{bottom + 17}">{_clock(at * 1_000_000, form)}</text>'
-        if (today := _clock(at * 1_000_000, "%Y-%m-%d")) != day:
-            middle = max(middle, plot.left + 32)
-            yield f'<text class="s d" x="{middle:.1f}" y="{bottom + 31}">{today}</text>'
-            day = today
-        at += step
+    yield from layout.time_axis(plot, width)
 
 
-def _rows(found: heatmap.Heatmap, share: npt.NDArray[np.float64], plot: _Plot) -> Iterator[str]:
+def _row_name(name: str) -> str:
+    """The core stays whole where its host's name is long."""
+    host, space, core = name.removesuffix(" ms").rpartition(" ")
+    return svg.fit(host, max(3, 23 - len(core))) + space + svg.fit(core, 23)
+
+
+def _rows(
+    found: heatmap.Heatmap, share: npt.NDArray[np.float64], plot: layout.Plot
+) -> Iterator[str]:
     """A tip a row: how full it was at most, and when."""
     if not plot.columns:
         return
     total = found.values.sum(axis=0)
     fullest = share.argmax(axis=0)
     for number, name in enumerate(found.rows):
-        when = _clock(plot.begin_us + int(fullest[number]) * plot.column_us, "%H:%M:%S")
+        when = layout.clock(plot.begin_us + int(fullest[number]) * plot.column_us, "%H:%M:%S")
         most = 100 * share[fullest[number], number]
         row = f"core {name}" if found.kind == "core" else name
         tip = f"{row}: {total[number]:,} samples"
@@ -318,59 +288,70 @@ def _rows(found: heatmap.Heatmap, share: npt.NDArray[np.float64], plot: _Plot) -
         )
 
 
-def _hot(found: heatmap.Heatmap, share: npt.NDArray[np.float64], plot: _Plot) -> Iterator[str]:
-    """A tip of its own for the longest runs of full cells of a core."""
+def _hot_runs(found: heatmap.Heatmap, share: npt.NDArray[np.float64]) -> list[_Run]:
+    """Where a core was full: columns, first column, row; the longest first."""
     if found.kind != "core" or not found.full:
-        return
+        return []
     runs = []
-    for number in range(plot.rows):
+    for number in range(len(found.rows)):
         full = np.concatenate([[0], share[:, number] >= HOT, [0]])
         edge = np.diff(full.astype(np.int8))
         begins, ends = np.flatnonzero(edge > 0).tolist(), np.flatnonzero(edge < 0).tolist()
         runs += [(end - begin, begin, number) for begin, end in zip(begins, ends, strict=True)]
-    for length, begin, number in sorted(runs, key=lambda run: (-run[0], *run[1:]))[:MOST_HOT]:
+    return sorted(runs, key=lambda run: (-run[0], *run[1:]))
+
+
+def _is_boxed(run: _Run, runs: list[_Run], plot: layout.Plot) -> bool:
+    """One second of one core in a night is a pixel: nobody would find it."""
+    return len(runs) <= MOST_BOXED and min(run[0] * plot.cell, plot.row) < BOX
+
+
+def _hot(found: heatmap.Heatmap, runs: list[_Run], plot: layout.Plot) -> Iterator[str]:
+    """A tip of its own for the longest runs of full cells of a core; few and small ones are boxed."""
+    for length, begin, number in runs[:MOST_HOT]:
         first = plot.begin_us + begin * plot.column_us
         last = first + length * plot.column_us
         tip = (
-            f"core {found.rows[number]}: {_clock(first, '%H:%M:%S')} to {_clock(last, '%H:%M:%S')}, "
+            f"core {found.rows[number]}: {layout.clock(first, '%H:%M:%S')} to {layout.clock(last, '%H:%M:%S')}, "
             f"{100 * HOT:.0f} % {WHAT[found.mode]} or more in each column"
         )
+        x, y = plot.left + begin * plot.cell, plot.top + number * plot.row
+        wide, high, kind = length * plot.cell, plot.row, "r"
+        if _is_boxed((length, begin, number), runs, plot):
+            across, down = max(BOX, wide + 5), max(BOX, high + 5)
+            x, y = x - (across - wide) // 2, y - (down - high) // 2
+            wide, high, kind = across, down, "r p"
         yield (
-            f'<rect class="r" x="{plot.left + begin * plot.cell}" y="{plot.top + number * plot.row}" '
-            f'width="{length * plot.cell}" height="{plot.row}"><title>{svg.safe(tip)}</title></rect>'
+            f'<rect class="{kind}" x="{x}" y="{y}" width="{wide}" height="{high}">'
+            f"<title>{svg.safe(tip)}</title></rect>"
         )
 
 
-def _marks(seen: list[event.Event], plot: _Plot, width: int) -> Iterator[str]:
-    """A line each; labels in two lanes, the gravest first, a symbol alone where there is no room."""
+def _marks(seen: list[event.Event], plot: layout.Plot, width: int) -> Iterator[str]:
+    """A line each; labels in two lanes, the gravest first, as far as there is room."""
     lanes: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
+    bottom = plot.top + plot.height
     for mark in seen:
         x = plot.x(mark.time_us)
-        symbol, kind = SYMBOLS[mark.severity], mark.severity
         name = mark.text or mark.kind if mark.kind == "mark" else mark.kind
-        label = f"{symbol} {svg.fit(name, 40)} {_clock(mark.time_us, '%H:%M:%S')}"
+        label = (
+            f"{SYMBOLS[mark.severity]} {svg.fit(name, 40)} {layout.clock(mark.time_us, '%H:%M:%S')}"
+        )
         long = len(label) * SANS
         left = min(x - 5, width - 8 - long)
         free = next(
             (n for n, lane in enumerate(lanes) if all(left > b + 6 or left + long < a - 6 for a, b in lane)),
             None,
         )  # fmt: skip
-        if free is None:
-            label, left, free = symbol, x - 5, 0
-        else:
+        y = plot.top - 6 - LANE * (free or 0)
+        text = ""
+        if free is not None:
             lanes[free].append((left, left + long))
-        y = plot.top - 6 - LANE * free
+            text = f'<text class="{mark.severity}" x="{left:.1f}" y="{y}">{svg.safe(label)}</text>'
         tip = f"{mark.kind} {times.format_instant(mark.time_us)} {mark.text}".strip()
+        # Broken over the cells: what happened just before may be the one cell below it.
         yield (
-            f"<g><title>{svg.safe(tip)}</title>"
-            f'<rect class="m" x="{x - 1.5:.1f}" y="{plot.top}" width="3" height="{plot.height}" fill-opacity="0.7"/>'
-            f'<rect class="{kind}" x="{x - 0.5:.1f}" y="{y + 3}" width="1" height="{plot.top + plot.height - y - 3}"/>'
-            f'<text class="{kind}" x="{left:.1f}" y="{y}">{svg.safe(label)}</text></g>'
+            f'<g class="v {mark.severity}"><title>{svg.safe(tip)}</title>'
+            f'<path d="M{x:.1f} {y + 3}V{plot.top}M{x:.1f} {bottom}v7"/>'
+            f'<path stroke-dasharray="2 5" d="M{x:.1f} {plot.top}V{bottom}"/>{text}</g>'
         )
-
-
-def _clock(us: int, form: str) -> str:
-    try:
-        return f"{datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC):{form}}"
-    except (ValueError, OverflowError, OSError):  # nobody lives then, but a damaged file may say so
-        return f"{us / 1e6:.0f} s"

@@ -169,13 +169,46 @@ def test_events_are_drawn_at_their_time_and_listed() -> None:
     shown = texts(root)
     assert "▲ net.driver_reset 03:14:05" in shown
     assert "◆ mine 03:14:05" in shown
-    assert "◆" in shown  # no room for a third label there
+    assert (
+        len([text for text in shown if "03:14:05" in text and "kernel.oom" in text]) == 1
+    )  # listed; no room for a third label
     assert "▲ 2026-11-15T03:14:05.000Z core 1 net.driver_reset: ena 0000" in shown
     assert "1 of the events lie outside this window" in shown
-    lines = [r for r in root.iter(SVG + "rect") if r.get("class") == "critical"]
-    (plot,) = [r for r in root.iter(SVG + "rect") if r.get("class") == "m" and float(r.attrib["width"]) > 100]  # fmt: skip
+    (group,) = [g for g in root.iter(SVG + "g") if g.get("class") == "v critical"]
+    (plot,) = [
+        r
+        for r in root.iter(SVG + "rect")
+        if r.get("class") == "m" and float(r.attrib["width"]) > 100
+    ]
     middle = float(plot.attrib["x"]) + float(plot.attrib["width"]) / 2
-    assert float(lines[0].attrib["x"]) == pytest.approx(middle - 0.5)
+    assert [float(path.attrib["d"][1:].split()[0]) for path in group.iter(SVG + "path")] == [
+        pytest.approx(middle)
+    ] * 2
+
+
+def boxed(root: ET.Element) -> list[ET.Element]:
+    return [rect for rect in root.iter(SVG + "rect") if rect.get("class") == "r p"]
+
+
+def test_a_second_of_one_core_is_boxed_where_it_is_a_pixel() -> None:
+    values = np.full((43_200, 96), 20, np.int64)
+    values[20_850:20_856, 61] = 100
+    root = ET.fromstring(written(made(values)))
+    (box,) = boxed(root)
+    assert float(box.attrib["width"]) >= 11
+    assert "boxed: a core 90 % busy (not idle) or more" in texts(root)
+    values[:, ::3] = 100  # where many are full, a box says nothing
+    values[::2] = 20
+    root = ET.fromstring(written(made(values[:600])))
+    assert boxed(root) == []
+    assert not any(text.startswith("boxed") for text in texts(root))
+
+
+def test_a_long_name_of_a_host_leaves_the_core_s_number() -> None:
+    root = ET.fromstring(
+        written(made(np.ones((3, 1), np.int64), rows=("ip-10-0-3-18.eu.internal.example 95",)))
+    )
+    assert "ip-10-0-3-18.eu.inte… 95" in texts(root)
 
 
 hostile = st.text() | st.sampled_from(
