@@ -104,6 +104,13 @@ export function open(app: App, opening: Opening, filter: () => void): void {
   set("cores", opening.cores);
   byId<HTMLInputElement>("callers").checked = opening.callers;
   byId<HTMLInputElement>("idle").checked = opening.idle;
+  for (const [name, value] of [["measure", opening.measure], ["mode", opening.map]] as const) {
+    for (const radio of radios(name)) {
+      if (radio.value !== value || radio.checked) continue;
+      radio.checked = true;
+      radio.dispatchEvent(new Event("change"));
+    }
+  }
   byId("below").classList.toggle("tables-first", opening.tables_first);
   Object.assign(app.choices, {
     callers: opening.callers, idle: opening.idle, ranking: opening.rank, top: opening.top, most: opening.window ? opening.limit : null,

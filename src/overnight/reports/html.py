@@ -31,6 +31,8 @@ class Opening:
 
     window: selection.Window | None  # None: nothing is selected
     baseline: selection.Window | None = None
+    map: str = "cores"  # or subsecond
+    measure: str = "busy"  # or kernel: what the map of cores shows
     top: str = "functions"  # whose table: processes, threads, units or functions
     rank: str = "self"  # what differences are ranked by: self or total
     limit: int = 20  # rows of a table

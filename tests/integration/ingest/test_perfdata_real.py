@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -70,11 +71,19 @@ def symbols() -> perfdata.Symbols:
 def compared(
     tmp_path_factory: pytest.TempPathFactory, symbols: perfdata.Symbols
 ) -> dict[str, perfparity.Comparison]:
+    def one(*options: str) -> perfparity.Comparison:
+        path = record(tmp_path_factory.mktemp("real"), *options)
+        return perfparity.compare(path, symbols, int(path.with_name("pid").read_text()))
+
     found = {}
     for shape, options in SHAPES.items():
-        path = record(tmp_path_factory.mktemp("real"), *options)
-        root = int(path.with_name("pid").read_text())
-        found[shape] = perfparity.compare(path, symbols, root)
+        try:
+            found[shape] = one(*options)
+        except subprocess.CalledProcessError as error:
+            # perf 6.1 aborted on one packed file of 140: there is nothing to compare with then.
+            if error.returncode != -signal.SIGABRT:
+                raise
+            found[shape] = one(*options)
     return found
 
 

@@ -101,6 +101,15 @@ def test_a_page_is_of_one_host(tmp_path: pathlib.Path, capsys: pytest.CaptureFix
     assert "B  b, " in capsys.readouterr().out
 
 
+def test_a_page_shows_busy_and_kernel_alone(
+    home: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = ["--home", str(home), "heatmap", "-O", "html", "-o", str(home / "x.html"), "--mode"]
+    assert cli.main([*page, "softirq"]) == 2
+    assert "svg" in capsys.readouterr().err
+    assert cli.main([*page, "kernel", "--by", "offset"]) == 0
+
+
 def test_a_page_of_no_table_is_refused(
     home: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,8 @@ def test_what_the_page_is_opened_on_is_in_its_header(shown: view.View) -> None:
     assert header["open"] == {
         "window": {"begin_us": 5, "end_us": 9},
         "baseline": {"begin_us": 1, "end_us": 4},
+        "map": "cores",
+        "measure": "busy",
         "top": "threads",
         "rank": "self",
         "limit": 7,

@@ -48,6 +48,8 @@ function checkOpening(value: unknown): void {
   for (const name of ["window", "baseline"]) if (value[name] !== null) stretch(value[name], `open.${name}`);
   for (const name of ["process", "thread", "unit", "cores"]) text(value[name], `open.${name}`);
   if (!(USER_KINDS as readonly unknown[]).includes(value["top"])) fail("open.top is no table");
+  if (value["map"] !== "cores" && value["map"] !== "subsecond") fail("open.map is no map");
+  if (value["measure"] !== "busy" && value["measure"] !== "kernel") fail("open.measure is no measure");
   if (value["rank"] !== "self" && value["rank"] !== "total") fail("open.rank is no measure");
   value["limit"] = Math.min(MOST_ROWS, Math.floor(number(value["limit"], "open.limit", 1)));
 }

@@ -31,6 +31,8 @@ export interface Detail {
 export interface Opening {
   window: { begin_us: number; end_us: number } | null;
   baseline: { begin_us: number; end_us: number } | null;
+  map: "cores" | "subsecond";
+  measure: "busy" | "kernel";
   top: UserKind;
   rank: "self" | "total";
   limit: number;

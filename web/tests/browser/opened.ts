@@ -10,7 +10,7 @@ const at = (second: number) => BEGIN_US + second * 1e6;
 const state = (page: Page) => page.evaluate(() => window.overnight.state());
 const part = (from: number, to: number) => ({ begin_us: at(from), end_us: at(to) });
 const PLAIN: Opening = {
-  window: null, baseline: null, top: "functions", rank: "self", limit: 20, tables_first: false, callers: false, idle: false,
+  window: null, baseline: null, map: "cores", measure: "busy", top: "functions", rank: "self", limit: 20, tables_first: false, callers: false, idle: false,
   process: "", thread: "", unit: "", cores: "",
 };
 const LOOKS: Look[] = [{ width: 1400, height: 900, scheme: "dark" }, { width: 1000, height: 700, scheme: "light" }];
@@ -26,6 +26,14 @@ export async function opened(bench: Bench, folder: string): Promise<void> {
   await open("opened-1-nothing", {}, async (page) => {
     assert.equal((await state(page)).selection, null);
     assert(await page.locator("#hint").isVisible());
+  });
+  await open("opened-5-subsecond", { map: "subsecond", measure: "kernel" }, async (page) => {
+    assert(await page.locator("input[value=subsecond]").isChecked());
+    assert(await page.locator("input[value=kernel]").isDisabled());
+    await page.waitForFunction(() => /of all cores busy/.test(document.querySelector("#legend-text")?.textContent ?? ""));
+  });
+  await open("opened-6-kernel", { measure: "kernel" }, async (page) => {
+    await page.waitForFunction(() => /in the kernel/.test(document.querySelector("#legend-text")?.textContent ?? ""));
   });
   await open("opened-2-compared", { window: part(372, 378), baseline: part(200, 300), rank: "total", limit: 25 }, compared);
   await open("opened-3-top", { window: part(372, 378), top: "processes", rank: "total", limit: 3, tables_first: true }, top);

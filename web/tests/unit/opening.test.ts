@@ -8,8 +8,8 @@ import { Tables } from "../fixture";
 import { decoded, example, payload } from "./small";
 
 const ALL = { beginUs: 0, endUs: 10e6, cores: null };
-export const OPENING: Opening = {
-  window: { begin_us: 5, end_us: 9 }, baseline: null, top: "threads", rank: "total", limit: 7, tables_first: true,
+const OPENING: Opening = {
+  window: { begin_us: 5, end_us: 9 }, baseline: null, map: "cores", measure: "busy", top: "threads", rank: "total", limit: 7, tables_first: true,
   callers: false, idle: false, process: "", thread: "", unit: "", cores: "",
 };
 
@@ -26,7 +26,7 @@ describe("an opening", () => {
   it("that is damaged says so", () => {
     const bad: unknown[] = [
       null, 7, {}, { ...OPENING, window: { begin_us: 9, end_us: 5 } }, { ...OPENING, baseline: "x" }, { ...OPENING, top: "hosts" },
-      { ...OPENING, rank: "size" }, { ...OPENING, limit: 0 }, { ...OPENING, process: 3 }, { ...OPENING, window: undefined },
+      { ...OPENING, rank: "size" }, { ...OPENING, map: "hosts" }, { ...OPENING, measure: "idle" }, { ...OPENING, limit: 0 }, { ...OPENING, process: 3 }, { ...OPENING, window: undefined },
     ];
     for (const open of bad) expect(() => read(open), JSON.stringify(open)).toThrow(DamagedNight);
   });

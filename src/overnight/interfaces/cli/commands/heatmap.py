@@ -78,7 +78,14 @@ def heatmap(
     chosen = choosing.choose(current, asked)
     marks = pages.parse_marks(chosen, mark)
     if output is Format.HTML:
-        pages.deliver_page(chosen, marks, file, selected=False)
+        if mode not in (Mode.BUSY, Mode.KERNEL):
+            raise errors.UsageError(
+                f"a page of {mode} samples",
+                why="the page's heatmap shows busy or kernel samples",
+                todo=f"-O text, json or svg, which take --mode {mode}",
+            )
+        which = "cores" if by is By.CORE else "subsecond"
+        pages.deliver_page(chosen, marks, file, selected=False, map=which, measure=str(mode))
         return errors.ExitCode.DONE
     if by is By.CORE:
         found = query.by_core(
