@@ -13,12 +13,22 @@ import typer
 
 from overnight import errors
 
-__all__ = ["FileOption", "deliver", "deliver_json"]
+__all__ = ["FileOption", "check_text", "deliver", "deliver_json"]
 
 FileOption = Annotated[
     pathlib.Path | None,
     typer.Option("-o", "--file", metavar="FILE", help="Write there instead of to standard output."),
 ]
+
+
+def check_text(file: pathlib.Path | None) -> None:
+    """Text is for the terminal: a file that was named would stay unwritten."""
+    if file is not None:
+        raise errors.UsageError(
+            f"text is not written to {file}",
+            why="text is made for the width and the colours of a terminal",
+            todo=f"choose a format with -O, or send it there: > {file}",
+        )
 
 
 def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, binary: bool) -> None:

@@ -89,6 +89,7 @@ def diff(
     if output is Format.JSON:
         files.deliver_json({"schema": "overnight.diff/1", **dataclasses.asdict(found)}, file)
     else:
+        files.check_text(file)
         _show(found, current)
     return errors.ExitCode.DONE
 

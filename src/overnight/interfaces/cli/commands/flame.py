@@ -55,6 +55,7 @@ def flame(
         chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts, reverse=reverse
     )
     if output is Format.TEXT:
+        files.check_text(file)
         _show(tree, current)
     else:
         files.deliver(_writer(output, tree, chosen), file, binary=output is Format.PPROF)

@@ -112,6 +112,7 @@ def heatmap(
         events = [dataclasses.asdict(event) for event in marks]
         files.deliver_json({"schema": "overnight.heatmap/1", **document, "events": events}, file)
     else:
+        files.check_text(file)
         _show(found, current, {m.time_us: m.text or m.kind for m in marks})
     return errors.ExitCode.DONE
 

@@ -36,7 +36,7 @@ def top(
     mark: pages.MarkOption = None,
     output: Annotated[
         Format,
-        formats.option("a list", "has names and figures", Format.TEXT, Format.JSON, Format.HTML),
+        formats.option("a table", "has names and figures", Format.TEXT, Format.JSON, Format.HTML),
     ] = Format.TEXT,
     file: files.FileOption = None,
 ) -> int:
@@ -70,6 +70,7 @@ def top(
     if output is Format.JSON:
         files.deliver_json({"schema": "overnight.top/1", **dataclasses.asdict(found)}, file)
     else:
+        files.check_text(file)
         _show(found, current)
     return errors.ExitCode.DONE
 
