@@ -53,7 +53,8 @@ def by_core(
     whole = _whole_seconds(window) if summed else window
     begin = whole.begin_us
     touched = source.touched(names, whole)
-    if len(touched) > MANY_SEGMENTS:
+    planes = source.planes(touched, mode) if summed and len(touched) > MANY_SEGMENTS else {}
+    if len(touched) - len(planes) > MANY_SEGMENTS:
         source.read_ahead(touched)
     metas = {segment.path: source.meta(segment) for segment in touched}
     rows: dict[tuple[str, int], int] = {}
@@ -65,12 +66,15 @@ def by_core(
     if columns * max(1, len(rows)) > MOST_CELLS:
         raise _too_fine(columns, len(rows))
     values = np.zeros((columns, len(rows)), np.int64)
-    if summed and len(touched) > MANY_SEGMENTS:
-        shapes = ((segment, _shape(metas[segment.path])) for segment in touched)
+    if summed and len(touched) - len(planes) > MANY_SEGMENTS:
+        rest = (segment for segment in touched if segment.path not in planes)
+        shapes = ((segment, _shape(metas[segment.path])) for segment in rest)
         segments.read_ahead(segment.seconds_at(mode, shape) for segment, shape in shapes)
     for segment in touched:
         if summed:
-            _add_sums(values, segment, metas[segment.path], rows, whole, step_us, mode)
+            meta, plane = metas[segment.path], planes.get(segment.path)
+            seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, _shape(meta))
+            _add_sums(values, segment, meta, seconds, rows, whole, step_us)
         else:
             _add_rows(values, source, segment, rows, window, step_us, mode, chosen)
     frequency = max((meta.frequency for meta in metas.values()), default=0)
@@ -190,13 +194,12 @@ def _add_sums(
     values: npt.NDArray[np.int64],
     segment: segments.Segment,
     meta: segments.Meta,
+    plane: npt.NDArray[np.uint16],
     rows: dict[tuple[str, int], int],
     whole: selection.Window,
     step_us: int,
-    mode: str,
 ) -> None:
-    first, (seconds, cores) = meta.begin_us // SECOND_US, _shape(meta)
-    plane = segment.seconds(mode, (seconds, cores))
+    first, (seconds, cores) = meta.begin_us // SECOND_US, plane.shape
     moment = np.arange(first, first + seconds) * SECOND_US
     inside = slice(*np.searchsorted(moment, [whole.begin_us, whole.end_us]).tolist())
     column, plane = (moment[inside] - whole.begin_us) // step_us, plane[inside]

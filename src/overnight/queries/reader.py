@@ -18,7 +18,7 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.model import selection
 from overnight.queries import stored
-from overnight.store import parquet, segments, tree
+from overnight.store import hours, parquet, segments, tree
 
 __all__ = ["Part", "Reader", "Sums"]
 
@@ -58,6 +58,7 @@ class Reader:
         self.catalogue = catalogue
         self._names: collections.OrderedDict[str, stored.Names] = collections.OrderedDict()
         self._metas: dict[pathlib.Path, segments.Meta] = {}
+        self._hours: dict[pathlib.Path, hours.Hour] = {}
 
     def hosts(self, wanted: Iterable[str] = ()) -> tuple[str, ...]:
         """The hosts asked for, or all; raises where there is nothing of one."""
@@ -101,6 +102,24 @@ class Reader:
                 self._metas.clear()
             found = self._metas[segment.path] = segment.meta()
         return found
+
+    def planes(
+        self, found: Iterable[segments.Segment], mode: str
+    ) -> dict[pathlib.Path, hours.Plane]:
+        """Sums by second of those segments whose hours have a file; their descriptions are known then."""
+        planes: dict[pathlib.Path, hours.Plane] = {}
+        read: dict[pathlib.Path, hours.Plane | None] = {}
+        for segment in found:
+            file = hours.hour_file(segment)
+            if file not in read:
+                read[file] = hours.read(file, mode, self._hours.get(file))
+            plane = read[file]
+            entry = plane.hour.entries.get(segment.path.name) if plane else None
+            if plane and entry:
+                self._hours[file] = plane.hour
+                planes[segment.path] = plane
+                self._metas.setdefault(segment.path, entry.meta)
+        return planes
 
     def read_ahead(self, found: Iterable[segments.Segment]) -> None:
         """Have what many segments say of themselves fetched at once, where it was not read yet."""

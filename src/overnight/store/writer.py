@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from overnight.store import capture, parquet, segments, tree
+from overnight.store import capture, hours, parquet, segments, tree
 
 __all__ = ["SEGMENT_SECONDS", "write_capture"]
 
@@ -114,8 +114,10 @@ def _write(home: pathlib.Path, made: capture.Capture, source: str) -> segments.S
     if target.is_dir():
         return found
     _make_folder(folder)
+    hours.forget(found)
     with _appears_whole(target) as fresh:
         _fill(fresh, made, source, begin_us, end_us)
+    hours.keep_up(found)
     return found
 
 
