@@ -70,11 +70,15 @@ def by_core(
         rest = (segment for segment in touched if segment.path not in planes)
         shapes = ((segment, _shape(metas[segment.path])) for segment in rest)
         segments.read_ahead(segment.seconds_at(mode, shape) for segment, shape in shapes)
+    places: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for segment in touched:
         if summed:
             meta, plane = metas[segment.path], planes.get(segment.path)
             seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, _shape(meta))
-            _add_sums(values, segment, meta, seconds, rows, whole, step_us)
+            key = (segment.host, meta.cores)
+            if key not in places:  # most segments have the same ones
+                places[key] = [rows.get((segment.host, core), -1) for core in meta.cores]
+            _add_sums(values, meta.begin_us // SECOND_US, seconds, places[key], whole, step_us)
         else:
             _add_rows(values, source, segment, rows, window, step_us, mode, chosen)
     frequency = max((meta.frequency for meta in metas.values()), default=0)
@@ -192,14 +196,14 @@ def _shape(meta: segments.Meta) -> tuple[int, int]:
 
 def _add_sums(
     values: npt.NDArray[np.int64],
-    segment: segments.Segment,
-    meta: segments.Meta,
+    first: int,
     plane: npt.NDArray[np.uint16],
-    rows: dict[tuple[str, int], int],
+    ours: list[int],
     whole: selection.Window,
     step_us: int,
 ) -> None:
-    first, (seconds, cores) = meta.begin_us // SECOND_US, plane.shape
+    """Samples by second, from second `first` on, and by core; `ours` is each core's row, or -1."""
+    seconds, cores = plane.shape
     moment = np.arange(first, first + seconds) * SECOND_US
     inside = slice(*np.searchsorted(moment, [whole.begin_us, whole.end_us]).tolist())
     column, plane = (moment[inside] - whole.begin_us) // step_us, plane[inside]
@@ -209,7 +213,6 @@ def _add_sums(
         starts = np.flatnonzero(np.diff(column, prepend=-1))
         plane = np.add.reduceat(plane, starts, axis=0, dtype=np.int64)
     target = values[column[0] : column[-1] + 1]
-    ours = [rows.get((segment.host, core), -1) for core in meta.cores]
     if ours and ours[0] >= 0 and ours == list(range(ours[0], ours[0] + cores)):
         target[:, ours[0] : ours[0] + cores] += plane
     else:

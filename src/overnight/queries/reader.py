@@ -107,6 +107,8 @@ class Reader:
         self, found: Iterable[segments.Segment], mode: str
     ) -> dict[pathlib.Path, hours.Plane]:
         """Sums by second of those segments whose hours have a file; their descriptions are known then."""
+        found = tuple(found)
+        hours.read_ahead({hours.hour_file(segment) for segment in found}, mode)
         planes: dict[pathlib.Path, hours.Plane] = {}
         read: dict[pathlib.Path, hours.Plane | None] = {}
         for segment in found:
