@@ -18,16 +18,16 @@ BEGIN = captures.NIGHT // HOUR * HOUR
 
 
 def piece(number: int, *, seed: int = 0, lost: int = 0) -> object:
-    """Four minutes of the night."""
-    begin = BEGIN + number * 240 * SECOND
+    """Ten minutes of the night."""
+    begin = BEGIN + number * 600 * SECOND
     cores = (0, 1) if number % 3 else (0, 1, 5)
     samples = captures.random_samples(
-        seed or number, 30, begin=begin, end=begin + 240 * SECOND, cores=cores
+        seed or number, 30, begin=begin, end=begin + 600 * SECOND, cores=cores
     )
     return captures.build(
         samples,
         begin=begin,
-        end=begin + 240 * SECOND,
+        end=begin + 600 * SECOND,
         cores=cores,
         lost=lost,
         notes=(f"piece {number}",),
@@ -37,7 +37,7 @@ def piece(number: int, *, seed: int = 0, lost: int = 0) -> object:
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> pathlib.Path:
     """Two hours that are over and one that is not; written as a recorder does."""
-    captures.store(tmp_path, *(piece(n) for n in range(33)), segment_seconds=240)
+    captures.store(tmp_path, *(piece(n) for n in range(13)), segment_seconds=600)
     return tmp_path
 
 
@@ -73,7 +73,7 @@ def test_hours_that_are_over_have_a_file_and_the_same_answers(home: pathlib.Path
     planes = reader.Reader(segments.Catalogue(home)).planes(
         segments.Catalogue(home).segments("alpha"), "busy"
     )
-    assert len(planes) == 30
+    assert len(planes) == 12
     with_files = answers(home)
     assert problems(home) == []
     assert with_files == without(home)
@@ -88,13 +88,13 @@ def test_a_reader_meets_the_file_that_is_there_now(home: pathlib.Path) -> None:
     first = heatmap.by_core(source, window)
     for path in files(home):
         path.unlink()
-    captures.store(home, piece(46, seed=77), segment_seconds=240)  # a later hour: all are made
+    captures.store(home, piece(19, seed=77), segment_seconds=600)  # a later hour: all are made
     assert len(files(home)) == 3
     assert heatmap.by_core(source, window).values.tolist() == first.values.tolist()
 
 
 def test_a_segment_that_comes_late_takes_its_hours_file_away(home: pathlib.Path) -> None:
-    captures.store(home, piece(3, seed=99), segment_seconds=240)
+    captures.store(home, piece(3, seed=99), segment_seconds=600)
     assert [path.name for path in files(home)] == [f"{BEGIN // HOUR + 1}.hour"]
     late = answers(home)
     assert late == without(home)
@@ -103,7 +103,7 @@ def test_a_segment_that_comes_late_takes_its_hours_file_away(home: pathlib.Path)
 def test_a_segment_that_was_copied_in_by_hand_counts(
     home: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    captures.store(tmp_path / "other", piece(3, seed=99), segment_seconds=240)
+    captures.store(tmp_path / "other", piece(3, seed=99), segment_seconds=600)
     (fresh,) = segments.Catalogue(tmp_path / "other").segments("alpha")
     fresh.path.rename(files(home)[0].with_name(fresh.path.name))
     assert problems(home) == [(f"{BEGIN // HOUR}.hour", "is older than a segment of its hour")]
