@@ -282,6 +282,23 @@ def recorded_seconds(
     return (recorded + max(0, end - at)) / 1e6
 
 
+def _lost(
+    found: list[tuple[segments.Segment, segments.Meta]], window: selection.Window
+) -> tuple[int, bool]:
+    """Samples lost in the window, and whether that is only known to be the most it can be."""
+    lost, bounded = 0, False
+    for segment, meta in found:
+        if window.begin_us <= segment.begin_us and segment.end_us <= window.end_us:
+            lost += meta.lost
+            continue
+        # A segment that does not say when may have lost them at any time.
+        for begin, end, count in meta.losses or ((segment.begin_us, segment.end_us, meta.lost),):
+            if begin < window.end_us and end > window.begin_us and count:
+                lost += count
+                bounded = bounded or begin < window.begin_us or end > window.end_us
+    return lost, bounded
+
+
 def coverage(
     hosts: tuple[str, ...],
     window: selection.Window,
@@ -323,6 +340,11 @@ def covered(
         gaps.update((g, None) for g in meta.gaps if g[0] < window.end_us and g[1] > window.begin_us)
         notes.update(dict.fromkeys(meta.notes))
         events.update(dict.fromkeys(meta.events[chosen.event : chosen.event + 1]))
+    lost, bounded = _lost(found, window)
+    if bounded:
+        notes[
+            f"at most {lost} samples were lost in this window: not all are known to the second"
+        ] = None
     if len(events) > 1:
         notes[f"samples of different events are counted together: {', '.join(events)}"] = None
     return selection.Coverage(
@@ -333,7 +355,7 @@ def covered(
         capacity=capacity,
         samples=samples,
         idle=idle,
-        lost=sum(meta.lost for _, meta in found),
+        lost=lost,
         segments=len(found),
         gaps=tuple(gaps),
         notes=tuple(notes),

@@ -76,6 +76,7 @@ class Meta:
     notes: tuple[str, ...]
     source: str
     files: dict[str, tuple[int, str]]  # bytes, blake2b
+    losses: tuple[tuple[int, int, int], ...] = ()  # begin and end in µs, samples; (): not known
 
     def as_json(self) -> dict[str, object]:
         """The stable form, with a checksum over itself."""
@@ -167,6 +168,7 @@ def parse_description(said: dict[str, Any]) -> Meta:
     fields["events"] = tuple(str(event) for event in fields["events"])
     fields["notes"] = tuple(str(note) for note in fields["notes"])
     fields["gaps"] = tuple((int(a), int(b), str(why)) for a, b, why in fields["gaps"])
+    fields["losses"] = tuple((int(a), int(b), int(n)) for a, b, n in fields.get("losses", ()))
     fields["files"] = {name: (int(a), str(b)) for name, (a, b) in fields["files"].items()}
     return Meta(**fields)
 
