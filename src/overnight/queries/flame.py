@@ -87,6 +87,7 @@ def flame(
     """The stacks of a window; `reverse` merges them from the leaves: who calls this."""
     chosen = chosen or selection.Selection()
     names = source.hosts(hosts)
+    chosen = source.resolved(chosen, names, window)
     parts = list(source.parts(names, window, chosen))
     coverage = reader.coverage(names, window, parts, chosen)
     if reverse or not parts:

@@ -48,7 +48,12 @@ def by_core(
     chosen = chosen or selection.Selection()
     _check(mode, step_us)
     names = source.hosts(hosts)
-    summed = not (chosen.by_task or chosen.by_node or chosen.event) and not step_us % SECOND_US
+    chosen = source.resolved(chosen, names, _whole_seconds(window))
+    summed = (
+        not (chosen.by_task or chosen.by_node)
+        and not step_us % SECOND_US
+        and _is_first(source, chosen, names, _whole_seconds(window))
+    )
     # Sums are by whole seconds of the clock: begin and end with one.
     whole = _whole_seconds(window) if summed else window
     begin = whole.begin_us
@@ -101,6 +106,19 @@ def by_core(
     )
 
 
+def _is_first(
+    source: reader.Reader,
+    chosen: selection.Selection,
+    hosts: tuple[str, ...],
+    window: selection.Window,
+) -> bool:
+    """Whether it is about the event that the sums are of, in every segment."""
+    if isinstance(chosen.event, int):
+        return chosen.event == 0
+    touched = source.touched(hosts, window)
+    return all(reader.event_of(source.meta(segment), chosen) == 0 for segment in touched)
+
+
 def _whole_seconds(window: selection.Window) -> selection.Window:
     return selection.Window(
         window.begin_us // SECOND_US * SECOND_US, -(-window.end_us // SECOND_US) * SECOND_US
@@ -124,6 +142,7 @@ def by_offset(
             f"{rows} rows", why="a second is divided into 1 to 1000 parts", todo="--rows 50"
         )
     names = source.hosts(hosts)
+    chosen = source.resolved(chosen, names, window)
     touched = source.touched(names, window)
     metas = {segment.path: source.meta(segment) for segment in touched}
     begin = window.begin_us - window.begin_us % SECOND_US
@@ -281,7 +300,8 @@ def _select(
     }[mode]
     if chosen.by_node:
         wanted &= reader.node_mask(names, chosen)
-    where = reader.conditions(window, chosen, tasks)
+    event = reader.event_of(names.meta, chosen)
+    where = reader.conditions(window, chosen, tasks, event=event)
     among, named = _among(wanted)
     return parquet.query(
         f"SELECT ({x})::BIGINT AS x, ({y})::BIGINT AS y, sum(count)::BIGINT AS n "  # noqa: S608 - built from numbers

@@ -141,6 +141,18 @@ class Reader:
         self._names.move_to_end(key)
         return found
 
+    def resolved(
+        self, chosen: selection.Selection, hosts: Iterable[str], window: selection.Window
+    ) -> selection.Selection:
+        """With the whole name of its event, where it was given by its first letters."""
+        if isinstance(chosen.event, int):
+            return chosen
+        metas = [self.meta(segment) for segment in self.touched(hosts, window)]
+        if not metas:
+            return chosen
+        names = (name for meta in metas for name in meta.events)
+        return dataclasses.replace(chosen, event=selection.match_event(chosen.event, names))
+
     def parts(
         self, hosts: Iterable[str], window: selection.Window, chosen: selection.Selection
     ) -> Iterator[Part]:
@@ -167,11 +179,11 @@ class Reader:
         self, hosts: Iterable[str], window: selection.Window, chosen: selection.Selection
     ) -> Iterator[Part | Sums]:
         """The window, a segment at a time; no tables are read of those that need none."""
-        filtered = chosen.cores or chosen.by_task or chosen.by_node or chosen.event or chosen.idle
+        filtered = chosen.cores or chosen.by_task or chosen.by_node or chosen.idle
         for segment in self.touched(hosts, window):
             inside = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
-            if inside and not filtered:
-                meta = self.meta(segment)
+            meta = self.meta(segment)
+            if inside and not filtered and not event_of(meta, chosen):
                 yield Sums(segment, self.names(segment), meta.samples - meta.idle, meta.idle)
             else:
                 yield self._part(segment, window, chosen)
@@ -187,9 +199,10 @@ class Reader:
     ) -> parquet.Columns:
         """Samples as `n` by `node`; without `node` they are those of all nodes in turn."""
         whole = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
-        if whole and not (chosen.cores or chosen.by_task or chosen.event):
+        event = event_of(self.meta(segment), chosen)
+        if whole and not (chosen.cores or chosen.by_task or event):
             return {"n": self.names(segment).own}
-        where = conditions(window, chosen, self.task_numbers(segment, chosen))
+        where = conditions(window, chosen, self.task_numbers(segment, chosen), event=event)
         return self.rows(segment, "node, sum(count)::BIGINT AS n", f"{where} GROUP BY node")
 
     def rows(self, segment: segments.Segment, columns: str, where: str) -> parquet.Columns:
@@ -253,15 +266,24 @@ def node_mask(names: stored.Names, chosen: selection.Selection) -> npt.NDArray[n
     return mask
 
 
+def event_of(meta: segments.Meta, chosen: selection.Selection) -> int:
+    """The chosen event's number in a segment; -1: it was not recorded there."""
+    if isinstance(chosen.event, int):
+        return chosen.event
+    return meta.events.index(chosen.event) if chosen.event in meta.events else -1
+
+
 def conditions(
     window: selection.Window,
     chosen: selection.Selection,
     tasks: npt.NDArray[np.int64] | None = None,
+    *,
+    event: int = 0,
 ) -> str:
     """The WHERE of a question about rows; made of numbers only."""
     parts = [
         f"time_us >= {window.begin_us} AND time_us < {window.end_us}",
-        f"event = {chosen.event}",
+        f"event = {event}",
     ]
     if chosen.cores:
         parts.append(f"cpu IN ({', '.join(str(int(core)) for core in chosen.cores)})")
@@ -330,7 +352,12 @@ def covered(
     gaps: dict[tuple[int, int, str], None] = {}
     notes: dict[str, None] = {}
     events: dict[str, None] = {}
+    without = 0
     for segment, meta in found:
+        event = event_of(meta, chosen)
+        if event < 0:
+            without += 1
+            continue
         known = {core for core in meta.cores if core >= 0}
         cores = len(known & set(chosen.cores) if chosen.cores else known)
         each = recorded_seconds(segment, meta, window)
@@ -339,7 +366,9 @@ def covered(
         capacity += each * cores * meta.frequency
         gaps.update((g, None) for g in meta.gaps if g[0] < window.end_us and g[1] > window.begin_us)
         notes.update(dict.fromkeys(meta.notes))
-        events.update(dict.fromkeys(meta.events[chosen.event : chosen.event + 1]))
+        events.update(dict.fromkeys(meta.events[event : event + 1]))
+    if without:
+        notes[f"{chosen.event} was not recorded in {without} of {len(found)} segments"] = None
     lost, bounded = _lost(found, window)
     if bounded:
         notes[
