@@ -253,11 +253,13 @@ def _places(
 ) -> npt.NDArray[np.int64]:
     """Where each node of a preorder goes when the widest of siblings is to come first."""
     n = len(parent)
-    order = places.by_parent(parent, whole)
+    # Most nodes are an only child, and stand right behind their parent.
+    several = np.flatnonzero(np.bincount(parent + 1, minlength=n + 1)[parent + 1] > 1)
+    order = several[places.by_parent(parent[several], whole[several])]
     before = np.cumsum(size[order]) - size[order]
     begins = np.flatnonzero(np.diff(parent[order], prepend=-2))
-    before -= np.repeat(before[begins], np.diff(np.append(begins, n)))
-    step = np.empty(n, np.int64)
+    before -= np.repeat(before[begins], np.diff(np.append(begins, len(order))))
+    step = np.zeros(n, np.int64)
     step[order] = before
     step[parent >= 0] += 1
     # Its place is the sum of the steps down to it: each counts from its node to its slice's end.

@@ -44,7 +44,8 @@ def by_parent(parent: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> np
     n = len(parent)
     most = int(whole.max(initial=0))
     bits, widths = n.bit_length(), most.bit_length()
-    if 2 * bits + widths > 62 or int(whole.min(initial=0)) < 0:
+    above = (int(parent.max(initial=0)) + 1).bit_length()
+    if above + bits + widths > 62 or int(whole.min(initial=0)) < 0:
         return np.lexsort((-whole, parent))
     # All three in one number: sorting those takes a third of the time.
     packed = (

@@ -226,10 +226,20 @@ def clock_seconds(begin_us: int, end_us: int, *, timed: bool) -> int:
     return max(1, -(-end_us // 1_000_000) - begin_us // 1_000_000) if timed else 1
 
 
-def in_folder(day: pathlib.Path, host: str) -> list[Segment]:
-    """A day's segments, in no order."""
-    named = ((path, NAME.fullmatch(path.name)) for path in day.iterdir())
-    return [Segment(path, host, int(name[1]), int(name[2])) for path, name in named if name]
+def in_folder(
+    day: pathlib.Path, host: str, begin_us: int | None = None, end_us: int | None = None
+) -> list[Segment]:
+    """A day's segments that overlap [begin, end), in no order."""
+    found = []
+    with os.scandir(day) as entries:  # not as paths: 5 µs each, of 720 a day
+        for entry in entries:
+            name = NAME.fullmatch(entry.name)
+            if name is None:
+                continue
+            begin, end = int(name[1]), int(name[2])
+            if (end_us is None or begin < end_us) and (begin_us is None or end > begin_us):
+                found.append(Segment(day / entry.name, host, begin, end))
+    return found
 
 
 class Catalogue:
@@ -260,10 +270,5 @@ class Catalogue:
         for day in folder.iterdir():
             if not (day.name == LONG or first <= day.name <= last) or not day.is_dir():
                 continue
-            found += [
-                segment
-                for segment in in_folder(day, host)
-                if (end_us is None or segment.begin_us < end_us)
-                and (begin_us is None or segment.end_us > begin_us)
-            ]
+            found += in_folder(day, host, begin_us, end_us)
         return tuple(sorted(found, key=lambda segment: (segment.begin_us, segment.path.name)))
