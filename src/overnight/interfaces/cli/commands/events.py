@@ -1,0 +1,218 @@
+"""`overnight events`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from overnight import errors
+from overnight.interfaces.cli import choosing, session
+
+if TYPE_CHECKING:
+    import rich.console
+
+    from overnight.model import event
+    from overnight.store.ring import reader
+
+__all__ = ["ORDER", "register"]
+
+ORDER = 30
+SEVERITIES = ("info", "warning", "critical")
+STYLE = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command(rich_help_panel="In the morning", epilog="Example: overnight events -b '12h ago'")(
+        events
+    )
+
+
+def events(
+    context: typer.Context,
+    event_id: Annotated[
+        str, typer.Argument(metavar="[ID]", help="One event, with everything known of it.")
+    ] = "",
+    begin: choosing.BeginOption = "",
+    end: choosing.EndOption = "",
+    host: Annotated[
+        list[str] | None, typer.Option("--host", metavar="NAME", help="One host; again for more.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="KIND", help="Like net.driver_reset, or net. for all of net."),
+    ] = None,
+    severity: Annotated[
+        str, typer.Option(metavar="SEVERITY", help="At least: info, warning or critical.")
+    ] = "info",
+    core: Annotated[str, typer.Option("--core", metavar="LIST", help="Cores: 39 or 0-3,8.")] = "",
+    output: session.OutputOption = session.Output.TEXT,
+) -> int:
+    """What happened on the recorded hosts: pinned cores, driver resets, crash loops, stalls.
+
+    Without -b and -e: everything that is kept. The profile of an event's seconds:
+    overnight flame -b TIME -e +5s --core CORE.
+    """
+    from overnight.sources import cpu
+    from overnight.store.ring import reader
+
+    current: session.Session = context.obj
+    if severity not in SEVERITIES:
+        raise errors.UsageError(
+            f"no severity {severity!r}", why="there are three", todo=" or ".join(SEVERITIES)
+        )
+    try:
+        cores = set(cpu.parse_cpu_list(core))
+    except ValueError as error:
+        raise errors.UsageError(
+            f"{core!r} is not a list of cores", why=str(error), todo="write it like 39 or 0-3,8"
+        ) from error
+    source = reader.Reader(current.home)
+    hosts = _hosts(source, host)
+    first, last = _window(source, hosts, begin, end)
+    worth = SEVERITIES.index(severity)
+    found = [
+        one
+        for one in source.events(first, last, hosts, kind)
+        if SEVERITIES.index(one.severity) >= worth
+        and (not cores or one.core in cores)
+        and (not event_id or one.id == event_id)
+    ]
+    if event_id and not found:
+        raise errors.CannotError(
+            f"no event {event_id!r} is kept", why="it was not seen, or is older than what is kept",
+            todo="overnight events   lists those that are",
+        )  # fmt: skip
+    gaps = [(name, gap) for name in hosts for gap in source.gaps(name, first, last)]
+    if output is session.Output.JSON:
+        current.print_json(
+            {
+                "schema": "overnight.events/1",
+                "begin_us": first,
+                "end_us": last,
+                "hosts": list(hosts),
+                "events": [one.as_json() for one in found],
+                "gaps": [
+                    {"host": name, "begin_us": gap.begin_us, "end_us": gap.end_us, "why": gap.why}
+                    for name, gap in gaps
+                ],
+                "problems": source.problems,
+            }
+        )
+        return errors.ExitCode.DONE
+    console = current.console()
+    if event_id:
+        _show_one(found[0], console)
+    else:
+        _show(found, gaps, hosts, console)
+    for problem in source.problems:
+        console.print(f"damaged: {session.printable(problem)}", style="yellow", markup=False)
+    return errors.ExitCode.DONE
+
+
+def _hosts(source: reader.Reader, wanted: list[str] | None) -> tuple[str, ...]:
+    known = source.hosts()
+    if not known:
+        raise errors.CannotError(
+            f"no signals are recorded under {source.home}",
+            why="overnight record has not run with this data home",
+            todo="overnight record --signals-only --for 10m",
+        )
+    for name in wanted or ():
+        if name not in known:
+            raise errors.CannotError(
+                f"no signals of host {name!r} are here", why=f"there are {', '.join(known)}",
+                todo="choose one of these",
+            )  # fmt: skip
+    return tuple(wanted or known)
+
+
+def _window(
+    source: reader.Reader, hosts: tuple[str, ...], begin: str, end: str
+) -> tuple[int, int]:
+    from overnight.model import times
+
+    now = time.time_ns() // 1000
+    extents = [extent for name in hosts if (extent := source.extent(name))]
+    origin = min((first for first, _ in extents), default=0)
+    first = times.parse_instant(begin, now_us=now, origin_us=origin) if begin else 0
+    base = first if end.startswith("+") else origin
+    last = times.parse_instant(end, now_us=now, origin_us=base) if end else now + 1_000_000
+    if last <= first:
+        raise errors.UsageError(
+            "a window of no length", why="-e is not after -b", todo="exchange them, or -e +10m"
+        )
+    return first, last
+
+
+def _show(
+    found: list[event.Event],
+    gaps: list[tuple[str, reader.Gap]],
+    hosts: tuple[str, ...],
+    console: rich.console.Console,
+) -> None:
+    import rich.box
+    import rich.table
+    from rich.markup import escape
+
+    from overnight.model import times
+
+    if not found:
+        console.print("no events")
+    else:
+        table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+        for name in ("time (UTC)", *(["host"] if len(hosts) > 1 else []), "kind", "core", "what"):
+            table.add_column(name, no_wrap=name != "what")
+        for one in found:
+            style = STYLE.get(one.severity, "")
+            times_seen = f" [dim]({one.count} times)[/]" if one.count > 1 else ""
+            table.add_row(
+                times.format_instant(one.time_us)[:23],
+                *([escape(session.printable(one.host))] if len(hosts) > 1 else []),
+                f"[{style}]{escape(one.kind)}[/]" if style else escape(one.kind),
+                str(one.core) if one.core >= 0 else "",
+                escape(session.printable(one.text).replace("\n", " ")) + times_seen,
+            )
+        console.print(table)
+        console.print(
+            f"[dim]{len(found)} events; overnight events ID shows one, the ids are in -O json[/]"
+        )
+    for name, gap in gaps:
+        seconds = (gap.end_us - gap.begin_us) / 1e6
+        console.print(
+            f"nothing was recorded on {session.printable(name)} from "
+            f"{times.format_instant(gap.begin_us)} for {seconds:.0f} s: {session.printable(gap.why)}",
+            style="yellow", markup=False,
+        )  # fmt: skip
+
+
+def _show_one(one: event.Event, console: rich.console.Console) -> None:
+    from overnight.model import times
+
+    lines = {
+        "event": one.id,
+        "kind": f"{one.kind} ({one.severity})",
+        "what": one.text,
+        "host": one.host,
+        "time": times.format_instant(one.time_us),
+        "until": times.format_instant(one.until_us) if one.until_us else "",
+        "monotonic": f"{one.monotonic_ns / 1e9:.6f} s of boot {one.boot[:8]}",
+        "clock was set by": f"{one.skew_us / 1e6:+.3f} s since the recording began"
+        if one.skew_us
+        else "",
+        "core": str(one.core) if one.core >= 0 else "",
+        "unit": one.unit,
+        "process": one.process,
+        "seen": f"{one.count} times, by {one.source}",
+        **{name: str(value) for name, value in one.fields.items()},
+    }
+    width = max(map(len, lines))
+    for name, value in lines.items():
+        if value:
+            shown = session.printable(str(value)).replace("\n", " ")
+            console.print(f"{session.printable(name):<{width}}  {shown}", markup=False)
+    core = f" --core {one.core}" if one.core >= 0 else ""
+    begin = times.format_instant(one.time_us)
+    console.print(f"[dim]its profile: overnight flame -b {begin} -e +5s{core}[/]")
