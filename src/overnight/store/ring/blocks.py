@@ -58,8 +58,8 @@ def read_head(data: bytes) -> Head | None:
     (checksum,) = CHECKSUM.unpack_from(data, HEAD.size)
     if zlib.crc32(data[: HEAD.size]) != checksum:
         return None
-    _, *fields, boot = HEAD.unpack_from(data)
-    return Head(*fields, boot.decode("ascii", "replace"))
+    fields = HEAD.unpack_from(data)[1:]
+    return Head._make((*fields[:-1], fields[-1].decode("ascii", "replace")))
 
 
 class Damage(NamedTuple):

@@ -28,13 +28,13 @@ __all__ = [
     "widen",
 ]
 
-# Matches are rare in noise: what counts is the literal coder, with three bits of the byte before as
+# Matches are rare in noise: what counts is the literal coder, with four bits of the byte before as
 # its context. A dictionary of 256 KiB keeps the encoder at 3 MB.
 FILTERS = (
     {
         "id": lzma.FILTER_LZMA1,
         "dict_size": 1 << 18,
-        "lc": 3,
+        "lc": 4,
         "lp": 0,
         "pb": 0,
         "mode": lzma.MODE_NORMAL,

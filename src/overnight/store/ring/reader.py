@@ -133,9 +133,11 @@ class Reader:
                     for key in gone:
                         after.pop(key, None)
                     if time_us > begin_us and state is not None:
-                        for key in {**state, **after}:
-                            if state.get(key) != after.get(key):
-                                changes.append(Change(time_us, key, state.get(key), after.get(key)))
+                        changes.extend(
+                            Change(time_us, key, state.get(key), after.get(key))
+                            for key in {**state, **after}
+                            if state.get(key) != after.get(key)
+                        )
                     state = after if full or state is not None else None
                     if time_us <= begin_us:
                         at_begin = state

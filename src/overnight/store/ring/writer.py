@@ -151,7 +151,7 @@ class Writer:
         if not self._ready(now):
             return
         known = self._facts.get(signal)
-        fresh = {key: dict(fact) for key, fact in rows.items()}
+        fresh: dict[str, dict[str, object]] = {key: dict(fact) for key, fact in rows.items()}
         if known is None:
             changes = self._changes(now, signal, True, fresh, [])
         else:
@@ -260,7 +260,7 @@ class Writer:
         try:
             self._descriptor = os.open(path, APPEND, 0o600)
         except OSError as error:
-            self._drop(now, error.strerror)
+            self._drop(now, str(error.strerror))
             return False
         self._path, self._bytes = path, 0
         self._tables = {}
@@ -281,7 +281,7 @@ class Writer:
                 return True
             why = "no space left on device"
         except OSError as error:
-            why = error.strerror
+            why = str(error.strerror)
         self._drop(now, why)
         try:
             os.ftruncate(self._descriptor, self._bytes)
