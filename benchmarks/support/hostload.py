@@ -71,7 +71,7 @@ def host_seconds(cores: int, seconds: int, seed: int = SEED) -> Iterator[Second]
         for at in range(min(STEP, seconds - begin)):
             rows = {}
             for name, total in totals.items():
-                total += steps[name][at]
+                np.add(total, steps[name][at], out=total)
                 rows[name] = dict(zip(keys, map(tuple, total.tolist()), strict=True))
             small["pressure"] += random.poisson(3000, 8) * (random.random(8) < 0.3)
             small["vmstat"][:6] += random.poisson(2000, 6)
