@@ -85,7 +85,7 @@ def test_unsigned_numbers_beyond_63_bits_wrap(tmp_path: pathlib.Path) -> None:
 def test_rows_that_do_not_fit_are_refused(tmp_path: pathlib.Path) -> None:
     made = rings.open_writer(tmp_path)
     for rows in ({"0": (1, 2)}, {"0": (1, 2, 3), "1": (1,)}):
-        with pytest.raises(ValueError, match="numbers instead of|shorter"):
+        with pytest.raises(ValueError, match=r"numbers instead of|shorter"):
             made.numbers("cpu", rings.COLUMNS, rings.at(0), rows)
     rings.record(made, range(2))
     assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(2))
