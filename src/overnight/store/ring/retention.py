@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pathlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from overnight.store.ring import layout, pins
+from overnight.store.ring import journal, layout, pins
 
 __all__ = ["Stored", "choose_removals", "span_us", "trim"]
 
+MOST_GAPS_BYTES = 1 << 20
 EVENTS_SECONDS = 400 * 86400  # more than a year: the same night last year can be asked for
 # Slewing moves the wall clock against the monotonic one, which bounds a file.
 SLACK_US = 10_000_000
@@ -79,9 +81,27 @@ def trim(
         with contextlib.suppress(OSError):
             one.path.unlink()
             used -= one.bytes
+    _trim_gaps(folder / "gaps.jsonl", now_us - round(age_seconds * 1_000_000))
     oldest = layout.month_of(now_us - round(max(age_seconds, EVENTS_SECONDS) * 1_000_000))
     for path in folder.glob("events-*.jsonl"):
         if path.stem.removeprefix("events-") < oldest:
             with contextlib.suppress(OSError):
                 path.unlink()
     return max(0, used - budget_bytes)
+
+
+def _trim_gaps(path: pathlib.Path, oldest_us: int) -> None:
+    """Once the file is large: leave out gaps older than the ring, then the oldest half."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size <= MOST_GAPS_BYTES:
+            return
+        kept = []
+        for _, entry in journal.read_lines(path):
+            end = entry.get("end_us") if entry else None
+            if isinstance(end, int) and end >= oldest_us:
+                kept.append(json.dumps(entry, separators=(",", ":")) + "\n")
+        while sum(map(len, kept)) > MOST_GAPS_BYTES // 2:
+            del kept[: len(kept) // 2 + 1]
+        fresh = path.with_suffix(".new")
+        fresh.write_text("".join(kept))
+        fresh.replace(path)

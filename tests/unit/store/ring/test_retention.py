@@ -104,3 +104,15 @@ def test_a_pin_that_cannot_be_read_pins_everything(tmp_path: pathlib.Path) -> No
     assert held.pins()[0].end_us >= rings.EVER
     with pytest.raises(errors.UsageError):
         held.pin("../x", 1, 2, "")
+
+
+def test_the_file_of_gaps_stays_small(tmp_path: pathlib.Path) -> None:
+    made = rings.open_writer(tmp_path, age_seconds=1000)
+    why = "x" * 20_000
+    for second in range(100):
+        made.note_gap(rings.us(100 * second), rings.us(100 * second + 1), why)
+    made.tick(rings.at(10_000))
+    assert (made.folder / "gaps.jsonl").stat().st_size <= retention.MOST_GAPS_BYTES
+    begins = [gap.begin_us for gap in reader.Reader(tmp_path).gaps(rings.HOST)]
+    assert begins == [rings.us(100 * second) for second in range(90, 100)]
+    made.close()
