@@ -255,6 +255,8 @@ class Reader:
                 continue
             if made.damage:
                 self._note(f"{path}: {made.damage}")
+            if not made.tables and not made.facts:
+                continue
             data = packing.pack_at_once(made, packed=False)
             head = blocks.read_head(data)
             assert head is not None, "it was just made"

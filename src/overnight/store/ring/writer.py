@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
@@ -19,6 +20,7 @@ from overnight.store.ring import (
     packing,
     pins,
     retention,
+    syncing,
 )
 
 __all__ = ["Fact", "Writer"]
@@ -27,6 +29,7 @@ Fact = Mapping[str, str | int | float | bool]
 SECOND_NS = 1_000_000_000
 TRIM_NS = 60 * SECOND_NS
 RETRY_NS = 30 * SECOND_NS
+WAIT_SECONDS = 10  # at the end, for a disk that does not answer
 MOST_EVENT_BYTES = 64 << 20  # of a month
 MOST_OPEN_BYTES = 32 << 20
 APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -64,7 +67,7 @@ class Writer:
         self._facts: dict[str, dict[str, dict[str, object]]] = {}
         self._known_slow: dict[tuple[str, float], int] = {}
         self._tables: dict[tuple[str, tuple[str, ...]], looks.TableWriter] = {}
-        self._descriptor, self._path, self._bytes = -1, self.folder, 0
+        self._descriptor, self._path, self._bytes, self._head_bytes = -1, self.folder, 0, 0
         self._opened: clock.Clock | None = None
         self._file_opened: clock.Clock | None = None
         self._file_bytes = 0
@@ -72,6 +75,8 @@ class Writer:
         self._steps: packing.Steps | None = None
         self._made: looks.OpenBlock | None = None
         self._block = b""
+        self._sync: syncing.Sync | None = None
+        self._closing = False
         self._retry_ns = self._trimmed_ns = 0
         self._lost_since: clock.Clock | None = None
         self._lost, self._lost_before, self._lost_why = 0, 0, ""
@@ -105,8 +110,8 @@ class Writer:
     def numbers(
         self,
         signal: str,
-        names: tuple[str, ...],
-        now: clock.Clock,
+        columns: tuple[str, ...],
+        clock: clock.Clock,
         rows: Mapping[str, Sequence[int]],
         *,
         every: Sequence[float] = (),
@@ -117,17 +122,17 @@ class Writer:
         nothing but resolution by it. Raises ValueError for rows that do not fit the columns.
         """
         if not any(every):
-            self._table(signal, names, now, rows)
+            self._table(signal, columns, clock, rows)
             return
         for pace in sorted(set(every)):
             chosen = [n for n, one in enumerate(every) if one == pace]
             if pace:
-                turn = int(now.monotonic_ns // (pace * SECOND_NS))
+                turn = int(clock.monotonic_ns // (pace * SECOND_NS))
                 if self._known_slow.get((signal, pace)) == turn:
                     continue
                 self._known_slow[signal, pace] = turn
             part = {key: tuple([row[n] for n in chosen]) for key, row in rows.items()}
-            self._table(signal, tuple(names[n] for n in chosen), now, part)
+            self._table(signal, tuple(columns[n] for n in chosen), clock, part)
 
     def _table(
         self,
@@ -146,21 +151,21 @@ class Writer:
             table.commit()
             self._tables[signal, names] = table
 
-    def facts(self, signal: str, now: clock.Clock, rows: Mapping[str, Fact]) -> None:
+    def facts(self, signal: str, clock: clock.Clock, rows: Mapping[str, Fact]) -> None:
         """All facts of a signal at this moment; only what changed is stored, and what is gone."""
-        if not self._ready(now):
+        if not self._ready(clock):
             return
         known = self._facts.get(signal)
         fresh: dict[str, dict[str, object]] = {key: dict(fact) for key, fact in rows.items()}
         if known is None:
-            changes = self._changes(now, signal, True, fresh, [])
+            changes = self._changes(clock, signal, True, fresh, [])
         else:
             changed = {key: fact for key, fact in fresh.items() if known.get(key) != fact}
             gone = [key for key in known if key not in fresh]
             if not changed and not gone:
                 return
-            changes = self._changes(now, signal, False, changed, gone)
-        if self._append(looks.facts_record(changes), now):
+            changes = self._changes(clock, signal, False, changed, gone)
+        if self._append(looks.facts_record(changes), clock):
             self._facts[signal] = fresh
 
     @staticmethod
@@ -175,9 +180,9 @@ class Writer:
         wall, mono = now.wall_ns // 1000, now.monotonic_ns // 1000
         return looks.Changes(wall, mono, signal, full, said, gone)
 
-    def event(self, told: event.Event) -> None:
+    def event(self, event: event.Event) -> None:
         """Keep an event; the same id again replaces it. On disk when this returns, room permitting."""
-        month = layout.month_of(told.time_us)
+        month = layout.month_of(event.time_us)
         book = self._events.get(month)
         if book is None:
             book = journal.Journal(self.folder / f"events-{month}.jsonl")
@@ -187,7 +192,7 @@ class Writer:
                 self.dropped += 1
                 return
         dropped = book.dropped
-        book.add(told.as_json())
+        book.add(event.as_json())
         self.dropped += book.dropped - dropped
 
     def note_gap(self, begin_us: int, end_us: int, why: str) -> None:
@@ -196,22 +201,23 @@ class Writer:
 
     # Housekeeping
 
-    def tick(self, now: clock.Clock) -> None:
+    def tick(self, clock: clock.Clock) -> None:
         """Once a second, after the looks: seals a block that is due, packs a little, trims."""
-        self._close_gap(now)
+        self._close_gap(clock)
         self._gaps.flush()
         for book in self._events.values():
             book.flush()
-        if self._opened is not None and self._is_due(now, self._opened):
+        if self._opened is not None and self._is_due(clock, self._opened):
             self._seal()
         for _ in range(1 if len(self._sealed) < 3 else 8):
-            self._pack_a_little(now)
-        if now.monotonic_ns - self._trimmed_ns >= TRIM_NS or not self._trimmed_ns:
-            self._trim(now)
+            self._pack_a_little(clock)
+        if clock.monotonic_ns - self._trimmed_ns >= TRIM_NS or not self._trimmed_ns:
+            self._trim(clock)
 
     def close(self) -> None:
         """Pack everything and let go. What the disk does not take stays in open blocks for the next."""
         self._seal()
+        self._closing = True
         now = clock.Clock(0, 1 << 62)
         while self._sealed and not self._retry_ns:
             self._pack_a_little(now)
@@ -270,7 +276,7 @@ class Writer:
             with contextlib.suppress(OSError):
                 path.unlink()
             return False
-        self._opened = now
+        self._opened, self._head_bytes = now, self._bytes
         return True
 
     def _append(self, data: bytes, now: clock.Clock) -> bool:
@@ -310,6 +316,8 @@ class Writer:
             return
         os.close(self._descriptor)
         self._descriptor, self._opened = -1, None
+        if self._bytes == self._head_bytes:
+            self._file_opened = None  # nothing came into it: the next one begins the file
         self._sealed.append(self._path)
 
     def _pack_a_little(self, now: clock.Clock) -> None:
@@ -348,39 +356,56 @@ class Writer:
         if self._made.damage:
             begin = self._made.stamp_us
             self.note_gap(begin, begin, f"{path.name}: {self._made.damage}; the rest of it is lost")
+        if not self._made.tables and not self._made.facts:
+            self._sealed.pop(0)
+            path.unlink(missing_ok=True)
+            return
         self._steps = packing.pack(self._made)
 
     def _store(self, now: clock.Clock) -> None:
-        """Append the block, synced, then remove what it was made of."""
+        """Append the block, have it synced, and only then remove what it was made of."""
         made = self._made
         assert made is not None, "a block is made of something"
-        target = self._target(made)
-        fresh = not target.exists()
-        try:
-            descriptor = os.open(target, APPEND, 0o600)
+        if self._sync is None:
             try:
-                if not _holds(target, descriptor, made.stamp_us):
-                    before = os.fstat(descriptor).st_size
-                    try:
-                        if os.write(descriptor, self._block) < len(self._block):
-                            raise OSError("no space left on device")
-                        os.fsync(descriptor)
-                    except OSError:
-                        os.ftruncate(descriptor, before)
-                        raise
-                self._file_bytes = os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
-            if fresh:
-                _sync_folder(self.folder)
-            self._sealed[0].unlink(missing_ok=True)
-        except OSError:
-            # An empty file of the name is no harm: the block comes there later.
+                self._sync = self._append_block(made)
+            except OSError:
+                # An empty file of the name is no harm: the block comes there later.
+                self._retry_ns = now.monotonic_ns + RETRY_NS
+            return
+        if not self._sync.is_done(WAIT_SECONDS if self._closing else 0):
+            if self._closing:
+                self._retry_ns = now.monotonic_ns
+            return
+        failed, self._sync = self._sync.failed, None
+        if failed:
             self._retry_ns = now.monotonic_ns + RETRY_NS
             return
+        with contextlib.suppress(
+            OSError
+        ):  # its block is stored: it would be read once all the same
+            self._sealed[0].unlink(missing_ok=True)
         self._sealed.pop(0)
         self._block, self._made = b"", None
         self._trimmed_ns = 0
+
+    def _append_block(self, made: looks.OpenBlock) -> syncing.Sync:
+        target = self._target(made)
+        descriptor = os.open(target, APPEND, 0o600)
+        try:
+            if not _holds(target, descriptor, made.stamp_us):
+                before = os.fstat(descriptor).st_size
+                try:
+                    if os.write(descriptor, self._block) < len(self._block):
+                        raise OSError(errno.ENOSPC, "no space left on device")
+                except OSError:
+                    os.ftruncate(descriptor, before)
+                    raise
+            self._file_bytes = os.fstat(descriptor).st_size
+        except OSError:
+            os.close(descriptor)
+            raise
+        return syncing.Sync(descriptor, self.folder)
 
     def _target(self, made: looks.OpenBlock) -> pathlib.Path:
         """The file a block belongs into: that of the facts it builds on."""
@@ -415,11 +440,3 @@ def _holds(path: pathlib.Path, descriptor: int, stamp_us: int) -> bool:
         elif found.head.stamp_us == stamp_us:
             return True
     return False
-
-
-def _sync_folder(folder: pathlib.Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

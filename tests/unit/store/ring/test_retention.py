@@ -53,7 +53,7 @@ def test_never_a_pinned_window_never_the_newest(
 
 
 def _night(home: pathlib.Path, hours: int, **options: float) -> None:
-    made = rings.open_writer(home, **options)
+    made = rings.open_writer(home, block_seconds=1800, **options)
     for second in range(0, hours * HOUR, 120):
         rows = {str(n): tuple(hash((second, n, c)) % 10**9 for c in range(3)) for n in range(20)}
         made.numbers("cpu", rings.COLUMNS, rings.at(second), rows)

@@ -9,7 +9,7 @@ import rings
 
 from overnight import errors
 from overnight.model import event
-from overnight.store.ring import blocks, check, reader
+from overnight.store.ring import blocks, check, layout, looks, reader
 
 
 def test_blocks_and_files_begin_when_they_are_due(tmp_path: pathlib.Path) -> None:
@@ -17,7 +17,7 @@ def test_blocks_and_files_begin_when_they_are_due(tmp_path: pathlib.Path) -> Non
     for second in range(0, 8000, 10):
         made.numbers("cpu", rings.COLUMNS, rings.at(second), rings.rows_of(second))
         made.tick(rings.at(second))
-    assert len(rings.open_files(tmp_path)) == 1
+    assert rings.open_files(tmp_path)
     made.close()
     assert rings.open_files(tmp_path) == []
     lengths = []
@@ -203,3 +203,16 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: pathlib.Path) -> None:
     (tmp_path / "signals").write_text("a file")
     with pytest.raises(errors.MissingPermissionError):
         rings.open_writer(tmp_path)
+
+
+def test_an_open_block_without_a_look_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    """A writer that was killed right after it began one."""
+    rings.open_writer(tmp_path).close()
+    path = layout.host_folder(tmp_path, rings.HOST) / f"{rings.BEGIN_US}-1a2b3c4d.open"
+    for left in (b"", looks.head_record(rings.HOST, rings.BOOT, rings.BEGIN_US, full=True)):
+        path.write_bytes(left)
+        assert check.check(tmp_path).problems == ()
+        assert reader.Reader(tmp_path).extent(rings.HOST) is None
+        rings.open_writer(tmp_path).close()
+        assert not path.exists()
+        assert rings.ring_files(tmp_path) == []
