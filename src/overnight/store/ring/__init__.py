@@ -1,6 +1,6 @@
 """The flight recorder's ring: what each look saw, for days, in a bounded place.
 
-Standard library only, for the host's agent writes it. docs/decisions/0013 has the reasons and figures.
+Standard library only, for the host's agent writes it. docs/decisions/0014 has the reasons and figures.
 
     HOME/signals/HOST/
         <µs>-<boot>.ring     finished blocks, an hour in a file; append-only

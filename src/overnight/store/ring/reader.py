@@ -79,7 +79,7 @@ class Reader:
         # The outermost files hold it, but one may have been cut off before its first block.
         begin = end = None
         for stamp in named:
-            if heads := [block.head for block in self._blocks(host, stamp, stamp + 1)]:
+            if heads := [block.head for block in self._blocks(host, *retention.span_us(stamp))]:
                 begin = min(head.begin_us for head in heads)
                 break
         for stamp in reversed(named):

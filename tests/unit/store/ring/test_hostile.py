@@ -57,6 +57,12 @@ def test_behind_a_damaged_head_the_next_block_is_found(home: pathlib.Path) -> No
     assert problem.path == str(path)
 
 
+def test_the_extent_of_a_ring_whose_first_block_is_damaged(home: pathlib.Path) -> None:
+    (path,) = rings.ring_files(home)
+    path.write_bytes(b"rubbish" + path.read_bytes()[7:])
+    assert reader.Reader(home).extent(rings.HOST) == (rings.us(100), rings.us(399))
+
+
 def test_a_file_that_begins_with_rubbish(home: pathlib.Path) -> None:
     (path,) = rings.ring_files(home)
     path.write_bytes(b"\0" * 3_000_000 + blocks.MAGIC + path.read_bytes())

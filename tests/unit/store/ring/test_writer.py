@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 
 import pytest
@@ -83,8 +84,6 @@ def test_the_next_writer_takes_up_what_is_open(tmp_path: pathlib.Path) -> None:
 
 
 def _forget(descriptor: int) -> int:
-    import os
-
     os.close(descriptor)
     return -1
 
@@ -216,3 +215,21 @@ def test_an_open_block_without_a_look_leaves_nothing(tmp_path: pathlib.Path) -> 
         rings.open_writer(tmp_path).close()
         assert not path.exists()
         assert rings.ring_files(tmp_path) == []
+
+
+def test_looks_are_deleted_only_when_their_block_is_synced(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    made = rings.open_writer(tmp_path)
+    rings.record(made, range(30))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        made.close()
+    assert len(rings.open_files(tmp_path)) == len(rings.ring_files(tmp_path)) == 1
+    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
+    rings.open_writer(tmp_path).close()
+    assert rings.open_files(tmp_path) == []
+    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
