@@ -28,7 +28,7 @@ MODES = {
 TICKS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 # Two looks that are further apart than this many usual steps have something missing between them.
 MOST_STEPS = 2.5
-MARGIN_US = 120_000_000  # the look before the window is searched this far back
+MARGIN_US = 120_000_000  # how far outside the look before the window and the one behind it may lie
 MOST_CELLS = 200_000_000
 
 Floats = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ class Coverage:
 class Rates:
     """Counters by the second. `values[column][interval][key]`: NaN where a key was not there twice.
 
-    An interval is the time between two looks, as the monotonic clock measured it: setting the wall
+    Intervals are those that touch the window, each the time between two looks, as the monotonic clock measured it: setting the wall
     clock makes no rate wrong. A counter that fell was born anew: NaN.
     """
 
@@ -171,9 +171,8 @@ def _steps(
     columns: Collection[str] | None,
 ) -> _Steps:
     problems = len(source.problems)
-    found = list(
-        source.numbers(host, signal, window.begin_us - MARGIN_US, window.end_us, keys, columns)
-    )
+    begin_us, end_us = window.begin_us - MARGIN_US, window.end_us + MARGIN_US
+    found = list(source.numbers(host, signal, begin_us, end_us, keys, columns))
     _refuse_mixed(signal, found)
     names = tuple(dict.fromkeys(name for frame in found for name in frame.columns))
     labels = tuple(sorted({key for frame in found for key in frame.keys}))
@@ -198,26 +197,26 @@ def _steps(
         at = end
     order = np.lexsort((mono, boot))
     wall, mono, boot = wall[order], mono[order], boot[order]
-    begin, end_us = wall[:-1], wall[1:]
+    begin, after = wall[:-1], wall[1:]
     seconds = np.diff(mono) / 1e9
     same = (np.diff(boot) == 0) & (seconds > 0)
     usual = float(np.median(seconds[same])) if same.any() else 0.0
     whole = same & (seconds <= MOST_STEPS * usual)
-    kept = np.flatnonzero(whole & (end_us > window.begin_us) & (begin < window.end_us))
+    kept = np.flatnonzero(whole & (after > window.begin_us) & (begin < window.end_us))
     deltas = {}
     for name, numbers in values.items():
         # Nanoseconds need more than 53 bits: the difference comes first, then the rounding.
         both = there[name][order][kept] & there[name][order][kept + 1]
         delta = np.diff(numbers[order], axis=0)[kept].astype(np.float64)
         deltas[name] = np.where(both, delta, np.nan)
-    begin, end_us, seconds = begin[kept], end_us[kept], seconds[kept]
-    by_time = np.argsort(end_us, kind="stable")
+    begin, after, seconds = begin[kept], after[kept], seconds[kept]
+    by_time = np.argsort(after, kind="stable")
     notes = tuple(source.problems[problems:])
-    coverage = _coverage(source, host, window, begin[by_time], end_us[by_time], notes)
+    coverage = _coverage(source, host, window, begin[by_time], after[by_time], notes)
     return _Steps(
         labels,
         begin[by_time],
-        end_us[by_time],
+        after[by_time],
         seconds[by_time],
         {name: delta[by_time] for name, delta in deltas.items()},
         coverage,

@@ -53,7 +53,7 @@ def test_each_core_by_itself(tmp_path: pathlib.Path) -> None:
     source = _record(tmp_path, list(range(130)), block_seconds=50)
     found = signals.core_series(source, rings.HOST, _window(10, 120))
     assert found.cores == (0, 2, 10)
-    assert found.end_us.tolist() == [rings.us(second) for second in range(11, 120)]
+    assert found.end_us.tolist() == [rings.us(second) for second in range(11, 121)]
     shares = {mode: values[0].tolist() for mode, values in found.values.items()}
     assert shares == {
         "busy": [10.0, 90.0, 60.0],
@@ -64,9 +64,10 @@ def test_each_core_by_itself(tmp_path: pathlib.Path) -> None:
     }
     assert all((values == values[0]).all() for values in found.values.values())
     assert "ticks" in found.denominator
-    assert found.coverage.covered_seconds == 109
-    # The last look in [begin, end) was a second before the end.
-    assert found.coverage.missing == ((rings.us(119), rings.us(120), "not recorded"),)
+    assert (found.coverage.covered_seconds, found.coverage.missing) == (110, ())
+    inside = signals.core_series(source, rings.HOST, _window(10.2, 10.4))
+    assert (inside.begin_us.tolist(), inside.end_us.tolist()) == ([rings.us(10)], [rings.us(11)])
+    assert inside.coverage.covered_seconds == pytest.approx(0.2)
 
 
 def test_what_is_missing_is_said(tmp_path: pathlib.Path) -> None:

@@ -7,7 +7,7 @@
     FACTS    what changed among a signal's facts
 
 Differences are taken of all numbers of a look at once, as one large integer with a lane of 64 bits
-for each: 2000 numbers in 60 µs, where a loop takes 400.
+for each: 2000 numbers in 25 µs, where a loop takes 165.
 """
 
 from __future__ import annotations
