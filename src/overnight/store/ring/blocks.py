@@ -27,6 +27,7 @@ CHECKSUM = struct.Struct("<I")
 HEAD_BYTES = HEAD.size + CHECKSUM.size
 BEGINS_FACTS = 1  # flag: the facts stand here in full, not as changes
 SEARCH_BYTES = 1 << 20
+MOST_DIRECTORY = 16 << 20  # 5000 cgroups need half a megabyte
 
 
 class Head(NamedTuple):
@@ -103,7 +104,7 @@ class Block:
             if zlib.crc32(stored) != self.head.directory_checksum:
                 raise columns.DamagedError("its directory has changed since it was written")
             try:
-                said = json.loads(columns.inflate(stored))
+                said = json.loads(columns.inflate(stored, MOST_DIRECTORY))
             except (ValueError, RecursionError) as error:
                 raise columns.DamagedError("its directory makes no sense") from error
             if not isinstance(said, dict):

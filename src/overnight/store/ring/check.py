@@ -62,7 +62,8 @@ class _Check:
 
     def look_into_open(self, path: pathlib.Path) -> None:
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                data = file.read(layout.MOST_BYTES)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 self.add(path, f"cannot be read: {error.strerror}")

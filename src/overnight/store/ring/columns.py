@@ -88,11 +88,11 @@ def expand(codec: int, stored: bytes, size: int) -> bytes:
     return data
 
 
-def inflate(stored: bytes) -> bytes:
+def inflate(stored: bytes, most: int = layout.MOST_BYTES) -> bytes:
     """Undo zlib within the limit."""
     unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(stored, layout.MOST_BYTES)
+        data = unpacker.decompress(stored, max(1, most))
     except zlib.error as error:
         raise DamagedError(f"cannot be unpacked: {error}") from error
     if not unpacker.eof:

@@ -79,6 +79,7 @@ class OpenBlock:
         self.full = False
         self.tables: list[Table] = []
         self.facts: list[Changes] = []
+        self.left = 2 * layout.MOST_BYTES  # that may still be unpacked: many small bombs are one
         self.good_bytes = 0
         self.cut = 0  # bytes behind the last whole record
         self.damage = ""  # what is wrong with them, if they are not just cut off
@@ -222,7 +223,7 @@ def _take(made: OpenBlock, tables: dict[int, Table], kind: int, payload: bytes) 
         number, wall, mono, planes, packed = LOOK.unpack_from(payload)
         body = payload[LOOK.size :]
         if packed:
-            body = columns.inflate(body)
+            body = _inflated(made, body)
         if kind == ROWS:
             _take_rows(made, tables, number, wall, mono, body)
             return
@@ -232,7 +233,7 @@ def _take(made: OpenBlock, tables: dict[int, Table], kind: int, payload: bytes) 
             raise ValueError("its size is not that of its keys")
         table.looks.append(Look(wall, mono, keys, None, planes, body))
     elif kind == FACTS:
-        wall, mono, signal, full, changed, gone = json.loads(columns.inflate(payload))
+        wall, mono, signal, full, changed, gone = json.loads(_inflated(made, payload))
         made.facts.append(
             Changes(
                 int(wall),
@@ -245,6 +246,12 @@ def _take(made: OpenBlock, tables: dict[int, Table], kind: int, payload: bytes) 
         )
     else:
         raise ValueError(f"kind {kind} is not known")
+
+
+def _inflated(made: OpenBlock, stored: bytes) -> bytes:
+    data = columns.inflate(stored, min(made.left, layout.MOST_BYTES))
+    made.left -= len(data)
+    return data
 
 
 def _take_rows(

@@ -246,7 +246,7 @@ class Reader:
                 continue
             try:
                 with path.open("rb") as file:
-                    made = looks.parse(file.read(8 * layout.MOST_BYTES))
+                    made = looks.parse(file.read(layout.MOST_BYTES))
             except FileNotFoundError:
                 continue
             except (OSError, columns.DamagedError) as error:

@@ -338,7 +338,7 @@ class Writer:
         path = self._sealed[0]
         try:
             with path.open("rb") as file:
-                data = file.read(8 * MOST_OPEN_BYTES)
+                data = file.read(layout.MOST_BYTES)
         except FileNotFoundError:
             self._sealed.pop(0)
             return

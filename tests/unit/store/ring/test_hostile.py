@@ -227,6 +227,14 @@ def test_a_bomb_unpacks_no_further_than_it_said() -> None:
     tracemalloc.stop()
 
 
+def test_many_small_bombs_are_one() -> None:
+    facts = [1, 1, "units", True, {"a": {"x": " " * (30 << 20)}}, []]
+    bomb = looks.record(looks.FACTS, zlib.compress(json.dumps(facts).encode(), 1))
+    made = looks.parse(looks.head_record("h", "b", 1, full=True) + 20 * bomb)
+    assert len(made.facts) == 4
+    assert "larger than anything" in made.damage
+
+
 def test_a_later_version_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     data = _block({})
     said = blocks.read_head(data)
