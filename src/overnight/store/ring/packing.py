@@ -177,7 +177,7 @@ def _irregular(
 def _applied(before: array.array[int], look: looks.Look) -> array.array[int]:
     lanes = len(before)
     deltas = columns.decode(look.deltas, look.planes, False, lanes)
-    return array.array("q", map(sum, zip(before, deltas, strict=True)))
+    return array.array("q", [_step(now, -delta) for now, delta in zip(before, deltas, strict=True)])
 
 
 def _put_total(

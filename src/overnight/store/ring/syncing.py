@@ -18,7 +18,12 @@ class Sync:
         self._folder = folder
         # A daemon: a disk that never answers must not keep the agent from ending.
         self._thread = threading.Thread(target=self._run, name="ring-sync", daemon=True)
-        self._thread.start()
+        self._started = True
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads on this host: then it waits
+            self._started = False
+            self._run()
 
     def _run(self) -> None:
         try:
@@ -35,5 +40,6 @@ class Sync:
 
     def is_done(self, wait_seconds: float = 0) -> bool:
         """Whether it is on disk, or failed; waits for it that long."""
-        self._thread.join(wait_seconds)
+        if self._started:
+            self._thread.join(wait_seconds)
         return not self._thread.is_alive()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import pathlib
@@ -11,28 +10,15 @@ from collections.abc import Mapping, Sequence
 
 from overnight import errors
 from overnight.model import clock, event
-from overnight.store.ring import (
-    blocks,
-    columns,
-    journal,
-    layout,
-    looks,
-    packing,
-    pins,
-    retention,
-    syncing,
-)
+from overnight.store.ring import journal, layout, looks, pins, retention, sealing
 
 __all__ = ["Fact", "Writer"]
 
 Fact = Mapping[str, str | int | float | bool]
 SECOND_NS = 1_000_000_000
 TRIM_NS = 60 * SECOND_NS
-RETRY_NS = 30 * SECOND_NS
-WAIT_SECONDS = 10  # at the end, for a disk that does not answer
 MOST_EVENT_BYTES = 64 << 20  # of a month
 MOST_OPEN_BYTES = 32 << 20
-APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class Writer:
@@ -70,14 +56,9 @@ class Writer:
         self._descriptor, self._path, self._bytes, self._head_bytes = -1, self.folder, 0, 0
         self._opened: clock.Clock | None = None
         self._file_opened: clock.Clock | None = None
-        self._file_bytes = 0
-        self._sealed = [path for _, path in layout.files(self.folder, layout.OPEN)]
-        self._steps: packing.Steps | None = None
-        self._made: looks.OpenBlock | None = None
-        self._block = b""
-        self._sync: syncing.Sync | None = None
-        self._closing = False
-        self._retry_ns = self._trimmed_ns = 0
+        left = [path for _, path in layout.files(self.folder, layout.OPEN)]
+        self._sealed = sealing.Sealed(self.folder, left, self.note_gap)
+        self._trimmed_ns = self._trimmed_blocks = 0
         self._lost_since: clock.Clock | None = None
         self._lost, self._lost_before, self._lost_why = 0, 0, ""
 
@@ -209,18 +190,16 @@ class Writer:
             book.flush()
         if self._opened is not None and self._is_due(clock, self._opened):
             self._seal()
-        for _ in range(1 if len(self._sealed) < 3 else 8):
-            self._pack_a_little(clock)
-        if clock.monotonic_ns - self._trimmed_ns >= TRIM_NS or not self._trimmed_ns:
+        for _ in range(1 if len(self._sealed.waiting) < 3 else 8):
+            self._sealed.step(clock)
+        due = clock.monotonic_ns - self._trimmed_ns >= TRIM_NS or not self._trimmed_ns
+        if due or self._trimmed_blocks != self._sealed.stored:
             self._trim(clock)
 
     def close(self) -> None:
         """Pack everything and let go. What the disk does not take stays in open blocks for the next."""
         self._seal()
-        self._closing = True
-        now = clock.Clock(0, 1 << 62)
-        while self._sealed and not self._retry_ns:
-            self._pack_a_little(now)
+        self._sealed.finish(clock.Clock(0, 1 << 62))
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -243,12 +222,12 @@ class Writer:
             since is None
             or now.monotonic_ns - since.monotonic_ns >= layout.FILE_SECONDS * SECOND_NS
             or abs(now.offset_ns - since.offset_ns) > layout.STEP_US * 1000
-            or self._file_bytes >= max(self._budget // 16, 1 << 16)
+            or self._sealed.file_bytes >= max(self._budget // 16, 1 << 16)
         )
         if not self._open(now, full):
             return False
         if full:
-            self._file_opened, self._file_bytes = now, 0
+            self._file_opened, self._sealed.file_bytes = now, 0
             for signal, known in tuple(self._facts.items()):
                 whole = self._changes(now, signal, True, known, [])
                 if not self._append(looks.facts_record(whole), now):
@@ -264,7 +243,7 @@ class Writer:
                 break
             stamp_us += 1
         try:
-            self._descriptor = os.open(path, APPEND, 0o600)
+            self._descriptor = os.open(path, sealing.APPEND, 0o600)
         except OSError as error:
             self._drop(now, str(error.strerror))
             return False
@@ -318,109 +297,10 @@ class Writer:
         self._descriptor, self._opened = -1, None
         if self._bytes == self._head_bytes:
             self._file_opened = None  # nothing came into it: the next one begins the file
-        self._sealed.append(self._path)
-
-    def _pack_a_little(self, now: clock.Clock) -> None:
-        if not self._sealed or now.monotonic_ns < self._retry_ns:
-            return
-        self._retry_ns = 0
-        if self._block:
-            self._store(now)
-        elif self._steps is None:
-            self._begin_packing(now)
-        else:
-            try:
-                next(self._steps)
-            except StopIteration as done:
-                self._steps, self._block = None, done.value
-
-    def _begin_packing(self, now: clock.Clock) -> None:
-        path = self._sealed[0]
-        try:
-            with path.open("rb") as file:
-                data = file.read(layout.MOST_BYTES)
-        except FileNotFoundError:
-            self._sealed.pop(0)
-            return
-        except OSError:
-            self._retry_ns = now.monotonic_ns + RETRY_NS
-            return
-        try:
-            self._made = looks.parse(data)
-        except columns.DamagedError:
-            # Not even its head: a writer was killed right at the beginning, or it is of a later version.
-            self._sealed.pop(0)
-            if len(data) < looks.RECORD.size or not data.strip(b"\0"):
-                path.unlink(missing_ok=True)
-            return
-        if self._made.damage:
-            begin = self._made.stamp_us
-            self.note_gap(begin, begin, f"{path.name}: {self._made.damage}; the rest of it is lost")
-        if not self._made.tables and not self._made.facts:
-            self._sealed.pop(0)
-            path.unlink(missing_ok=True)
-            return
-        self._steps = packing.pack(self._made)
-
-    def _store(self, now: clock.Clock) -> None:
-        """Append the block, have it synced, and only then remove what it was made of."""
-        made = self._made
-        assert made is not None, "a block is made of something"
-        if self._sync is None:
-            try:
-                self._sync = self._append_block(made)
-            except OSError:
-                # An empty file of the name is no harm: the block comes there later.
-                self._retry_ns = now.monotonic_ns + RETRY_NS
-            return
-        if not self._sync.is_done(WAIT_SECONDS if self._closing else 0):
-            if self._closing:
-                self._retry_ns = now.monotonic_ns
-            return
-        failed, self._sync = self._sync.failed, None
-        if failed:
-            self._retry_ns = now.monotonic_ns + RETRY_NS
-            return
-        with contextlib.suppress(
-            OSError
-        ):  # its block is stored: it would be read once all the same
-            self._sealed[0].unlink(missing_ok=True)
-        self._sealed.pop(0)
-        self._block, self._made = b"", None
-        self._trimmed_ns = 0
-
-    def _append_block(self, made: looks.OpenBlock) -> syncing.Sync:
-        target = self._target(made)
-        descriptor = os.open(target, APPEND, 0o600)
-        try:
-            if not _holds(target, descriptor, made.stamp_us):
-                before = os.fstat(descriptor).st_size
-                try:
-                    if os.write(descriptor, self._block) < len(self._block):
-                        raise OSError(errno.ENOSPC, "no space left on device")
-                except OSError:
-                    os.ftruncate(descriptor, before)
-                    raise
-            self._file_bytes = os.fstat(descriptor).st_size
-        except OSError:
-            os.close(descriptor)
-            raise
-        return syncing.Sync(descriptor, self.folder)
-
-    def _target(self, made: looks.OpenBlock) -> pathlib.Path:
-        """The file a block belongs into: that of the facts it builds on."""
-        boot = layout.boot_name(made.boot)
-        name = layout.Name(made.stamp_us, boot, layout.RING)
-        if not made.full:
-            for found, path in reversed(layout.files(self.folder, layout.RING)):
-                if found.boot == boot and found.stamp_us <= made.stamp_us:
-                    if made.stamp_us - found.stamp_us <= layout.FILE_SECONDS * 1_000_000:
-                        return path
-                    break
-        return self.folder / str(name)
+        self._sealed.waiting.append(self._path)
 
     def _trim(self, now: clock.Clock) -> None:
-        self._trimmed_ns = now.monotonic_ns
+        self._trimmed_ns, self._trimmed_blocks = now.monotonic_ns, self._sealed.stored
         with contextlib.suppress(OSError):
             self.surplus = retention.trim(
                 self.folder,
@@ -429,14 +309,3 @@ class Writer:
                 budget_bytes=self._budget,
                 age_seconds=self._age,
             )
-
-
-def _holds(path: pathlib.Path, descriptor: int, stamp_us: int) -> bool:
-    """Whether a block is stored already; cuts off what a writer that was killed left half written."""
-    for found in blocks.blocks_of(path, descriptor):
-        if isinstance(found, blocks.Damage):
-            if found.what == "is cut off":
-                os.ftruncate(descriptor, found.begin)
-        elif found.head.stamp_us == stamp_us:
-            return True
-    return False

@@ -281,6 +281,16 @@ def test_any_record_is_taken_or_told(payload: bytes, kind: int) -> None:
         packing.pack_at_once(made, packed=False)
 
 
+def test_differences_that_leave_64_bits_wrap() -> None:
+    head = looks.head_record("h", "b", 1, full=True)
+    table = looks.TableWriter(0, "x", ("n",))
+    first, other = (table.record({key: ((1 << 63) - 1,)}, 1, 1) for key in "ab")
+    grown = looks.record(looks.DELTAS, looks.LOOK.pack(0, 2, 2, 1, 0) + b"\x05")
+    made = looks.parse(head + first + grown + other)
+    assert not made.damage
+    assert blocks.read_head(packing.pack_at_once(made)) is not None
+
+
 def test_a_length_of_4_gigabytes_in_an_open_block_is_a_cut(tmp_path: pathlib.Path) -> None:
     head = looks.head_record("h", "b", 1, full=True)
     made = looks.parse(head + struct.pack("<IIB", 0, 0xFFFFFFFF, 1) + b"x" * 50)

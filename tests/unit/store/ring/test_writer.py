@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import threading
 
 import pytest
 import rings
@@ -231,5 +232,19 @@ def test_looks_are_deleted_only_when_their_block_is_synced(
     assert len(rings.open_files(tmp_path)) == len(rings.ring_files(tmp_path)) == 1
     assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
     rings.open_writer(tmp_path).close()
+    assert rings.open_files(tmp_path) == []
+    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
+
+
+def test_a_host_without_a_thread_to_spare(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    made = rings.open_writer(tmp_path, block_seconds=10)
+    rings.record(made, range(30))
+    made.close()
     assert rings.open_files(tmp_path) == []
     assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
