@@ -100,9 +100,8 @@ def inflate(stored: bytes, most: int = layout.MOST_BYTES) -> bytes:
     return data
 
 
-def planes_of(numbers: array.array[int]) -> bytes:
+def planes_of(data: bytes) -> bytes:
     """The eight byte planes of 64-bit numbers, lowest first."""
-    data = numbers.tobytes()
     return b"".join(data[plane::8] for plane in range(8))
 
 

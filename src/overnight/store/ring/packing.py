@@ -93,7 +93,7 @@ def _table(
         first = table.looks[0].values
         assert first is not None, "a table begins with a look in full"
         entry["keys"] = table.looks[0].keys
-        entry["first"] = builder.add(columns.planes_of(first))
+        entry["first"] = builder.add(columns.planes_of(first.tobytes()))
         for one in _regular(table):
             coded.append(one)
             yield
@@ -171,7 +171,7 @@ def _irregular(
             steps.extend(_step(now, before) for before, now in itertools.pairwise(series))
         coded.append(columns.code(_planes(steps)))
         yield
-    entry["first"] = builder.add(columns.planes_of(first))
+    entry["first"] = builder.add(columns.planes_of(first.tobytes()))
 
 
 def _applied(before: array.array[int], look: looks.Look) -> array.array[int]:
