@@ -43,7 +43,7 @@ def test_every_question_has_every_option_of_the_shared_block() -> None:
 def test_every_filter_of_the_block_is_one_of_the_model() -> None:
     asked = {field.name for field in dataclasses.fields(choosing.Asked)}
     known = {field.name for field in dataclasses.fields(selection.Selection)}
-    assert asked - {"begin", "end", "host", "core"} == known - {"cores", "event"}
+    assert asked - {"begin", "end", "host", "core", "perf_event"} == known - {"cores", "event"}
 
 
 def test_filters_are_spelled_as_they_are_typed() -> None:
@@ -102,6 +102,34 @@ def test_a_page_is_of_one_host(tmp_path: pathlib.Path, capsys: pytest.CaptureFix
     assert "-O text, json or svg" in capsys.readouterr().err
     assert cli.main([*compare, "-O", "svg"]) == 0
     assert "B  b, " in capsys.readouterr().out
+
+
+def test_a_perf_event_is_chosen_by_its_name_and_pages_have_none(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = [
+        dataclasses.replace(one, event=number % 4 == 0)
+        for number, one in enumerate(
+            captures.random_samples(5, 400, begin=NIGHT, end=NIGHT + 30 * SECOND)
+        )
+    ]
+    made = captures.build(samples, events=("cycles", "cache-misses"))
+    captures.store(tmp_path, made)
+
+    def ask(*words: str) -> int:
+        return cli.main(["--home", str(tmp_path), "top", "--idle", *words])
+
+    def counted(*words: str) -> int:
+        assert ask("-O", "json", *words) == 0
+        return int(json.loads(capsys.readouterr().out)["coverage"]["samples"])
+
+    missed, cycles = (sum(s.count for s in samples if s.event == n) for n in (1, 0))
+    assert counted("--perf-event", "cache") == counted("--perf-event", "1") == missed
+    assert counted() == counted("--perf-event", "cycles") == cycles
+    assert ask("--perf-event", "c") == 2
+    assert "cycles" in capsys.readouterr().err
+    assert ask("--perf-event", "cache", "-O", "html") == 2
+    assert "leave --perf-event out" in capsys.readouterr().err
 
 
 def test_a_page_shows_busy_and_kernel_alone(

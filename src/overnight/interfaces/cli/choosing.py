@@ -69,6 +69,9 @@ class Asked:
     unit: Annotated[str, _option("--unit", "REGEX", "systemd unit or cgroup.")] = ""
     side: Annotated[str, _option("--side", "SIDE", "kernel or user: where it was running.")] = ""
     idle: Annotated[bool, _option("--idle", None, "Count idle samples too.")] = False
+    perf_event: Annotated[
+        str, _option("--perf-event", "NAME", "What was sampled, where a capture has several.")
+    ] = ""
 
     def filters(self) -> dict[str, str | bool]:
         """Those that leave samples out or let them in, by name; the ones not given are not there."""
@@ -79,7 +82,8 @@ class Asked:
         """The filters as they are typed: `--core 39 --process dd`."""
         parts = self.filters().items()
         return " ".join(
-            f"--{name}" if value is True else f"--{name} {value}" for name, value in parts
+            (f"--{name}" if value is True else f"--{name} {value}").replace("_", "-", 1)
+            for name, value in parts
         )
 
 
@@ -181,7 +185,8 @@ def choose(current: session.Session, asked: Asked) -> Chosen:
         raise errors.UsageError(
             f"{core!r} is not a list of cores", why=str(error), todo="write it like 39 or 0-3,8"
         ) from error
-    wanted = selection.Selection(cores=cores, **filters)
+    sampled = selection.parse_event(filters.pop("perf_event", "0"))
+    wanted = selection.Selection(cores=cores, event=sampled, **filters)
     source = open_reader(current)
     names = source.hosts(asked.host or ())
     window = window_between(source, names, asked.begin, asked.end)

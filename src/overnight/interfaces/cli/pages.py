@@ -85,6 +85,12 @@ def deliver_page(
             todo=f"choose one: --host {chosen.hosts[0]}",
         )
     asked = chosen.asked
+    if asked.perf_event:
+        raise errors.UsageError(
+            "a page of one perf event among several",
+            why="a page holds the first that each capture sampled",
+            todo="-O svg, or leave --perf-event out",
+        )
     needs = [name for name in NEEDS_SAMPLES if name in asked.filters()]
     needs += [what for what in (opening.get("top"),) if what in ("threads", "units")]
     shown = paging.page_view(

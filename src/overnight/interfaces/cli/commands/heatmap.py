@@ -109,7 +109,7 @@ def heatmap(
     elif output is Format.JSON:
         document = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
         document |= {"values": found.values.tolist(), "coverage": found.coverage.as_json()}
-        events = [dataclasses.asdict(event) for event in marks]
+        events = [event.as_json() for event in marks]
         files.deliver_json({"schema": "overnight.heatmap/1", **document, "events": events}, file)
     else:
         files.check_text(file)
