@@ -44,6 +44,7 @@ SEEDS = {
         "def f() -> None:\n    import rich.table\n",
         "rich",
     ),
+    "third-party package in the ring": ("stdlib", "store/ring/seed.py", "import numpy\n", "numpy"),
     "third-party package through the store": (
         "stdlib",
         "agent/seed.py",

@@ -54,6 +54,7 @@ class Column:
     name: str
     kind: Literal["counter", "gauge"] = "counter"
     unit: str = ""  # "ticks", "us", "pages", …; "" counts things
+    keep: float = 0.0  # seconds apart that the ring keeps it; 0: at each look
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from overnight import errors
 from overnight.store import hours, parquet, segments, tree
+from overnight.store.ring import check as ring_check
 
 __all__ = ["Problem", "Report", "check", "remove_unfinished"]
 
@@ -35,6 +36,8 @@ class Report:
     bytes: int
     unfinished: tuple[str, ...]  # of writers that were killed
     problems: tuple[Problem, ...]
+    blocks: int = 0  # of the flight recorder's ring
+    looks: int = 0
 
     def as_json(self) -> dict[str, object]:
         """The stable form; docs/schemas/store-check-1.json describes it."""
@@ -62,7 +65,12 @@ def check(
             problems.extend(found)
     problems.extend(_hour_problems(catalogue))
     unfinished = tuple(str(path) for path in _unfinished(catalogue))
-    return Report(len(everything), samples, size, unfinished, tuple(problems))
+    signals = ring_check.check(catalogue.home)
+    problems.extend(Problem(one.path, one.what, one.todo) for one in signals.problems)
+    size += signals.bytes
+    return Report(
+        len(everything), samples, size, unfinished, tuple(problems), signals.blocks, signals.looks
+    )
 
 
 def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import captures
 import numpy as np
 import pytest
+import rings
 
 from overnight import errors
 from overnight.model import selection
@@ -269,3 +270,18 @@ def test_what_is_being_written_is_not_called_unfinished(tmp_path: pathlib.Path) 
     assert report.unfinished == (str(dead),)
     assert alive.is_dir()
     assert not dead.exists()
+
+
+def test_signals_are_checked_too(tmp_path: pathlib.Path) -> None:
+    made = rings.open_writer(tmp_path)
+    rings.record(made, range(50))
+    made.close()
+    report = check.check(segments.Catalogue(tmp_path))
+    assert (report.blocks, report.looks, report.problems) == (1, 50, ())
+    (path,) = rings.ring_files(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    (problem,) = check.check(segments.Catalogue(tmp_path)).problems
+    assert problem.path == str(path)
+    assert "has changed since it was written" in problem.what

@@ -67,7 +67,10 @@ def check(
 
 
 def _show(report: checking.Report, clean: bool) -> None:
-    typer.echo(f"{report.segments} segments, {report.samples} samples, {report.bytes / 1e6:.1f} MB")
+    typer.echo(
+        f"{report.segments} segments, {report.samples} samples; "
+        f"{report.blocks} blocks of signals, {report.looks} looks; {report.bytes / 1e6:.1f} MB"
+    )
     if report.unfinished:
         what = "deleted" if clean else "can be deleted: overnight store check --clean"
         typer.echo(f"{len(report.unfinished)} unfinished, of writers that were killed; {what}")

@@ -1,0 +1,275 @@
+"""Numbers of the flight recorder as rates and shares, each with what it is a share of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight import errors
+
+if TYPE_CHECKING:
+    from overnight.model import event, selection
+    from overnight.store.ring import frames, reader
+
+__all__ = ["MODES", "Cores", "Coverage", "Rates", "core_series", "counter_rate", "events"]
+
+# What is counted into each share of a core's ticks; guest time is within user and nice already.
+MODES = {
+    "busy": ("user", "nice", "system", "irq", "softirq"),
+    "kernel": ("system", "irq", "softirq"),
+    "softirq": ("softirq",),
+    "iowait": ("iowait",),
+    "steal": ("steal",),
+}
+TICKS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+# Two looks that are further apart than this many usual steps have something missing between them.
+MOST_STEPS = 2.5
+MARGIN_US = 120_000_000  # how far outside the look before the window and the one behind it may lie
+MOST_CELLS = 200_000_000
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Coverage:
+    """How much of a window the numbers speak of. `missing` are stretches without, in µs, with why."""
+
+    window: selection.Window
+    covered_seconds: float
+    missing: tuple[tuple[int, int, str], ...]
+    notes: tuple[str, ...]  # what was damaged and left out
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Counters by the second. `values[column][interval][key]`: NaN where a key was not there twice.
+
+    Intervals are those that touch the window, each the time between two looks, as the monotonic clock measured it: setting the wall
+    clock makes no rate wrong. A counter that fell was born anew: NaN.
+    """
+
+    host: str
+    signal: str
+    denominator: str
+    keys: tuple[str, ...]
+    begin_us: Integers
+    end_us: Integers
+    seconds: Floats
+    values: dict[str, Floats]
+    coverage: Coverage
+
+
+@dataclasses.dataclass(frozen=True)
+class Cores:
+    """Shares of each core's time in percent. `values[mode][interval][core]`, as in Rates."""
+
+    host: str
+    denominator: str
+    cores: tuple[int, ...]
+    begin_us: Integers
+    end_us: Integers
+    values: dict[str, Floats]
+    coverage: Coverage
+
+
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """Differences between looks that follow each other."""
+
+    keys: tuple[str, ...]
+    begin_us: Integers
+    end_us: Integers
+    seconds: Floats
+    deltas: dict[str, Floats]
+    coverage: Coverage
+
+
+def core_series(source: reader.Reader, host: str, window: selection.Window) -> Cores:
+    """What each core did between any two looks of the window, in percent of its own ticks."""
+    steps = _steps(source, host, "cpu", window, None, TICKS)
+    order = sorted(
+        (n for n, key in enumerate(steps.keys) if key.isdecimal()),
+        key=lambda n: int(steps.keys[n]),
+    )
+    shape = (len(steps.begin_us), len(order))
+    # The kernel corrects idle and iowait downwards now and then: no less than nothing was spent.
+    ticks = {
+        name: np.maximum(steps.deltas[name][:, order], 0.0)
+        if name in steps.deltas
+        else np.zeros(shape)
+        for name in TICKS
+    }
+    total = sum(ticks.values(), np.zeros(shape))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = {
+            mode: np.where(
+                total > 0, 100 * sum((ticks[n] for n in parts), np.zeros(shape)) / total, np.nan
+            )
+            for mode, parts in MODES.items()
+        }
+    return Cores(
+        host,
+        f"the ticks that /proc/stat counted for the core between two looks: {', '.join(TICKS)}",
+        tuple(int(steps.keys[n]) for n in order),
+        steps.begin_us,
+        steps.end_us,
+        values,
+        steps.coverage,
+    )
+
+
+def counter_rate(
+    source: reader.Reader,
+    host: str,
+    signal: str,
+    window: selection.Window,
+    *,
+    keys: Collection[str] | None = None,
+    columns: Collection[str] | None = None,
+) -> Rates:
+    """How fast counters rose, by the second. Columns kept at different paces are asked for apart."""
+    steps = _steps(source, host, signal, window, keys, columns)
+    seconds = steps.seconds[:, None]
+    values = {
+        name: np.where(delta >= 0, delta / seconds, np.nan) for name, delta in steps.deltas.items()
+    }
+    return Rates(
+        host,
+        signal,
+        "seconds of the monotonic clock between two looks",
+        steps.keys,
+        steps.begin_us,
+        steps.end_us,
+        steps.seconds,
+        values,
+        steps.coverage,
+    )
+
+
+def events(
+    source: reader.Reader,
+    window: selection.Window,
+    *,
+    hosts: Collection[str] | None = None,
+    kinds: Collection[str] | None = None,
+) -> tuple[event.Event, ...]:
+    """What happened in the window, by time."""
+    return source.events(window.begin_us, window.end_us, hosts, kinds)
+
+
+def _steps(
+    source: reader.Reader,
+    host: str,
+    signal: str,
+    window: selection.Window,
+    keys: Collection[str] | None,
+    columns: Collection[str] | None,
+) -> _Steps:
+    problems = len(source.problems)
+    begin_us, end_us = window.begin_us - MARGIN_US, window.end_us + MARGIN_US
+    found = list(source.numbers(host, signal, begin_us, end_us, keys, columns))
+    _refuse_mixed(signal, found)
+    names = tuple(dict.fromkeys(name for frame in found for name in frame.columns))
+    labels = tuple(sorted({key for frame in found for key in frame.keys}))
+    rows = sum(len(frame.wall_us) for frame in found)
+    if rows * max(1, len(labels)) * max(1, len(names)) > MOST_CELLS:
+        raise errors.UsageError(
+            f"the window is too long: {rows} looks at {len(labels)} keys",
+            why=f"no more than {MOST_CELLS} numbers are held in memory",
+            todo="ask for less time, fewer keys (cores) or fewer columns",
+        )
+    wall, mono, boot = (np.empty(rows, np.int64) for _ in range(3))
+    values = {name: np.zeros((rows, len(labels)), np.int64) for name in names}
+    there = {name: np.zeros((rows, len(labels)), bool) for name in names}
+    boots: dict[str, int] = {}
+    place = {key: n for n, key in enumerate(labels)}
+    at = 0
+    for frame in found:
+        end = at + len(frame.wall_us)
+        wall[at:end], mono[at:end] = frame.wall_us, frame.monotonic_ns
+        boot[at:end] = boots.setdefault(frame.boot, len(boots))
+        _fill(values, there, at, frame, place)
+        at = end
+    order = np.lexsort((mono, boot))
+    wall, mono, boot = wall[order], mono[order], boot[order]
+    begin, after = wall[:-1], wall[1:]
+    seconds = np.diff(mono) / 1e9
+    same = (np.diff(boot) == 0) & (seconds > 0)
+    usual = float(np.median(seconds[same])) if same.any() else 0.0
+    whole = same & (seconds <= MOST_STEPS * usual)
+    kept = np.flatnonzero(whole & (after > window.begin_us) & (begin < window.end_us))
+    deltas = {}
+    for name, numbers in values.items():
+        # Nanoseconds need more than 53 bits: the difference comes first, then the rounding.
+        both = there[name][order][kept] & there[name][order][kept + 1]
+        delta = np.diff(numbers[order], axis=0)[kept].astype(np.float64)
+        deltas[name] = np.where(both, delta, np.nan)
+    begin, after, seconds = begin[kept], after[kept], seconds[kept]
+    by_time = np.argsort(after, kind="stable")
+    notes = tuple(source.problems[problems:])
+    coverage = _coverage(source, host, window, begin[by_time], after[by_time], notes)
+    return _Steps(
+        labels,
+        begin[by_time],
+        after[by_time],
+        seconds[by_time],
+        {name: delta[by_time] for name, delta in deltas.items()},
+        coverage,
+    )
+
+
+def _fill(
+    values: dict[str, Integers],
+    there: dict[str, npt.NDArray[np.bool_]],
+    at: int,
+    frame: frames.Frame,
+    place: dict[str, int],
+) -> None:
+    for name, numbers in frame.values.items():
+        flat = np.array(numbers, np.int64)
+        for k, key in enumerate(frame.keys):
+            mine = flat[frame.starts[k] : frame.starts[k + 1]]
+            which = np.arange(len(mine))
+            if frame.looks is not None:
+                which = np.array(frame.looks[frame.starts[k] : frame.starts[k + 1]], np.int64)
+            values[name][at + which, place[key]] = mine
+            there[name][at + which, place[key]] = True
+
+
+def _refuse_mixed(signal: str, found: list[frames.Frame]) -> None:
+    """Columns of different paces have looks of their own, and no differences in common."""
+    sets = {frame.columns for frame in found}
+    if any(one != other and not set(one) & set(other) for one in sets for other in sets):
+        raise errors.UsageError(
+            f"the columns of {signal} are kept at different paces",
+            why="; ".join(" ".join(one) for one in sorted(sets)),
+            todo="ask for columns of one pace at a time",
+        )
+
+
+def _coverage(
+    source: reader.Reader,
+    host: str,
+    window: selection.Window,
+    begin: Integers,
+    end: Integers,
+    notes: tuple[str, ...],
+) -> Coverage:
+    """Which stretches of the window lie in no interval, and what the recorder said about them."""
+    missing: list[tuple[int, int, str]] = []
+    gaps = source.gaps(host, window.begin_us, window.end_us)
+    reached = window.begin_us
+    for first, last in [*zip(begin.tolist(), end.tolist(), strict=True), (window.end_us,) * 2]:
+        first_in, last_in = max(first, window.begin_us), min(last, window.end_us)
+        if first_in > reached:
+            told = [gap.why for gap in gaps if gap.begin_us < first_in and reached < gap.end_us]
+            missing.append((reached, first_in, "; ".join(told) or "not recorded"))
+        reached = max(reached, last_in)
+    absent = sum(last - first for first, last, _ in missing)
+    covered = (window.end_us - window.begin_us - absent) / 1e6
+    return Coverage(window, covered, tuple(missing), notes)

@@ -1,0 +1,206 @@
+"""Finished blocks: self-contained, found by their heads alone, each part with its own checksum.
+
+    head       80 bytes: magic, version, flags, lengths, begin and end on both clocks, checksums
+    directory  JSON, packed with zlib: the tables, and where each chunk stands
+    chunks     columns, first values, times, facts; packed with lzma or plain
+
+Blocks follow each other in a file. Behind one that is damaged the next is found by its magic.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from overnight.store.ring import columns, layout
+
+__all__ = ["BEGINS_FACTS", "Block", "Builder", "Damage", "Head", "blocks_of", "read_head"]
+
+MAGIC = b"\xf7onring\n"
+HEAD = struct.Struct("<8sHHIIIqqqqqI8s")
+CHECKSUM = struct.Struct("<I")
+HEAD_BYTES = HEAD.size + CHECKSUM.size
+BEGINS_FACTS = 1  # flag: the facts stand here in full, not as changes
+SEARCH_BYTES = 1 << 20
+MOST_DIRECTORY = 16 << 20  # 5000 cgroups need half a megabyte
+
+
+class Head(NamedTuple):
+    """What a block says of itself; times in µs, the earliest and the latest of its looks."""
+
+    version: int
+    flags: int
+    directory_bytes: int
+    directory_checksum: int
+    chunk_bytes: int
+    stamp_us: int  # the name of the open block that it was made of
+    begin_us: int
+    end_us: int
+    begin_mono_us: int
+    end_mono_us: int
+    looks: int
+    boot: str
+
+    @property
+    def size(self) -> int:
+        """All of the block's bytes."""
+        return HEAD_BYTES + self.directory_bytes + self.chunk_bytes
+
+
+def read_head(data: bytes) -> Head | None:
+    """The head at the beginning of `data`; None: there is none, or not a whole one."""
+    if len(data) < HEAD_BYTES or not data.startswith(MAGIC):
+        return None
+    (checksum,) = CHECKSUM.unpack_from(data, HEAD.size)
+    if zlib.crc32(data[: HEAD.size]) != checksum:
+        return None
+    fields = HEAD.unpack_from(data)[1:]
+    return Head._make((*fields[:-1], fields[-1].decode("ascii", "replace")))
+
+
+class Damage(NamedTuple):
+    """Bytes of a file that are no block."""
+
+    path: pathlib.Path
+    begin: int
+    end: int
+    what: str
+
+
+class Block:
+    """A block in an open file, or in memory (`descriptor` -1)."""
+
+    def __init__(
+        self, head: Head, path: pathlib.Path, descriptor: int, offset: int, data: bytes = b""
+    ) -> None:
+        self.head = head
+        self.path = path
+        self.offset = offset
+        self._descriptor = descriptor
+        self._data = data
+        self._directory: dict[str, Any] | None = None
+
+    def _read(self, offset: int, size: int) -> bytes:
+        if not 0 <= size <= layout.MOST_BYTES or offset < 0:
+            raise columns.DamagedError(f"claims {size} bytes at {offset}")
+        if self._descriptor < 0:
+            return self._data[self.offset + offset : self.offset + offset + size]
+        return os.pread(self._descriptor, size, self.offset + offset)
+
+    def directory(self) -> dict[str, Any]:
+        """The tables, and where their chunks stand; raises DamagedError."""
+        if self._directory is None:
+            if self.head.version > layout.VERSION:
+                raise columns.DamagedError(
+                    f"is of version {self.head.version}, this overnight reads up to "
+                    f"{layout.VERSION}: update overnight"
+                )
+            stored = self._read(HEAD_BYTES, self.head.directory_bytes)
+            if zlib.crc32(stored) != self.head.directory_checksum:
+                raise columns.DamagedError("its directory has changed since it was written")
+            try:
+                said = json.loads(columns.inflate(stored, MOST_DIRECTORY))
+            except (ValueError, RecursionError) as error:
+                raise columns.DamagedError("its directory makes no sense") from error
+            if not isinstance(said, dict):
+                raise columns.DamagedError("its directory makes no sense")
+            self._directory = said
+        return self._directory
+
+    def chunk(self, place: list[int]) -> bytes:
+        """One chunk, unpacked and verified; raises DamagedError."""
+        try:
+            offset, stored_bytes, size, codec, checksum = map(int, place)
+        except (TypeError, ValueError) as error:
+            raise columns.DamagedError("its directory makes no sense") from error
+        if offset < 0 or offset + stored_bytes > self.head.chunk_bytes:
+            raise columns.DamagedError("a chunk lies outside of it")
+        stored = self._read(HEAD_BYTES + self.head.directory_bytes + offset, stored_bytes)
+        if zlib.crc32(stored) != checksum:
+            raise columns.DamagedError("a chunk has changed since it was written")
+        return columns.expand(codec, stored, size)
+
+
+class Builder:
+    """Puts a block together."""
+
+    def __init__(self, *, packed: bool) -> None:
+        self.tables: list[dict[str, Any]] = []
+        self._packed = packed
+        self._chunks: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, data: bytes) -> list[int]:
+        """Take in a chunk; where it stands."""
+        codec, stored = columns.pack(data) if self._packed else (columns.PLAIN, data)
+        place = [self._bytes, len(stored), len(data), codec, zlib.crc32(stored)]
+        self._chunks.append(stored)
+        self._bytes += len(stored)
+        return place
+
+    def finish(
+        self,
+        boot: str,
+        stamp_us: int,
+        flags: int,
+        times: tuple[int, int, int, int],
+        looks: int,
+        more: dict[str, Any],
+    ) -> bytes:
+        """The whole block."""
+        text = json.dumps({**more, "tables": self.tables}, separators=(",", ":")).encode("ascii")
+        directory = zlib.compress(text, 9 if self._packed else 1)
+        head = HEAD.pack(
+            MAGIC,
+            layout.VERSION,
+            flags,
+            len(directory),
+            zlib.crc32(directory),
+            self._bytes,
+            stamp_us,
+            *times,
+            looks,
+            boot.encode("ascii"),
+        )
+        return b"".join([head, CHECKSUM.pack(zlib.crc32(head)), directory, *self._chunks])
+
+
+def blocks_of(path: pathlib.Path, descriptor: int) -> Iterator[Block | Damage]:
+    """Every block of a file by its head alone, and what lies between them that is none.
+
+    A block that reaches past the end is told as damage: it was cut off, or is being appended.
+    """
+    size = os.fstat(descriptor).st_size
+    at = 0
+    while at < size:
+        head = read_head(os.pread(descriptor, HEAD_BYTES, at))
+        if head is not None and at + head.size <= size:
+            yield Block(head, path, descriptor, at)
+            at += head.size
+            continue
+        found = _next_head(descriptor, at + 1, size)
+        short = head is not None or size - at < HEAD_BYTES
+        what = "is cut off" if short and found == size else "is no block"
+        yield Damage(path, at, found, what)
+        at = found
+
+
+def _next_head(descriptor: int, begin: int, size: int) -> int:
+    """Where the next head that can be trusted begins; the file's size: nowhere."""
+    at = begin
+    while at < size:
+        data = os.pread(descriptor, SEARCH_BYTES + HEAD_BYTES, at)
+        found = data.find(MAGIC)
+        while found >= 0:
+            if read_head(data[found : found + HEAD_BYTES]) is not None:
+                return at + found
+            found = data.find(MAGIC, found + 1)
+        if not data:
+            break
+        at += SEARCH_BYTES
+    return size

@@ -1,0 +1,134 @@
+"""Verifies the rings: every byte against its checksum, and against what it says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+
+from overnight.store.ring import blocks, columns, frames, journal, layout, looks, retention
+
+__all__ = ["Problem", "Report", "check"]
+
+GONE = "nothing else is harmed; delete {path} to be rid of the message"
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and what to do about it."""
+
+    path: str
+    what: str
+    todo: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was looked at and what was found."""
+
+    blocks: int
+    looks: int
+    bytes: int
+    problems: tuple[Problem, ...]
+
+
+def check(home: pathlib.Path) -> Report:
+    """Read everything. Changes nothing. A record that a killed writer cut off is no damage."""
+    found = _Check()
+    for host in layout.hosts(home):
+        folder = layout.host_folder(home, host)
+        for _, path in layout.files(folder, layout.OPEN):
+            found.look_into_open(path)
+        for name, path in layout.files(folder, layout.RING):
+            found.look_into_ring(name, path)
+        for path in (*sorted(folder.glob("events-*.jsonl")), folder / "gaps.jsonl"):
+            lines = list(journal.read_lines(path))
+            for at, (number, entry) in enumerate(lines):
+                if entry is None and at + 1 < len(lines):
+                    found.add(path, f"line {number} makes no sense")
+    return Report(found.blocks, found.looks, found.bytes, tuple(found.problems))
+
+
+class _Check:
+    def __init__(self) -> None:
+        self.blocks = self.looks = self.bytes = 0
+        self.problems: list[Problem] = []
+
+    def add(self, path: pathlib.Path, what: str) -> None:
+        todo = GONE.format(path=path)
+        if "update overnight" in what:
+            todo = "update overnight: a later version wrote it"
+        self.problems.append(Problem(str(path), what, todo))
+
+    def look_into_open(self, path: pathlib.Path) -> None:
+        try:
+            with path.open("rb") as file:
+                data = file.read(layout.MOST_BYTES)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self.add(path, f"cannot be read: {error.strerror}")
+            return
+        self.bytes += len(data)
+        try:
+            made = looks.parse(data)
+        except columns.DamagedError as error:
+            # One that has no whole record yet is being begun.
+            if len(data) >= looks.RECORD.size and "no whole record" not in str(error):
+                self.add(path, str(error))
+            return
+        self.looks += sum(len(table.looks) for table in made.tables)
+        if made.damage:
+            self.add(path, made.damage)
+
+    def look_into_ring(self, name: layout.Name, path: pathlib.Path) -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self.add(path, f"cannot be read: {error.strerror}")
+            return
+        try:
+            self.bytes += os.fstat(descriptor).st_size
+            last = 0
+            for found in blocks.blocks_of(path, descriptor):
+                if isinstance(found, blocks.Damage):
+                    self.add(path, f"what stands at byte {found.begin} {found.what}")
+                    continue
+                self.blocks += 1
+                self.looks += found.head.looks
+                for what in _contradictions(name, found, last):
+                    self.add(path, f"the block at byte {found.offset} {what}")
+                last = found.head.begin_mono_us
+        finally:
+            os.close(descriptor)
+
+
+def _contradictions(name: layout.Name, block: blocks.Block, last: int) -> list[str]:
+    """What a block says that does not fit its bytes, its file, or the block before."""
+    head = block.head
+    found = []
+    earliest, latest = retention.span_us(name.stamp_us)
+    if head.boot != name.boot:
+        found.append("is of another boot than its file")
+    if head.begin_mono_us < last:
+        found.append("is older than the one before it")
+    if not earliest <= head.begin_us <= head.end_us <= latest:
+        found.append("is of another time than its file")
+    try:
+        clocks = frames.clocks_of(block)
+        times = (head.begin_us, head.end_us, head.begin_mono_us, head.end_mono_us)
+        if clocks[0] and times != (
+            *(min(clocks[0]), max(clocks[0])),
+            *(min(clocks[1]), max(clocks[1])),
+        ):
+            found.append("has looks of other times than its head says")
+        signals = {str(entry["signal"]) for entry in block.directory()["tables"]}
+        for signal in sorted(signals):
+            frames.frames_of(block, clocks, signal, (-(1 << 63), 1 << 63))
+        if "facts" in block.directory():
+            block.chunk(block.directory()["facts"])
+    except columns.DamagedError as error:
+        found.append(str(error))
+    except (KeyError, TypeError, ValueError) as error:
+        found.append(f"makes no sense ({error})")
+    return found

@@ -1,0 +1,237 @@
+"""Numbers as they come back from the ring: absolute, as the source read them."""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import itertools
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from overnight.store.ring import blocks, columns
+
+__all__ = ["Frame", "clocks_of", "frames_of"]
+
+MOST_NUMBERS = 1 << 23  # in a column of a block: 64 MB; 192 cores make 115,200 in ten minutes
+WRAP, HALF = 1 << 64, 1 << 63
+
+Clocks = tuple["array.array[int]", "array.array[int]"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """Looks of one signal that follow each other in one block.
+
+    `values[column]` has all numbers of the first key, then of the second: those of `keys[k]` are
+    `[starts[k]:starts[k + 1]]`. `looks` says for each number which look it is of, as an index into the
+    times; None: every key is in every look. Columns kept at different paces come in frames of their own.
+    """
+
+    signal: str
+    boot: str
+    columns: tuple[str, ...]
+    keys: tuple[str, ...]
+    wall_us: array.array[int]
+    monotonic_ns: array.array[int]  # to the microsecond
+    starts: array.array[int]
+    looks: array.array[int] | None
+    values: dict[str, array.array[int]]
+
+    def series(self, key: str, column: str) -> tuple[array.array[int], array.array[int]]:
+        """Times (wall clock, µs) and numbers of one key; KeyError where there is none."""
+        try:
+            k = self.keys.index(key)
+        except ValueError:
+            raise KeyError(key) from None
+        begin, end = self.starts[k], self.starts[k + 1]
+        times = self.wall_us
+        if self.looks is not None:
+            times = array.array("q", [self.wall_us[n] for n in self.looks[begin:end]])
+        return times, self.values[column][begin:end]
+
+
+def _numbers(steps: Sequence[int], first: int | None = None) -> array.array[int]:
+    """Running sums, to 64 bits as everything here."""
+    sums = list(itertools.accumulate(steps, initial=first))
+    try:
+        return array.array("q", sums)
+    except OverflowError:
+        return array.array("q", [(n + HALF) % WRAP - HALF for n in sums])
+
+
+def _sequence(block: blocks.Block, said: Any, count: int) -> array.array[int]:
+    planes, zigzag, place = said
+    return _numbers(columns.decode(block.chunk(place), int(planes), bool(zigzag), count))
+
+
+def _count(said: Any) -> int:
+    count = int(said)
+    if not 0 <= count <= MOST_NUMBERS:
+        raise columns.DamagedError(f"claims {count} numbers")
+    return count
+
+
+def clocks_of(block: blocks.Block) -> Clocks:
+    """Wall and monotonic times of all looks of a block, in µs; raises DamagedError."""
+    said = block.directory()
+    try:
+        count = _count(said["clocks"])
+        mono = _sequence(block, said["mono"], count)
+        offset = _sequence(block, said["offset"], count)
+        return array.array("q", map(sum, zip(mono, offset, strict=True))), mono
+    except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+        raise columns.DamagedError(f"its times make no sense ({error})") from error
+
+
+def frames_of(
+    block: blocks.Block,
+    clocks: Clocks,
+    signal: str,
+    window: tuple[int, int],
+    keys: Collection[str] | None = None,
+    names: Collection[str] | None = None,
+) -> list[Frame]:
+    """A signal's frames of one block, cut to [begin, end) of the wall clock; raises DamagedError."""
+    try:
+        return [
+            frame
+            for entry in block.directory()["tables"]
+            if entry["signal"] == signal
+            and (names is None or any(name in names for name in entry["columns"]))
+            for frame in _frame(block, clocks, entry, window, keys, names)
+        ]
+    except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+        raise columns.DamagedError(f"the numbers of {signal} make no sense ({error})") from error
+
+
+def _frame(
+    block: blocks.Block,
+    clocks: Clocks,
+    entry: dict[str, Any],
+    window: tuple[int, int],
+    wanted: Collection[str] | None,
+    names: Collection[str] | None,
+) -> list[Frame]:
+    count = _count(entry["looks"])
+    at = _sequence(block, entry["at"], count)
+    walls = array.array("q", [clocks[0][n] for n in at])
+    inside = [n for n, wall in enumerate(walls) if window[0] <= wall < window[1]]
+    if not inside:
+        return []
+    # One stretch: a file is of one clock, and a new one begins when somebody sets it.
+    low, high = inside[0], inside[-1] + 1
+    monos = array.array("q", [1000 * clocks[1][n] for n in at[low:high]])
+    keys = [str(key) for key in entry["keys"]]
+    chosen = [k for k, key in enumerate(keys) if wanted is None or key in wanted]
+    if "gaps" in entry:
+        counts = _sequence(block, entry["counts"], len(keys))
+        if min(counts, default=1) < 1:
+            raise columns.DamagedError("a key is in no look")
+    else:
+        counts = array.array("q", [count]) * len(keys)
+    total = _count(sum(counts))
+    starts = array.array("q", itertools.accumulate(counts, initial=0))
+    looks = _looks(block, entry, starts, total, count) if "gaps" in entry else None
+    kept: list[tuple[int, int, int]] = []  # key, and its numbers that lie inside
+    for k in chosen:
+        begin, end = low, high
+        if looks is not None:
+            mine = looks[starts[k] : starts[k + 1]]
+            begin = sum(1 for n in mine if n < low)
+            end = sum(1 for n in mine if n < high)
+        if begin < end:
+            kept.append((k, begin, end))
+    cut = None
+    if looks is not None:
+        cut = array.array(
+            "q", [n - low for k, b, e in kept for n in looks[starts[k] + b : starts[k] + e]]
+        )
+    columns_said = [str(name) for name in entry["columns"]]
+    fields = [n for n, name in enumerate(columns_said) if names is None or name in names]
+    values = _values(block, entry, fields, starts, kept)
+    return [
+        Frame(
+            str(entry["signal"]),
+            str(block.directory().get("boot", "")),
+            tuple(columns_said[n] for n in fields),
+            tuple(keys[k] for k, _, _ in kept),
+            walls[low:high],
+            monos,
+            array.array("q", itertools.accumulate((e - b for _, b, e in kept), initial=0)),
+            cut,
+            {columns_said[n]: values[n] for n in fields},
+        )
+    ]
+
+
+def _looks(
+    block: blocks.Block, entry: dict[str, Any], starts: array.array[int], total: int, count: int
+) -> array.array[int]:
+    """For each number of a table whose keys come and go, which look it is of."""
+    planes, zigzag, place = entry["gaps"]
+    gaps = columns.decode(block.chunk(place), int(planes), bool(zigzag), total)
+    found = array.array("q")
+    for begin, end in itertools.pairwise(starts):
+        found.extend(itertools.accumulate(gaps[begin + 1 : end], _next_look, initial=gaps[begin]))
+    if total and not 0 <= min(found) <= max(found) < count:
+        raise columns.DamagedError("a number is of a look that is not there")
+    return found
+
+
+def _next_look(before: int, gap: int) -> int:
+    return before + gap + 1
+
+
+def _values(
+    block: blocks.Block,
+    entry: dict[str, Any],
+    fields: Sequence[int],
+    starts: array.array[int],
+    kept: Sequence[tuple[int, int, int]],
+) -> dict[int, array.array[int]]:
+    keys = len(starts) - 1
+    steps = _count(starts[-1]) - keys
+    first = columns.decode(block.chunk(entry["first"]), 8, False, keys * len(entry["columns"]))
+    summed = [int(n) for n in entry["total"]]
+    needed = set(fields)
+    if summed and summed[0] in needed:
+        needed.update(summed)
+    coded = _coded(block, entry, sorted(needed), steps)
+    if summed and summed[0] in needed:
+        lanes = [columns.lanes(coded[n], steps) for n in summed]
+        rest = lanes[0] - sum(lanes[1:])
+        data = rest.to_bytes(4 * steps, "little")
+        coded[summed[0]] = columns.code([data[plane::4] for plane in range(4)])
+    made = {}
+    for n in fields:
+        numbers = columns.decode(*coded[n], steps)
+        column = array.array("q")
+        for k, begin, end in kept:
+            # Of k keys before this one each had its first number elsewhere.
+            mine = numbers[starts[k] - k : starts[k + 1] - k - 1]
+            column.extend(_numbers(mine[: end - 1], first[n * keys + k])[begin:end])
+        made[n] = column
+    return made
+
+
+def _coded(
+    block: blocks.Block, entry: dict[str, Any], needed: Sequence[int], steps: int
+) -> dict[int, columns.Coded]:
+    """The columns asked for, from the chunks that hold them."""
+    found: dict[int, columns.Coded] = {}
+    begin = 0
+    for end, place in entry["chunks"]:
+        inside = [n for n in needed if begin <= n < end]
+        if inside:
+            data = block.chunk(place)
+            at = 0
+            for n in range(begin, end):
+                planes, zigzag = int(entry["coded"][n][0]), bool(entry["coded"][n][1])
+                if not 0 <= planes <= 8:
+                    raise columns.DamagedError(f"a column of {planes} planes")
+                if n in inside:
+                    part = data[at : at + planes * steps]
+                    found[n] = columns.Coded(part, planes, zigzag)
+                at += planes * steps
+        begin = end
+    return found

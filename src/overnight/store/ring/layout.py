@@ -1,0 +1,118 @@
+"""Names and limits of the ring's files."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import re
+from typing import NamedTuple
+
+__all__ = [
+    "BLOCK_SECONDS",
+    "FILE_SECONDS",
+    "MOST_BYTES",
+    "OPEN",
+    "RING",
+    "STEP_US",
+    "VERSION",
+    "Name",
+    "boot_name",
+    "files",
+    "host_folder",
+    "hosts",
+    "month_of",
+    "parse_name",
+]
+
+VERSION = 1
+RING, OPEN = ".ring", ".open"
+BLOCK_SECONDS = 600
+FILE_SECONDS = 3600
+# A file is of one clock: when wall and monotonic part by more, a new one begins, so that names bound times.
+STEP_US = 100_000
+# No record, chunk or directory is larger, packed or unpacked: a hostile file costs this much memory.
+MOST_BYTES = 64 << 20
+NAME_BYTES = 255
+NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})(\.ring|\.open)", re.ASCII)
+
+
+class Name(NamedTuple):
+    """What a file's name says: when its first look was, in which boot, and what it is."""
+
+    stamp_us: int
+    boot: str
+    suffix: str
+
+    def __str__(self) -> str:
+        return f"{self.stamp_us}-{self.boot}{self.suffix}"
+
+
+def parse_name(name: str) -> Name | None:
+    """The parts of a file's name; None: no file of ours.
+
+    >>> parse_name("1794725459000000-1a2b3c4d.ring")
+    Name(stamp_us=1794725459000000, boot='1a2b3c4d', suffix='.ring')
+    """
+    found = NAME.fullmatch(name)
+    return Name(int(found[1]), found[2], found[3]) if found else None
+
+
+def boot_name(boot: str) -> str:
+    """Eight hex digits for a boot id.
+
+    >>> boot_name("1A2B3C4D-0000-4000-8000-000000000000")
+    '1a2b3c4d'
+    """
+    short = boot[:8].lower()
+    if re.fullmatch("[0-9a-f]{8}", short):
+        return short
+    return hashlib.blake2b(boot.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+
+def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:
+    """Where a host's ring is. A hostile host name cannot lead out of it."""
+    raw = host.encode("utf-8", "surrogatepass")
+    safe = re.sub(rb"^\.|[^A-Za-z0-9_.-]", lambda m: b"%%%02x" % ord(m[0]), raw).decode() or "%"
+    if len(safe) > NAME_BYTES:
+        digest = hashlib.blake2b(raw, digest_size=16).hexdigest()
+        safe = f"{safe[: NAME_BYTES - len(digest) - 2]}%~{digest}"
+    return home / "signals" / safe
+
+
+def hosts(home: pathlib.Path) -> tuple[str, ...]:
+    """Every host that has a ring here."""
+    found = []
+    root = home / "signals"
+    for folder in root.iterdir() if root.is_dir() else ():
+        try:
+            host = (folder / "host").read_bytes().decode("utf-8", "surrogatepass")
+        except (OSError, ValueError):
+            continue
+        if host_folder(home, host) == folder:
+            found.append(host)
+    return tuple(sorted(found))
+
+
+def files(folder: pathlib.Path, suffix: str) -> list[tuple[Name, pathlib.Path]]:
+    """The ring's files of one kind, oldest first."""
+    found = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        name = parse_name(path.name)
+        if name is not None and name.suffix == suffix:
+            found.append((name, path))
+    return sorted(found)
+
+
+def month_of(time_us: int) -> str:
+    """The month an event's file is named after.
+
+    >>> month_of(1794725459000000), month_of(-1), month_of(1 << 62)
+    ('202611', '000000', '999999')
+    """
+    import time
+
+    if time_us < 0:
+        return "000000"
+    if time_us >= 253_402_300_800_000_000:  # the year 10000
+        return "999999"
+    return time.strftime("%Y%m", time.gmtime(time_us // 1_000_000))

@@ -1,0 +1,311 @@
+"""Writes the ring: one writer a host, called by one thread."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from overnight import errors
+from overnight.model import clock, event
+from overnight.store.ring import journal, layout, looks, pins, retention, sealing
+
+__all__ = ["Fact", "Writer"]
+
+Fact = Mapping[str, str | int | float | bool]
+SECOND_NS = 1_000_000_000
+TRIM_NS = 60 * SECOND_NS
+MOST_EVENT_BYTES = 64 << 20  # of a month
+MOST_OPEN_BYTES = 32 << 20
+
+
+class Writer:
+    """Takes what each look saw and keeps it within `budget_bytes` and `age_seconds`.
+
+    A disk that is full, or fails, never raises here: what it does not take is dropped and counted
+    (`dropped`), and the time is noted as a gap as soon as it takes something again. Give all looks of
+    one tick the same clock: times that differ are stored for each signal anew.
+    """
+
+    def __init__(
+        self,
+        home: pathlib.Path,
+        host: str,
+        boot: str,
+        *,
+        budget_bytes: int,
+        age_seconds: float,
+        block_seconds: float = layout.BLOCK_SECONDS,
+    ) -> None:
+        """Raises CannotError when another writer is at work, or nothing can be written there."""
+        self.folder = layout.host_folder(home, host)
+        self.dropped = 0  # looks, facts and events since the start
+        self.surplus = 0  # bytes above the budget that pins hold
+        self._host, self._boot = host, boot
+        self._budget, self._age = budget_bytes, age_seconds
+        self._block_ns = round(min(block_seconds, layout.FILE_SECONDS) * SECOND_NS)
+        self._pins = pins.Pins(home, host)
+        self._lock = self._take_folder()
+        self._gaps = journal.Journal(self.folder / "gaps.jsonl")
+        self._events: dict[str, journal.Journal] = {}
+        self._facts: dict[str, dict[str, dict[str, object]]] = {}
+        self._known_slow: dict[tuple[str, float], int] = {}
+        self._tables: dict[tuple[str, tuple[str, ...]], looks.TableWriter] = {}
+        self._descriptor, self._path, self._bytes, self._head_bytes = -1, self.folder, 0, 0
+        self._opened: clock.Clock | None = None
+        self._file_opened: clock.Clock | None = None
+        left = [path for _, path in layout.files(self.folder, layout.OPEN)]
+        self._sealed = sealing.Sealed(self.folder, left, self.note_gap)
+        self._trimmed_ns = self._trimmed_blocks = 0
+        self._lost_since: clock.Clock | None = None
+        self._lost, self._lost_before, self._lost_why = 0, 0, ""
+
+    def _take_folder(self) -> int:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            name = self.folder / "host"
+            if not name.exists():
+                name.write_bytes(self._host.encode("utf-8", "surrogatepass"))
+        except OSError as error:
+            raise errors.MissingPermissionError(
+                f"nothing can be written under {self.folder}",
+                why=str(error),
+                todo="make room, or choose a folder of yours: overnight --home DIR",
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise errors.CannotError(
+                f"the signals of {self._host} are being recorded already",
+                why=f"another process holds {self.folder / 'lock'}",
+                todo="stop it, or choose another folder: overnight --home DIR",
+            ) from error
+        return lock
+
+    # What is recorded
+
+    def numbers(
+        self,
+        signal: str,
+        columns: tuple[str, ...],
+        clock: clock.Clock,
+        rows: Mapping[str, Sequence[int]],
+        *,
+        every: Sequence[float] = (),
+    ) -> None:
+        """One look: for each key one integer a column. The order of the keys is not kept.
+
+        `every` says of each column how many seconds apart it is kept, 0: at each look. A counter loses
+        nothing but resolution by it. Raises ValueError for rows that do not fit the columns.
+        """
+        if not any(every):
+            self._table(signal, columns, clock, rows)
+            return
+        for pace in sorted(set(every)):
+            chosen = [n for n, one in enumerate(every) if one == pace]
+            if pace:
+                turn = int(clock.monotonic_ns // (pace * SECOND_NS))
+                if self._known_slow.get((signal, pace)) == turn:
+                    continue
+                self._known_slow[signal, pace] = turn
+            part = {key: tuple([row[n] for n in chosen]) for key, row in rows.items()}
+            self._table(signal, tuple(columns[n] for n in chosen), clock, part)
+
+    def _table(
+        self,
+        signal: str,
+        names: tuple[str, ...],
+        now: clock.Clock,
+        rows: Mapping[str, Sequence[int]],
+    ) -> None:
+        if not self._ready(now):
+            return
+        table = self._tables.get((signal, names))
+        if table is None:
+            table = looks.TableWriter(len(self._tables), signal, names)
+        made = table.record(rows, now.wall_ns // 1000, now.monotonic_ns // 1000)
+        if self._append(made, now):
+            table.commit()
+            self._tables[signal, names] = table
+
+    def facts(self, signal: str, clock: clock.Clock, rows: Mapping[str, Fact]) -> None:
+        """All facts of a signal at this moment; only what changed is stored, and what is gone."""
+        if not self._ready(clock):
+            return
+        known = self._facts.get(signal)
+        fresh: dict[str, dict[str, object]] = {key: dict(fact) for key, fact in rows.items()}
+        if known is None:
+            changes = self._changes(clock, signal, True, fresh, [])
+        else:
+            changed = {key: fact for key, fact in fresh.items() if known.get(key) != fact}
+            gone = [key for key in known if key not in fresh]
+            if not changed and not gone:
+                return
+            changes = self._changes(clock, signal, False, changed, gone)
+        if self._append(looks.facts_record(changes), clock):
+            self._facts[signal] = fresh
+
+    @staticmethod
+    def _changes(
+        now: clock.Clock,
+        signal: str,
+        full: bool,
+        changed: Mapping[str, Mapping[str, object]],
+        gone: list[str],
+    ) -> looks.Changes:
+        said = {key: dict(fact) for key, fact in changed.items()}
+        wall, mono = now.wall_ns // 1000, now.monotonic_ns // 1000
+        return looks.Changes(wall, mono, signal, full, said, gone)
+
+    def event(self, event: event.Event) -> None:
+        """Keep an event; the same id again replaces it. On disk when this returns, room permitting."""
+        month = layout.month_of(event.time_us)
+        book = self._events.get(month)
+        if book is None:
+            book = journal.Journal(self.folder / f"events-{month}.jsonl")
+            self._events[month] = book
+        with contextlib.suppress(OSError):
+            if book.path.stat().st_size > MOST_EVENT_BYTES:
+                self.dropped += 1
+                return
+        dropped = book.dropped
+        book.add(event.as_json())
+        self.dropped += book.dropped - dropped
+
+    def note_gap(self, begin_us: int, end_us: int, why: str) -> None:
+        """Nothing was recorded in that time; wall clock."""
+        self._gaps.add({"begin_us": begin_us, "end_us": end_us, "why": why})
+
+    # Housekeeping
+
+    def tick(self, clock: clock.Clock) -> None:
+        """Once a second, after the looks: seals a block that is due, packs a little, trims."""
+        self._close_gap(clock)
+        self._gaps.flush()
+        for book in self._events.values():
+            book.flush()
+        if self._opened is not None and self._is_due(clock, self._opened):
+            self._seal()
+        for _ in range(1 if len(self._sealed.waiting) < 3 else 8):
+            self._sealed.step(clock)
+        due = clock.monotonic_ns - self._trimmed_ns >= TRIM_NS or not self._trimmed_ns
+        if due or self._trimmed_blocks != self._sealed.stored:
+            self._trim(clock)
+
+    def close(self) -> None:
+        """Pack everything and let go. What the disk does not take stays in open blocks for the next."""
+        self._seal()
+        self._sealed.finish(clock.Clock(0, 1 << 62))
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _is_due(self, now: clock.Clock, opened: clock.Clock) -> bool:
+        return (
+            now.monotonic_ns - opened.monotonic_ns >= self._block_ns
+            or self._bytes >= MOST_OPEN_BYTES
+            or abs(now.offset_ns - opened.offset_ns) > layout.STEP_US * 1000
+        )
+
+    def _ready(self, now: clock.Clock) -> bool:
+        """Whether there is an open block that takes a look of now; makes one."""
+        if self._opened is not None and self._is_due(now, self._opened):
+            self._seal()
+        if self._opened is not None:
+            return True
+        since = self._file_opened
+        full = (
+            since is None
+            or now.monotonic_ns - since.monotonic_ns >= layout.FILE_SECONDS * SECOND_NS
+            or abs(now.offset_ns - since.offset_ns) > layout.STEP_US * 1000
+            or self._sealed.file_bytes >= max(self._budget // 16, 1 << 16)
+        )
+        if not self._open(now, full):
+            return False
+        if full:
+            self._file_opened, self._sealed.file_bytes = now, 0
+            for signal, known in tuple(self._facts.items()):
+                whole = self._changes(now, signal, True, known, [])
+                if not self._append(looks.facts_record(whole), now):
+                    del self._facts[signal]  # told in full the next time
+        return True
+
+    def _open(self, now: clock.Clock, full: bool) -> bool:
+        stamp_us = max(0, now.wall_ns // 1000)
+        while True:
+            name = layout.Name(stamp_us, layout.boot_name(self._boot), layout.OPEN)
+            path = self.folder / str(name)
+            if not path.exists() and not path.with_suffix(layout.RING).exists():
+                break
+            stamp_us += 1
+        try:
+            self._descriptor = os.open(path, sealing.APPEND, 0o600)
+        except OSError as error:
+            self._drop(now, str(error.strerror))
+            return False
+        self._path, self._bytes = path, 0
+        self._tables = {}
+        if not self._append(looks.head_record(self._host, self._boot, stamp_us, full=full), now):
+            os.close(self._descriptor)
+            self._descriptor = -1
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return False
+        self._opened, self._head_bytes = now, self._bytes
+        return True
+
+    def _append(self, data: bytes, now: clock.Clock) -> bool:
+        try:
+            written = os.write(self._descriptor, data)
+            if written == len(data):
+                self._bytes += written
+                return True
+            why = "no space left on device"
+        except OSError as error:
+            why = str(error.strerror)
+        self._drop(now, why)
+        try:
+            os.ftruncate(self._descriptor, self._bytes)
+        except OSError:
+            self._seal()  # what follows half a record would not be found
+        return False
+
+    def _drop(self, now: clock.Clock, why: str) -> None:
+        self.dropped += 1
+        self._lost += 1
+        self._lost_why = why
+        if self._lost_since is None:
+            self._lost_since = now
+
+    def _close_gap(self, now: clock.Clock) -> None:
+        """Note what was dropped, once a whole tick went by without."""
+        if self._lost_since is None or self._lost > self._lost_before:
+            self._lost_before = self._lost
+            return
+        why = f"{self._lost} looks were dropped: {self._lost_why}"
+        self.note_gap(self._lost_since.wall_ns // 1000, now.wall_ns // 1000, why)
+        self._lost_since, self._lost, self._lost_before = None, 0, 0
+
+    def _seal(self) -> None:
+        if self._opened is None:
+            return
+        os.close(self._descriptor)
+        self._descriptor, self._opened = -1, None
+        if self._bytes == self._head_bytes:
+            self._file_opened = None  # nothing came into it: the next one begins the file
+        self._sealed.waiting.append(self._path)
+
+    def _trim(self, now: clock.Clock) -> None:
+        self._trimmed_ns, self._trimmed_blocks = now.monotonic_ns, self._sealed.stored
+        with contextlib.suppress(OSError):
+            self.surplus = retention.trim(
+                self.folder,
+                self._pins.pins(),
+                now_us=now.wall_ns // 1000,
+                budget_bytes=self._budget,
+                age_seconds=self._age,
+            )

@@ -1,0 +1,310 @@
+"""Damaged and hostile files: what is whole is read, the rest is told, memory stays bounded."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import pathlib
+import random
+import shutil
+import struct
+import tracemalloc
+import zlib
+
+import hypothesis
+import pytest
+import rings
+from hypothesis import strategies as st
+
+from overnight.store.ring import blocks, check, columns, layout, looks, packing, reader
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Four blocks of 100 s in one file."""
+    made = rings.open_writer(tmp_path, block_seconds=100)
+    rings.record(made, range(400))
+    made.close()
+    return tmp_path
+
+
+def _blocks(path: pathlib.Path) -> list[blocks.Block | blocks.Damage]:
+    with path.open("rb") as file:
+        return list(blocks.blocks_of(path, file.fileno()))
+
+
+def _found_seconds(home: pathlib.Path) -> list[int]:
+    source = reader.Reader(home)
+    found = rings.everything(source)
+    true = rings.told(range(400))
+    assert all(true[at] == value for at, value in found.items())
+    return sorted({(at - rings.us(0)) // 1_000_000 for at, _, _ in found})
+
+
+def test_behind_a_damaged_head_the_next_block_is_found(home: pathlib.Path) -> None:
+    (path,) = rings.ring_files(home)
+    second = _blocks(path)[1]
+    assert isinstance(second, blocks.Block)
+    data = bytearray(path.read_bytes())
+    data[second.offset + 30] ^= 4
+    path.write_bytes(data)
+    assert _found_seconds(home) == [*range(100), *range(200, 400)]
+    source = reader.Reader(home)
+    rings.everything(source)
+    assert source.problems == [f"{path}: what stands at byte {second.offset} is no block"]
+    (problem,) = check.check(home).problems
+    assert problem.path == str(path)
+
+
+def test_the_extent_of_a_ring_whose_first_block_is_damaged(home: pathlib.Path) -> None:
+    (path,) = rings.ring_files(home)
+    path.write_bytes(b"rubbish" + path.read_bytes()[7:])
+    assert reader.Reader(home).extent(rings.HOST) == (rings.us(100), rings.us(399))
+
+
+def test_a_file_that_begins_with_rubbish(home: pathlib.Path) -> None:
+    (path,) = rings.ring_files(home)
+    path.write_bytes(b"\0" * 3_000_000 + blocks.MAGIC + path.read_bytes())
+    assert _found_seconds(home) == list(range(400))
+
+
+def test_every_cut_gives_the_blocks_before_it(home: pathlib.Path) -> None:
+    (path,) = rings.ring_files(home)
+    whole = path.read_bytes()
+    ends = [b.offset + b.head.size for b in _blocks(path) if isinstance(b, blocks.Block)]
+    for size in (0, 1, 79, 80, 81, ends[0] - 1, ends[0], ends[2] + 40, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        assert _found_seconds(home) == list(range(100 * sum(end <= size for end in ends)))
+
+
+def test_a_flipped_bit_never_gives_a_wrong_number(home: pathlib.Path) -> None:
+    (path,) = rings.ring_files(home)
+    whole = path.read_bytes()
+    seeded = random.Random(7)
+    for _ in range(25):
+        data = bytearray(whole)
+        data[seeded.randrange(len(data))] ^= 1 << seeded.randrange(8)
+        path.write_bytes(data)
+        assert len(_found_seconds(home)) >= 300
+        assert check.check(home).problems
+
+
+def test_a_flipped_bit_in_an_open_block(tmp_path: pathlib.Path) -> None:
+    made = rings.open_writer(tmp_path)
+    rings.record(made, range(60))
+    (path,) = rings.open_files(tmp_path)
+    whole = path.read_bytes()
+    seeded = random.Random(8)
+    for _ in range(25):
+        data = bytearray(whole)
+        data[seeded.randrange(len(data))] ^= 1 << seeded.randrange(8)
+        path.write_bytes(data)
+        seconds = _found_seconds(tmp_path)
+        assert seconds == list(range(len(seconds)))
+    path.write_bytes(whole)
+    made.close()
+
+
+def test_every_cut_of_an_open_block_gives_the_looks_before_it(tmp_path: pathlib.Path) -> None:
+    made = rings.open_writer(tmp_path)
+    rings.record(made, range(12))
+    (path,) = rings.open_files(tmp_path)
+    whole = path.read_bytes()
+    counts = []
+    for size in range(0, len(whole) + 1, 7):
+        path.write_bytes(whole[:size])
+        counts.append(len(_found_seconds(tmp_path)))
+    assert counts == sorted(counts)
+    assert counts[0] == 0
+    path.write_bytes(whole)
+    assert len(_found_seconds(tmp_path)) == 12
+    made.close()
+
+
+def _lay(home: pathlib.Path, block: bytes) -> pathlib.Path:
+    folder = layout.host_folder(home, rings.HOST)
+    folder.mkdir(parents=True)
+    (folder / "host").write_text(rings.HOST)
+    path = folder / f"{rings.BEGIN_US}-1a2b3c4d.ring"
+    path.write_bytes(block)
+    return path
+
+
+def _block(change: dict[str, object], chunks: tuple[bytes, ...] = ()) -> bytes:
+    """A block whose checksums are right and whose directory lies."""
+    head = looks.head_record(rings.HOST, rings.BOOT, rings.BEGIN_US, full=True)
+    table = looks.TableWriter(0, "cpu", rings.COLUMNS)
+    for second in range(20):
+        mono = 100_000_000 + second * 1_000_000
+        head += table.record(rings.rows_of(second), rings.us(second), mono)
+        table.commit()
+    data = packing.pack_at_once(looks.parse(head))
+    said = blocks.read_head(data)
+    assert said is not None
+    begin = blocks.HEAD_BYTES + said.directory_bytes
+    directory = json.loads(zlib.decompress(data[blocks.HEAD_BYTES : begin]))
+    entry = directory["tables"][0]
+    for name, value in change.items():
+        (directory if name in directory else entry)[name] = value
+    return _assemble(said, zlib.compress(json.dumps(directory).encode()), data[begin:] + b"".join(chunks))  # fmt: skip
+
+
+def _assemble(said: blocks.Head, directory: bytes, body: bytes, version: int = 1) -> bytes:
+    head = blocks.HEAD.pack(
+        blocks.MAGIC, version, said.flags, len(directory), zlib.crc32(directory), len(body),
+        said.stamp_us, said.begin_us, said.end_us, said.begin_mono_us, said.end_mono_us,
+        said.looks, said.boot.encode(),
+    )  # fmt: skip
+    return head + struct.pack("<I", zlib.crc32(head)) + directory + body
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"looks": 1 << 63},
+        {"looks": -1},
+        {"looks": 1 << 22, "keys": [str(n) for n in range(1000)]},
+        {"clocks": 1 << 62},
+        {"clocks": 3},
+        {"keys": []},
+        {"keys": None},
+        {"columns": ["user"]},
+        {"coded": [[9, False]] * 3},
+        {"coded": [[1 << 63, False]] * 3},
+        {"coded": [[0, True]] * 3},
+        {"total": [0, 1, 2, 7]},
+        {"total": [1, 2]},
+        {"chunks": [[3, [0, 1 << 63, 10, 0, 0]]]},
+        {"chunks": [[3, [-5, 10, 10, 0, 0]]]},
+        {"chunks": [[3, [0, 10]]]},
+        {"chunks": "no"},
+        {"chunks": []},
+        {"first": [0, 0, 1 << 63, 0, 0]},
+        {"at": [1, False, [0, 0, 0, 0, 0]]},
+        {"gaps": [0, False, [0, 0, 0, 0, 0]], "counts": [0, False, [0, 0, 0, 0, 0]]},
+        {"tables": 5},
+        {"tables": [5]},
+        {"mono": {}},
+    ],
+    ids=" ".join,
+)
+def test_a_directory_that_lies_gives_nothing_and_is_told(
+    tmp_path: pathlib.Path, change: dict[str, object]
+) -> None:
+    _lay(tmp_path, _block(change))
+    source = reader.Reader(tmp_path)
+    tracemalloc.start()
+    found = rings.everything(source)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * layout.MOST_BYTES
+    assert found == {}
+    assert source.problems
+    assert check.check(tmp_path).problems
+
+
+def test_the_untouched_block_is_read(tmp_path: pathlib.Path) -> None:
+    """Else the test above would pass whatever the reader does."""
+    _lay(tmp_path, _block({}))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(20))
+    assert check.check(tmp_path).problems == ()
+
+
+def test_a_bomb_unpacks_no_further_than_it_said() -> None:
+    bomb = lzma.compress(bytes(16 << 20), lzma.FORMAT_RAW, filters=columns.FILTERS)
+    small = zlib.compress(bytes(layout.MOST_BYTES + 1), 1)
+    assert len(bomb) < 10_000
+    tracemalloc.start()
+    with pytest.raises(columns.DamagedError, match="instead of 1000"):
+        columns.expand(columns.LZMA, bomb, 1000)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    with pytest.raises(columns.DamagedError, match="claims"):
+        columns.expand(columns.LZMA, bomb, layout.MOST_BYTES + 1)
+    with pytest.raises(columns.DamagedError, match="larger"):
+        columns.inflate(small)
+    assert tracemalloc.get_traced_memory()[1] < 3 * layout.MOST_BYTES
+    tracemalloc.stop()
+
+
+def test_many_small_bombs_are_one() -> None:
+    facts = [1, 1, "units", True, {"a": {"x": " " * (30 << 20)}}, []]
+    bomb = looks.record(looks.FACTS, zlib.compress(json.dumps(facts).encode(), 1))
+    made = looks.parse(looks.head_record("h", "b", 1, full=True) + 20 * bomb)
+    assert len(made.facts) == 4
+    assert "larger than anything" in made.damage
+
+
+def test_a_later_version_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    data = _block({})
+    said = blocks.read_head(data)
+    assert said is not None
+    begin = blocks.HEAD_BYTES
+    path = _lay(
+        tmp_path,
+        _assemble(
+            said,
+            data[begin : begin + said.directory_bytes],
+            data[begin + said.directory_bytes :],
+            version=2,
+        ),
+    )
+    source = reader.Reader(tmp_path)
+    assert rings.everything(source) == {}
+    assert source.problems == [
+        f"{path}: the block at byte 0 is of version 2, this overnight reads up to 1: update overnight"
+    ]
+    assert check.check(tmp_path).problems[0].todo.startswith("update overnight")
+
+
+def test_an_open_block_of_a_later_version_is_refused_and_left_alone(tmp_path: pathlib.Path) -> None:
+    rings.open_writer(tmp_path).close()
+    path = layout.host_folder(tmp_path, rings.HOST) / f"{rings.BEGIN_US}-1a2b3c4d.open"
+    said = {"version": 2, "host": "x", "boot": "y", "stamp_us": 1, "full": True}
+    path.write_bytes(looks.record(looks.HEAD, json.dumps(said).encode()))
+    source = reader.Reader(tmp_path)
+    assert rings.everything(source) == {}
+    assert "update overnight" in source.problems[0]
+    rings.open_writer(tmp_path).close()
+    assert path.exists()
+
+
+@hypothesis.settings(max_examples=200)
+@hypothesis.given(st.binary(max_size=300), st.sampled_from(range(5)))
+def test_any_record_is_taken_or_told(payload: bytes, kind: int) -> None:
+    head = looks.head_record("h", "b", 1, full=True)
+    for data in (payload, head + payload, head + looks.record(kind, payload)):
+        try:
+            made = looks.parse(data)
+        except columns.DamagedError:
+            continue
+        packing.pack_at_once(made, packed=False)
+
+
+def test_differences_that_leave_64_bits_wrap() -> None:
+    head = looks.head_record("h", "b", 1, full=True)
+    table = looks.TableWriter(0, "x", ("n",))
+    first, other = (table.record({key: ((1 << 63) - 1,)}, 1, 1) for key in "ab")
+    grown = looks.record(looks.DELTAS, looks.LOOK.pack(0, 2, 2, 1, 0) + b"\x05")
+    made = looks.parse(head + first + grown + other)
+    assert not made.damage
+    assert blocks.read_head(packing.pack_at_once(made)) is not None
+
+
+def test_a_length_of_4_gigabytes_in_an_open_block_is_a_cut(tmp_path: pathlib.Path) -> None:
+    head = looks.head_record("h", "b", 1, full=True)
+    made = looks.parse(head + struct.pack("<IIB", 0, 0xFFFFFFFF, 1) + b"x" * 50)
+    assert (made.good_bytes, made.cut, made.damage) == (len(head), 59, "")
+
+
+def test_files_that_are_none_of_ours(home: pathlib.Path) -> None:
+    folder = layout.host_folder(home, rings.HOST)
+    (folder / "notes.txt").write_text("hello")
+    (folder / "-1-zzzzzzzz.ring").write_bytes(os.urandom(100))
+    (home / "signals" / "stray").write_text("x")
+    (home / "signals" / "empty").mkdir()
+    assert _found_seconds(home) == list(range(400))
+    assert reader.Reader(home).hosts() == (rings.HOST,)
+    assert check.check(home).problems == ()
+    shutil.rmtree(folder)
+    assert reader.Reader(home).hosts() == ()

@@ -1,0 +1,118 @@
+"""Bounded by size and by age, and pinned windows survive."""
+
+from __future__ import annotations
+
+import pathlib
+
+import hypothesis
+import pytest
+import rings
+from hypothesis import strategies as st
+
+from overnight import errors
+from overnight.store.ring import pins, reader, retention
+
+HOUR = 3600
+
+
+def _files(*begins: int, size: int = 100) -> list[retention.Stored]:
+    return [retention.Stored(b, b + 10, size, pathlib.Path(str(b))) for b in begins]
+
+
+def test_the_oldest_go_first_and_no_more_than_needed() -> None:
+    chosen = retention.choose_removals(
+        _files(30, 10, 20, 40), (), now_us=50, age_seconds=1, surplus=150
+    )
+    assert [one.begin_us for one in chosen] == [10, 20]
+
+
+def test_what_is_too_old_goes_whatever_the_budget_says() -> None:
+    chosen = retention.choose_removals(
+        _files(10, 20, 5_000_000), (), now_us=5_000_000, age_seconds=1, surplus=-1
+    )
+    assert [one.begin_us for one in chosen] == [10, 20]
+
+
+@hypothesis.given(
+    st.lists(st.integers(0, 1000), unique=True, max_size=20),
+    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=4),
+    st.integers(-500, 3000),
+)
+def test_never_a_pinned_window_never_the_newest(
+    begins: list[int], windows: list[tuple[int, int]], surplus: int
+) -> None:
+    held = [pins.Pin(str(n), min(w), max(w), "") for n, w in enumerate(windows)]
+    files = _files(*begins)
+    chosen = retention.choose_removals(files, held, now_us=2000, age_seconds=1, surplus=surplus)
+    assert not {max(begins, default=-1)} & {one.begin_us for one in chosen}
+    for one in chosen:
+        assert not any(p.begin_us < one.end_us and one.begin_us < p.end_us for p in held)
+    freed = sum(one.bytes for one in chosen)
+    free = [f for f in sorted(files)[:-1] if not any(p.begin_us < f.end_us and f.begin_us < p.end_us for p in held)]  # fmt: skip
+    assert freed >= min(surplus, sum(one.bytes for one in free))
+
+
+def _night(home: pathlib.Path, hours: int, **options: float) -> None:
+    made = rings.open_writer(home, block_seconds=1800, **options)
+    for second in range(0, hours * HOUR, 120):
+        rows = {str(n): tuple(hash((second, n, c)) % 10**9 for c in range(3)) for n in range(20)}
+        made.numbers("cpu", rings.COLUMNS, rings.at(second), rows)
+        made.tick(rings.at(second))
+    made.tick(rings.at(hours * HOUR))
+    made.close()
+
+
+def test_rotation_by_size_keeps_pinned_windows(tmp_path: pathlib.Path) -> None:
+    budget = 1 << 16
+    kept = pins.Pins(tmp_path, rings.HOST)
+    kept.pin("reset-0314", rings.us(HOUR), rings.us(HOUR + 180), "NIC reset")
+    _night(tmp_path, 16, budget_bytes=budget)
+    total = sum(path.stat().st_size for path in rings.ring_files(tmp_path))
+    assert total <= budget + (1 << 15)
+    source = reader.Reader(tmp_path)
+    seconds = sorted({at for at, _, _ in rings.everything(source, keys=("0",), columns=("user",))})
+    assert rings.us(HOUR) in seconds
+    assert rings.us(HOUR + 120) in seconds
+    assert rings.us(8 * HOUR) not in seconds
+    assert seconds[-1] == rings.us(16 * HOUR - 120)
+    assert [pin.why for pin in source.pins(rings.HOST)] == ["NIC reset"]
+    assert kept.unpin("reset-0314")
+    assert not kept.unpin("reset-0314")
+
+
+def test_rotation_by_age(tmp_path: pathlib.Path) -> None:
+    _night(tmp_path, 12, age_seconds=3 * HOUR)
+    seconds = sorted({at for at, _, _ in rings.everything(reader.Reader(tmp_path), keys=("0",))})
+    assert rings.us(6 * HOUR) <= seconds[0] <= rings.us(9 * HOUR)
+
+
+def test_pins_that_hold_more_than_the_budget_are_told(tmp_path: pathlib.Path) -> None:
+    pins.Pins(tmp_path, rings.HOST).pin("all", 0, rings.EVER, "")
+    made = rings.open_writer(tmp_path, budget_bytes=1000)
+    rings.record(made, range(3000))
+    made.tick(rings.at(3100))
+    assert made.surplus > 0
+    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(3000))
+    made.close()
+
+
+def test_a_pin_that_cannot_be_read_pins_everything(tmp_path: pathlib.Path) -> None:
+    held = pins.Pins(tmp_path, rings.HOST)
+    held.pin("a", 1, 2, "why")
+    assert held.pins() == (pins.Pin("a", 1, 2, "why"),)
+    (held.folder / "a.json").write_text("{")
+    assert held.pins()[0].end_us >= rings.EVER
+    with pytest.raises(errors.UsageError):
+        held.pin("../x", 1, 2, "")
+
+
+def test_the_file_of_gaps_stays_small(tmp_path: pathlib.Path) -> None:
+    made = rings.open_writer(tmp_path, age_seconds=1000)
+    why = "x" * 20_000
+    for second in range(100):
+        made.note_gap(rings.us(100 * second), rings.us(100 * second + 1), why)
+    made.tick(rings.at(10_000))
+    assert (made.folder / "gaps.jsonl").stat().st_size <= retention.MOST_GAPS_BYTES
+    begins = [gap.begin_us for gap in reader.Reader(tmp_path).gaps(rings.HOST)]
+    assert begins == [rings.us(100 * second) for second in range(90, 100)]
+    made.close()
