@@ -34,17 +34,23 @@ class Keep(Protocol):
     """Where everything is kept: the ring's writer, or a list in a test."""
 
     def numbers(
-        self, signal: str, columns: tuple[str, ...], clock: clock.Clock, rows: sources.Rows
+        self,
+        signal: str,
+        names: tuple[str, ...],
+        now: clock.Clock,
+        rows: sources.Rows,
+        *,
+        every: tuple[float, ...] = (),
     ) -> None:
-        """One look at one signal."""
+        """One look at one signal; `every` says how far apart each column is kept, 0 at each look."""
 
-    def facts(self, signal: str, clock: clock.Clock, rows: sources.Facts) -> None:
+    def facts(self, signal: str, now: clock.Clock, rows: sources.Facts) -> None:
         """One look at words."""
 
-    def event(self, event: event.Event) -> None:
+    def event(self, told: event.Event) -> None:
         """An event, new or grown."""
 
-    def tick(self, clock: clock.Clock) -> None:
+    def tick(self, now: clock.Clock) -> None:
         """Once a second."""
 
 
@@ -103,6 +109,14 @@ class Flight:
         self._parts = parts
         self._signals = {one.name: one for one in parts.signals}
         self.states = {one.name: SignalState() for one in parts.signals}
+        self._columns = {
+            one.name: (
+                tuple(column.name for column in one.columns),
+                tuple(column.keep for column in one.columns),
+            )
+            for one in parts.signals
+            if isinstance(one, sources.Signal)
+        }
         self._watching: dict[str, list[watches.Watch]] = {}
         for watch in parts.watches:
             for name in watch.needs:
@@ -175,9 +189,8 @@ class Flight:
         if isinstance(signal, sources.Signal):
             numbers: sources.Rows = rows  # type: ignore[assignment]  # a Signal's look is numbers
             self._rows[name] = numbers
-            self._parts.keep.numbers(
-                name, tuple(column.name for column in signal.columns), now, numbers
-            )
+            names, every = self._columns[name]
+            self._parts.keep.numbers(name, names, now, numbers, every=every)
             for watch in self._watching.get(name, ()):
                 self._tell(self.book.see(watch.look(name, now, numbers), now, watch.name))
         else:

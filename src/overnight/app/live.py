@@ -110,17 +110,23 @@ class Board:
         self._seconds = 0
 
     def numbers(
-        self, signal: str, columns: tuple[str, ...], clock: clock.Clock, rows: sources.Rows
+        self,
+        signal: str,
+        names: tuple[str, ...],
+        now: clock.Clock,
+        rows: sources.Rows,
+        *,
+        every: tuple[float, ...] = (),
     ) -> None:
         """One look at one signal."""
-        del columns
+        del names, every
         with self._lock:
             if signal == "cpu":
-                self._time_us = clock.wall_ns // 1000
+                self._time_us = now.wall_ns // 1000
                 self._seconds += 1
                 self._take_cpu(rows)
             elif signal == "processes":
-                self._take_processes(clock.monotonic_ns, rows)
+                self._take_processes(now.monotonic_ns, rows)
             elif signal == "memory-cgroups" and "" in rows:
                 tracked, in_use, dying, *_ = rows[""]
                 self._census = (tracked, in_use, dying)
@@ -161,21 +167,21 @@ class Board:
                 loads.append(ProcessLoad(int(pid), name, ticks / self._ticks / seconds, row[3]))
         self._processes = tuple(sorted(loads, key=lambda one: -one.cores))
 
-    def facts(self, signal: str, clock: clock.Clock, rows: sources.Facts) -> None:
+    def facts(self, signal: str, now: clock.Clock, rows: sources.Facts) -> None:
         """What the agent says of itself."""
-        del clock
+        del now
         if signal == "agent-problems":
             with self._lock:
                 self._problems = {name: str(fact["problem"]) for name, fact in rows.items()}
 
-    def event(self, event: event.Event) -> None:
+    def event(self, told: event.Event) -> None:
         """An event, new or grown."""
         with self._lock:
-            self._events[event.id] = event
+            self._events[told.id] = told
             while len(self._events) > KEPT_EVENTS:
                 self._events.popitem(last=False)
 
-    def tick(self, clock: clock.Clock) -> None:
+    def tick(self, now: clock.Clock) -> None:
         """Nothing to do each second."""
 
     def note(self, name: str, problem: str) -> None:

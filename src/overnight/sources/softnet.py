@@ -82,7 +82,7 @@ SIGNALS = (
         1.0,
         "core",
         (
-            sources.Column("processed", unit="packets"),
+            sources.Column("processed", unit="packets", keep=30.0),
             sources.Column("dropped", unit="packets"),
             sources.Column("squeezed"),
             sources.Column("received_rps"),

@@ -24,7 +24,7 @@ class Keep:
         self.events: list[event.Event] = []
         self.ticks = 0
 
-    def numbers(self, signal, columns, clock, rows):
+    def numbers(self, signal, columns, clock, rows, every=()):
         self.rows.append((signal, columns, rows))
 
     def facts(self, signal, clock, rows):

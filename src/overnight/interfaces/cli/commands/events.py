@@ -42,7 +42,9 @@ def events(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--kind", metavar="KIND", help="Like net.driver_reset, or net. for all of net."),
+        typer.Option(
+            "--kind", metavar="KIND", help="Like net.driver_reset, or net. for all of net."
+        ),
     ] = None,
     severity: Annotated[
         str, typer.Option(metavar="SEVERITY", help="At least: info, warning or critical.")
@@ -129,9 +131,7 @@ def _hosts(source: reader.Reader, wanted: list[str] | None) -> tuple[str, ...]:
     return tuple(wanted or known)
 
 
-def _window(
-    source: reader.Reader, hosts: tuple[str, ...], begin: str, end: str
-) -> tuple[int, int]:
+def _window(source: reader.Reader, hosts: tuple[str, ...], begin: str, end: str) -> tuple[int, int]:
     from overnight.model import times
 
     now = time.time_ns() // 1000
