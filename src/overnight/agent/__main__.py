@@ -18,6 +18,8 @@ from overnight.agent import assembly
 
 __all__ = ["main"]
 
+PR_SET_PDEATHSIG = 1
+
 
 def _arguments(words: list[str] | None) -> assembly.FlightOptions:
     parser = argparse.ArgumentParser(prog="python -m overnight.agent", description=__doc__)
@@ -31,8 +33,11 @@ def _arguments(words: list[str] | None) -> assembly.FlightOptions:
         "--rules", type=pathlib.Path, action="append", default=[], help="folder of kernel-log rules"
     )
     add("--metrics", default="", help="serve OpenMetrics on [ADDRESS:]PORT")
+    add("--with-parent", action="store_true", help="end when the process that started it ends")
     add("--events", action="store_true", help="print events as JSON lines")
     said = parser.parse_args(words)
+    if said.with_parent:
+        _end_with_parent()
     return assembly.FlightOptions(
         home=said.home,
         seconds=said.seconds,
@@ -43,6 +48,17 @@ def _arguments(words: list[str] | None) -> assembly.FlightOptions:
         metrics=assembly.parse_address(said.metrics) if said.metrics else None,
         lines=said.events,
     )
+
+
+def _end_with_parent() -> None:
+    """SIGTERM when the thread that started us ends, also by kill -9: no agent is left behind."""
+    import ctypes
+    import os
+
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main(words: list[str] | None = None) -> int:

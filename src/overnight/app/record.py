@@ -1,4 +1,4 @@
-"""`overnight record`: stacks of all cores for a night, brought into the store as it goes.
+"""`overnight record`: signals and stacks of all cores for a night, stored as it goes.
 
 Nothing heavy is imported before the recording has ended: this process is the recorder's, and it runs
 on a host whose memory is for others.
@@ -11,22 +11,19 @@ import contextlib
 import dataclasses
 import pathlib
 import platform
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from overnight import errors
 from overnight.agent import recording as agent
-from overnight.app import spooling
-from overnight.model import recording, selection
+from overnight.app import beside, spooling
+from overnight.model import event, recording, selection
 from overnight.sources import cpu, perf
 from overnight.sources.perf import command, events
 
 __all__ = ["CoreWatch", "Options", "Progress", "record"]
 
-FINISH_SECONDS = 600
 STRIP_SECONDS = 120
 
 
@@ -41,6 +38,9 @@ class Options:
     budget_bytes: int = 20 << 30
     keep_seconds: float = 2 * 3600.0
     recorder: str = "auto"
+    profiles: bool = True
+    signals: bool = True
+    agent: tuple[str, ...] = ()  # more arguments of the flight recorder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,14 +108,41 @@ def record(
 
     Where stacks cannot be sampled, per-core CPU is still watched, and the gap says why.
     """
-    chosen, why_not = _choose(options.recorder)
+    chosen, why_not = _choose(options.recorder) if options.profiles else (None, "")
     watch = CoreWatch()
     begin_us = time.time_ns() // 1000
     begin = time.monotonic()
-    watch.look(cpu.read_cpu())
-    if chosen is None:
-        _watch_alone(options.seconds, stop, watch, on_progress)
-        return _result(options, begin_us, time.monotonic() - begin, watch, gaps=(why_not,))
+    problems: list[str] = []
+    with contextlib.ExitStack() as stack:
+        flight = beside.SignalAgent()
+        if options.signals:
+            flight = stack.enter_context(
+                beside.recording_signals(options.home, problems, *options.agent)
+            )
+        watch.look(cpu.read_cpu())
+        if chosen is None:
+            _watch_alone(options.seconds, stop, watch, on_progress)
+            gaps = [why_not] if why_not else []
+            made = _result(options, begin_us, time.monotonic() - begin, watch, gaps=tuple(gaps))
+        else:
+            made = _record_stacks(options, chosen, stop, watch, on_progress)
+    return dataclasses.replace(
+        made,
+        gaps=(*made.gaps, *problems),
+        signals=flight.summary,
+        events=_events(options, made) if options.signals else (),
+    )
+
+
+def _record_stacks(
+    options: Options,
+    chosen: str,
+    stop: threading.Event,
+    watch: CoreWatch,
+    on_progress: Callable[[Progress], None],
+) -> recording.Recording:
+    begin_us = time.time_ns() // 1000
+    begin = time.monotonic()
     folder = spooling.spool_folder(options.home)
     _make(folder)
     spooling.save_kallsyms(folder, perf.read_identity().boot)
@@ -124,7 +151,9 @@ def record(
         on_progress(Progress(time.monotonic() - begin, status, watch.look(cpu.read_cpu())))
 
     problems: list[str] = []
-    with _ingest_beside(options, problems) as ingest:
+    with beside.ingesting(
+        options.home, options.budget_bytes, options.keep_seconds, problems
+    ) as ingest:
         made = agent.record(
             agent.RecordingOptions(
                 spool=folder,
@@ -154,6 +183,15 @@ def record(
         options, begin_us, made.seconds, watch,
         gaps=(*gaps, *problems), profile=profile, cost=cost,
     )  # fmt: skip
+
+
+def _events(options: Options, made: recording.Recording) -> tuple[event.Event, ...]:
+    """What the flight recorder saw meanwhile."""
+    from overnight.store.ring import reader
+
+    return reader.Reader(options.home).events(
+        made.begin_us - 1_000_000, time.time_ns() // 1000 + 1_000_000, (platform.node() or "host",)
+    )
 
 
 def _choose(wanted: str) -> tuple[str | None, str]:
@@ -195,45 +233,6 @@ def _watch_alone(
         on_progress(Progress(elapsed, None, busiest))
         if stop.is_set() or elapsed >= seconds:
             return
-
-
-@dataclasses.dataclass
-class _Ingest:
-    """The process beside us; its cost is known when it has ended."""
-
-    cpu_seconds: float = 0.0
-
-
-@contextlib.contextmanager
-def _ingest_beside(options: Options, problems: list[str]) -> Iterator[_Ingest]:
-    """Ingest while the block runs; what is left is brought in at its end."""
-    beside = subprocess.Popen(
-        [
-            sys.executable, "-m", "overnight.app.ingesting", str(options.home),
-            str(options.budget_bytes), str(options.keep_seconds),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for us: it has the rest to bring in
-    )  # fmt: skip
-    told = _Ingest()
-    try:
-        yield told
-    finally:
-        try:
-            cost, said = beside.communicate(timeout=FINISH_SECONDS)
-            told.cpu_seconds = float(cost or 0)
-            problems.extend(line for line in said.splitlines() if line)
-            if beside.returncode:
-                problems.append(
-                    f"ingest ended with {beside.returncode}; overnight store ingest goes on with it"
-                )
-        except subprocess.TimeoutExpired:
-            beside.kill()
-            beside.communicate()
-            problems.append("ingest did not finish; overnight store ingest goes on with it")
 
 
 def _stored(options: Options) -> int:

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-__all__ = ["SCHEMA", "CoreSummary", "Cost", "ProcessShare", "Profile", "Recording"]
+if TYPE_CHECKING:
+    from overnight.model import event
+
+__all__ = [
+    "SCHEMA",
+    "CoreSummary",
+    "Cost",
+    "ProcessShare",
+    "Profile",
+    "Recording",
+    "Signals",
+]
 
 SCHEMA = "overnight.recording/1"
 
@@ -56,6 +68,17 @@ class Cost:
 
 
 @dataclasses.dataclass(frozen=True)
+class Signals:
+    """What the flight recorder did beside, and what it took from the host."""
+
+    signals: int  # that were seen
+    events: int
+    cpu_percent: float  # of one core
+    rss_bytes: int
+    missing: tuple[str, ...]  # signals that this host does not have, and why
+
+
+@dataclasses.dataclass(frozen=True)
 class Recording:
     """One recording, and what it could not see."""
 
@@ -68,7 +91,10 @@ class Recording:
     profile: Profile | None
     cost: Cost | None
     gaps: tuple[str, ...]
+    signals: Signals | None = None
+    events: tuple[event.Event, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """The stable form; docs/schemas/recording-1.json describes it."""
-        return {"schema": SCHEMA, **dataclasses.asdict(self)}
+        told = dataclasses.asdict(dataclasses.replace(self, events=()))
+        return {"schema": SCHEMA, **told, "events": [one.as_json() for one in self.events]}

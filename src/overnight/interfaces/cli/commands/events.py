@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from overnight.model import event
     from overnight.store.ring import reader
 
-__all__ = ["ORDER", "register"]
+__all__ = ["ORDER", "SEVERITIES", "register", "show_table"]
 
 ORDER = 30
 SEVERITIES = ("info", "warning", "critical")
@@ -153,29 +153,12 @@ def _show(
     hosts: tuple[str, ...],
     console: rich.console.Console,
 ) -> None:
-    import rich.box
-    import rich.table
-    from rich.markup import escape
-
     from overnight.model import times
 
     if not found:
         console.print("no events")
     else:
-        table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-        for name in ("time (UTC)", *(["host"] if len(hosts) > 1 else []), "kind", "core", "what"):
-            table.add_column(name, no_wrap=name != "what")
-        for one in found:
-            style = STYLE.get(one.severity, "")
-            times_seen = f" [dim]({one.count} times)[/]" if one.count > 1 else ""
-            table.add_row(
-                times.format_instant(one.time_us)[:23],
-                *([escape(session.printable(one.host))] if len(hosts) > 1 else []),
-                f"[{style}]{escape(one.kind)}[/]" if style else escape(one.kind),
-                str(one.core) if one.core >= 0 else "",
-                escape(session.printable(one.text).replace("\n", " ")) + times_seen,
-            )
-        console.print(table)
+        show_table(found, console, hosts=len(hosts) > 1)
         console.print(
             f"[dim]{len(found)} events; overnight events ID shows one, the ids are in -O json[/]"
         )
@@ -186,6 +169,31 @@ def _show(
             f"{times.format_instant(gap.begin_us)} for {seconds:.0f} s: {session.printable(gap.why)}",
             style="yellow", markup=False,
         )  # fmt: skip
+
+
+def show_table(
+    found: list[event.Event], console: rich.console.Console, *, hosts: bool = False
+) -> None:
+    """One line an event."""
+    import rich.table
+    from rich.markup import escape
+
+    from overnight.model import times
+
+    table = rich.table.Table(box=None, pad_edge=False)
+    for name in ("time (UTC)", *(["host"] if hosts else []), "event", "core", "what"):
+        table.add_column(name, no_wrap=name != "what")
+    for one in found:
+        style = STYLE.get(one.severity, "")
+        again = f" [dim]({one.count} times)[/]" if one.count > 1 else ""
+        table.add_row(
+            times.format_instant(one.time_us)[:23],
+            *([escape(session.printable(one.host))] if hosts else []),
+            f"[{style}]{escape(one.kind)}[/]" if style else escape(one.kind),
+            str(one.core) if one.core >= 0 else "",
+            escape(session.printable(one.text).replace("\n", " ")) + again,
+        )
+    console.print(table)
 
 
 def _show_one(one: event.Event, console: rich.console.Console) -> None:

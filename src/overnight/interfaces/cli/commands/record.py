@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import rich.console
 
     from overnight.app import record as recorder
-    from overnight.model import recording
+    from overnight.model import event, recording
 
 __all__ = ["ORDER", "register"]
 
@@ -62,9 +62,21 @@ def record(
             "--recorder", help="perf, or native: perf_event_open without the perf binary."
         ),
     ] = Recorder.AUTO,
+    signals_only: Annotated[
+        bool, typer.Option("--signals-only", help="Signals and events alone, no stack samples.")
+    ] = False,
+    profiles_only: Annotated[
+        bool, typer.Option("--profiles-only", help="Stack samples alone, no signals and events.")
+    ] = False,
+    metrics: Annotated[
+        str, typer.Option(metavar="[ADDRESS:]PORT", help="Serve OpenMetrics there meanwhile.")
+    ] = "",
+    rules: Annotated[
+        list[str] | None, typer.Option(metavar="DIR", help="More kernel-log rules; again for more.")
+    ] = None,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Record the stacks of every core of this host, and show what was seen.
+    """Record signals, events and the stacks of every core of this host, and show what was seen.
 
     Ctrl-C ends it early; what was recorded until then is kept and shown. Whatever ends it, all but
     the last seconds can be read afterwards.
@@ -81,7 +93,16 @@ def record(
         budget_bytes=sizes.parse_size(budget),
         keep_seconds=times.parse_duration(keep),
         recorder=kind,
+        profiles=not signals_only,
+        signals=not profiles_only,
+        agent=_agent(metrics, rules),
     )
+    if signals_only and profiles_only:
+        raise errors.UsageError(
+            "nothing to record",
+            why="--signals-only and --profiles-only exclude each other",
+            todo="leave one of them out, or both for both",
+        )
     stop = threading.Event()
     with _stopped_by_signals(stop), _progress(current, options) as progress:
         made = recorder.record(options, stop, progress)
@@ -90,6 +111,16 @@ def record(
     else:
         _show(made, current.console())
     return errors.ExitCode.DONE
+
+
+def _agent(metrics: str, rules: list[str] | None) -> tuple[str, ...]:
+    """The flight recorder's own arguments; a bad address is an error here, not in its log."""
+    if metrics:
+        from overnight.agent import assembly
+
+        assembly.parse_address(metrics)
+    words = [word for folder in rules or () for word in ("--rules", folder)]
+    return (*words, *(("--metrics", metrics) if metrics else ()))
 
 
 def _positive(option: str, text: str) -> float:
@@ -187,8 +218,12 @@ def _show(made: recording.Recording, console: rich.console.Console) -> None:
         console.print(f"[dim]and {len(made.cores) - 16} less busy cores (overnight heatmap)[/]")
     if made.profile:
         _show_profile(made.profile, console)
+    if made.events:
+        _show_events(made.events, console)
     if made.cost:
         _show_cost(made.cost, console)
+    if made.signals:
+        _show_signals(made.signals, console)
     for gap in made.gaps:
         console.print(f"[yellow]gap:[/] {escape(session.printable(gap))}")
     console.print(
@@ -219,6 +254,29 @@ def _show_profile(profile: recording.Profile, console: rich.console.Console) -> 
         f"\n{profile.samples} samples at {profile.frequency} Hz a core in {profile.segments} segments, "
         f"{profile.lost} lost, {profile.idle_samples} more were idle ({profile.recorder} recorder)"
     )
+
+
+def _show_events(events: tuple[event.Event, ...], console: rich.console.Console) -> None:
+    from overnight.interfaces.cli.commands import events as listing
+
+    console.print()
+    worst = sorted(events, key=lambda one: (-listing.SEVERITIES.index(one.severity), one.time_us))
+    listing.show_table(sorted(worst[:10], key=lambda one: one.time_us), console)
+    if len(events) > 10:
+        console.print(
+            f"[dim]and {len(events) - 10} more, less severe or later: overnight events[/]"
+        )
+
+
+def _show_signals(signals: recording.Signals, console: rich.console.Console) -> None:
+    from overnight.model import sizes
+
+    console.print(
+        f"{signals.signals} signals and {signals.events} events; the flight recorder cost "
+        f"{signals.cpu_percent:.2f} % of one core and {sizes.format_size(signals.rss_bytes)}"
+    )
+    for missing in signals.missing:
+        console.print(f"not here: {session.printable(missing)}", style="dim", markup=False)
 
 
 def _show_cost(cost: recording.Cost, console: rich.console.Console) -> None:
