@@ -20,9 +20,9 @@ static uint32_t child_of(tree *t, uint32_t parent, uint32_t frame) {
         return EMPTY;
     size_t slot = index_first(&t->index, hash);
     for (; index_taken(&t->index, slot); slot = index_next(&t->index, slot)) {
-        const node *known = &ITEM(t->nodes, node, t->index.values[slot]);
+        const node *known = &ITEM(t->nodes, node, t->index.slots[slot].value);
         if (known->parent == parent && known->frame == frame)
-            return t->index.values[slot];
+            return t->index.slots[slot].value;
     }
     node fresh = {.parent = parent, .frame = frame, .first = EMPTY, .next = EMPTY, .last = EMPTY};
     uint32_t number = (uint32_t)t->nodes.used;

@@ -23,7 +23,7 @@ WRITE = (
     "ROW_GROUP_SIZE 122880, PARQUET_VERSION v2)"
 )
 
-WIDE = 16 << 20  # characters, four bytes each
+WIDE = 0
 
 _local = threading.local()
 
