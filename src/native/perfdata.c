@@ -167,6 +167,20 @@ static int list_notice(found *f, const layout *l, const uint8_t *record, uint16_
     return PUSH(f->entries, entry, fresh);
 }
 
+/* Makes room for what is still to come, by what came so far: to grow later costs a copy. */
+static int expect_more(found *f, size_t seen, size_t length) {
+    enum { MOST = 256 << 20 }; /* a guess must not cost more than address space */
+    list *lists[] = {&f->entries, &f->moments, &f->seen.known, &f->seen.words};
+    const size_t widths[] = {sizeof(entry), sizeof(moment), sizeof(chain), 1};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        double wanted = 1.05 * (double)lists[i]->used * ((double)length / (double)seen);
+        size_t room = wanted < (double)(MOST / widths[i]) ? (size_t)wanted : MOST / widths[i];
+        if (room > lists[i]->room && list_resize(lists[i], room, widths[i]))
+            return -1;
+    }
+    return 0;
+}
+
 /* First pass, in the file's order: every record is checked, and all that the second one needs of it
  * is kept. `forget(offset)` is told now and then how much of the stream is done with for good. */
 static int list_records(const uint8_t *stream, size_t length, const layout *l, PyObject *forget, found *f) {
@@ -202,12 +216,16 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, P
             records += u64_at(record + 16);
         else if (type == RECORD_LOST_SAMPLES && size >= 16)
             samples += u64_at(record + 8);
-        if (forget != Py_None && offset - told >= EVERY) {
+        if (offset - told < EVERY)
+            continue;
+        if (!told && expect_more(f, offset, length))
+            return -1;
+        told = offset;
+        if (forget != Py_None) {
             PyObject *nothing = PyObject_CallFunction(forget, "n", (Py_ssize_t)offset);
             if (!nothing)
                 return -1;
             Py_DECREF(nothing);
-            told = offset;
         }
     }
     f->lost = records > samples ? records : samples;
@@ -217,45 +235,7 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, P
     return 0;
 }
 
-/* Stable radix sort by time: each core's records are in order, the cores' are interleaved. */
-static int sort_entries(list *entries) {
-    enum { DIGIT = 11, BUCKETS = 1 << DIGIT };
-    size_t n = entries->used;
-    entry *from = entries->items;
-    uint64_t all = 0, unsorted = 0;
-    for (size_t i = 0; i < n; i++) {
-        all |= from[i].time;
-        unsorted |= i && from[i].time < from[i - 1].time;
-    }
-    if (!unsorted)
-        return 0;
-    entry *to = malloc(n * sizeof(entry)), *spare = to;
-    if (!to) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (int shift = 0; shift < 64 && all >> shift; shift += DIGIT) {
-        size_t place[BUCKETS] = {0};
-        for (size_t i = 0; i < n; i++)
-            place[from[i].time >> shift & (BUCKETS - 1)]++;
-        for (size_t b = 0, sum = 0; b < BUCKETS; b++) {
-            size_t here = place[b];
-            place[b] = sum;
-            sum += here;
-        }
-        for (size_t i = 0; i < n; i++)
-            to[place[from[i].time >> shift & (BUCKETS - 1)]++] = from[i];
-        entry *other = from;
-        from = to;
-        to = other;
-    }
-    if (from == spare) { /* keep the result in the list */
-        memcpy(entries->items, spare, n * sizeof(entry));
-    }
-    free(spare);
-    return 0;
-}
-
+#include "order.h"
 #include "sideband.h"
 #include "stacks.h"
 

@@ -44,9 +44,11 @@ typedef struct {
 /* Makes room for so many samples. */
 static int tables_begin(tables *t, size_t rows) {
     static const size_t widths[6] = {8, 4, 4, 4, 1, 8};
-    for (size_t i = 0; i < 6; i++)
+    for (size_t i = 0; i < 6; i++) {
         if (!(t->columns[i] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(rows * widths[i]))))
             return -1;
+        prefer_huge(PyBytes_AS_STRING(t->columns[i]), rows * widths[i]);
+    }
     t->time = (uint64_t *)PyBytes_AS_STRING(t->columns[0]);
     t->cpu = (int32_t *)PyBytes_AS_STRING(t->columns[1]);
     t->task = (uint32_t *)PyBytes_AS_STRING(t->columns[2]);
