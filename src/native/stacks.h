@@ -25,7 +25,7 @@ typedef struct { /* a thread as it was when it was last seen: right for as long 
     uint32_t task, version;
 } seat;
 
-enum { LOOKUPS = 1 << 15, SEATS = 1 << 10 };
+enum { LOOKUPS = 1 << 14, SEATS = 1 << 10 };
 enum { OF_KERNEL = 0xffffffff }; /* as version: the kernel's addresses are the same in every address space */
 
 typedef struct {

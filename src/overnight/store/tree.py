@@ -32,7 +32,10 @@ __all__ = [
     "Tree",
     "fold_capture",
     "fold_in_python",
+    "pair_up",
 ]
+
+MARKED = 1 << 27  # of so many pairs that there could be, those that there are can be marked
 
 PROCESS = 2  # the kind of a tree's first frames: process names
 
@@ -128,6 +131,28 @@ def is_torn(up: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]) -> bool:
     if (up > place).any() or (size == 0).any() or (end > len(up)).any():
         return True
     return bool((end > end[place - up]).any())
+
+
+def pair_up(
+    process: npt.NDArray[np.uint32],
+    task: npt.NDArray[np.uint32],
+    stack: npt.NDArray[np.uint32],
+    processes: int,
+    stacks: int,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """The pairs of process and stack that there are, in order, and which one each row is.
+
+    `process` is that of each task; the rows name a task and a stack each.
+    """
+    if HAS_EXTENSION and processes * stacks <= MARKED:
+        arrays = (np.ascontiguousarray(column, "<u4").data for column in (process, task, stack))
+        places, numbers = _tree.pair(*arrays, processes, stacks)
+        pairs, pair = np.frombuffer(places, "<u8"), np.frombuffer(numbers, "<u4")
+    else:
+        both = process.astype(np.uint64)[task] * np.uint64(stacks) + stack
+        pairs, pair = np.unique(both, return_inverse=True)
+    root, hanging = np.divmod(pairs, np.uint64(max(stacks, 1)))
+    return root.astype(np.uint32), hanging.astype(np.uint32), pair.astype(np.uint32, copy=False)
 
 
 def fold_capture(
