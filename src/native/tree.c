@@ -130,6 +130,37 @@ static PyObject *describe(const tree *t, const list *roots, const input *in, uin
     return result;
 }
 
+/* The node at which a stack under a root ends; EMPTY with an exception set. `path` has the nodes of the
+ * stack before this one: as long as the two are the same, nothing needs to be looked up. */
+static uint32_t walk(tree *t, list *roots, list *path, uint32_t root, const uint32_t *frame, const uint32_t *end) {
+    size_t depth = 1, known = path->used;
+    uint32_t at = known ? ITEM(*path, uint32_t, 0) : EMPTY;
+    if (at == EMPTY || ITEM(t->nodes, node, at).frame != root) {
+        size_t before = t->nodes.used;
+        at = child_of(t, EMPTY, root);
+        if (at == EMPTY || (t->nodes.used > before && PUSH(*roots, uint32_t, at)))
+            return EMPTY;
+        known = 0;
+    }
+    if (list_reserve(path, (size_t)(end - frame) + 1, sizeof(uint32_t)))
+        return EMPTY;
+    uint32_t *nodes = path->items;
+    nodes[0] = at;
+    for (; frame < end; frame++, depth++) {
+        if (depth < known && ITEM(t->nodes, node, nodes[depth]).frame == *frame)
+            at = nodes[depth];
+        else {
+            known = 0;
+            at = child_of(t, at, *frame);
+            if (at == EMPTY)
+                return EMPTY;
+            nodes[depth] = at;
+        }
+    }
+    path->used = depth;
+    return at;
+}
+
 static PyObject *fold(PyObject *self, PyObject *args) {
     (void)self;
     input in;
@@ -137,7 +168,7 @@ static PyObject *fold(PyObject *self, PyObject *args) {
         return NULL;
     size_t pairs = (size_t)in.root.len / 4, stacks = (size_t)in.end.len / 4, words = (size_t)in.frames.len / 4;
     tree t = {0};
-    list roots = {0};
+    list roots = {0}, path = {0};
     PyObject *result = NULL;
     uint32_t *leaf = malloc((pairs + 1) * 4);
     if (!leaf)
@@ -146,20 +177,15 @@ static PyObject *fold(PyObject *self, PyObject *args) {
         const uint32_t *root = in.root.buf, *stack = in.stack.buf, *end = in.end.buf, *frame = in.frames.buf;
         int failed = 0;
         for (size_t i = 0; i < pairs && !failed; i++) {
-            size_t before = t.nodes.used;
-            uint32_t at = child_of(&t, EMPTY, root[i]);
-            if (at != EMPTY && t.nodes.used > before)
-                failed = PUSH(roots, uint32_t, at);
-            for (size_t j = stack[i] ? end[stack[i] - 1] : 0; at != EMPTY && j < end[stack[i]]; j++)
-                at = child_of(&t, at, frame[j]);
-            failed |= at == EMPTY;
-            leaf[i] = at;
+            leaf[i] = walk(&t, &roots, &path, root[i], frame + (stack[i] ? end[stack[i] - 1] : 0), frame + end[stack[i]]);
+            failed = leaf[i] == EMPTY;
         }
         if (!failed)
             result = describe(&t, &roots, &in, leaf, pairs);
     }
     free(leaf);
     free(roots.items);
+    free(path.items);
     free(t.nodes.items);
     index_free(&t.index);
     PyBuffer_Release(&in.root);
