@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight import errors
-from overnight.ingest.symbols import elf, kallsyms, perfmap, table, vdso
+from overnight.ingest.symbols import demangle, elf, kallsyms, perfmap, table, vdso
 
 if TYPE_CHECKING:
     import pathlib
@@ -162,6 +162,7 @@ def _named(
     nowhere: str,
 ) -> Named:
     indices, which = _distinct(functions.find(addresses), len(functions))
+    demangle.expect(functions.linked_names(indices.tolist()))
     distinct: dict[tuple[str, str], int] = {}
     place = np.zeros(len(indices), np.uint32)
     for i, index in enumerate(indices.tolist()):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
@@ -83,11 +83,15 @@ class _Names:
     block: bytes
     readable: Callable[[str], str] | None
 
-    def name(self, i: int) -> str:
+    def linked(self, i: int) -> str:
+        """The name that the linker knows."""
         begin = int(self.at[i])
         end = self.block.find(b"\0", begin, begin + LONGEST_NAME)
         raw = self.block[begin : end if end >= 0 else begin + LONGEST_NAME]
-        text = raw.decode("utf-8", "replace")
+        return raw.decode("utf-8", "replace")
+
+    def name(self, i: int) -> str:
+        text = self.linked(i)
         return self.readable(text) if self.readable else text
 
     def choose(self, first: int, count: int) -> tuple[int, str]:
@@ -146,6 +150,13 @@ class SymbolTable:
             at = np.where(enclosed, outer, at)
             inside |= enclosed
         return np.where(inside, at, -1)
+
+    def linked_names(self, indices: list[int]) -> Iterator[str]:
+        """As the linker has them: all names of those functions that were not asked for before."""
+        for index in indices:
+            if index >= 0 and index not in self._known:
+                first = int(self._first[index])
+                yield from map(self._names.linked, range(first, first + int(self._aliases[index])))
 
     def name(self, index: int) -> str:
         """What the function is called, as perf would print it."""
