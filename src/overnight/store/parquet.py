@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pathlib
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 
 from overnight import errors
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 __all__ = ["Columns", "query", "read", "table", "texts", "write"]
 
-Columns = dict[str, npt.NDArray[Any]]
+Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 # zstd 3 and DELTA-encoded integers (Parquet v2) make 4.4 bytes a real sample; row groups of this
 # size let a 5 s window of 96 cores read one or two of them.

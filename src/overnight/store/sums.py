@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from overnight.store import capture, tree
 
-__all__ = ["Counts", "Counted"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Counted", "Counts"]
 
 BUSY, KERNEL, SOFTIRQ, KERNEL_SOFTIRQ, IDLE = range(5)
 MODES = 5
 # What of the modes counts as busy, as in the kernel, as in a softirq, as idle.
-PLANES = np.array(
-    [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 0], [0, 0, 0, 1]], np.int64
-)
+PLANES = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 0], [0, 0, 0, 1]], np.int64)
 # More cells than a segment of 1,000 cores has: then one plane at a time, for less memory.
 MOST_AT_ONCE = 1 << 18
 

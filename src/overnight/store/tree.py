@@ -10,11 +10,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from overnight.store import capture
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 try:
     from overnight.store import _tree
@@ -145,8 +148,13 @@ def pair_up(
     `process` is that of each task; the rows name a task and a stack each.
     """
     if HAS_EXTENSION and processes * stacks <= MARKED:
-        arrays = (np.ascontiguousarray(column, "<u4").data for column in (process, task, stack))
-        places, numbers = _tree.pair(*arrays, processes, stacks)
+        places, numbers = _tree.pair(
+            np.ascontiguousarray(process, "<u4").data,
+            np.ascontiguousarray(task, "<u4").data,
+            np.ascontiguousarray(stack, "<u4").data,
+            processes,
+            stacks,
+        )
         pairs, pair = np.frombuffer(places, "<u8"), np.frombuffer(numbers, "<u4")
     else:
         both = process.astype(np.uint64)[task] * np.uint64(stacks) + stack

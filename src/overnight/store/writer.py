@@ -14,11 +14,14 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from overnight.store import capture, parquet, segments, sums, tree
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["SEGMENT_SECONDS", "write_capture"]
 
@@ -192,9 +195,7 @@ def _fill(
         },
     )
     _write_frames(folder / "frames.parquet", frames, folded, busy)
-    _write_tasks(
-        folder / "tasks.parquet", made.tasks, tasks, counted.by_mode(task, len(tasks))
-    )
+    _write_tasks(folder / "tasks.parquet", made.tasks, tasks, counted.by_mode(task, len(tasks)))
     _write_seconds(
         folder / "seconds.npy",
         made,
@@ -305,8 +306,7 @@ def _write_tasks(
             "process": parquet.texts([tasks.process[i] for i in rows]),
             "unit": parquet.texts([tasks.unit[i] for i in rows]),
             **{
-                name: getattr(counts, name).astype(np.uint64)
-                for name in ("busy", "kernel", "idle")
+                name: getattr(counts, name).astype(np.uint64) for name in ("busy", "kernel", "idle")
             },
         },
     )

@@ -30,9 +30,7 @@ def readable(name: str) -> str:
 def expect(names: Iterable[str]) -> None:
     """Say which names `readable` will be asked for next; it is quicker then."""
     plain = (name.removesuffix("@plt") for name in names if name.startswith("_Z"))
-    cplusplus.expect(
-        name for name in plain if len(name) <= LONGEST and not RUST_HASH.search(name)
-    )
+    cplusplus.expect(name for name in plain if len(name) <= LONGEST and not RUST_HASH.search(name))
 
 
 def _plain(name: str) -> str:

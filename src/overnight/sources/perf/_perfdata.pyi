@@ -10,5 +10,4 @@ def decode(
     ids: bytes,
     events: bytes,
     forget: Callable[[int], None] | None = None,
-    /,
 ) -> Decoded: ...
