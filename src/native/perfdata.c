@@ -17,7 +17,8 @@ enum { R_ENABLED = 1 << 0, R_RUNNING = 1 << 1, R_ID = 1 << 2, R_GROUP = 1 << 3, 
 
 typedef struct {
     uint64_t type, read_format;
-    size_t tail, tail_time;     /* bytes of the identity that other records end with; its time */
+    size_t fixed;                /* bytes that every sample has */
+    size_t tail, tail_time;      /* bytes of the identity that other records end with; its time */
     const uint8_t *ids, *events; /* sorted u64 ids, and the event of each */
     size_t id_count;
 } layout;
@@ -49,7 +50,8 @@ typedef struct { /* a record of the side-band: a copy, and where it came from */
 typedef struct { /* what the first pass finds */
     list entries, moments, notices, bytes;
     chains seen;
-    uint64_t lost;
+    uint64_t lost, last_id;
+    uint8_t last_event;
 } found;
 
 static size_t bits(uint64_t value) { return (size_t)__builtin_popcountll(value); }
@@ -69,8 +71,7 @@ static size_t read_size(const layout *l, const uint8_t *p, size_t left) {
 /* Takes a sample record apart; 0 where it is too short for what it should carry. */
 static int parse_sample(const layout *l, const uint8_t *record, size_t size, sample *s) {
     const uint8_t *p = record + HEADER, *end = record + size;
-    const uint64_t fixed = S_IDENTIFIER | S_IP | S_TID | S_TIME | S_ADDR | S_ID | S_STREAM_ID | S_CPU | S_PERIOD;
-    if ((size_t)(end - p) < 8 * bits(l->type & fixed))
+    if ((size_t)(end - p) < l->fixed)
         return 0;
     static const uint8_t nowhere[8];
     *s = (sample){.pid = -1, .tid = -1, .cpu = -1, .chain = nowhere, .depth = 1};
@@ -147,9 +148,13 @@ static int answer_oldest(found *f) {
 }
 
 static int list_sample(found *f, const layout *l, const sample *s, uint8_t mode) {
+    if (s->id != f->last_id) { /* a core's records come in runs */
+        f->last_id = s->id;
+        f->last_event = (uint8_t)event_of(l, s->id);
+    }
     entry fresh = {.time = s->time, .row = (uint32_t)f->moments.used};
     moment rest = {.period = s->period, .pid = s->pid, .tid = s->tid, .cpu = s->cpu};
-    rest.event = (uint8_t)event_of(l, s->id);
+    rest.event = f->last_event;
     if (PUSH(f->moments, moment, rest) || PUSH(f->entries, entry, fresh))
         return -1;
     if (f->seen.asks == f->seen.answers + ASKED && answer_oldest(f))
@@ -341,13 +346,14 @@ static PyObject *decode(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*KKpy*y*|O:decode", &stream, &type, &read_format, &identity, &ids, &events, &forget))
         return NULL;
     layout l = {.type = type, .read_format = read_format, .ids = ids.buf, .events = events.buf, .tail_time = SIZE_MAX};
+    l.fixed = 8 * bits(type & (S_IDENTIFIER | S_IP | S_TID | S_TIME | S_ADDR | S_ID | S_STREAM_ID | S_CPU | S_PERIOD));
     if (identity) {
         l.tail = 8 * bits(type & (S_TID | S_TIME | S_ID | S_STREAM_ID | S_CPU | S_IDENTIFIER));
         if (type & S_TIME)
             l.tail_time = type & S_TID ? 8 : 0;
     }
     l.id_count = (size_t)(ids.len / 8 < events.len ? ids.len / 8 : events.len);
-    found f = {0};
+    found f = {.last_event = (uint8_t)event_of(&l, 0)};
     world w = {0};
     tables t = {0};
     PyObject *result = NULL;

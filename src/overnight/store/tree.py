@@ -172,12 +172,12 @@ def fold_capture(
 ) -> Tree:
     """The tree of pairs: `root[i]` is the frame (a process) that stack `stack[i]` hangs under."""
     arrays = (
-        root.astype("<u4").tobytes(),
-        stack.astype("<u4").tobytes(),
-        stacks.offset[1:].astype("<u4").tobytes(),
-        stacks.frame.astype("<u4").tobytes(),
-        hashes.astype("<u8").tobytes(),
-        flags.tobytes(),
+        np.ascontiguousarray(root, "<u4").data,
+        np.ascontiguousarray(stack, "<u4").data,
+        np.ascontiguousarray(stacks.offset[1:], "<u4").data,
+        np.ascontiguousarray(stacks.frame, "<u4").data,
+        np.ascontiguousarray(hashes, "<u8").data,
+        np.ascontiguousarray(flags).data,
     )
     folded = _tree.fold(*arrays) if HAS_EXTENSION else fold_in_python(*arrays)
     types = ("<u4", "<u4", "<u4", "<u4", "<u8", "<u1")
@@ -195,7 +195,12 @@ def _mix(x: int) -> int:
 
 
 def fold_in_python(
-    root: bytes, stack: bytes, end: bytes, frames: bytes, hashes: bytes, flags: bytes
+    root: memoryview,
+    stack: memoryview,
+    end: memoryview,
+    frames: memoryview,
+    hashes: memoryview,
+    flags: memoryview,
 ) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
     """What src/native/tree.c does, for hosts without a C compiler."""
     ends, words = np.frombuffer(end, "<u4").tolist(), np.frombuffer(frames, "<u4").tolist()

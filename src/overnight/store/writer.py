@@ -46,14 +46,19 @@ def write_capture(
 
 def _whole(made: capture.Capture) -> capture.Capture:
     """The capture with all its samples inside the stretch that it names, on cores that exist."""
-    cpu = np.where((made.cpu < 0) | (made.cpu >= segments.MOST_CORES), -1, made.cpu)
     known = {core for core in made.cores if 0 <= core < segments.MOST_CORES}
+    cpu = made.cpu
+    if len(cpu) and not 0 <= cpu.min() <= cpu.max() < segments.MOST_CORES:
+        cpu = np.where((cpu < 0) | (cpu >= segments.MOST_CORES), -1, cpu)
+    seen = np.zeros(segments.MOST_CORES + 1, np.bool_)  # the last one is core -1
+    seen[cpu] = True
+    known.update(np.flatnonzero(seen[:-1]).tolist())
     return dataclasses.replace(
         made,
         begin=min(made.begin, int(made.time[0])) if len(made.time) else made.begin,
         end=max(made.end, int(made.time[-1]) + 1) if len(made.time) else made.end,
         cpu=cpu,
-        cores=tuple(sorted(known | set(np.unique(cpu).tolist()))),
+        cores=tuple(sorted(known | ({-1} if seen[-1] else set()))),
     )
 
 
@@ -90,7 +95,10 @@ def _compact(
     column: npt.NDArray[np.uint32], size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
     """The rows of a table that are used, and the column renumbered to them."""
-    used = np.bincount(column, minlength=size) > 0
+    used = np.zeros(size, np.bool_)
+    used[column] = True
+    if used.all():
+        return np.arange(size), column
     renumbered = np.cumsum(used, dtype=np.uint32) - np.uint32(1)
     return np.flatnonzero(used), renumbered[column]
 
