@@ -193,6 +193,8 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, P
     sample s;
     uint64_t records = 0, samples = 0; /* since Linux 6.0 both are told, of the same losses */
     size_t size, told = 0;
+    if (list_reserve(&f->seen.words, 1, 1)) /* there for chains without words, too */
+        return -1;
     for (size_t offset = 0; length - offset >= HEADER; offset += size) {
         const uint8_t *record = stream + offset;
         uint32_t type = u32_at(record);

@@ -64,7 +64,7 @@ def _quoted(path: pathlib.Path | str) -> str:
 def write(path: pathlib.Path, columns: Columns) -> None:
     """One Parquet file; the caller makes it durable. Raises OSError where there is no room."""
     plain = dict(columns)
-    tables = ["columns"]
+    tables = []
     connection = _writer()
     try:
         for name, column in columns.items():
@@ -76,7 +76,9 @@ def write(path: pathlib.Path, columns: Columns) -> None:
             tables.append(
                 f"(SELECT unnest(string_split(text, chr({ord(joint)}))) AS {name} FROM long_{name})"  # noqa: S608 - names are ours
             )
-        connection.register("columns", plain)
+        if plain:
+            connection.register("columns", plain)
+            tables.append("columns")
         connection.execute(
             WRITE.format(
                 names=", ".join(columns),
