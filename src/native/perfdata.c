@@ -186,6 +186,13 @@ static int expect_more(found *f, size_t seen, size_t length) {
     return 0;
 }
 
+/* Tells that the stream is done with up to here. */
+static int tell(PyObject *forget, size_t offset) {
+    PyObject *nothing = forget == Py_None ? Py_NewRef(Py_None) : PyObject_CallFunction(forget, "n", (Py_ssize_t)offset);
+    Py_XDECREF(nothing);
+    return nothing ? 0 : -1;
+}
+
 /* First pass, in the file's order: every record is checked, and all that the second one needs of it
  * is kept. `forget(offset)` is told now and then how much of the stream is done with for good. */
 static int list_records(const uint8_t *stream, size_t length, const layout *l, PyObject *forget, found *f) {
@@ -228,18 +235,16 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, P
         if (!told && expect_more(f, offset, length))
             return -1;
         told = offset;
-        if (forget != Py_None) {
-            PyObject *nothing = PyObject_CallFunction(forget, "n", (Py_ssize_t)offset);
-            if (!nothing)
-                return -1;
-            Py_DECREF(nothing);
-        }
+        if (tell(forget, offset))
+            return -1;
     }
     f->lost = records > samples ? records : samples;
     while (f->seen.answers < f->seen.asks)
         if (answer_oldest(f))
             return -1;
-    return 0;
+    index_free(&f->seen.index); /* all chains have their numbers */
+    f->seen.index = (index_t){0};
+    return tell(forget, length);
 }
 
 #include "order.h"
