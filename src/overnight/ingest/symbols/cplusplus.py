@@ -19,7 +19,7 @@ from overnight.ingest.symbols import cxa_worker
 __all__ = ["demangle", "expect"]
 
 SUFFIX = re.compile(r"[.@]")
-QUALIFIER = re.compile(r" (?:const|volatile|restrict|noexcept|&&?)$")
+QUALIFIERS = (" const", " volatile", " restrict", " noexcept", " &", " &&")
 PARENTHESIS = re.compile(r"[()]")
 # The parts of a name that tell where its return type ends: brackets and spaces. What looks like
 # one and is none comes first: `operator<< <int>`, and the qualifiers of a function around the one
@@ -68,8 +68,8 @@ def _mangled(name: str) -> str | None:
 def _without_signature(text: str) -> str:
     """`void f<int>(int) const` -> `f<int>`. Only the outermost function loses its signature."""
     bare = text
-    while match := QUALIFIER.search(bare):
-        bare = bare[: match.start()]
+    while bare.endswith(QUALIFIERS):
+        bare = bare[: bare.rindex(" ")]
     if not bare.endswith(")"):
         return text
     depth = 0

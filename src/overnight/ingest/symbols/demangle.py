@@ -14,6 +14,7 @@ __all__ = ["expect", "readable"]
 
 # Longer ones exist in template-heavy programs, and are of no use to a reader in either form.
 LONGEST = 4096
+EXPECTED = b"_Z"  # how names begin that it helps to say before
 
 RUST_HASH = re.compile(r"17h[0-9a-f]{16}E")  # at the end of Rust's older names, which look like C++
 OCAML = re.compile(r"caml[A-Z]")

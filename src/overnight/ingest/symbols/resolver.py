@@ -162,7 +162,7 @@ def _named(
     nowhere: str,
 ) -> Named:
     indices, which = _distinct(functions.find(addresses), len(functions))
-    demangle.expect(functions.linked_names(indices.tolist()))
+    demangle.expect(functions.linked_names(indices.tolist(), demangle.EXPECTED))
     distinct: dict[tuple[str, str], int] = {}
     place = np.zeros(len(indices), np.uint32)
     for i, index in enumerate(indices.tolist()):

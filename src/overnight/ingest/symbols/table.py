@@ -151,12 +151,17 @@ class SymbolTable:
             inside |= enclosed
         return np.where(inside, at, -1)
 
-    def linked_names(self, indices: list[int]) -> Iterator[str]:
-        """As the linker has them: all names of those functions that were not asked for before."""
+    def linked_names(self, indices: list[int], prefix: bytes) -> Iterator[str]:
+        """As the linker has them: names of functions that were not asked for before."""
+        names = self._names
+        if names.readable is None:
+            return
         for index in indices:
             if index >= 0 and index not in self._known:
                 first = int(self._first[index])
-                yield from map(self._names.linked, range(first, first + int(self._aliases[index])))
+                for i in range(first, first + int(self._aliases[index])):
+                    if names.block.startswith(prefix, int(names.at[i])):
+                        yield names.linked(i)
 
     def name(self, index: int) -> str:
         """What the function is called, as perf would print it."""
