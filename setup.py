@@ -13,7 +13,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 ARGUMENTS = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Wconversion"]
-HEADERS = [f"src/native/{name}.h" for name in ("bytes", "stacks", "world")]
+HEADERS = [
+    f"src/native/{name}.h" for name in ("bytes", "chains", "order", "sideband", "stacks", "world")
+]
 HERE = pathlib.Path(__file__).parent
 
 

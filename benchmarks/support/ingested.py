@@ -56,12 +56,14 @@ def _rss() -> int:
 
 def main(path: pathlib.Path, folder: pathlib.Path) -> None:
     from overnight.ingest import perfdata
+    from overnight.ingest.symbols import cplusplus
     from overnight.store import writer
 
     start = _cpu()
     symbols = perfdata.live_symbols()
     made = perfdata.read(path, symbols)
     stored = writer.write_capture(folder / "cold", made, segment_seconds=86400)
+    cplusplus.WORKER.close()  # its time counts when it has ended
     cold, rss = _cpu(), _rss()
     samples, stacks = len(made.time), len(made.stacks.offset) - 1
     del made

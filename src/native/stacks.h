@@ -10,19 +10,60 @@ typedef struct {
     uint64_t address;
 } frame;
 
-typedef struct { /* a call chain as the kernel wrote it, in one state of one address space */
-    const uint8_t *words;
-    size_t depth;
-    uint32_t version, stack;
-    uint8_t mode;
-} chain;
+typedef struct { /* what a chain was in one state of one address space */
+    uint32_t chain, version, stack;
+} meaning;
+
+typedef struct { /* a word of a chain that was looked up before */
+    uint64_t word;
+    uint32_t version, frame;
+} lookup;
+
+typedef struct { /* a thread as it was when it was last seen: right for as long as the world is the same */
+    uint64_t changes;
+    int32_t pid, tid;
+    uint32_t task, version;
+} seat;
+
+enum { LOOKUPS = 1 << 14, SEATS = 1 << 10 };
+enum { OF_KERNEL = 0xffffffff }; /* as version: the kernel's addresses are the same in every address space */
 
 typedef struct {
-    list time, cpu, task, stack, event, period; /* a column each, in time order */
-    list tasks, frames, chains, stack_end, stack_frames;
-    index_t task_index, frame_index, chain_index, stack_index;
+    PyObject *columns[6]; /* of the samples, in time order; below, where their items lie */
+    uint64_t *time, *period;
+    int32_t *cpu;
+    uint32_t *task, *stack;
+    uint8_t *event;
+    list tasks, frames, meanings, stack_end, stack_frames;
+    index_t task_index, frame_index, meaning_index, stack_index;
     list scratch;
+    lookup *lookups;
+    seat *seats;
 } tables;
+
+/* Makes room for so many samples. */
+static int tables_begin(tables *t, size_t rows) {
+    static const size_t widths[6] = {8, 4, 4, 4, 1, 8};
+    for (size_t i = 0; i < 6; i++) {
+        if (!(t->columns[i] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(rows * widths[i]))))
+            return -1;
+        prefer_huge(PyBytes_AS_STRING(t->columns[i]), rows * widths[i]);
+    }
+    t->time = (uint64_t *)PyBytes_AS_STRING(t->columns[0]);
+    t->cpu = (int32_t *)PyBytes_AS_STRING(t->columns[1]);
+    t->task = (uint32_t *)PyBytes_AS_STRING(t->columns[2]);
+    t->stack = (uint32_t *)PyBytes_AS_STRING(t->columns[3]);
+    t->event = (uint8_t *)PyBytes_AS_STRING(t->columns[4]);
+    t->period = (uint64_t *)PyBytes_AS_STRING(t->columns[5]);
+    t->lookups = malloc(LOOKUPS * sizeof(lookup));
+    t->seats = calloc(SEATS, sizeof(seat));
+    if (!t->lookups || !t->seats) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memset(t->lookups, 0xff, LOOKUPS * sizeof(lookup)); /* a word that is a marker: nobody looks for it */
+    return 0;
+}
 
 /* ":123", as perf names a thread whose name nobody said. Its children do not inherit that. */
 static uint32_t made_up_name(world *w, int32_t tid) {
@@ -44,9 +85,9 @@ static uint32_t task_of(tables *t, world *w, int32_t pid, int32_t tid) {
         return EMPTY;
     size_t slot = index_first(&t->task_index, hash);
     for (; index_taken(&t->task_index, slot); slot = index_next(&t->task_index, slot)) {
-        const task *known = &ITEM(t->tasks, task, t->task_index.values[slot]);
+        const task *known = &ITEM(t->tasks, task, t->task_index.slots[slot].value);
         if (known->pid == pid && known->tid == tid && known->thread == wanted.thread && known->process == wanted.process)
-            return t->task_index.values[slot];
+            return t->task_index.slots[slot].value;
     }
     if (PUSH(t->tasks, task, wanted))
         return EMPTY;
@@ -60,9 +101,9 @@ static uint32_t frame_of(tables *t, uint32_t module_number, uint64_t address) {
         return EMPTY;
     size_t slot = index_first(&t->frame_index, hash);
     for (; index_taken(&t->frame_index, slot); slot = index_next(&t->frame_index, slot)) {
-        const frame *known = &ITEM(t->frames, frame, t->frame_index.values[slot]);
+        const frame *known = &ITEM(t->frames, frame, t->frame_index.slots[slot].value);
         if (known->address == address && known->module == module_number)
-            return t->frame_index.values[slot];
+            return t->frame_index.slots[slot].value;
     }
     frame fresh = {.module = module_number, .address = address};
     if (PUSH(t->frames, frame, fresh))
@@ -78,31 +119,28 @@ static uint32_t user_frame(tables *t, const space *s, uint64_t address) {
     return frame_of(t, s->maps[i].module, address - s->maps[i].start + s->maps[i].page_offset);
 }
 
-/* The number of the stack whose frames lie in `scratch`, leaf first; stored root first. */
+/* The number of the stack whose frames lie in `scratch`, root first. */
 static uint32_t keep_stack(tables *t) {
-    const uint32_t *leaf_first = t->scratch.items;
+    const uint32_t *frames = t->scratch.items;
     size_t depth = t->scratch.used;
-    uint64_t hash = join(secret, depth);
-    for (size_t i = 0; i < depth; i++)
-        hash = join(hash, leaf_first[i]);
+    uint64_t hash = hash_bytes(frames, depth * sizeof(uint32_t));
     if (index_grow(&t->stack_index))
         return EMPTY;
     size_t slot = index_first(&t->stack_index, hash);
     for (; index_taken(&t->stack_index, slot); slot = index_next(&t->stack_index, slot)) {
-        uint32_t number = t->stack_index.values[slot];
+        if (!index_like(&t->stack_index, slot, hash))
+            continue;
+        uint32_t number = t->stack_index.slots[slot].value;
         size_t end = ITEM(t->stack_end, uint32_t, number), start = number ? ITEM(t->stack_end, uint32_t, number - 1) : 0;
-        const uint32_t *known = (uint32_t *)t->stack_frames.items + start;
-        size_t same = 0;
-        if (t->stack_index.hashes[slot] == hash && end - start == depth)
-            while (same < depth && known[same] == leaf_first[depth - 1 - same])
-                same++;
-        if (end - start == depth && same == depth)
+        if (end - start == depth &&
+            (!depth || !memcmp((uint32_t *)t->stack_frames.items + start, frames, depth * sizeof(uint32_t))))
             return number;
     }
     if (list_reserve(&t->stack_frames, depth, sizeof(uint32_t)))
         return EMPTY;
-    for (size_t i = depth; i > 0; i--)
-        ITEM(t->stack_frames, uint32_t, t->stack_frames.used++) = leaf_first[i - 1];
+    if (depth)
+        memcpy((uint32_t *)t->stack_frames.items + t->stack_frames.used, frames, depth * sizeof(uint32_t));
+    t->stack_frames.used += depth;
     if (t->stack_frames.used > UINT32_MAX || PUSH(t->stack_end, uint32_t, (uint32_t)t->stack_frames.used)) {
         if (!PyErr_Occurred())
             refuse(PyUnicode_FromString("more stack frames than fit into one segment"), 0);
@@ -112,54 +150,97 @@ static uint32_t keep_stack(tables *t) {
     return (uint32_t)(t->stack_end.used - 1);
 }
 
-static uint32_t resolve_chain(tables *t, const space *s, const chain *c) {
+static uint32_t resolve_word(tables *t, const space *s, uint64_t word, int mode) {
+    if (mode != MODE_KERNEL && mode != MODE_USER)
+        return frame_of(t, UNKNOWN_MODULE, 0);
+    uint32_t version = mode == MODE_KERNEL ? OF_KERNEL : s->version;
+    lookup *last = &t->lookups[product(word ^ keys[1], version ^ keys[2]) % LOOKUPS];
+    if (last->word == word && last->version == version)
+        return last->frame;
+    uint32_t number = mode == MODE_KERNEL ? frame_of(t, KERNEL_MODULE, word) : user_frame(t, s, word);
+    if (number != EMPTY)
+        *last = (lookup){.word = word, .version = version, .frame = number};
+    return number;
+}
+
+static uint32_t resolve_chain(tables *t, const space *s, const chain *c, const uint8_t *words) {
     int mode = c->mode;
     t->scratch.used = 0;
+    if (list_reserve(&t->scratch, c->depth, sizeof(uint32_t)))
+        return EMPTY;
+    /* Leaf first, and numbered in that order; kept root first. */
+    uint32_t *frames = t->scratch.items;
+    size_t n = 0;
     for (size_t i = 0; i < c->depth; i++) {
-        uint64_t word = u64_at(c->words + 8 * i);
-        if (word >= CONTEXT_LIMIT) {
-            mode = word == CONTEXT_KERNEL ? MODE_KERNEL : word == CONTEXT_USER ? MODE_USER : 0;
-            continue;
-        }
-        uint32_t number = mode == MODE_KERNEL ? frame_of(t, KERNEL_MODULE, word)
-                          : mode == MODE_USER ? user_frame(t, s, word)
-                                              : frame_of(t, UNKNOWN_MODULE, 0);
-        if (number == EMPTY || PUSH(t->scratch, uint32_t, number))
+        uint64_t word = u64_at(words + 8 * i);
+        if (word >= CONTEXT_LIMIT)
+            mode = mode_after(word);
+        else if ((frames[n++] = resolve_word(t, s, word, mode)) == EMPTY)
             return EMPTY;
     }
+    for (size_t i = 0; i < n / 2; i++) {
+        uint32_t other = frames[i];
+        frames[i] = frames[n - 1 - i];
+        frames[n - 1 - i] = other;
+    }
+    t->scratch.used = n;
     return keep_stack(t);
 }
 
-/* The number of a sample's stack. Most chains were seen before, word for word: those cost one look. */
-static uint32_t stack_of(tables *t, const world *w, const sample *s, uint8_t mode) {
-    const space *where = space_seen(w, s->pid);
-    uint8_t ip[8];
-    chain wanted = {.words = s->chain, .depth = s->depth, .version = where->version, .mode = mode};
-    if (!s->chain) { /* recorded without call chains: the address alone, which is not in the stream as a chain */
-        memcpy(ip, &s->ip, 8);
-        wanted.words = ip;
-        wanted.depth = 1;
-        return resolve_chain(t, where, &wanted);
+/* The thread that a sample is of, as it is now. */
+static const seat *seat_of(tables *t, world *w, int32_t pid, int32_t tid) {
+    seat *s = &t->seats[(uint32_t)tid % SEATS];
+    if (s->task != EMPTY && s->changes == w->changes && s->pid == pid && s->tid == tid)
+        return s;
+    *s = (seat){.changes = w->changes, .pid = pid, .tid = tid, .version = space_seen(w, pid)->version};
+    return (s->task = task_of(t, w, pid, tid)) == EMPTY ? NULL : s;
+}
+
+/* What a chain is in this state of an address space; if that was not known, it is `stack`. */
+static const meaning *remember(tables *t, uint32_t chain_number, uint32_t version, uint32_t stack) {
+    uint64_t hash = product(chain_number ^ keys[1], version ^ keys[2]);
+    if (index_grow(&t->meaning_index))
+        return NULL;
+    size_t slot = index_first(&t->meaning_index, hash);
+    for (; index_taken(&t->meaning_index, slot); slot = index_next(&t->meaning_index, slot)) {
+        const meaning *known = &ITEM(t->meanings, meaning, t->meaning_index.slots[slot].value);
+        if (known->chain == chain_number && known->version == version)
+            return known;
     }
-    uint64_t hash = join(secret, (uint64_t)mode << 32 | wanted.version);
-    for (size_t i = 0; i < wanted.depth; i++)
-        hash = join(hash, u64_at(wanted.words + 8 * i));
-    if (index_grow(&t->chain_index))
-        return EMPTY;
-    size_t slot = index_first(&t->chain_index, hash);
-    for (; index_taken(&t->chain_index, slot); slot = index_next(&t->chain_index, slot)) {
-        if (t->chain_index.hashes[slot] != hash)
-            continue;
-        const chain *known = &ITEM(t->chains, chain, t->chain_index.values[slot]);
-        if (known->version == wanted.version && known->mode == mode && known->depth == wanted.depth &&
-            !memcmp(known->words, wanted.words, 8 * wanted.depth))
-            return known->stack;
+    meaning fresh = {.chain = chain_number, .version = version, .stack = stack};
+    if (PUSH(t->meanings, meaning, fresh))
+        return NULL;
+    index_put(&t->meaning_index, slot, hash, (uint32_t)(t->meanings.used - 1));
+    return &ITEM(t->meanings, meaning, t->meanings.used - 1);
+}
+
+/* The number of a sample's stack. Most chains were seen before, in the same state of the same address
+ * space: those cost one look. */
+static uint32_t stack_of(tables *t, const world *w, chains *c, uint32_t number, const seat *who) {
+    chain *wanted = &ITEM(c->known, chain, number);
+    uint32_t version = wanted->user ? who->version : 0;
+    if (wanted->stack != EMPTY && wanted->version == version)
+        return wanted->stack;
+    const uint8_t *words = (const uint8_t *)c->words.items + wanted->at;
+    if (wanted->stack == EMPTY) {
+        wanted->version = version;
+        return wanted->stack = resolve_chain(t, space_seen(w, who->pid), wanted, words);
     }
-    wanted.stack = resolve_chain(t, where, &wanted);
-    if (wanted.stack == EMPTY || PUSH(t->chains, chain, wanted))
+    /* Seen before, but elsewhere: processes that were forked have the same addresses. */
+    if (!wanted->listed && !remember(t, number, wanted->version, wanted->stack))
         return EMPTY;
-    index_put(&t->chain_index, slot, hash, (uint32_t)(t->chains.used - 1));
-    return wanted.stack;
+    wanted->listed = 1;
+    const meaning *known = remember(t, number, version, EMPTY);
+    if (!known)
+        return EMPTY;
+    uint32_t stack = known->stack;
+    if (stack == EMPTY) {
+        size_t place = (size_t)(known - (meaning *)t->meanings.items);
+        stack = resolve_chain(t, space_seen(w, who->pid), wanted, words);
+        ITEM(t->meanings, meaning, place).stack = stack;
+    }
+    wanted->version = version;
+    return wanted->stack = stack;
 }
 
 static PyObject *tables_result(const tables *t, PyObject *strings, PyObject *modules, uint64_t lost) {
@@ -176,9 +257,8 @@ static PyObject *tables_result(const tables *t, PyObject *strings, PyObject *mod
     }
     PyObject *result = NULL;
     if (!failed && strings && modules)
-        result = Py_BuildValue("((NNNNNN)(NNNN)(NN)(NN)OOK)", list_bytes(&t->time, 8), list_bytes(&t->cpu, 4),
-                               list_bytes(&t->task, 4), list_bytes(&t->stack, 4), list_bytes(&t->event, 1),
-                               list_bytes(&t->period, 8), list_bytes(&pid, 4), list_bytes(&tid, 4),
+        result = Py_BuildValue("((OOOOOO)(NNNN)(NN)(NN)OOK)", t->columns[0], t->columns[1], t->columns[2],
+                               t->columns[3], t->columns[4], t->columns[5], list_bytes(&pid, 4), list_bytes(&tid, 4),
                                list_bytes(&threads, 4), list_bytes(&processes, 4), list_bytes(&t->stack_end, 4),
                                list_bytes(&t->stack_frames, 4), list_bytes(&owner, 4), list_bytes(&address, 8), strings,
                                modules, (unsigned long long)lost);
@@ -191,12 +271,15 @@ static PyObject *tables_result(const tables *t, PyObject *strings, PyObject *mod
 }
 
 static void tables_free(tables *t) {
-    list *lists[] = {&t->time, &t->cpu, &t->task, &t->stack, &t->event, &t->period, &t->tasks,
-                     &t->frames, &t->chains, &t->stack_end, &t->stack_frames, &t->scratch};
+    list *lists[] = {&t->tasks, &t->frames, &t->meanings, &t->stack_end, &t->stack_frames, &t->scratch};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->items);
+    for (size_t i = 0; i < 6; i++)
+        Py_XDECREF(t->columns[i]);
+    free(t->lookups);
+    free(t->seats);
     index_free(&t->task_index);
     index_free(&t->frame_index);
-    index_free(&t->chain_index);
+    index_free(&t->meaning_index);
     index_free(&t->stack_index);
 }

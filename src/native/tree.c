@@ -5,6 +5,8 @@
  */
 #include "bytes.h"
 
+#define MOST_PAIRS (1 << 27) /* that there could be: as many bits */
+
 typedef struct {
     uint32_t parent, frame, first, next, last; /* children in the order in which they were met */
 } node;
@@ -20,9 +22,9 @@ static uint32_t child_of(tree *t, uint32_t parent, uint32_t frame) {
         return EMPTY;
     size_t slot = index_first(&t->index, hash);
     for (; index_taken(&t->index, slot); slot = index_next(&t->index, slot)) {
-        const node *known = &ITEM(t->nodes, node, t->index.values[slot]);
+        const node *known = &ITEM(t->nodes, node, t->index.slots[slot].value);
         if (known->parent == parent && known->frame == frame)
-            return t->index.values[slot];
+            return t->index.slots[slot].value;
     }
     node fresh = {.parent = parent, .frame = frame, .first = EMPTY, .next = EMPTY, .last = EMPTY};
     uint32_t number = (uint32_t)t->nodes.used;
@@ -128,6 +130,37 @@ static PyObject *describe(const tree *t, const list *roots, const input *in, uin
     return result;
 }
 
+/* The node at which a stack under a root ends; EMPTY with an exception set. `path` has the nodes of the
+ * stack before this one: as long as the two are the same, nothing needs to be looked up. */
+static uint32_t walk(tree *t, list *roots, list *path, uint32_t root, const uint32_t *frame, const uint32_t *end) {
+    size_t depth = 1, known = path->used;
+    uint32_t at = known ? ITEM(*path, uint32_t, 0) : EMPTY;
+    if (at == EMPTY || ITEM(t->nodes, node, at).frame != root) {
+        size_t before = t->nodes.used;
+        at = child_of(t, EMPTY, root);
+        if (at == EMPTY || (t->nodes.used > before && PUSH(*roots, uint32_t, at)))
+            return EMPTY;
+        known = 0;
+    }
+    if (list_reserve(path, (size_t)(end - frame) + 1, sizeof(uint32_t)))
+        return EMPTY;
+    uint32_t *nodes = path->items;
+    nodes[0] = at;
+    for (; frame < end; frame++, depth++) {
+        if (depth < known && ITEM(t->nodes, node, nodes[depth]).frame == *frame)
+            at = nodes[depth];
+        else {
+            known = 0;
+            at = child_of(t, at, *frame);
+            if (at == EMPTY)
+                return EMPTY;
+            nodes[depth] = at;
+        }
+    }
+    path->used = depth;
+    return at;
+}
+
 static PyObject *fold(PyObject *self, PyObject *args) {
     (void)self;
     input in;
@@ -135,7 +168,7 @@ static PyObject *fold(PyObject *self, PyObject *args) {
         return NULL;
     size_t pairs = (size_t)in.root.len / 4, stacks = (size_t)in.end.len / 4, words = (size_t)in.frames.len / 4;
     tree t = {0};
-    list roots = {0};
+    list roots = {0}, path = {0};
     PyObject *result = NULL;
     uint32_t *leaf = malloc((pairs + 1) * 4);
     if (!leaf)
@@ -144,20 +177,15 @@ static PyObject *fold(PyObject *self, PyObject *args) {
         const uint32_t *root = in.root.buf, *stack = in.stack.buf, *end = in.end.buf, *frame = in.frames.buf;
         int failed = 0;
         for (size_t i = 0; i < pairs && !failed; i++) {
-            size_t before = t.nodes.used;
-            uint32_t at = child_of(&t, EMPTY, root[i]);
-            if (at != EMPTY && t.nodes.used > before)
-                failed = PUSH(roots, uint32_t, at);
-            for (size_t j = stack[i] ? end[stack[i] - 1] : 0; at != EMPTY && j < end[stack[i]]; j++)
-                at = child_of(&t, at, frame[j]);
-            failed |= at == EMPTY;
-            leaf[i] = at;
+            leaf[i] = walk(&t, &roots, &path, root[i], frame + (stack[i] ? end[stack[i] - 1] : 0), frame + end[stack[i]]);
+            failed = leaf[i] == EMPTY;
         }
         if (!failed)
             result = describe(&t, &roots, &in, leaf, pairs);
     }
     free(leaf);
     free(roots.items);
+    free(path.items);
     free(t.nodes.items);
     index_free(&t.index);
     PyBuffer_Release(&in.root);
@@ -169,8 +197,78 @@ static PyObject *fold(PyObject *self, PyObject *args) {
     return result;
 }
 
+/* How many of the bits before `bit` are set; `before` has that for each word. */
+static inline uint32_t rank_of(const uint64_t *bits, const uint32_t *before, uint64_t bit) {
+    uint64_t below = bits[bit / 64] & ((1ull << bit % 64) - 1);
+    return before[bit / 64] + (uint32_t)__builtin_popcountll(below);
+}
+
+/* Numbers the pairs that there are by process, then stack: a bit for each that there could be. */
+static PyObject *number_pairs(const uint32_t *process, const uint32_t *task, const uint32_t *stack, size_t rows,
+                              size_t stacks, size_t words, uint64_t *bits, uint32_t *before) {
+    for (size_t i = 0; i < rows; i++) {
+        uint64_t bit = (uint64_t)process[task[i]] * stacks + stack[i];
+        bits[bit / 64] |= 1ull << bit % 64;
+    }
+    size_t pairs = 0;
+    for (size_t i = 0; i < words; i++) {
+        before[i] = (uint32_t)pairs;
+        pairs += (size_t)__builtin_popcountll(bits[i]);
+    }
+    PyObject *places = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(pairs * 8));
+    PyObject *numbers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(rows * 4));
+    if (!places || !numbers) {
+        Py_XDECREF(places);
+        Py_XDECREF(numbers);
+        return NULL;
+    }
+    uint64_t *place = (uint64_t *)PyBytes_AS_STRING(places);
+    for (size_t i = 0; i < words; i++)
+        for (uint64_t left = bits[i]; left; left &= left - 1)
+            *place++ = i * 64 + (uint64_t)__builtin_ctzll(left);
+    uint32_t *number = (uint32_t *)PyBytes_AS_STRING(numbers);
+    for (size_t i = 0; i < rows; i++)
+        number[i] = rank_of(bits, before, (uint64_t)process[task[i]] * stacks + stack[i]);
+    return Py_BuildValue("(NN)", places, numbers);
+}
+
+static PyObject *pair(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer process, task, stack;
+    Py_ssize_t processes, stacks;
+    if (!PyArg_ParseTuple(args, "y*y*y*nn:pair", &process, &task, &stack, &processes, &stacks))
+        return NULL;
+    size_t rows = (size_t)task.len / 4, tasks = (size_t)process.len / 4;
+    PyObject *result = NULL;
+    /* Every index checked once: the arrays come from files. */
+    int bad = processes < 0 || stacks < 0 || (stacks && processes > (Py_ssize_t)(MOST_PAIRS / stacks)) ||
+              stack.len != task.len;
+    for (size_t i = 0; i < tasks && !bad; i++)
+        bad = ((uint32_t *)process.buf)[i] >= (size_t)processes;
+    for (size_t i = 0; i < rows && !bad; i++)
+        bad = ((uint32_t *)task.buf)[i] >= tasks || ((uint32_t *)stack.buf)[i] >= (size_t)stacks;
+    if (bad)
+        PyErr_SetString(PyExc_ValueError, "an index points outside its table");
+    else {
+        size_t words = (size_t)processes * (size_t)stacks / 64 + 1;
+        uint64_t *bits = calloc(words, 8);
+        uint32_t *before = malloc(words * 4);
+        if (!bits || !before)
+            PyErr_NoMemory();
+        else
+            result = number_pairs(process.buf, task.buf, stack.buf, rows, (size_t)stacks, words, bits, before);
+        free(bits);
+        free(before);
+    }
+    PyBuffer_Release(&process);
+    PyBuffer_Release(&task);
+    PyBuffer_Release(&stack);
+    return result;
+}
+
 static PyMethodDef METHODS[] = {
     {"fold", fold, METH_VARARGS, "Stacks folded into one tree, in preorder."},
+    {"pair", pair, METH_VARARGS, "The distinct pairs of process and stack, and each row's among them."},
     {NULL, NULL, 0, NULL},
 };
 

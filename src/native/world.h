@@ -46,6 +46,7 @@ typedef struct {
     index_t string_index, module_index, thread_index, process_index;
     size_t mappings, forget_above, copied;
     uint32_t versions;
+    uint64_t changes; /* how often anything of this changed */
 } world;
 
 static const char *string_at(const world *w, uint32_t i, size_t *length) {
@@ -56,20 +57,15 @@ static const char *string_at(const world *w, uint32_t i, size_t *length) {
 
 /* The number of a string, or EMPTY with an exception set. */
 static uint32_t intern(world *w, const char *text, size_t length) {
-    uint64_t hash = join(secret, length);
-    for (size_t i = 0; i < length; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, text + i, length - i < 8 ? length - i : 8);
-        hash = join(hash, word);
-    }
+    uint64_t hash = hash_bytes(text, length);
     if (index_grow(&w->string_index))
         return EMPTY;
     size_t slot = index_first(&w->string_index, hash);
     for (; index_taken(&w->string_index, slot); slot = index_next(&w->string_index, slot)) {
         size_t known;
-        const char *at = string_at(w, w->string_index.values[slot], &known);
-        if (w->string_index.hashes[slot] == hash && known == length && !memcmp(at, text, length))
-            return w->string_index.values[slot];
+        const char *at = string_at(w, w->string_index.slots[slot].value, &known);
+        if (index_like(&w->string_index, slot, hash) && known == length && !memcmp(at, text, length))
+            return w->string_index.slots[slot].value;
     }
     if (list_reserve(&w->text, length, 1))
         return EMPTY;
@@ -88,7 +84,7 @@ static thread *thread_of(world *w, int32_t tid) {
         return NULL;
     size_t slot = index_first(&w->thread_index, hash);
     for (; index_taken(&w->thread_index, slot); slot = index_next(&w->thread_index, slot)) {
-        thread *known = &ITEM(w->threads, thread, w->thread_index.values[slot]);
+        thread *known = &ITEM(w->threads, thread, w->thread_index.slots[slot].value);
         if (known->tid == tid)
             return known;
     }
@@ -104,7 +100,7 @@ static uint32_t thread_name(const world *w, int32_t tid) {
     const index_t *index = &w->thread_index;
     for (size_t slot = index_first(index, join(secret, (uint32_t)tid)); index_taken(index, slot);
          slot = index_next(index, slot)) {
-        const thread *known = &ITEM(w->threads, thread, index->values[slot]);
+        const thread *known = &ITEM(w->threads, thread, index->slots[slot].value);
         if (known->tid == tid)
             return known->name;
     }
@@ -117,7 +113,7 @@ static process *process_of(world *w, int32_t pid) {
         return NULL;
     size_t slot = index_first(&w->process_index, hash);
     for (; index_taken(&w->process_index, slot); slot = index_next(&w->process_index, slot)) {
-        process *known = &ITEM(w->processes, process, w->process_index.values[slot]);
+        process *known = &ITEM(w->processes, process, w->process_index.slots[slot].value);
         if (known->pid == pid)
             return known;
     }
@@ -138,7 +134,7 @@ static uint32_t module_of(world *w, module wanted) {
         return EMPTY;
     size_t slot = index_first(&w->module_index, hash);
     for (; index_taken(&w->module_index, slot); slot = index_next(&w->module_index, slot)) {
-        uint32_t number = w->module_index.values[slot];
+        uint32_t number = w->module_index.slots[slot].value;
         const module *known = &ITEM(w->modules, module, number);
         if (known->name == wanted.name && known->device == wanted.device && known->inode == wanted.inode &&
             known->build_id_size == wanted.build_id_size &&
@@ -172,7 +168,7 @@ static const space *space_seen(const world *w, int32_t pid) {
     const index_t *index = &w->process_index;
     for (size_t slot = index_first(index, join(secret, (uint32_t)pid)); index_taken(index, slot);
          slot = index_next(index, slot)) {
-        const process *known = &ITEM(w->processes, process, index->values[slot]);
+        const process *known = &ITEM(w->processes, process, index->slots[slot].value);
         if (known->pid == pid)
             return known->space == EMPTY ? &nothing : &ITEM(w->spaces, space, known->space);
     }

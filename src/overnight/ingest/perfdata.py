@@ -6,16 +6,18 @@ import dataclasses
 import pathlib
 import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
-import zstandard
 
 from overnight import errors
 from overnight.ingest import losses
 from overnight.ingest.symbols import files, kallsyms, resolver, vdso
 from overnight.sources.perf import packed, perfdata
 from overnight.store import capture
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Symbols", "foreign_symbols", "kernel_base", "live_symbols", "read"]
 
@@ -137,6 +139,8 @@ def _or(given: int | None, otherwise: int) -> int:
 
 
 def _zstd() -> packed.Decompress:
+    import zstandard  # files that are packed are few
+
     return zstandard.ZstdDecompressor().decompressobj().decompress
 
 

@@ -1,3 +1,11 @@
 def fold(
-    root: bytes, stack: bytes, end: bytes, frames: bytes, hashes: bytes, flags: bytes
+    root: memoryview,
+    stack: memoryview,
+    end: memoryview,
+    frames: memoryview,
+    hashes: memoryview,
+    flags: memoryview,
 ) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]: ...
+def pair(
+    process: memoryview, task: memoryview, stack: memoryview, processes: int, stacks: int
+) -> tuple[bytes, bytes]: ...

@@ -26,12 +26,14 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from overnight import errors
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = [
     "FORMAT",

@@ -10,11 +10,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from overnight.store import capture
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 try:
     from overnight.store import _tree
@@ -32,7 +35,10 @@ __all__ = [
     "Tree",
     "fold_capture",
     "fold_in_python",
+    "pair_up",
 ]
+
+MARKED = 1 << 27  # of so many pairs that there could be, those that there are can be marked
 
 PROCESS = 2  # the kind of a tree's first frames: process names
 
@@ -135,6 +141,33 @@ def is_torn(up: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]) -> bool:
     return bool((end > end[above]).any())
 
 
+def pair_up(
+    process: npt.NDArray[np.uint32],
+    task: npt.NDArray[np.uint32],
+    stack: npt.NDArray[np.uint32],
+    processes: int,
+    stacks: int,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """The pairs of process and stack that there are, in order, and which one each row is.
+
+    `process` is that of each task; the rows name a task and a stack each.
+    """
+    if HAS_EXTENSION and processes * stacks <= MARKED:
+        places, numbers = _tree.pair(
+            np.ascontiguousarray(process, "<u4").data,
+            np.ascontiguousarray(task, "<u4").data,
+            np.ascontiguousarray(stack, "<u4").data,
+            processes,
+            stacks,
+        )
+        pairs, pair = np.frombuffer(places, "<u8"), np.frombuffer(numbers, "<u4")
+    else:
+        both = process.astype(np.uint64)[task] * np.uint64(stacks) + stack
+        pairs, pair = np.unique(both, return_inverse=True)
+    root, hanging = np.divmod(pairs, np.uint64(max(stacks, 1)))
+    return root.astype(np.uint32), hanging.astype(np.uint32), pair.astype(np.uint32, copy=False)
+
+
 def fold_capture(
     root: npt.NDArray[np.uint32],
     stack: npt.NDArray[np.uint32],
@@ -144,12 +177,12 @@ def fold_capture(
 ) -> Tree:
     """The tree of pairs: `root[i]` is the frame (a process) that stack `stack[i]` hangs under."""
     arrays = (
-        root.astype("<u4").tobytes(),
-        stack.astype("<u4").tobytes(),
-        stacks.offset[1:].astype("<u4").tobytes(),
-        stacks.frame.astype("<u4").tobytes(),
-        hashes.astype("<u8").tobytes(),
-        flags.tobytes(),
+        np.ascontiguousarray(root, "<u4").data,
+        np.ascontiguousarray(stack, "<u4").data,
+        np.ascontiguousarray(stacks.offset[1:], "<u4").data,
+        np.ascontiguousarray(stacks.frame, "<u4").data,
+        np.ascontiguousarray(hashes, "<u8").data,
+        np.ascontiguousarray(flags).data,
     )
     folded = _tree.fold(*arrays) if HAS_EXTENSION else fold_in_python(*arrays)
     types = ("<u4", "<u4", "<u4", "<u4", "<u8", "<u1")
@@ -167,7 +200,12 @@ def _mix(x: int) -> int:
 
 
 def fold_in_python(
-    root: bytes, stack: bytes, end: bytes, frames: bytes, hashes: bytes, flags: bytes
+    root: memoryview,
+    stack: memoryview,
+    end: memoryview,
+    frames: memoryview,
+    hashes: memoryview,
+    flags: memoryview,
 ) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
     """What src/native/tree.c does, for hosts without a C compiler."""
     ends, words = np.frombuffer(end, "<u4").tolist(), np.frombuffer(frames, "<u4").tolist()

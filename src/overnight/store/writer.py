@@ -14,19 +14,20 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from overnight.store import capture, hours, parquet, segments, tree
+from overnight.store import capture, hours, parquet, segments, sums, tree
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["SEGMENT_SECONDS", "write_capture"]
 
 SEGMENT_SECONDS = 120
 SECOND_NS = 1_000_000_000
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
-MARKED = 16 << 20  # up to so many, marking is cheaper than sorting
 
 
 def write_capture(
@@ -45,14 +46,19 @@ def write_capture(
 
 def _whole(made: capture.Capture) -> capture.Capture:
     """The capture with all its samples inside the stretch that it names, on cores that exist."""
-    cpu = np.where((made.cpu < 0) | (made.cpu >= segments.MOST_CORES), -1, made.cpu)
     known = {core for core in made.cores if 0 <= core < segments.MOST_CORES}
+    cpu = made.cpu
+    if len(cpu) and not 0 <= cpu.min() <= cpu.max() < segments.MOST_CORES:
+        cpu = np.where((cpu < 0) | (cpu >= segments.MOST_CORES), -1, cpu)
+    seen = np.zeros(segments.MOST_CORES + 1, np.bool_)  # the last one is core -1
+    seen[cpu] = True
+    known.update(np.flatnonzero(seen[:-1]).tolist())
     return dataclasses.replace(
         made,
         begin=min(made.begin, int(made.time[0])) if len(made.time) else made.begin,
         end=max(made.end, int(made.time[-1]) + 1) if len(made.time) else made.end,
         cpu=cpu,
-        cores=tuple(sorted(known | set(np.unique(cpu).tolist()))),
+        cores=tuple(sorted(known | ({-1} if seen[-1] else set()))),
     )
 
 
@@ -100,20 +106,12 @@ def _compact(
     column: npt.NDArray[np.uint32], size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
     """The rows of a table that are used, and the column renumbered to them."""
-    used = np.bincount(column, minlength=size) > 0
+    used = np.zeros(size, np.bool_)
+    used[column] = True
+    if used.all():
+        return np.arange(size), column
     renumbered = np.cumsum(used, dtype=np.uint32) - np.uint32(1)
     return np.flatnonzero(used), renumbered[column]
-
-
-def _distinct(
-    column: npt.NDArray[np.int64], size: int
-) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]]:
-    """The distinct values, all below `size`, and each row's place among them."""
-    if size > MARKED:
-        return np.unique(column, return_inverse=True)
-    there = np.zeros(size, bool)
-    there[column] = True
-    return np.flatnonzero(there), (np.cumsum(there, dtype=np.uint32) - np.uint32(1))[column]
 
 
 def _write(home: pathlib.Path, made: capture.Capture, source: str) -> segments.Segment:
@@ -195,12 +193,9 @@ def _fill(
 ) -> None:
     tasks, task = _compact(made.task, len(made.tasks.pid))
     frames, folded, node = _fold(made, tasks, task)
-    idle = (folded.flags[node] & tree.IDLE) > 0
-    kernel = (folded.flags[node] & tree.KERNEL) > 0
-    softirq = (folded.flags[node] & tree.SOFTIRQ) > 0
-    # Sums are over the first event alone: samples of different events are never added up.
-    count = np.where(made.event == 0, made.count, 0).astype(np.int64)
-    busy = np.where(idle, 0, count)
+    counted = sums.Counted(made, folded.flags, node)
+    own = counted.total(node, len(folded.frame))
+    busy = np.where(folded.flags & tree.IDLE, 0, own)
     parquet.write(
         folder / "samples.parquet",
         {
@@ -217,18 +212,16 @@ def _fill(
         folder / "nodes.parquet",
         {
             **{name: getattr(folded, name) for name in ("frame", "up", "size", "hash", "flags")},
-            "own": np.bincount(node, count, len(folded.frame)).astype(np.uint64),
+            "own": own.astype(np.uint64),
         },
     )
-    _write_frames(folder / "frames.parquet", frames, folded, node, busy)
-    _write_tasks(
-        folder / "tasks.parquet", made.tasks, tasks, task, (busy, busy * kernel, count - busy)
-    )
+    _write_frames(folder / "frames.parquet", frames, folded, busy)
+    _write_tasks(folder / "tasks.parquet", made.tasks, tasks, counted.by_mode(task, len(tasks)))
     _write_seconds(
         folder / "seconds.npy",
         made,
         segments.clock_seconds(begin_us, end_us, timed=made.timed),
-        (busy, busy * kernel, busy * softirq, count - busy),
+        counted,
     )
     meta = segments.Meta(
         host=made.host,
@@ -237,8 +230,8 @@ def _fill(
         frequency=made.frequency,
         cores=made.cores,
         events=made.events,
-        samples=int(count.sum()),
-        idle=int((count - busy).sum()),
+        samples=int(own.sum()),
+        idle=int((own - busy).sum()),
         lost=made.lost,
         losses=tuple((one.begin // 1000, -(-one.end // 1000), one.count) for one in made.losses),
         timed=made.timed,
@@ -274,7 +267,7 @@ def _fold(
             processes.setdefault(made.tasks.process[i] or made.tasks.thread[i], len(processes))
             for i in tasks.tolist()
         ],
-        np.int64,
+        np.uint32,
     )
     frames = capture.Frames(
         name=[made.frames.name[i] for i in used.tolist()] + list(processes),
@@ -283,12 +276,10 @@ def _fold(
             [made.frames.kind[used], np.full(len(processes), tree.PROCESS, np.uint8)]
         ),
     )
-    pairs, pair = _distinct(
-        process[task] * max(1, len(stacks)) + stack, len(processes) * len(stacks)
-    )
+    roots, hanging, pair = tree.pair_up(process, task, stack, len(processes), len(stacks))
     folded = tree.fold_capture(
-        (pairs // max(1, len(stacks)) + len(used)).astype(np.uint32),
-        (pairs % max(1, len(stacks))).astype(np.uint32),
+        roots + np.uint32(len(used)),
+        hanging,
         capture.Stacks(np.concatenate([[0], ends]).astype(np.uint32), words),
         tree.frame_hashes(frames.name, frames.module, frames.kind),
         tree.frame_flags(frames.name, frames.kind),
@@ -305,11 +296,9 @@ def _write_frames(
     path: pathlib.Path,
     frames: capture.Frames,
     folded: tree.Tree,
-    node: npt.NDArray[np.uint32],
     busy: npt.NDArray[np.int64],
 ) -> None:
-    own = np.bincount(node, busy, len(folded.frame)).astype(np.int64)
-    whole = tree.subtree_sums(own, folded.size) * tree.outermost(folded.frame, folded.size)
+    whole = tree.subtree_sums(busy, folded.size) * tree.outermost(folded.frame, folded.size)
     names = len(frames.name)
     parquet.write(
         path,
@@ -317,7 +306,7 @@ def _write_frames(
             "name": parquet.texts(frames.name),
             "module": parquet.texts(frames.module),
             "kind": frames.kind,
-            "own": np.bincount(folded.frame, own, names).astype(np.uint64),
+            "own": np.bincount(folded.frame, busy, names).astype(np.uint64),
             "whole": np.bincount(folded.frame, whole, names).astype(np.uint64),
         },
     )
@@ -327,8 +316,7 @@ def _write_tasks(
     path: pathlib.Path,
     tasks: capture.Tasks,
     used: npt.NDArray[np.int64],
-    task: npt.NDArray[np.uint32],
-    sums: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    counts: sums.Counts,
 ) -> None:
     rows = used.tolist()
     parquet.write(
@@ -340,8 +328,7 @@ def _write_tasks(
             "process": parquet.texts([tasks.process[i] for i in rows]),
             "unit": parquet.texts([tasks.unit[i] for i in rows]),
             **{
-                name: np.bincount(task, values, len(rows)).astype(np.uint64)
-                for name, values in zip(("busy", "kernel", "idle"), sums, strict=True)
+                name: getattr(counts, name).astype(np.uint64) for name in ("busy", "kernel", "idle")
             },
         },
     )
@@ -351,13 +338,13 @@ def _write_seconds(
     path: pathlib.Path,
     made: capture.Capture,
     seconds: int,
-    sums: tuple[npt.NDArray[np.int64], ...],
+    counted: sums.Counted,
 ) -> None:
     cores = np.array(made.cores, np.int64)
+    place = np.zeros(segments.MOST_CORES + 1, np.int64)  # of each core; the last one is core -1's
+    place[cores] = np.arange(len(cores))
     row = np.minimum(made.time // SECOND_NS - made.begin // SECOND_NS, seconds - 1)
-    cell = row * len(cores) + np.searchsorted(cores, made.cpu)
-    planes = [
-        np.minimum(np.bincount(cell, values, seconds * len(cores)), 0xFFFF).astype("<u2")
-        for values in sums
-    ]
-    np.save(path, np.stack(planes).reshape(len(sums), seconds, len(cores)))
+    counts = counted.by_mode(row * len(cores) + place[made.cpu], seconds * len(cores))
+    planes = (counts.busy, counts.kernel, counts.softirq, counts.idle)
+    stacked = np.stack([np.minimum(plane, 0xFFFF).astype("<u2") for plane in planes])
+    np.save(path, stacked.reshape(len(planes), seconds, len(cores)))

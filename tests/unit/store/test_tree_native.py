@@ -83,3 +83,44 @@ def test_nodes_made_to_share_one_place_cost_the_same_each() -> None:
         bytes(many),
     )
     assert len(folded[1]) // 4 == 1 + many + len(first)
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 2), min_size=4, max_size=4), ROWS)
+def test_both_pair_up_alike(process: list[int], rows: list[tuple[int, int]]) -> None:
+    task, stack = np.array(rows, np.uint32).reshape(-1, 2).T
+    arguments = (np.array(process, np.uint32), task, stack, 3, 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree, "HAS_EXTENSION", False)
+        python = tree.pair_up(*arguments)
+    native = tree.pair_up(*arguments)
+    for one, other in zip(native, python, strict=True):
+        assert one.dtype == other.dtype == np.uint32
+        assert one.tolist() == other.tolist()
+    roots, hanging, pair = native
+    assert [(roots[i], hanging[i]) for i in pair] == [(process[t], s) for t, s in rows]
+
+
+PAIRED = (words([0, 1]), words([0, 1]), words([0, 4]), 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("which", "bad"),
+    [
+        (0, words([0, 2])),
+        (0, words([0])),
+        (1, words([0, 2])),
+        (1, words([0])),
+        (2, words([0, 5])),
+        (3, -1),
+        (3, 2**62),
+        (4, 4),
+    ],
+)
+def test_a_pair_outside_its_tables_is_refused(which: int, bad: object) -> None:
+    assert _tree.pair(*PAIRED)
+    with pytest.raises(ValueError, match="outside its table"):
+        _tree.pair(*PAIRED[:which], bad, *PAIRED[which + 1 :])

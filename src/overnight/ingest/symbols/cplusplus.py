@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 
 from overnight.ingest.symbols import cxa_worker
 
-__all__ = ["demangle"]
+__all__ = ["demangle", "expect"]
 
 SUFFIX = re.compile(r"[.@]")
-QUALIFIER = re.compile(r" (?:const|volatile|restrict|noexcept|&&?)$")
+QUALIFIERS = (" const", " volatile", " restrict", " noexcept", " &", " &&")
 PARENTHESIS = re.compile(r"[()]")
 # The parts of a name that tell where its return type ends: brackets and spaces. What looks like
 # one and is none comes first: `operator<< <int>`, and the qualifiers of a function around the one
@@ -31,6 +32,10 @@ PART = re.compile(
 )
 
 PATIENCE = 1.0  # seconds for one name; a real one takes microseconds
+# Names asked for together, in bytes: less than a pipe holds, so that nobody waits for the other to
+# read. What they stand for is 4 times as long (measured).
+TOGETHER, MOST_ANSWERED = 32 << 10, 4 << 20
+MOST_EXPECTED = 1 << 14
 MOST_STARTS = 16  # of the worker: after that, names stay as the linker has them
 
 
@@ -40,8 +45,8 @@ def demangle(name: str) -> str | None:
 
     The suffix of a compiler's copy (`.cold`, `.isra.0`) and a version (`@@GLIBCXX_3.4`) go too.
     """
-    mangled = SUFFIX.split(name, maxsplit=1)[0]
-    if not (mangled.isascii() and mangled.isprintable()):
+    mangled = _mangled(name)
+    if mangled is None:
         return None
     text = WORKER.ask(mangled)
     if text is None or mangled.startswith(("_ZT", "_ZG")):
@@ -49,11 +54,22 @@ def demangle(name: str) -> str | None:
     return _without_signature(text)
 
 
+def expect(names: Iterable[str]) -> None:
+    """Say which names will be asked for next: together they cost a tenth of what each costs alone."""
+    WORKER.expect(filter(None, map(_mangled, dict.fromkeys(names))))
+
+
+def _mangled(name: str) -> str | None:
+    """What the C++ library is to read; None if it cannot be a name of C++."""
+    mangled = SUFFIX.split(name, maxsplit=1)[0]
+    return mangled if mangled.isascii() and mangled.isprintable() else None
+
+
 def _without_signature(text: str) -> str:
     """`void f<int>(int) const` -> `f<int>`. Only the outermost function loses its signature."""
     bare = text
-    while match := QUALIFIER.search(bare):
-        bare = bare[: match.start()]
+    while bare.endswith(QUALIFIERS):
+        bare = bare[: bare.rindex(" ")]
     if not bare.endswith(")"):
         return text
     depth = 0
@@ -91,9 +107,46 @@ class _Worker:
         self._owner = 0
         self._starts = 0
         self._lock = threading.Lock()
+        self._expected: dict[str, str | None] = {}
+        self._together = True
+
+    def expect(self, mangled: Iterable[str]) -> None:
+        """Have these answered, as far as that goes well; forgets those of the time before."""
+        with self._lock:
+            self._expected = {}
+            batch: list[str] = []
+            size = 0
+            for name in mangled:
+                if not self._together or len(self._expected) >= MOST_EXPECTED:
+                    return
+                if size + len(name) >= TOGETHER and batch:
+                    self._answer_batch(batch)
+                    batch, size = [], 0
+                if len(name) < TOGETHER:
+                    batch.append(name)
+                    size += len(name) + 1
+            if batch and self._together:
+                self._answer_batch(batch)
+
+    def _answer_batch(self, names: list[str]) -> None:
+        process = self._running()
+        if process is None or process.stdin is None or process.stdout is None:
+            return
+        try:
+            process.stdin.write("".join(f"{name}\n" for name in names).encode("ascii"))
+            answers = self._answer(process.stdout.fileno(), len(names))
+        except (OSError, TimeoutError):
+            # One of them is too much, and who knows which: from now on, one at a time.
+            self._together = False
+            self._end()
+            return
+        for name, answer in zip(names, answers.split(b"\n"), strict=True):
+            self._expected[name] = answer.decode("utf-8", "replace") or None
 
     def ask(self, mangled: str) -> str | None:
         with self._lock:
+            if mangled in self._expected:
+                return self._expected.pop(mangled)
             process = self._running()
             if process is None or process.stdin is None or process.stdout is None:
                 return None
@@ -125,18 +178,24 @@ class _Worker:
                 atexit.register(self.close)
         return self._process
 
-    def _answer(self, descriptor: int) -> bytes:
+    def _answer(self, descriptor: int, lines: int = 1) -> bytes:
+        """So many lines, the last one's end left out."""
         until = time.monotonic() + PATIENCE
-        answer = b""
-        while not answer.endswith(b"\n"):
+        parts: list[bytes] = []
+        ends = size = 0
+        while ends < lines:
             left = until - time.monotonic()
             if left <= 0 or not select.select([descriptor], [], [], left)[0]:
                 raise TimeoutError
             part = os.read(descriptor, 1 << 16)
             if not part:
                 raise BrokenPipeError
-            answer += part
-        return answer[:-1]
+            parts.append(part)
+            ends += part.count(b"\n")
+            size += len(part)
+            if size > MOST_ANSWERED:
+                raise TimeoutError
+        return b"".join(parts)[:-1]
 
     def _end(self) -> None:
         process, self._process = self._process, None

@@ -1,5 +1,7 @@
 """A process of its own that turns C++ names into readable ones, a line in and a line out.
 
+Lines that come together are answered together: to wait for each other cost most of the time.
+
 A mangled name of 250 letters can stand for gigabytes of text, and the C++ library would write it
 all. Names come from files that anybody may have put on the host; so the work is done where memory
 is limited, and where it can be ended. An empty line is the answer to a name that is not C++.
@@ -8,6 +10,7 @@ is limited, and where it can be ended. An empty line is the answer to a name tha
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 import sys
 
@@ -28,14 +31,20 @@ def main() -> None:
     free = library["free"]
     free.restype = None
     free.argtypes = [ctypes.c_void_p]
-    for line in sys.stdin.buffer:
-        text = demangle(line.rstrip(b"\n"), None, None, None)
-        answer = b""
-        if text:
-            answer = ctypes.string_at(text)
-            free(text)
-        sys.stdout.buffer.write((answer if len(answer) < LONGEST else b"") + b"\n")
-        sys.stdout.buffer.flush()
+    rest = b""
+    while chunk := os.read(sys.stdin.fileno(), LONGEST):
+        *lines, rest = (rest + chunk).split(b"\n")
+        answers = []
+        for line in lines:
+            text = demangle(line, None, None, None)
+            answer = b""
+            if text:
+                answer = ctypes.string_at(text)
+                free(text)
+            answers.append(answer if len(answer) < LONGEST else b"")
+        if answers:
+            sys.stdout.buffer.write(b"\n".join(answers) + b"\n")
+            sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ JUMP_SIZE = 6
 # The largest programs call a few thousand functions of libraries.
 MOST_ENTRIES = 1 << 16
 MOST_NAME_BYTES = 16 << 20
+SUFFIX = b"@plt\0"
 
 
 def read_jump_tables(elf: image.Image) -> list[table.Symbols]:
@@ -100,20 +101,25 @@ def _named(
     raw = elf.read(dynamic) if dynamic else b""
     block = elf.read(strings) if strings else b""
     name_at = np.frombuffer(raw, "<u4", len(raw) // SYMBOL_SIZE * 6 if raw else 0)[::6]
-    names = bytearray()
-    places = []
-    for symbol in symbols[:MOST_ENTRIES].tolist():
-        if len(names) > MOST_NAME_BYTES:
+    wanted = symbols[:MOST_ENTRIES]
+    # A number past the table's end has no name, as has one that lies past the end of the names.
+    at = np.full(len(wanted), len(block), np.int64)
+    listed = wanted < len(name_at)
+    at[listed] = name_at[wanted[listed]]
+    names, places, taken = [], [], 0
+    for begin in at.tolist():
+        if taken > MOST_NAME_BYTES:
             break
-        begin = int(name_at[symbol]) if symbol < len(name_at) else len(block)
         end = block.find(b"\0", begin, begin + table.LONGEST_NAME)
-        places.append(len(names))
-        names += block[begin : max(end, begin)] + b"@plt\0"
+        name = block[begin:end] if end > begin else b""
+        names.append(name)
+        places.append(taken)
+        taken += len(name) + len(SUFFIX)
     count = len(places)
     return table.Symbols(
         start=start[:count],
         size=np.full(count, size, np.uint64),
         binding=np.full(count, table.GLOBAL, np.uint8),
         name_at=np.array(places, np.int64),
-        names=bytes(names),
+        names=SUFFIX.join([*names, b""]),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight import errors
-from overnight.ingest.symbols import elf, kallsyms, perfmap, table, vdso
+from overnight.ingest.symbols import demangle, elf, kallsyms, perfmap, table, vdso
 
 if TYPE_CHECKING:
     import pathlib
@@ -144,13 +144,25 @@ class Resolver:
         return table.EMPTY
 
 
+def _distinct(
+    found: npt.NDArray[np.int64], size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The distinct ones of places in a table, -1 among them, and each one's place among those."""
+    if size > 16 * len(found):
+        return np.unique(found, return_inverse=True)
+    there = np.zeros(size + 1, np.bool_)
+    there[found + 1] = True
+    return np.flatnonzero(there) - 1, (np.cumsum(there) - 1)[found + 1]
+
+
 def _named(
     functions: table.SymbolTable,
     addresses: npt.NDArray[np.uint64],
     module_of: Callable[[int], str],
     nowhere: str,
 ) -> Named:
-    indices, which = np.unique(functions.find(addresses), return_inverse=True)
+    indices, which = _distinct(functions.find(addresses), len(functions))
+    demangle.expect(functions.linked_names(indices.tolist(), demangle.EXPECTED))
     distinct: dict[tuple[str, str], int] = {}
     place = np.zeros(len(indices), np.uint32)
     for i, index in enumerate(indices.tolist()):

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from overnight.sources.perf.decode import Decoded
 
 def decode(
@@ -7,4 +9,5 @@ def decode(
     sample_id_all: bool,
     ids: bytes,
     events: bytes,
+    forget: Callable[[int], None] | None = None,
 ) -> Decoded: ...

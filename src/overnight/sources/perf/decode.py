@@ -2,7 +2,7 @@
 
 Both give the same answer on the same bytes, number for number, hostile bytes included
 (tests/unit/sources/perf/test_decode.py). This one is for hosts without a C compiler, and says in
-two hundred lines what the other does in eight hundred.
+four hundred lines what the other does in fifteen hundred.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import bisect
 import itertools
 import struct
 from array import array
+from collections.abc import Callable
 from typing import TypeAlias
 
 __all__ = ["Decoded", "decode"]
@@ -314,12 +315,15 @@ def decode(
     sample_id_all: bool,
     ids: bytes,
     events: bytes,
+    forget: Callable[[int], None] | None = None,
 ) -> Decoded:
     """Samples in time order, a column each, with the tables they point into.
 
+    `forget` may be told, now and then, that the stream up to an offset is done with.
     A record that the end of the stream cuts off is left out: a killed recorder leaves one.
     Raises ValueError(problem, offset) where the bytes contradict themselves.
     """
+    del forget  # here the stream is gone through twice: there is nothing to tell
     layout = _Layout(sample_type, read_format, sample_id_all)
     entries, lost = _list_records(stream, layout)
     event_of = dict(

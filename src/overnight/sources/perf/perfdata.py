@@ -99,6 +99,7 @@ class PerfData:
                 first.sample_id_all,
                 struct.pack(f"<{len(ids)}Q", *(number for number, _ in ids)),
                 bytes(i for _, i in ids),
+                self._forget,
             )
         except ValueError as error:
             problem, offset = error.args
@@ -106,9 +107,14 @@ class PerfData:
             at = offset + (self.stream_offset or 0)
             raise errors.DamagedFileError(str(self.path), at, problem + where) from error
         finally:
-            # Its pages count as our memory, and nobody will look at most of them again.
-            if isinstance(self.stream.obj, mmap.mmap):
-                self.stream.obj.madvise(mmap.MADV_DONTNEED)
+            self._forget(len(self.stream))
+
+    def _forget(self, offset: int) -> None:
+        """Give back the pages of the stream's beginning: they count as our memory while mapped."""
+        if isinstance(self.stream.obj, mmap.mmap) and self.stream_offset is not None:
+            end = (self.stream_offset + offset) // mmap.PAGESIZE * mmap.PAGESIZE
+            # From the file, what is given back comes again when it is looked at.
+            self.stream.obj.madvise(mmap.MADV_DONTNEED, 0, end)
 
 
 class _Reader:

@@ -75,6 +75,30 @@ def test_a_name_that_stands_for_gigabytes_is_left_as_it_is(monkeypatch) -> None:
     cplusplus.WORKER.close()
 
 
+def test_names_that_are_expected_are_the_same(monkeypatch) -> None:
+    names = [f"_ZN5batch{len(str(i)) + 1}n{i}Ev" for i in range(3000)]  # more than a pipe holds
+    monkeypatch.setattr(cplusplus, "WORKER", cplusplus._Worker())
+    demangle.expect([*names, *CPLUSPLUS, *RUST, *OTHERS, "_Znone", "_Z\nline", "_Z" + "é"])
+    asked = []
+    monkeypatch.setattr(cplusplus.WORKER, "_running", lambda: asked.append(1))
+    assert [demangle.readable(name) for name in names] == [f"batch::n{i}" for i in range(3000)]
+    assert demangle.readable("_Z\nline") == "_Z\nline"
+    assert not asked  # none had to be asked for by itself
+    monkeypatch.undo()
+    for mangled, expected in {**CPLUSPLUS, **RUST, **OTHERS}.items():
+        assert demangle.readable(mangled) == expected
+
+
+def test_one_expected_name_that_is_too_much_spoils_no_other(monkeypatch) -> None:
+    monkeypatch.setattr(cplusplus, "PATIENCE", 0.2)
+    monkeypatch.setattr(cplusplus, "WORKER", cplusplus._Worker())
+    demangle.expect(["_ZN5among4goodEv", growing(33), "_ZN5among6othersEv"])
+    assert demangle.readable("_ZN5among4goodEv") == "among::good"
+    assert demangle.readable("_ZN5among6othersEv") == "among::others"
+    assert demangle.readable(growing(33)) == growing(33)
+    cplusplus.WORKER.close()
+
+
 def doubling(steps: int) -> str:
     """`a::b::<(u8,), ((u8,), (u8,)), ...>`: each argument holds the one before it twice."""
     digits = string.digits + string.ascii_letters
