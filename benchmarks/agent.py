@@ -1,0 +1,233 @@
+"""What the flight recorder costs a host, beside the agents that people run for it today, at once.
+
+All of them run in the same minute on the same machine, each asked for every second. The peers come from
+Debian's packages, unpacked into a folder: nothing is installed and no service is started. 192 cores are
+a tree of files made to the kernel's formats, so that the kernel's own work of writing them is not in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+
+from benchmarks import Result
+
+__all__ = ["measure"]
+
+SECONDS = 60.0
+SETTLE = 5.0
+STARTS = 11
+SUPPORT = pathlib.Path(__file__).parents[1] / "tests/support"
+PACKAGES = ("sysstat", "prometheus-node-exporter", "netdata-core")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _cost(pid: int) -> tuple[float, float]:
+    """CPU seconds of a process and what it waited for, and its resident megabytes."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    schedstat = pathlib.Path(f"/proc/{pid}/schedstat")
+    cpu = sum(map(int, fields[11:15])) / TICKS
+    if schedstat.exists() and len(os.listdir(f"/proc/{pid}/task")) == 1:
+        cpu = int(schedstat.read_text().split()[0]) / 1e9
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return cpu, int(line.split()[1]) / 1024
+    return cpu, 0.0
+
+
+@contextlib.contextmanager
+def _running(command: list[str], **more: object) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _peers(folder: pathlib.Path) -> pathlib.Path:
+    """The peers' files, as far as Debian's packages can be had."""
+    target = folder / "peers"
+    for package in PACKAGES:
+        done = subprocess.run(
+            ["apt-get", "download", "-qq", package], cwd=folder, capture_output=True, check=False
+        )
+        if done.returncode == 0:
+            for file in folder.glob(f"{package}_*.deb"):
+                subprocess.run(["dpkg", "-x", str(file), str(target)], check=True)
+    return target
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _scrape(ports: list[int], stop: threading.Event) -> None:
+    """Ask for the page of each, every second, as Prometheus would."""
+    begin = time.monotonic()
+    for second in range(1, 1 << 30):
+        if stop.wait(max(0.0, begin + second - time.monotonic())):
+            return
+        for port in ports:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+                connection.request("GET", "/metrics")
+                connection.getresponse().read()
+                connection.close()
+
+
+def measure() -> list[Result]:
+    with tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
+        folder = pathlib.Path(name)
+        return [*_side_by_side(folder), *_many_cores(folder), _start(folder)]
+
+
+def _agent(folder: pathlib.Path, *more: str) -> list[str]:
+    home = tempfile.mkdtemp(dir=folder)
+    return [sys.executable, "-m", "overnight.agent", "--home", home, *more]
+
+
+def _side_by_side(folder: pathlib.Path) -> list[Result]:
+    peers = _peers(folder)
+    exporter = peers / "usr/bin/prometheus-node-exporter"
+    few = "cpu interrupts softnet pressure stat cgroups".split()
+    commands: dict[str, list[str]] = {"overnight": _agent(folder)}
+    ports: dict[str, int] = {"overnight, scraped": _free_port()}
+    commands["overnight, scraped"] = _agent(
+        folder, "--metrics", str(ports["overnight, scraped"])
+    )
+    if (peers / "usr/bin/mpstat").exists():
+        commands["mpstat -P ALL 1"] = [str(peers / "usr/bin/mpstat"), "-P", "ALL", "1"]
+    if exporter.exists():
+        for what, arguments in (
+            ("node_exporter", []),
+            (
+                "node_exporter, six collectors",
+                ["--collector.disable-defaults", *(f"--collector.{one}" for one in few)],
+            ),
+        ):
+            ports[what] = _free_port()
+            commands[what] = [
+                str(exporter), f"--web.listen-address=127.0.0.1:{ports[what]}", *arguments
+            ]  # fmt: skip
+    if (peers / "usr/sbin/netdata").exists():
+        commands["netdata"] = _netdata(peers, folder)
+    stop = threading.Event()
+    with contextlib.ExitStack() as stack:
+        pids = {
+            what: stack.enter_context(
+                _running(command, env={**os.environ, "LD_LIBRARY_PATH": str(peers / "usr/lib")})
+            )
+            for what, command in commands.items()
+        }
+        scraper = threading.Thread(target=_scrape, args=(list(ports.values()), stop))
+        scraper.start()
+        time.sleep(SETTLE)
+        before = {what: _cost(one.pid) for what, one in pids.items() if one.poll() is None}
+        began = time.monotonic()
+        time.sleep(SECONDS)
+        seconds = time.monotonic() - began
+        after = {what: _cost(pids[what].pid) for what in before if pids[what].poll() is None}
+        stop.set()
+        scraper.join()
+    percent = {what: 100 * (after[what][0] - before[what][0]) / seconds for what in after}
+    results = [
+        Result(
+            "agent, 2 cores or as many as there are", percent["overnight"], "% of a core",
+            goal="<= 0.2", met=percent["overnight"] <= 0.2,
+        ),
+        Result(
+            "agent, memory", after["overnight"][1], "MB", goal="<= 30",
+            met=after["overnight"][1] <= 30,
+        ),
+    ]  # fmt: skip
+    for what in percent:
+        if what != "overnight":
+            results += [
+                Result(
+                    "agent, CPU beside", percent["overnight"], "% of a core",
+                    peer=what, peer_value=percent[what],
+                ),
+                Result(
+                    "agent, memory beside", after["overnight"][1], "MB",
+                    peer=what, peer_value=after[what][1],
+                ),
+            ]  # fmt: skip
+    return results
+
+
+def _netdata(peers: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    """In the foreground, on loopback, with its folders in ours."""
+    config = folder / "netdata.conf"
+    places = ("config", "stock config", "log", "web files", "cache", "lib", "home")
+    lines = [
+        "[global]", "run as user = root", "[directories]",
+        *(f"{place} = {folder / 'netdata'}" for place in places),
+        f"plugins = {peers / 'usr/lib/netdata/plugins.d'}",
+        "[web]", f"bind to = 127.0.0.1:{_free_port()}",
+        "[statsd]", "enabled = no", "[ml]", "enabled = no",
+    ]  # fmt: skip
+    (folder / "netdata").mkdir()
+    config.write_text("\n".join(lines) + "\n")
+    return [str(peers / "usr/sbin/netdata"), "-D", "-c", str(config)]
+
+
+def _many_cores(folder: pathlib.Path) -> list[Result]:
+    sys.path.insert(0, str(SUPPORT))
+    import fakehost
+
+    tree = folder / "192"
+    host = fakehost.FakeHost(tree, 192, interfaces={"eth0": "ena"}, queues=32)
+    with _running(_agent(folder, "--root", str(tree))) as agent:
+        until = time.monotonic() + SETTLE
+        while time.monotonic() < until:
+            host.advance(1)
+            time.sleep(1)
+        before, began = _cost(agent.pid), time.monotonic()
+        until = began + SECONDS
+        while time.monotonic() < until:
+            host.advance(1)
+            time.sleep(1)
+        after, seconds = _cost(agent.pid), time.monotonic() - began
+    shutil.rmtree(tree)
+    percent = 100 * (after[0] - before[0]) / seconds
+    return [
+        Result(
+            "agent, 192 cores (files)", percent, "% of a core", goal="<= 0.6", met=percent <= 0.6
+        ),
+        Result("agent, 192 cores, memory", after[1], "MB"),
+    ]
+
+
+def _start(folder: pathlib.Path) -> Result:
+    """From exec until the first look is on disk."""
+    found = []
+    for _ in range(STARTS):
+        command = _agent(folder)
+        home = pathlib.Path(command[command.index("--home") + 1])
+        began = time.monotonic()
+        with _running(command):
+            while not any(home.glob("signals/*/*.open")):
+                time.sleep(0.002)
+            found.append(1000 * (time.monotonic() - began))
+    middle = sorted(found)[len(found) // 2]
+    return Result("agent, start to first look", middle, "ms", goal="<= 150", met=middle <= 150)
