@@ -38,7 +38,7 @@ def parse_layout(mountinfo: str) -> Layout:
     """
     memory = unified = systemd = None
     v1 = False
-    roots = {}
+    roots: dict[pathlib.PurePosixPath, str] = {}
     for line in mountinfo.splitlines():
         left, dash, right = line.partition(" - ")
         fields, kind = left.split(), right.split()

@@ -124,16 +124,21 @@ def read_census(layout: cgroups.Layout, root: pathlib.Path = sources.ROOT) -> Ce
         in_use = stat.get("nr_subsys_memory", stat.get("nr_descendants", 0) + 1)
         dying = stat.get("nr_dying_subsys_memory", stat["nr_dying_descendants"])
         return Census(in_use + dying, in_use, dying)
-    listed = str(root / "proc/cgroups")
+    before = _tracked(root)
     for _ in range(3):
-        before = parse_tracked(read_bytes(listed) or b"")
         in_use = count_directories(top)
-        tracked = parse_tracked(read_bytes(listed) or b"")
-        if tracked is None:
-            raise sources.NoDataError("/proc/cgroups does not count memory cgroups")
+        tracked = _tracked(root)
         if before == tracked:
             break  # else cgroups came or went meanwhile: once more
+        before = tracked
     return Census(tracked, in_use, max(0, tracked - in_use))
+
+
+def _tracked(root: pathlib.Path) -> int:
+    tracked = parse_tracked(read_bytes(str(root / "proc/cgroups")) or b"")
+    if tracked is None:
+        raise sources.NoDataError("/proc/cgroups does not count memory cgroups")
+    return tracked
 
 
 class StatTimer:
