@@ -20,7 +20,6 @@ import textwrap
 import time
 from collections.abc import Iterator, Mapping
 
-from overnight.model import cgroups as layouts
 from overnight.sources import cgroups
 
 BOOT_SECONDS = 60
@@ -87,7 +86,7 @@ def machine(units: Mapping[str, str] | None = None, **files: str) -> Iterator[Ma
 
 def _tops() -> tuple[pathlib.Path, ...]:
     """Where a machine's own systemd makes cgroups: systemd's hierarchy and the unified one."""
-    layout: layouts.Layout = cgroups.read_layout()
+    layout = cgroups.read_layout()
     places = dict.fromkeys((layout.systemd, layout.unified))
     return tuple(pathlib.Path(str(place)) for place in places if place is not None)
 
@@ -120,18 +119,14 @@ def _boot(
     told.bind(address)
     undo.callback(pathlib.Path(address).unlink)
     told.settimeout(BOOT_SECONDS)
-    log = undo.enter_context(tempfile.TemporaryFile())
-
-    def enter() -> None:
-        for folder in folders:
-            (folder / "cgroup.procs").write_text("0")
+    log = undo.enter_context((tree / "log").open("w+b"))
 
     nspawn = subprocess.Popen(
-        ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--private-network",
+        ["sh", "-c", 'for f in $CGROUPS; do echo 0 > "$f/cgroup.procs"; done; exec systemd-nspawn "$@"', "nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--private-network",
          "--console=pipe", "--notify-ready=yes", f"--machine={name}", f"--directory={tree}",
          "--bind-ro=/usr", "--link-journal=no", "systemd.unit=multi-user.target"],
         stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        env={"PATH": os.environ["PATH"], "NOTIFY_SOCKET": address}, preexec_fn=enter,
+        env={"PATH": os.environ["PATH"], "NOTIFY_SOCKET": address, "CGROUPS": " ".join(map(str, folders))},
     )  # fmt: skip
     leader = 0
 
@@ -158,7 +153,9 @@ def _boot(
             break
         if time.monotonic() > deadline or nspawn.poll() is not None:
             log.seek(0)
-            raise AssertionError(f"the machine did not boot: {log.read().decode()[-2000:]}")
+            raise AssertionError(
+                f"the machine did not boot: {log.read().decode(errors='replace')[-2000:]}"
+            )
     return Machine(name, leader, f"/{name}", tree, folders)
 
 
