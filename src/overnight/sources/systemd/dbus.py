@@ -146,10 +146,11 @@ class Connection:
             else:
                 self._socket.connect(address)
             name = str(os.geteuid()).encode().hex()
-            self._socket.sendall(f"\0AUTH EXTERNAL {name}\r\n".encode())
+            # BEGIN goes before the answer, as libsystemd sends it: systemd forgets a question that
+            # reaches it in one read with BEGIN until something else arrives (measured on 252).
+            self._socket.sendall(f"\0AUTH EXTERNAL {name}\r\nBEGIN\r\n".encode())
             if not self._line().startswith(b"OK "):
                 raise DbusError("systemd does not let us in")
-            self._socket.sendall(b"BEGIN\r\n")
             if not address.endswith(
                 "/private"
             ):  # a bus wants to be greeted, systemd itself does not
@@ -182,9 +183,9 @@ class Connection:
 
     def _line(self) -> bytes:
         while b"\r\n" not in self._buffer:
-            self._more()
             if len(self._buffer) > 1024:
                 raise DbusError("an answer without an end of line")
+            self._more()
         line, _, self._buffer = self._buffer.partition(b"\r\n")
         return line
 

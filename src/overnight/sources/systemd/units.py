@@ -73,25 +73,20 @@ class Manager:
     def __init__(self, address: str, leader: int = 0) -> None:
         self.address = address
         self.leader = leader
-        self._line: dbus.Connection | None = None
         self._known: dict[str, Unit] = {}
         self._looks = 0
 
     def look(self) -> dict[str, Unit]:
-        """Its services, by name; raises OSError when it does not answer."""
-        try:
-            if self._line is None:
-                self._line = dbus.Connection(self.address, leader=self.leader)
-            return self._look(self._line)
-        except OSError:
-            self.close()
-            raise
+        """Its services, by name; raises OSError when it does not answer.
 
-    def close(self) -> None:
-        """Hangs up; the next look calls again."""
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+        A line for each look: systemd tells every change on its own socket, asked or not, and what
+        nobody reads would pile up in PID 1.
+        """
+        line = dbus.Connection(self.address, leader=self.leader)
+        try:
+            return self._look(line)
+        finally:
+            line.close()
 
     def _look(self, line: dbus.Connection) -> dict[str, Unit]:
         (listed,) = line.ask([(*MANAGER, "ListUnitsByPatterns", ([], ["*.service"]))])
@@ -188,11 +183,6 @@ class Fleet:
         self._units, self._looked = units, now
         return units
 
-    def close(self) -> None:
-        """Hangs up on all."""
-        for one in self._managers.values():
-            one.close()
-
     def _search(self) -> None:
         there: dict[str, tuple[str, int]] = {}
         if manager.booted(self._root):
@@ -204,7 +194,7 @@ class Fleet:
         for name in list(self._managers):
             one = self._managers[name]
             if there.get(name) != (one.address, one.leader):
-                self._managers.pop(name).close()
+                del self._managers[name]
         for name, (address, leader) in there.items():
             if name not in self._managers:
                 self._managers[name] = Manager(address, leader)
