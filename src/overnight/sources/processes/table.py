@@ -184,16 +184,7 @@ class Table:
                 return
             one = self._known[pid] = Process()
         try:
-            if one.open >= 0:
-                text = os.pread(one.open, 1024, 0)
-            else:
-                one.open = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-                text = os.pread(one.open, 1024, 0)
-                if self._opened < MOST_OPEN:
-                    self._opened += 1
-                else:
-                    os.close(one.open)
-                    one.open = -1
+            text = self._text(pid, one)
         except OSError:
             self._forget(pid)  # it has ended
             return
@@ -222,6 +213,19 @@ class Table:
             one.comm = comm
             one.key = f"{pid} {name_of(comm)}"
         one.row = (utime, stime, pages, core, faults, state)
+
+    def _text(self, pid: int, one: Process) -> bytes:
+        if one.open >= 0:
+            return os.pread(one.open, 1024, 0)
+        descriptor = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        if self._opened < MOST_OPEN:
+            self._opened += 1
+            one.open = descriptor
+            return os.pread(descriptor, 1024, 0)
+        try:
+            return os.read(descriptor, 1024)
+        finally:
+            os.close(descriptor)
 
     def _forget(self, pid: int) -> None:
         one = self._known.pop(pid, None)
