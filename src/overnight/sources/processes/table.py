@@ -186,7 +186,10 @@ class Table:
         try:
             text = self._text(pid, one)
         except OSError:
-            self._forget(pid)  # it has ended
+            was_open = one.open >= 0
+            self._forget(pid)  # it has ended; another may have its number
+            if was_open:
+                self._read(pid)
             return
         seen = hash(text)
         if one.fresh:
@@ -209,14 +212,17 @@ class Table:
         one.ticks, one.state, one.seen = ticks, state, seen
         (self._hot.add if one.heat >= WARM or one.fresh else self._hot.discard)(pid)
         (self._blocked.add if state == D_STATE else self._blocked.discard)(pid)
-        if comm != one.comm:
+        if comm != one.comm or not one.key:
             one.comm = comm
             one.key = f"{pid} {name_of(comm)}"
         one.row = (utime, stime, pages, core, faults, state)
 
     def _text(self, pid: int, one: Process) -> bytes:
         if one.open >= 0:
-            return os.pread(one.open, 1024, 0)
+            text = os.pread(one.open, 1024, 0)
+            if not text:
+                raise ProcessLookupError(pid)
+            return text
         descriptor = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         if self._opened < MOST_OPEN:
             self._opened += 1

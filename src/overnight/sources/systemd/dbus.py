@@ -123,7 +123,10 @@ def decode(signature: str, data: bytes, order: str = "<") -> list[object]:
             raise DbusError("an array longer than its message")
         items = []
         while at < end:
+            before = at
             items.append(take(kind[1:], depth + 1))
+            if at == before:
+                raise DbusError("an array of nothings")
         return items
 
     try:
