@@ -68,14 +68,16 @@ def unit(run: str, *, service: str = "", wanted: bool = True) -> str:
 
 
 @contextlib.contextmanager
-def machine(units: Mapping[str, str] | None = None, **files: str) -> Iterator[Machine]:
+def machine(
+    units: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
+) -> Iterator[Machine]:
     """Boots a machine with these units (all enabled that are wanted), until the block is left."""
     name = f"overnight-{os.getpid()}-{time.monotonic_ns() % 10**6}"
     with contextlib.ExitStack() as undo:
         tree = pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-"))
         undo.callback(shutil.rmtree, tree)
         _plant(tree, units or {})
-        for inside, text in files.items():
+        for inside, text in (files or {}).items():
             (tree / inside).write_text(text)
         folders = tuple(top / name for top in _tops())
         for folder in folders:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 from overnight.sources import cgroups
 
-MEMORY = cgroups.read_layout().memory
+LAYOUT = cgroups.read_layout()
+MEMORY = pathlib.Path(str(LAYOUT.memory))
+POSSIBLE = LAYOUT.memory_version == 1  # on v2 they would take a delegated tree of their own
 
 
 class Zombies:
@@ -25,7 +27,7 @@ class Zombies:
 
     @property
     def key(self) -> str:
-        return "/" + str(self.parent.relative_to(str(MEMORY)))
+        return "/" + str(self.parent.relative_to(MEMORY))
 
     def make(self, number: int, below: str = "") -> None:
         """In a process of its own: what enters and leaves cgroups must not be the test."""
@@ -43,15 +45,20 @@ class Zombies:
         self.made += number
 
     def _make(self, number: int, place: pathlib.Path) -> None:
+        # Back to where it came from: a page of this process itself must not stay in the parent.
+        home = next(
+            line.split(":", 2)[2]
+            for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+            if "memory" in line.split(":")[1].split(",")
+        )
+        leave = MEMORY / home.lstrip("/") / "cgroup.procs"
         for i in range(number):
             one = place / f"z{i}"
             one.mkdir()
             (one / "cgroup.procs").write_text("0")
             (self.files / f"{place.name}-{self.made + i}").write_text("x")
-            (place / "cgroup.procs").write_text("0")
+            leave.write_text("0")
             one.rmdir()
-        # Out of the parent before the end: what it still holds there would be a page of this process.
-        (self.parent.parent / "cgroup.procs").write_text("0")
 
     def purge(self) -> None:
         for path in self.files.iterdir():
@@ -70,13 +77,28 @@ def remove_tree(top: pathlib.Path, seconds: float = 10) -> None:
             time.sleep(0.02)
 
 
+def tracked() -> int:
+    """How many memory cgroups the kernel keeps, read in another way than the source does."""
+    for line in pathlib.Path("/proc/cgroups").read_text().splitlines():
+        if line.startswith("memory\t"):
+            return int(line.split("\t")[2])
+    raise AssertionError("/proc/cgroups does not count memory cgroups")
+
+
 @contextlib.contextmanager
 def zombies() -> Iterator[Zombies]:
     files = pathlib.Path(tempfile.mkdtemp(prefix="overnight-zombies-", dir="/dev/shm"))
-    parent = pathlib.Path(str(MEMORY)) / f"overnight-zombies-{os.getpid()}"
+    parent = MEMORY / f"overnight-zombies-{os.getpid()}"
+    before = tracked()
     parent.mkdir()
+    made = Zombies(parent, files)
     try:
-        yield Zombies(parent, files)
+        yield made
     finally:
         shutil.rmtree(files)
         remove_tree(parent)
+        # The kernel frees them after a grace period; the next test counts from there. Others may
+        # have made a few meanwhile.
+        deadline = time.monotonic() + 10
+        while tracked() > before + made.made // 50 and time.monotonic() < deadline:
+            time.sleep(0.05)
