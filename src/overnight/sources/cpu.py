@@ -17,7 +17,29 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["CpuTimes", "online", "parse_cpu", "parse_cpu_list", "read_cpu"]
+__all__ = [
+    "SIGNALS",
+    "CpuTimes",
+    "online",
+    "open_ticks",
+    "parse_cpu",
+    "parse_cpu_list",
+    "parse_ticks",
+    "read_cpu",
+]
+
+MODES = [
+    "user",
+    "nice",
+    "system",
+    "idle",
+    "iowait",
+    "irq",
+    "softirq",
+    "steal",
+    "guest",
+    "guest_nice",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,3 +124,39 @@ def online(root: pathlib.Path = sources.ROOT) -> tuple[int, ...]:
         return parse_cpu_list((root / "sys/devices/system/cpu/online").read_text())
     except FileNotFoundError:
         return tuple(times.core for times in read_cpu(root))
+
+
+def parse_ticks(data: bytes) -> dict[str, tuple[int, ...]]:
+    """The same lines as whole clock ticks, ten modes a core, under the core's number.
+
+    >>> parse_ticks(b"cpu  9 9 9 9\\ncpu3 200 0 100 700 0 0 50 0 0 0\\nintr 1")
+    {'3': (200, 0, 100, 700, 0, 0, 50, 0, 0, 0)}
+    """
+    # The cores stand between the sum over all of them and the interrupts, which are longer by far.
+    cores = data[data.find(b"\n") + 1 : data.find(b"\nintr") + 1]
+    rows = {}
+    for line in cores.split(b"\n"):
+        if line.startswith(b"cpu"):
+            name, *ticks = line.split(None, 11)[:11]
+            if len(ticks) < 10:
+                ticks += [b"0"] * (10 - len(ticks))
+            rows[name[3:].decode("ascii")] = tuple(map(int, ticks))
+    return rows
+
+
+def open_ticks(root: pathlib.Path = sources.ROOT) -> sources.Look:
+    """The look at every online core; a core that is off-line has no row."""
+    file = sources.KeptFile(root / "proc/stat", room=65536)
+    return lambda: parse_ticks(file.read())
+
+
+SIGNALS = (
+    sources.Signal(
+        "cpu",
+        1.0,
+        "core",
+        tuple(sources.Column(mode, unit="ticks") for mode in MODES),
+        open_ticks,
+        "/proc/stat: what each core spent its time on, to the tick; a core that is full in the kernel",
+    ),
+)

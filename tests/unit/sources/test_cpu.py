@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pathlib
 
+import fakehost
 import pytest
 
 from overnight.sources import cpu
@@ -45,3 +46,47 @@ def test_a_fake_tree_is_read_instead_of_this_host(tmp_path: pathlib.Path) -> Non
 
 def test_this_very_host() -> None:
     assert {times.core for times in cpu.read_cpu()} == set(cpu.online())
+
+
+def test_ticks_are_the_kernels_own_numbers(captured: pathlib.Path) -> None:
+    rows = cpu.open_ticks(captured)()
+    for line in (captured / "proc/stat").read_text().splitlines()[1:3]:
+        name, *ticks = line.split()
+        assert rows[name.removeprefix("cpu")] == tuple(map(int, ticks))
+    assert list(rows) == ["0", "1"]
+    assert len(rows["0"]) == len(cpu.SIGNALS[0].columns) == 10
+
+
+def test_ticks_of_a_large_host_with_holes(large: fakehost.FakeHost) -> None:
+    rows = cpu.open_ticks(large.root)()
+    assert rows == {str(core): tuple(large.ticks[core]) for core in large.online}
+    assert "3" not in rows
+    assert "97" not in rows
+
+
+def test_ticks_and_times_agree() -> None:
+    """The fast way and the way with names, on the same text."""
+    rows = cpu.parse_ticks(STAT.encode())
+    assert rows["39"] == (5, 0, 0, 5, 0, 0, 0, 0, 0, 0)
+    for times in cpu.parse_cpu(STAT):
+        row = rows[str(times.core)]
+        assert times.user == pytest.approx((row[0] + row[1]) / 100)
+        assert times.kernel == pytest.approx((row[2] + row[5] + row[6]) / 100)
+
+
+def test_a_core_that_goes_and_comes_back(tmp_path: pathlib.Path) -> None:
+    host = fakehost.FakeHost(tmp_path, 4)
+    look = cpu.open_ticks(tmp_path)
+    before = look()
+    host.switch(2, on=False)
+    assert list(look()) == ["0", "1", "3"]
+    host.switch(2, on=True)
+    host.advance(1)
+    after = look()
+    assert [sum(after[core]) - sum(before[core]) for core in "0123"] == [100] * 4
+
+
+def test_columns_that_a_later_kernel_adds_are_left_out() -> None:
+    assert cpu.parse_ticks(b"cpu  1\ncpu0 1 2 3 4 5 6 7 8 9 10 11 12\nintr 1\n") == {
+        "0": tuple(range(1, 11))
+    }

@@ -33,6 +33,8 @@ class Sighting:
     core: int = -1
     unit: str = ""
     process: str = ""
+    count: int = 1
+    fold_seconds: float = 10.0  # a sighting within this of the last one is of the same event
     fields: Mapping[str, event.Value] = dataclasses.field(default_factory=dict)
 
 
@@ -47,7 +49,5 @@ class Watch(Protocol):
     def needs(self) -> tuple[str, ...]:
         """The signals whose rows `look` is told."""
 
-    def look(
-        self, signal: str, now: clock.Clock, rows: sources.Rows | sources.Facts
-    ) -> Iterable[Sighting]:
+    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterable[Sighting]:
         """Take in one reading of one signal, and say what it shows."""

@@ -1,0 +1,111 @@
+"""What one look at each signal costs, here and on a host of 192 cores that is made of files.
+
+    python -m benchmarks.signals        the table alone
+
+CPU time of this process, the kernel's part included. Of the fake host only what Python does is true to
+life: a file in a folder is read faster than the kernel writes the same text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pathlib
+import pkgutil
+import sys
+import tempfile
+import time
+
+from benchmarks import Result
+from overnight import sources
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests/support"))
+
+LOOKS = 300
+SECONDS = 0.3  # no more than that for one signal
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    signal: sources.Signal | sources.FactSignal
+    cpu_us: float
+    wall_us: float
+    rows: int
+
+    @property
+    def percent(self) -> float:
+        """Of one core."""
+        return self.cpu_us / self.signal.every / 1e4
+
+
+def discovered() -> list[sources.Signal | sources.FactSignal]:
+    """Every signal that there is."""
+    modules = [
+        importlib.import_module(f"overnight.sources.{found.name}")
+        for found in pkgutil.iter_modules(sources.__path__)
+    ]
+    return [signal for module in modules for signal in getattr(module, "SIGNALS", ())]
+
+
+def cost_of(signal: sources.Signal | sources.FactSignal, root: pathlib.Path) -> Cost | None:
+    """None where the host does not have it."""
+    try:
+        look = signal.open(root)
+        for _ in range(5):
+            rows = len(look())
+    except (sources.NoDataError, OSError):
+        return None
+    begin, used, looks = time.perf_counter(), time.process_time(), 0
+    while looks < LOOKS and time.perf_counter() - begin < SECONDS:
+        look()
+        looks += 1
+    used, wall = time.process_time() - used, time.perf_counter() - begin
+    return Cost(signal, used / looks * 1e6, wall / looks * 1e6, rows)
+
+
+def costs() -> list[tuple[sources.Signal | sources.FactSignal, Cost | None, Cost | None]]:
+    """Of every signal: here, and at 192 cores."""
+    import fakehost
+
+    with tempfile.TemporaryDirectory() as folder:
+        large = fakehost.FakeHost(pathlib.Path(folder), 192).root
+        return [
+            (signal, cost_of(signal, sources.ROOT), cost_of(signal, large))
+            for signal in sorted(discovered(), key=lambda s: (s.every, s.name))
+        ]
+
+
+def measure() -> list[Result]:
+    measured = costs()
+    results = []
+    for at, where, goal in ((1, "this host", 0.1), (2, "192 cores", 0.3)):
+        found = [row[at] for row in measured if row[at] is not None]
+        for every in sorted({cost.signal.every for cost in found}):
+            percent = sum(cost.percent for cost in found if cost.signal.every == every)
+            results.append(Result(f"signals of every {every:g} s, {where}", percent, "% of a core"))
+        whole = sum(cost.percent for cost in found)
+        results.append(
+            Result(f"all signals, {where}", whole, "% of a core", f"<= {goal}", whole <= goal)
+        )
+    return results
+
+
+def table() -> str:
+    """One line a signal: every, and for both hosts rows, us a look, percent of a core."""
+    head = f"{'signal':<16}{'every':>7}" + f"{'rows':>7}{'us/look':>9}{'% core':>9}" * 2
+    lines = [f"{'':<23}{'this host':>25}{'192 cores':>25}", head]
+    sums = {1: 0.0, 2: 0.0}
+    for signal, *both in costs():
+        line = f"{signal.name:<16}{signal.every:>6g}s"
+        for at, cost in enumerate(both, 1):
+            if cost is None:
+                line += f"{'no data':>25}"
+                continue
+            sums[at] += cost.percent
+            line += f"{cost.rows:>7}{cost.cpu_us:>9.1f}{cost.percent:>9.4f}"
+        lines.append(line)
+    return "\n".join([*lines, f"{'all':<23}{sums[1]:>25.4f}{sums[2]:>25.4f}"])
+
+
+if __name__ == "__main__":
+    print(table())

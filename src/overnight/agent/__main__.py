@@ -1,0 +1,64 @@
+"""The flight recorder alone: `python -m overnight.agent --home DIR`.
+
+`overnight record` starts it beside the profiles; a systemd unit may start it by itself. It tells what it
+did in one JSON document at its end, on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import signal
+import sys
+import threading
+
+from overnight import errors, sources
+from overnight.agent import assembly
+
+__all__ = ["main"]
+
+
+def _arguments(words: list[str] | None) -> assembly.FlightOptions:
+    parser = argparse.ArgumentParser(prog="python -m overnight.agent", description=__doc__)
+    add = parser.add_argument
+    add("--home", type=pathlib.Path, required=True, help="data home")
+    add("--for", dest="seconds", type=float, default=0.0, help="seconds; 0 is until stopped")
+    add("--budget", type=int, default=1 << 30, help="bytes that the ring may take")
+    add("--age", type=float, default=30 * assembly.DAY, help="seconds that a look is kept")
+    add("--root", type=pathlib.Path, default=sources.ROOT, help="root of the host that is read")
+    add(
+        "--rules", type=pathlib.Path, action="append", default=[], help="folder of kernel-log rules"
+    )
+    add("--metrics", default="", help="serve OpenMetrics on [ADDRESS:]PORT")
+    add("--events", action="store_true", help="print events as JSON lines")
+    said = parser.parse_args(words)
+    return assembly.FlightOptions(
+        home=said.home,
+        seconds=said.seconds,
+        budget_bytes=said.budget,
+        age_seconds=said.age,
+        root=said.root,
+        rules=tuple(said.rules),
+        metrics=assembly.parse_address(said.metrics) if said.metrics else None,
+        lines=said.events,
+    )
+
+
+def main(words: list[str] | None = None) -> int:
+    """Record until SIGTERM or SIGINT."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        summary = assembly.fly(_arguments(words), stop)
+    except errors.OvernightError as error:
+        sys.stderr.write(f"error: {error.what}\nwhy:   {error.why}\ndo:    {error.todo}\n")
+        return error.exit_code
+    if not sys.stdout.closed:
+        sys.stdout.write(json.dumps(summary.as_json()) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""Puts the flight recorder together for this host: signals, watches, ring, kernel log, pins, outlets."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+import platform
+import sys
+import threading
+import time
+
+from overnight import errors, sources
+from overnight.agent import flight, kernelfeed, outlets, pinning, signals, spool, usage
+from overnight.sources import perf
+from overnight.store.ring import pins as ring_pins
+from overnight.store.ring import writer
+
+__all__ = ["FlightOptions", "FlightSummary", "fly"]
+
+DAY = 86400.0
+
+
+@dataclasses.dataclass(frozen=True)
+class FlightOptions:
+    """Where to keep what, and for how long. `seconds` 0 is until stopped; no `metrics` is no page."""
+
+    home: pathlib.Path
+    seconds: float = 0.0
+    budget_bytes: int = 1 << 30
+    age_seconds: float = 30 * DAY
+    root: pathlib.Path = sources.ROOT
+    rules: tuple[pathlib.Path, ...] = ()
+    metrics: tuple[str, int] | None = None
+    lines: bool = False  # events as JSON lines on standard output
+
+
+@dataclasses.dataclass(frozen=True)
+class FlightSummary:
+    """One run from start to stop."""
+
+    seconds: float
+    events: int
+    signals: int
+    cpu_seconds: float
+    rss_bytes: int
+    dropped: int
+    problems: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """The form in which the agent tells it to whoever started it."""
+        return dataclasses.asdict(self)
+
+
+class _Pins:
+    """Pins a window in the ring, and in the spool of profiles where there is one."""
+
+    def __init__(self, home: pathlib.Path, host: str) -> None:
+        self._ring = ring_pins.Pins(home, host)
+        self._spool = home / "spool"
+
+    def pin(self, pin_id: str, begin_us: int, end_us: int, why: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk: nothing is rotated away there either
+            self._ring.pin(pin_id, begin_us, end_us, why)
+            if self._spool.is_dir():
+                window = spool.Pin(pin_id, begin_us * 1000, end_us * 1000, why)
+                spool.Spool(self._spool, 0, 0.0).pin(window)
+
+    def unpin(self, pin_id: str) -> None:
+        with contextlib.suppress(OSError):
+            self._ring.unpin(pin_id)
+            if self._spool.is_dir():
+                spool.Spool(self._spool, 0, 0.0).unpin(pin_id)
+
+
+def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
+    """Record until stopped. Only what prevents the start is an error."""
+    began, cpu_before = time.monotonic(), usage.read_usage(()).cpu_seconds
+    host = platform.node() or "host"
+    boot = perf.read_identity(options.root).boot
+    exits = _outlets(options)
+    keep = writer.Writer(
+        options.home,
+        host,
+        boot,
+        budget_bytes=options.budget_bytes,
+        age_seconds=options.age_seconds,
+    )
+    # What the user wrote beside our own rules.
+    rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
+    log, why_not = kernelfeed.open_feed(options.root, *rules)
+    pins = _Pins(options.home, host)
+    parts = flight.Parts(
+        host=host,
+        boot=boot,
+        signals=signals.discover_signals(),
+        watches=signals.discover_watches(),
+        keep=keep,
+        pins=pinning.Pinning(pins.pin, pins.unpin),
+        outlets=exits,
+        log=log,
+        root=options.root,
+    )
+    flying = flight.Flight(parts)
+    try:
+        flying.run(stop, options.seconds)
+    finally:
+        keep.close()
+    problems = [f"{name}: {one.problem}" for name, one in flying.states.items() if one.problem]
+    cost = usage.read_usage(())
+    return FlightSummary(
+        seconds=round(time.monotonic() - began, 3),
+        events=flying.told,
+        signals=sum(1 for one in flying.states.values() if one.looks),
+        cpu_seconds=round(cost.cpu_seconds - cpu_before, 4),
+        rss_bytes=cost.rss_bytes,
+        dropped=keep.dropped,
+        problems=tuple([why_not] if why_not else []) + tuple(problems),
+    )
+
+
+def _outlets(options: FlightOptions) -> tuple[outlets.Outlet, ...]:
+    made: list[outlets.Outlet] = []
+    if options.lines:
+        from overnight.agent.outlets import jsonlines
+
+        made.append(jsonlines.JsonLines(sys.stdout))
+    if options.metrics is not None:
+        # http.server costs five megabytes: only where it is asked for.
+        from overnight.agent.outlets import openmetrics
+
+        made.append(openmetrics.Endpoint(*options.metrics))
+    return tuple(made)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`PORT`, `:PORT` or `ADDRESS:PORT`; loopback where no address is said.
+
+    >>> parse_address("9464"), parse_address("0.0.0.0:9464")
+    (('127.0.0.1', 9464), ('0.0.0.0', 9464))
+    """
+    address, _, port = text.rpartition(":")
+    if not port.isdigit() or not 0 <= int(port) < 65536:
+        raise errors.UsageError(
+            f"{text!r} is no address to serve metrics on",
+            why="a port from 0 to 65535 is needed",
+            todo="--metrics 9464, or --metrics ADDRESS:PORT",
+        )
+    return address.strip("[]") or "127.0.0.1", int(port)

@@ -1,0 +1,110 @@
+"""Units that crash and start again for ever: those systemd counts, and those a supervisor hides."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from overnight.agent import watches
+from overnight.agent.watches import rates
+
+if TYPE_CHECKING:
+    from overnight import sources
+    from overnight.model import clock
+
+__all__ = ["WATCHES", "CrashLoop", "HiddenLoop", "LoopLimits"]
+
+MAX_UNITS = 2000
+LONG_PAUSE = 600.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopLimits:
+    """Five restarts in twenty minutes; or six cgroups in ten, none of which lived a minute."""
+
+    restarts: int = 5
+    restart_seconds: float = 1200.0
+    births: int = 6
+    birth_seconds: float = 600.0
+
+
+class _Recent:
+    """How often something happened lately, per unit, in bounded memory."""
+
+    def __init__(self, seconds: float) -> None:
+        self._span_ns = round(seconds * 1e9)
+        self._seen: dict[str, collections.deque[tuple[clock.Clock, int]]] = {}
+
+    def add(self, unit: str, now: clock.Clock, count: int) -> tuple[int, clock.Clock]:
+        """How many within the span, and when the first of them was noticed."""
+        if unit not in self._seen and len(self._seen) >= MAX_UNITS:
+            del self._seen[next(iter(self._seen))]
+        seen = self._seen.setdefault(unit, collections.deque(maxlen=1000))
+        seen.append((now, count))
+        while seen[0][0].monotonic_ns < now.monotonic_ns - self._span_ns:
+            seen.popleft()
+        return sum(number for _, number in seen), seen[0][0]
+
+
+class CrashLoop:
+    """Rows of `unit-restarts`: how often systemd restarted each unit."""
+
+    name = "crash-loop"
+    needs = ("unit-restarts",)
+
+    def __init__(self, limits: LoopLimits | None = None) -> None:
+        self._limits = limits or LoopLimits()
+        self._counters = rates.Counters(LONG_PAUSE)
+        self._recent = _Recent(self._limits.restart_seconds)
+
+    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
+        """One reading."""
+        del signal
+        _, rose = self._counters.since(now, rows)
+        for unit, change in rose.items():
+            if not change[0]:
+                continue
+            count, begin = self._recent.add(unit, now, change[0])
+            if count >= self._limits.restarts:
+                minutes = self._limits.restart_seconds / 60
+                yield watches.Sighting(
+                    "unit.crash_loop", unit, begin,
+                    f"{unit} was restarted {count} times within {minutes:.0f} minutes",
+                    unit=unit, fold_seconds=self._limits.restart_seconds,
+                    fields={"restarts": count, "restarts_in_all": int(rows[unit][0])},
+                )  # fmt: skip
+
+
+class HiddenLoop:
+    """Rows of `cgroup-births`: born, died, and died young, under each parent."""
+
+    name = "hidden-crash-loop"
+    needs = ("cgroup-births",)
+
+    def __init__(self, limits: LoopLimits | None = None) -> None:
+        self._limits = limits or LoopLimits()
+        self._counters = rates.Counters(LONG_PAUSE)
+        self._recent = _Recent(self._limits.birth_seconds)
+
+    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
+        """One reading."""
+        del signal
+        _, rose = self._counters.since(now, rows)
+        for unit, (_, _, young, *_) in rose.items():
+            if not young:
+                continue
+            count, begin = self._recent.add(unit, now, young)
+            if count >= self._limits.births:
+                minutes = self._limits.birth_seconds / 60
+                yield watches.Sighting(
+                    "unit.hidden_crash_loop", unit, begin,
+                    f"{count} cgroups under {unit} lived less than a minute, within"
+                    f" {minutes:.0f} minutes: something there is started again and again",
+                    unit=unit, fold_seconds=self._limits.birth_seconds,
+                    fields={"short_lived": count},
+                )  # fmt: skip
+
+
+WATCHES = (CrashLoop, HiddenLoop)

@@ -1,0 +1,106 @@
+"""Memory cgroups that were removed but never go: the state that a reboot clears for a week."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from overnight.agent import watches
+
+if TYPE_CHECKING:
+    from overnight import sources
+    from overnight.model import clock
+
+__all__ = ["WATCHES", "ZombieGrowth", "ZombieLimits"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ZombieLimits:
+    """When zombies are worth an event; slow growth counts when it lasted for `hours`."""
+
+    warning: int = 1_000
+    ratio: float = 10.0
+    critical: int = 10_000
+    growth_per_hour: float = 50.0
+    hours: float = 6.0
+    fast_growth: int = 500
+    fast_minutes: float = 10.0
+    read_seconds: float = 0.1
+
+
+class ZombieGrowth:
+    """Rows of `memory-cgroups`: tracked, in_use, dying, and microseconds of a root stat read."""
+
+    name = "zombie-growth"
+    needs = ("memory-cgroups",)
+
+    def __init__(self, limits: ZombieLimits | None = None) -> None:
+        self._limits = limits or ZombieLimits()
+        self._dying: collections.deque[tuple[int, int]] = collections.deque(maxlen=1000)
+
+    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
+        """One reading."""
+        del signal
+        row = rows.get("")
+        if row is None:
+            return
+        tracked, in_use, dying, *rest = (int(value) for value in row)
+        limits = self._limits
+        keep_ns = round(3600e9 * limits.hours)
+        self._dying.append((now.monotonic_ns, dying))
+        while self._dying[0][0] < now.monotonic_ns - keep_ns:
+            self._dying.popleft()
+        ratio = tracked / max(1, in_use)
+        growth = self._growth(now.monotonic_ns, keep_ns)
+        recent = self._growth(now.monotonic_ns, round(60e9 * limits.fast_minutes))
+        fields: dict[str, str | int | float | bool] = {
+            "tracked": tracked,
+            "in_use": in_use,
+            "dying": dying,
+            "ratio": round(ratio, 1),
+        }
+        if recent is not None:
+            fields["growth_per_hour"] = round(recent[1], 1)
+        if rest and rest[0] >= limits.read_seconds * 1e6:
+            fields["stat_read_ms"] = round(rest[0] / 1000, 1)
+        slow_read = rest and rest[0] >= limits.read_seconds * 1e6
+        severity = ""
+        if dying > limits.critical or slow_read:
+            severity = "critical"
+        elif dying > limits.warning and ratio > limits.ratio:
+            severity = "warning"
+        if severity:
+            text = (
+                f"{tracked} memory cgroups tracked against {in_use} in use"
+                f" ({ratio:.0f} times): {dying} are dying and never go"
+            )
+            # A level, not an instant: it stays one event until it has been below for a while.
+            yield watches.Sighting(
+                "memory.zombie_cgroups", "", now, text, severity, fold_seconds=900.0, fields=fields
+            )
+        rising = ""
+        if growth and growth[0] >= 0.99 * limits.hours and growth[1] > limits.growth_per_hour:
+            rising = f"dying memory cgroups grew by {growth[1]:.0f} an hour for {growth[0]:.1f} h"
+        elif recent and recent[2] >= limits.fast_growth:
+            rising = (
+                f"{recent[2]} memory cgroups became zombies in {60 * recent[0]:.0f} min, "
+                f"{dying} in all"
+            )
+        if rising:
+            yield watches.Sighting(
+                "memory.zombie_growth", "", now, rising, fold_seconds=900.0, fields=fields
+            )
+
+    def _growth(self, now_ns: int, span_ns: int) -> tuple[float, float, int] | None:
+        """Hours seen of the span, growth per hour, and how many came; None before two looks."""
+        inside = [one for one in self._dying if one[0] >= now_ns - span_ns]
+        if len(inside) < 2:
+            return None
+        hours = (inside[-1][0] - inside[0][0]) / 3600e9
+        more = inside[-1][1] - inside[0][1]
+        return hours, more / hours, more
+
+
+WATCHES = (ZombieGrowth,)

@@ -1,0 +1,202 @@
+"""`overnight live`: what the flight recorder sees, kept for some minutes and stored nowhere.
+
+The same loop, signals and watches as the agent's, with a board in the ring's place.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import pathlib
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from overnight.agent import flight
+
+if TYPE_CHECKING:
+    from overnight import sources
+    from overnight.model import clock, event
+
+__all__ = ["Board", "CoreStrip", "ProcessLoad", "View", "fly"]
+
+SIGNALS = frozenset({"cpu", "softirqs", "processes", "memory-cgroups", "nic-queues", "ethtool"})
+KEPT_SECONDS = 120
+KEPT_EVENTS = 200
+USER, NICE, SYSTEM, IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL = range(8)
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreStrip:
+    """One core's last seconds, the newest last: share busy, and share in the kernel."""
+
+    core: int
+    busy: tuple[float, ...]
+    kernel: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessLoad:
+    """One process in the last second, in cores."""
+
+    pid: int
+    name: str
+    cores: float
+    last_core: int
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """Everything a screen shows, at one moment."""
+
+    host: str
+    time_us: int
+    seconds: int
+    cores: tuple[CoreStrip, ...]
+    processes: tuple[ProcessLoad, ...]
+    events: tuple[event.Event, ...]
+    census: tuple[int, int, int] | None  # memory cgroups tracked, in use, dying
+    problems: Mapping[str, str]
+
+    def as_json(self) -> dict[str, object]:
+        """One second, for programs: schema live-1."""
+        return {
+            "schema": "overnight.live/1",
+            "host": self.host,
+            "time_us": self.time_us,
+            "cores": [
+                {
+                    "core": one.core,
+                    "busy": round(one.busy[-1], 3) if one.busy else None,
+                    "kernel": round(one.kernel[-1], 3) if one.kernel else None,
+                }
+                for one in self.cores
+            ],
+            "processes": [dataclasses.asdict(one) for one in self.processes],
+            "memory_cgroups": (
+                dict(zip(("tracked", "in_use", "dying"), self.census, strict=True))
+                if self.census
+                else None
+            ),
+            "events": [one.as_json() for one in self.events],
+        }
+
+
+class Board:
+    """Takes the ring's place; one thread writes, another asks for the view."""
+
+    def __init__(self, host: str, ticks: int = 100) -> None:
+        self._host = host
+        self._ticks = ticks
+        self._lock = threading.Lock()
+        self._cpu: sources.Rows = {}
+        self._shares: dict[int, tuple[collections.deque[float], collections.deque[float]]] = {}
+        self._process_rows: sources.Rows = {}
+        self._process_ns = 0
+        self._processes: tuple[ProcessLoad, ...] = ()
+        self._events: collections.OrderedDict[str, event.Event] = collections.OrderedDict()
+        self._census: tuple[int, int, int] | None = None
+        self._problems: dict[str, str] = {}
+        self._time_us = 0
+        self._seconds = 0
+
+    def numbers(
+        self, signal: str, columns: tuple[str, ...], clock: clock.Clock, rows: sources.Rows
+    ) -> None:
+        """One look at one signal."""
+        del columns
+        with self._lock:
+            if signal == "cpu":
+                self._time_us = clock.wall_ns // 1000
+                self._seconds += 1
+                self._take_cpu(rows)
+            elif signal == "processes":
+                self._take_processes(clock.monotonic_ns, rows)
+            elif signal == "memory-cgroups" and "" in rows:
+                tracked, in_use, dying, *_ = rows[""]
+                self._census = (tracked, in_use, dying)
+
+    def _take_cpu(self, rows: sources.Rows) -> None:
+        before, self._cpu = self._cpu, rows
+        for key, row in rows.items():
+            old = before.get(key)
+            if old is None:
+                continue
+            change = [max(0, b - a) for a, b in zip(old[:8], row[:8], strict=True)]
+            total = sum(change)
+            if not total:
+                continue
+            kernel = change[SYSTEM] + change[IRQ] + change[SOFTIRQ]
+            busy = kernel + change[USER] + change[NICE] + change[STEAL]
+            strips = self._shares.setdefault(
+                int(key),
+                (
+                    collections.deque(maxlen=KEPT_SECONDS),
+                    collections.deque(maxlen=KEPT_SECONDS),
+                ),
+            )
+            strips[0].append(busy / total)
+            strips[1].append(kernel / total)
+        for core in self._shares.keys() - {int(key) for key in rows}:
+            del self._shares[core]
+
+    def _take_processes(self, now_ns: int, rows: sources.Rows) -> None:
+        before, self._process_rows = self._process_rows, rows
+        seconds, self._process_ns = (now_ns - self._process_ns) / 1e9, now_ns
+        loads = []
+        for key, row in rows.items():
+            old = before.get(key)
+            ticks = row[0] + row[1] - (old[0] + old[1]) if old else 0
+            if ticks > 0:
+                pid, _, name = key.partition(" ")
+                loads.append(ProcessLoad(int(pid), name, ticks / self._ticks / seconds, row[3]))
+        self._processes = tuple(sorted(loads, key=lambda one: -one.cores))
+
+    def facts(self, signal: str, clock: clock.Clock, rows: sources.Facts) -> None:
+        """What the agent says of itself."""
+        del clock
+        if signal == "agent-problems":
+            with self._lock:
+                self._problems = {name: str(fact["problem"]) for name, fact in rows.items()}
+
+    def event(self, event: event.Event) -> None:
+        """An event, new or grown."""
+        with self._lock:
+            self._events[event.id] = event
+            while len(self._events) > KEPT_EVENTS:
+                self._events.popitem(last=False)
+
+    def tick(self, clock: clock.Clock) -> None:
+        """Nothing to do each second."""
+
+    def view(self) -> View:
+        """How everything stands now."""
+        with self._lock:
+            return View(
+                host=self._host,
+                time_us=self._time_us,
+                seconds=self._seconds,
+                cores=tuple(
+                    CoreStrip(core, tuple(busy), tuple(kernel))
+                    for core, (busy, kernel) in sorted(self._shares.items())
+                ),
+                processes=self._processes,
+                events=tuple(reversed(self._events.values())),
+                census=self._census,
+                problems=dict(self._problems),
+            )
+
+
+def fly(board: Board, parts: flight.Parts, stop: threading.Event) -> threading.Thread:
+    """Run the loop in a thread of its own, with the board in the ring's place."""
+    chosen = dataclasses.replace(
+        parts,
+        signals=tuple(one for one in parts.signals if one.name in SIGNALS),
+        keep=board,
+        pins=None,
+        outlets=(),
+        root=pathlib.Path(parts.root),
+    )
+    thread = threading.Thread(target=flight.Flight(chosen).run, args=(stop,), daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,164 @@
+"""The screen of `overnight live`, for any size: a strip for every core, or a waterfall of all cores.
+
+On a small terminal 96 strips do not fit; then each line is a second and each character a core, which
+still shows one pinned core as a red column.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import rich.console
+import rich.text
+
+from overnight.interfaces.cli import session
+from overnight.model import times
+
+if TYPE_CHECKING:
+    from overnight.app import live
+
+__all__ = ["draw"]
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+HOT = 0.95
+MIN_STRIP, MAX_STRIP = 6, 60
+SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def draw(view: live.View, width: int, height: int) -> rich.console.Group:
+    """One screen of exactly that size or less."""
+    lines = [_head(view, width)]
+    below = _below(view, width, height)
+    room = max(3, height - len(lines) - len(below) - 1)
+    lines += _cores(view, width, room)
+    lines.append(rich.text.Text(""))
+    lines += below
+    for line in lines:
+        line.truncate(width)
+        line.no_wrap = True
+    return rich.console.Group(*lines[:height])
+
+
+def _head(view: live.View, width: int) -> rich.text.Text:
+    last = [one.busy[-1] for one in view.cores if one.busy]
+    mean = sum(last) / len(last) if last else 0.0
+    line = rich.text.Text()
+    line.append(session.printable(view.host), style="bold")
+    line.append(f"  {times.format_instant(view.time_us)}" if view.time_us else "  …")
+    line.append(f"  {len(view.cores)} cores, mean busy {100 * mean:.0f} %")
+    top = max(view.cores, key=lambda one: one.busy[-1] if one.busy else 0.0, default=None)
+    if top is not None and top.busy:
+        share = top.busy[-1]
+        line.append(f", top core {top.core} {100 * share:.0f} %", "red" if share >= HOT else "")
+    if width >= 100:
+        line.append("   q quits", style="dim")
+    return line
+
+
+def _cores(view: live.View, width: int, room: int) -> list[rich.text.Text]:
+    if not view.cores:
+        return [rich.text.Text("the first second has not passed yet", style="dim")]
+    label = len(str(view.cores[-1].core))
+    cell = label + 1 + MIN_STRIP + 5 + 2
+    columns = max(1, width // cell)
+    rows = -(-len(view.cores) // columns)
+    if rows > room:
+        return _waterfall(view, width, room)
+    columns = -(-len(view.cores) // room)
+    strip = min(MAX_STRIP, max(MIN_STRIP, width // columns - label - 8))
+    rows = -(-len(view.cores) // columns)
+    lines = []
+    for number in range(rows):
+        line = rich.text.Text()
+        for column in range(columns):
+            index = column * rows + number
+            if index < len(view.cores):
+                _strip(line, view.cores[index], label, strip)
+        lines.append(line)
+    return lines
+
+
+def _strip(line: rich.text.Text, core: live.CoreStrip, label: int, width: int) -> None:
+    hot = bool(core.busy) and core.busy[-1] >= HOT
+    line.append(f"{core.core:>{label}} ", style="bold red" if hot else "dim")
+    shown = list(zip(core.busy, core.kernel, strict=True))[-width:]
+    line.append(" " * (width - len(shown)))
+    for busy, kernel in shown:
+        line.append(_block(busy), style=_colour(busy, kernel))
+    percent = f"{100 * core.busy[-1]:3.0f}%" if core.busy else "   -"
+    line.append(f" {percent}  ", style="bold red" if hot else "")
+
+
+def _waterfall(view: live.View, width: int, room: int) -> list[rich.text.Text]:
+    """One character a core, the newest second on top; several cores share one where they must."""
+    each = -(-len(view.cores) // max(1, width - 4))
+    groups = [view.cores[i : i + each] for i in range(0, len(view.cores), each)]
+    lines = [_ruler(view, each, len(groups))]
+    for ago in range(1, room):
+        line = rich.text.Text(f"{-ago + 1:>3} ", style="dim")
+        found = False
+        for group in groups:
+            cells = [(one.busy[-ago], one.kernel[-ago]) for one in group if len(one.busy) >= ago]
+            if not cells:
+                line.append(" ")
+                continue
+            found = True
+            busy, kernel = max(cells)
+            line.append(_block(busy), style=_colour(busy, kernel))
+        if not found:
+            break
+        lines.append(line)
+    return lines
+
+
+def _ruler(view: live.View, each: int, groups: int) -> rich.text.Text:
+    """Core numbers above every tenth column."""
+    marks = [" "] * groups
+    for index in range(0, groups, 10):
+        for offset, digit in enumerate(str(view.cores[index * each].core)):
+            if index + offset < groups:
+                marks[index + offset] = digit
+    return rich.text.Text("    " + "".join(marks), style="dim")
+
+
+def _block(share: float) -> str:
+    level = round(8 * min(1.0, max(0.0, share)))
+    return BLOCKS[max(1, level) if share > 0.02 else level]
+
+
+def _colour(busy: float, kernel: float) -> str:
+    """Red is a core at its limit; magenta one whose time goes to the kernel."""
+    if busy >= HOT:
+        return "bold red"
+    return "magenta" if kernel >= 0.5 * busy and kernel > 0.2 else "green"
+
+
+def _below(view: live.View, width: int, height: int) -> list[rich.text.Text]:
+    lines = []
+    if view.census:
+        tracked, in_use, dying = view.census
+        ratio = tracked / max(1, in_use)
+        style = "red" if dying > 10_000 else "yellow" if dying > 1000 and ratio > 10 else ""
+        text = f"memory cgroups: {tracked} tracked, {in_use} in use, {dying} dying ({ratio:.1f}x)"
+        lines.append(rich.text.Text(text, style=style))
+    shown = view.processes[: max(1, min(5, height // 6))]
+    for one in shown:
+        name = session.printable(one.name)[: max(8, width - 40)]
+        lines.append(
+            rich.text.Text(f"{one.cores:6.2f} cores  core {one.last_core:<3} {name} [{one.pid}]")
+        )
+    room = max(2, min(8, height // 4))
+    if view.events:
+        lines.append(rich.text.Text(f"events ({len(view.events)}), the newest first", "bold"))
+    else:
+        lines.append(rich.text.Text("no events yet", style="dim"))
+    for told in view.events[:room]:
+        line = rich.text.Text(times.format_instant(told.time_us)[11:19] + "  ", style="dim")
+        line.append(f"{told.kind:<22} ", style=SEVERITY.get(told.severity, ""))
+        line.append(session.printable(told.text).replace("\n", " "))
+        lines.append(line)
+    for name, problem in list(view.problems.items())[:2]:
+        lines.append(
+            rich.text.Text(f"not seen: {name} ({session.printable(problem)})", style="dim")
+        )
+    return lines

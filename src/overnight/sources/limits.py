@@ -1,0 +1,87 @@
+"""How near the host is to limits of the kernel's: connections, pids, threads, open files.
+
+    /proc/sys/net/netfilter/nf_conntrack_count   12        of nf_conntrack_max
+    /proc/loadavg                  0.47 1.29 1.51 1/224 29767   threads, of kernel.pid_max and threads-max
+    /proc/sys/fs/file-nr           1453	0	2465780           used, free, most
+
+Every thread has a pid of its own, so the threads are held against both limits. The connections are those of
+this process's network namespace, whatever the root.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+from overnight import sources
+
+__all__ = ["SIGNALS", "open_limits", "parse_files", "parse_threads", "read_limits"]
+
+
+def parse_threads(loadavg: bytes) -> int:
+    """All threads of the host.
+
+    >>> parse_threads(b"0.47 1.29 1.51 1/224 29767")
+    224
+    """
+    _, _, _, threads, *_ = loadavg.split(None, 4)
+    return int(threads.partition(b"/")[2])
+
+
+def parse_files(data: bytes) -> tuple[int, int]:
+    """Open files and the most there may be.
+
+    >>> parse_files(b"1453\\t3\\t2465780\\n")
+    (1450, 2465780)
+    """
+    allocated, free, most = data.split()
+    # "No limit" is said with the largest number that the kernel's long has; it fits into 63 bits.
+    return int(allocated) - int(free), int(most)
+
+
+def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Look:
+    """The look at every limit that this kernel has; connections only where they are tracked."""
+    sysctl = root / "proc/sys"
+    load = sources.KeptFile(root / "proc/loadavg")
+    pids = sources.KeptFile(sysctl / "kernel/pid_max")
+    threads = sources.KeptFile(sysctl / "kernel/threads-max")
+    files = sources.KeptFile(sysctl / "fs/file-nr")
+    tracked = sources.KeptFile(sysctl / "net/netfilter/nf_conntrack_count")
+    tracked_most = sources.KeptFile(sysctl / "net/netfilter/nf_conntrack_max")
+
+    looks: dict[str, Callable[[], tuple[int, int]]] = {
+        "pids": lambda: (parse_threads(load.read()), int(pids.read())),
+        "threads": lambda: (parse_threads(load.read()), int(threads.read())),
+        "files": lambda: parse_files(files.read()),
+        "conntrack": lambda: (int(tracked.read()), int(tracked_most.read())),
+    }
+
+    def look() -> dict[str, tuple[int, ...]]:
+        rows: dict[str, tuple[int, ...]] = {}
+        for name, used in looks.items():
+            try:
+                rows[name] = used()
+            except sources.NoDataError:
+                continue
+        if not rows:
+            raise sources.NoDataError("no limit of the kernel's can be read under /proc/sys")
+        return rows
+
+    return look
+
+
+def read_limits(root: pathlib.Path = sources.ROOT) -> sources.Rows:
+    """One look, now."""
+    return open_limits(root)()
+
+
+SIGNALS = (
+    sources.Signal(
+        "limits",
+        10.0,
+        "limit",
+        (sources.Column("used", "gauge"), sources.Column("maximum", "gauge")),
+        open_limits,
+        "/proc/sys, /proc/loadavg: tracked connections, pids, threads and open files against their limits",
+    ),
+)

@@ -1,0 +1,58 @@
+"""Load averages and the number of threads, from /proc/loadavg.
+
+One line::
+
+    0.47 1.29 1.51 1/224 29767
+
+The averages over 1, 5 and 15 minutes, runnable threads, all threads, the newest pid.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+from overnight import sources
+
+__all__ = ["SIGNALS", "open_load", "parse_load", "read_load"]
+
+
+def parse_load(data: bytes) -> tuple[int, ...]:
+    """The three averages in hundredths, runnable threads, all threads.
+
+    >>> parse_load(b"0.47 1.29 12.51 1/224 29767")
+    (47, 129, 1251, 1, 224)
+    """
+    one, five, fifteen, threads, *_ = data.split()
+    runnable, _, every = threads.partition(b"/")
+    # The kernel prints two digits behind the point, always (LOAD_FRAC).
+    averages = (int(average.replace(b".", b"")) for average in (one, five, fifteen))
+    return (*averages, int(runnable), int(every))
+
+
+def open_load(root: pathlib.Path = sources.ROOT) -> sources.Look:
+    """The look at the whole host."""
+    file = sources.KeptFile(root / "proc/loadavg")
+    return lambda: {"": parse_load(file.read())}
+
+
+def read_load(root: pathlib.Path = sources.ROOT) -> sources.Rows:
+    """One look, now."""
+    return open_load(root)()
+
+
+SIGNALS = (
+    sources.Signal(
+        "load",
+        10.0,
+        "",
+        (
+            sources.Column("load1", "gauge", "hundredths"),
+            sources.Column("load5", "gauge", "hundredths"),
+            sources.Column("load15", "gauge", "hundredths"),
+            sources.Column("runnable", "gauge"),
+            sources.Column("threads", "gauge"),
+        ),
+        open_load,
+        "/proc/loadavg: how many threads run, wait for a core or for a disk",
+    ),
+)

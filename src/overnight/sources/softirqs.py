@@ -1,0 +1,101 @@
+"""Soft interrupts that each core has run, by kind, from /proc/softirqs.
+
+One line a kind, one column a core::
+
+                        CPU0       CPU1
+              HI:         13          0
+           TIMER:     307533     238648
+          NET_RX:     136045      30551
+
+The columns are the *possible* cores (fs/proc/softirqs.c): a guest that could grow to 256 cores has
+256 of them, so those that are off-line are left out. The counters have 32 bits and begin anew at zero.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+from overnight import sources
+
+__all__ = ["KINDS", "SIGNALS", "open_softirqs", "parse_softirqs", "read_softirqs"]
+
+KINDS = (
+    "HI",
+    "TIMER",
+    "NET_TX",
+    "NET_RX",
+    "BLOCK",
+    "IRQ_POLL",
+    "TASKLET",
+    "SCHED",
+    "HRTIMER",
+    "RCU",
+)
+# Before 4.5 polling of block devices had this name.
+_OLD_NAMES = {"BLOCK_IOPOLL": "IRQ_POLL"}
+
+
+def parse_softirqs(data: bytes) -> dict[str, tuple[int, ...]]:
+    """The counts of every core in the order of KINDS; zero for a kind that this kernel does not have.
+
+    >>> parse_softirqs(b"  CPU0   CPU5\\n  HI:  1  2\\n  RCU:  3  4\\n")["5"]
+    (2, 0, 0, 0, 0, 0, 0, 0, 0, 4)
+    """
+    head, *lines = data.split(b"\n")
+    cores = head.decode("ascii").replace("CPU", "").split()
+    nothing = [0] * len(cores)
+    counts = dict.fromkeys(KINDS, nothing)
+    for line in lines:
+        kind, colon, numbers = line.partition(b":")
+        if colon:
+            name = kind.strip().decode("ascii", "replace")
+            counts[_OLD_NAMES.get(name, name)] = list(map(int, numbers.split()))
+    return dict(zip(cores, zip(*(counts[kind] for kind in KINDS), strict=True), strict=True))
+
+
+def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Look:
+    """The look at every core that is switched on."""
+    file = sources.KeptFile(root / "proc/softirqs", room=65536)
+    online = sources.KeptFile(root / "sys/devices/system/cpu/online")
+    seen: tuple[bytes, frozenset[str]] = b"", frozenset()
+
+    def look() -> dict[str, tuple[int, ...]]:
+        nonlocal seen
+        rows = parse_softirqs(file.read())
+        try:
+            text = online.read()
+        except sources.NoDataError:
+            return rows
+        if text != seen[0]:
+            seen = text, _cores(text)
+        if len(rows) > len(seen[1]):
+            for core in [core for core in rows if core not in seen[1]]:
+                del rows[core]
+        return rows
+
+    return look
+
+
+def _cores(text: bytes) -> frozenset[str]:
+    cores: set[str] = set()
+    for part in text.decode("ascii").strip().split(","):
+        first, _, last = part.partition("-")
+        cores.update(map(str, range(int(first), int(last or first) + 1)))
+    return frozenset(cores)
+
+
+def read_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Rows:
+    """One look, now."""
+    return open_softirqs(root)()
+
+
+SIGNALS = (
+    sources.Signal(
+        "softirqs",
+        1.0,
+        "core",
+        tuple(sources.Column(kind) for kind in KINDS),
+        open_softirqs,
+        "/proc/softirqs: which core does the network's, the timers' and RCU's work; a core that takes most of NET_RX",
+    ),
+)

@@ -1,0 +1,42 @@
+"""docs/signals.md names every signal that there is, as it is, and no other."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import pkgutil
+import re
+
+import pytest
+
+from overnight import sources
+
+PAGE = (pathlib.Path(__file__).parents[2] / "docs/signals.md").read_text()
+ROWS = {
+    row[1]: row
+    for row in re.finditer(
+        r"^\| `([a-z0-9-]+)` \| (\S+) s \|([^|]*)\|([^|]*)\|([^|]+)\|", PAGE, re.MULTILINE
+    )
+}
+SIGNALS = {
+    signal.name: signal
+    for found in pkgutil.iter_modules(sources.__path__)
+    for signal in getattr(importlib.import_module(f"overnight.sources.{found.name}"), "SIGNALS", ())
+}
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_every_signal_is_on_the_page_as_it_is(name: str) -> None:
+    assert name in ROWS, f"docs/signals.md has no row for {name}"
+    signal, row = SIGNALS[name], ROWS[name]
+    assert float(row[2]) == signal.every
+    assert row[3].strip() == signal.key
+    columns = re.findall(r"`([^`]+)`", row[4])
+    if isinstance(signal, sources.Signal):
+        assert columns == [column.name for column in signal.columns]
+    else:
+        assert columns
+
+
+def test_no_signal_is_on_the_page_that_is_not_there() -> None:
+    assert set(ROWS) == set(SIGNALS)

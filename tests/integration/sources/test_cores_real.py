@@ -1,0 +1,142 @@
+"""Signals of cores, against this very kernel and work that is really done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from overnight import sources
+from overnight.sources import cpu, interrupts, pressure, schedstat, softirqs, softnet
+
+PROC = pathlib.Path("/proc")
+SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass\n"
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def spinning(core: int) -> Iterator[None]:
+    """A process that never lets that core go idle, once it has started."""
+    with subprocess.Popen([sys.executable, "-c", SPIN, str(core)], stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        try:
+            yield
+        finally:
+            child.kill()
+
+
+@pytest.fixture
+def core() -> Iterator[int]:
+    """One core that this test runs on alone."""
+    allowed = os.sched_getaffinity(0)
+    chosen = max(allowed)
+    os.sched_setaffinity(0, {chosen})
+    yield chosen
+    os.sched_setaffinity(0, allowed)
+
+
+def test_ticks_of_every_core_are_whole_and_rise() -> None:
+    look = cpu.open_ticks(sources.ROOT)
+    first, second = look(), look()
+    assert set(first) == {str(core) for core in cpu.online()}
+    for name, row in first.items():
+        assert len(row) == 10
+        assert sum(second[name]) >= sum(row)
+
+
+def test_a_busy_core_has_no_idle_ticks() -> None:
+    busy = max(os.sched_getaffinity(0))
+    look = cpu.open_ticks(sources.ROOT)
+    with spinning(busy):
+        first = now = look()[str(busy)]
+        while sum(now) - sum(first) < TICK:
+            now = look()[str(busy)]
+    rose = dict(zip(cpu.MODES, (b - a for a, b in zip(first, now, strict=True)), strict=True))
+    assert rose["idle"] + rose["iowait"] <= TICK // 10
+    assert rose["user"] > TICK // 10
+
+
+def test_packets_are_counted_on_the_core_that_takes_them(core: int) -> None:
+    """What is sent to oneself is taken by the core that sent it."""
+    packets, interrupts = softnet.open_softnet(), softirqs.open_softirqs()
+    kind = softirqs.KINDS.index("NET_RX")
+    before, taken = packets()[str(core)][0], interrupts()[str(core)][kind]
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+    ):
+        other.bind(("127.0.0.1", 0))
+        for _ in range(300):
+            one.sendto(b"x", other.getsockname())
+            other.recv(1)
+    assert (packets()[str(core)][0] - before) % 2**32 >= 300
+    assert (interrupts()[str(core)][kind] - taken) % 2**32 > 0
+
+
+def test_the_cores_that_are_on_line_have_rows() -> None:
+    online = {str(core) for core in cpu.online()}
+    assert set(softirqs.read_softirqs()) == set(softnet.read_softnet()) == online
+
+
+@pytest.mark.needs_root
+@pytest.mark.long  # a core that is switched off unpins what others pinned to it
+def test_a_core_that_is_switched_off_has_no_rows_until_it_is_back() -> None:
+    gone = max(cpu.online())
+    switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")
+    if not switch.exists():
+        pytest.skip("no core of this host can be switched off")
+    looks = [cpu.open_ticks(), softirqs.open_softirqs(), softnet.open_softnet()]
+    if (PROC / "schedstat").exists():
+        looks.append(schedstat.open_schedstat())
+    counts = interrupts.open_interrupts() if interrupts.read_nic_irqs() else dict
+    before, counted = [look() for look in looks], counts()
+    switch.write_text("0")
+    try:
+        during, meanwhile = [look() for look in looks], counts()
+    finally:
+        switch.write_text("1")
+    after, counted_after = [look() for look in looks], counts()
+    for rows in (before, after):
+        assert all(str(gone) in each for each in rows)
+    assert not any(str(gone) in each for each in during)
+    assert sum(after[0][str(gone)]) >= sum(before[0][str(gone)])
+    # The sums do not fall with the column, and do not jump when it is back.
+    for key, row in counted.items():
+        assert row[1] <= meanwhile[key][1] <= counted_after[key][1] < row[1] + 100_000
+
+
+def test_waiting_for_a_core_shows_as_pressure() -> None:
+    look = pressure.open_pressure()
+    if not (PROC / "pressure/cpu").exists():
+        with pytest.raises(sources.NoDataError):
+            look()
+        return
+    busy = max(os.sched_getaffinity(0))
+    with spinning(busy), spinning(busy):
+        first = now = look()["cpu"][0]
+        while now - first < 200_000:  # a fifth of a second that somebody waited
+            now = look()["cpu"][0]
+    text = (PROC / "pressure/cpu").read_text().splitlines()[0]
+    assert first < now <= int(text.rpartition("=")[2])
+
+
+def test_waiting_for_a_core_is_counted_on_it() -> None:
+    look = schedstat.open_schedstat()
+    if not (PROC / "schedstat").exists():
+        with pytest.raises(sources.NoDataError):
+            look()
+        return
+    busy = str(max(os.sched_getaffinity(0)))
+    with spinning(int(busy)), spinning(int(busy)):
+        first = now = look()[busy]
+        while now[1] - first[1] < 200:
+            now = look()[busy]
+    assert now[0] > first[0]
+    assert now[2] > first[2]

@@ -1,0 +1,97 @@
+"""Lines really written into /dev/kmsg, really read from it. Each says that it is a rehearsal."""
+
+from __future__ import annotations
+
+import pathlib
+import select
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from overnight.agent import kernellog
+from overnight.model import clock
+from overnight.sources import kmsg
+from overnight.sources.kernelrules import loading
+
+pytestmark = pytest.mark.needs_root
+PAUSED = "ena 0000:ff:03.0 rehearsal0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"
+SECONDS = 10_000  # milliseconds to wait for a line before the test fails
+
+
+def write(*texts: str) -> None:
+    """Each with a descriptor of its own: the kernel limits how much one may write."""
+    for text in texts:
+        # Level 7 keeps it off the console; without the newline nobody can read it yet.
+        pathlib.Path("/dev/kmsg").write_bytes(f"<7>overnight rehearsal: {text}\n".encode())
+
+
+@pytest.fixture
+def log() -> Iterator[kmsg.KernelLog]:
+    with kmsg.KernelLog.open() as opened:
+        yield opened
+
+
+def read_until(log: kmsg.KernelLog, text: str) -> list[kmsg.Record]:
+    """Every line up to the one with that text."""
+    found: list[kmsg.Record] = []
+    waiting = select.poll()
+    waiting.register(log.fileno(), select.POLLIN)
+    while not any(text in one.text for one in found):
+        assert waiting.poll(SECONDS), f"{text!r} did not come"
+        found += log.read()
+    return found
+
+
+def test_a_line_arrives_and_becomes_a_sighting(log: kmsg.KernelLog) -> None:
+    before = time.monotonic_ns()
+    write(PAUSED)
+    (record,) = [one for one in read_until(log, PAUSED) if PAUSED in one.text]
+    assert record.from_user
+    assert record.priority == 7
+    watch = kernellog.KernelWatch(loading.built_in())
+    now = clock.Clock(time.time_ns(), time.monotonic_ns())
+    (found,) = watch.look([record], now)
+    assert found.kind == "net.driver_reset"
+    assert found.fields["queue"] == 5
+    assert found.fields["interface"] == "rehearsal0"
+    assert found.fields["device"] == "0000:ff:03.0"
+    assert found.fields["written_by_process"] is True
+    assert found.text.startswith("overnight rehearsal: ")
+    # The kernel's clock is another, and yet the event lies where it happened.
+    assert before <= found.begin.monotonic_ns <= now.monotonic_ns
+
+
+def test_the_filter_lets_the_line_through_on_real_bytes(log: kmsg.KernelLog) -> None:
+    watch = kernellog.KernelWatch(loading.built_in())
+    write("nothing special", PAUSED, "the last")
+    found: list[kmsg.Record] = []
+    waiting = select.poll()
+    waiting.register(log.fileno(), select.POLLIN)
+    while not found:
+        assert waiting.poll(SECONDS)
+        found += log.read(wanted=watch.wanted)
+    assert [PAUSED in one.text for one in found] == [True]
+
+
+def test_hostile_lines_do_no_harm(log: kmsg.KernelLog) -> None:
+    write("\x1b[31mred\x07", "one\n6,1,2,-;Trigger reset is on", "café \\x41", "end of them")
+    texts = [one.text for one in read_until(log, "end of them")]
+    assert all(text.isprintable() for text in texts)
+    assert r"overnight rehearsal: \x1b[31mred\x07" in texts
+    assert r"overnight rehearsal: one\n6,1,2,-;Trigger reset is on" in texts, "one line, not two"
+    assert "overnight rehearsal: café \\x41" in texts
+
+
+def test_from_the_beginning_and_not_at_the_end() -> None:
+    write("before it was opened")
+    with kmsg.KernelLog.open(from_boot=True) as from_boot:
+        sequences = []
+        while not from_boot.drained:
+            sequences += [one.sequence for one in from_boot.read(100)]
+    assert sequences == sorted(sequences)
+    assert len(sequences) + from_boot.lost == sequences[-1] - sequences[0] + 1
+    with kmsg.KernelLog.open() as at_the_end:
+        write("after it was opened")
+        texts = [one.text for one in read_until(at_the_end, "after it was opened")]
+    assert not any("before it was opened" in text for text in texts)

@@ -1,0 +1,188 @@
+"""Signals of network interfaces: a real pair of interfaces in a namespace of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import overnight
+from overnight import sources
+from overnight.sources import ethtool, interrupts, netqueues
+
+SYS = pathlib.Path("/sys")
+BEGIN = """
+import json, socket, subprocess
+from overnight.sources import ethtool, interrupts, netqueues
+from overnight import sources
+def ip(*words): subprocess.run(["ip", *words], check=True)
+"""
+Run = Callable[[str], object]
+
+
+@pytest.fixture
+def apart() -> Run:
+    """Runs Python in a network namespace of its own, which ends with it; gives what it prints."""
+
+    def run(script: str) -> object:
+        # /sys shows the interfaces of the namespace in which it was mounted.
+        inside = 'mount -t sysfs sysfs /sys && exec "$0" -c "$1"'
+        done = subprocess.run(
+            ["unshare", "--net", "--mount", "sh", "-c", inside, sys.executable, BEGIN + script],
+            env={**os.environ, "PYTHONPATH": str(pathlib.Path(overnight.__file__).parents[1])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.mark.needs_root
+def test_traffic_and_a_link_that_flaps_are_counted_to_the_packet(apart: Run) -> None:
+    before, after, none = apart(
+        """
+ip("link", "add", "over0", "type", "veth", "peer", "name", "over1")
+ip("link", "set", "over0", "up"); ip("link", "set", "over1", "up")
+look = netqueues.open_interfaces()
+door = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+door.bind(("over0", 0x88B5))
+before = look()
+for _ in range(37):
+    door.send(b"\\xff" * 12 + b"\\x88\\xb5" + b"x" * 86)
+ip("link", "set", "over1", "down"); ip("link", "set", "over1", "up")
+after = look()
+ip("link", "del", "over0")
+print(json.dumps([before, after, look()]))
+"""
+    )
+    names = [column.name for column in netqueues.SIGNALS[0].columns]
+    sent = {n: after["over0"][i] - before["over0"][i] for i, n in enumerate(names)}
+    taken = {n: after["over1"][i] - before["over1"][i] for i, n in enumerate(names)}
+    # The kernel greets a new link with a few packets of its own.
+    assert sent["tx_packets"] >= 37
+    assert taken["rx_packets"] >= 37
+    assert sent["tx_bytes"] >= 37 * 100
+    assert sent["carrier_changes"] == 2
+    assert set(none) == {"lo"}
+
+
+@pytest.mark.needs_root
+def test_a_drivers_counters_stand_at_their_names(apart: Run) -> None:
+    """The counter whose value is known beforehand is the index of the other end."""
+    rows, troubles, facts, gone, index = apart(
+        """
+ip("link", "add", "over0", "type", "veth", "peer", "name", "over1")
+index = socket.if_nametoindex("over1")
+names = lambda: ["lo", "over0", "none"]
+troubles = dict(ethtool.open_ethtool(interfaces=names)())
+facts = ethtool.open_drivers(interfaces=names)()
+ethtool.TROUBLE = ("peer_ifindex",)
+look = ethtool.open_ethtool(interfaces=names)
+rows = look()
+ip("link", "del", "over0")
+print(json.dumps([rows, troubles, facts, look(), index]))
+"""
+    )
+    assert rows == {"over0 peer_ifindex": [index]}
+    assert "over0 rx_queue_0_drops" in troubles
+    assert all(key.startswith("over0 ") for key in troubles)
+    assert facts["over0"]["driver"] == "veth"
+    assert "none" not in facts
+    assert gone == {}
+
+
+@pytest.mark.needs_root
+def test_interfaces_that_are_not_hardware_have_no_interrupts(apart: Run) -> None:
+    assert apart(
+        """
+ip("link", "add", "over0", "type", "veth", "peer", "name", "over1")
+answers = []
+for module in (interrupts, netqueues, ethtool):
+    for signal in module.SIGNALS:
+        try:
+            answers.append([signal.name, len(signal.open(sources.ROOT)())])
+        except sources.NoDataError:
+            answers.append([signal.name, "no data"])
+print(json.dumps(answers))
+"""
+    ) == [
+        ["interrupts", "no data"],
+        ["nic-queues", "no data"],
+        ["interfaces", 3],
+        ["tx-timeouts", "no data"],
+        ["ethtool", "no data"],
+        ["nic-drivers", "no data"],
+    ]
+
+
+def hardware() -> list[str]:
+    return sources.hardware_interfaces()
+
+
+def test_counts_are_those_that_the_kernel_tells_elsewhere_too() -> None:
+    """/sys/kernel/irq has the same numbers by another way."""
+
+    def elsewhere(irq: int) -> int:
+        return sum(map(int, (SYS / f"kernel/irq/{irq}/per_cpu_count").read_text().split(",")))
+
+    irqs = [irq for irqs in interrupts.read_nic_irqs().values() for irq in irqs]
+    if not irqs:
+        with pytest.raises(sources.NoDataError):
+            interrupts.read_interrupts()
+        return
+    before = {irq: elsewhere(irq) for irq in irqs}
+    rows = interrupts.read_interrupts()
+    after = {irq: elsewhere(irq) for irq in irqs}
+    assert {row[0] for row in rows.values()} <= set(irqs)
+    for irq, count, _, _ in rows.values():
+        assert before[irq] <= count <= after[irq]
+
+
+def test_every_queue_has_the_core_that_the_kernel_says() -> None:
+    if not interrupts.read_nic_irqs():
+        with pytest.raises(sources.NoDataError):
+            interrupts.read_queues()
+        return
+    facts = interrupts.read_queues()
+    assert set(facts) == set(interrupts.read_interrupts())
+    assert any(fact["queue"] == 0 for fact in facts.values())
+    for fact in facts.values():
+        action = (SYS / f"kernel/irq/{fact['irq']}/actions").read_text().strip()
+        assert fact["name"] == action
+        effective = pathlib.Path(f"/proc/irq/{fact['irq']}/effective_affinity_list").read_text()
+        assert fact["cores"] == effective.strip()
+
+
+def test_every_transmit_queue_of_this_host_is_looked_at() -> None:
+    expected = {
+        f"{name} q{queue.name[3:]}"
+        for name in hardware()
+        for queue in (SYS / f"class/net/{name}/queues").glob("tx-*")
+    }
+    if not expected:
+        with pytest.raises(sources.NoDataError):
+            netqueues.read_timeouts()
+        return
+    assert set(netqueues.read_timeouts()) == expected
+
+
+def test_drivers_of_this_hosts_hardware() -> None:
+    if not hardware():
+        with pytest.raises(sources.NoDataError):
+            ethtool.read_drivers()
+        return
+    facts = ethtool.read_drivers()
+    for name in facts:
+        link = SYS / f"class/net/{name}/device/driver"
+        if link.exists():
+            # mlx5_core and mlx5e differ in a letter, as others do: the beginning is the same.
+            assert str(facts[name]["driver"])[:3] == link.resolve().name[:3]
+    assert set(facts) <= set(hardware())

@@ -1,0 +1,37 @@
+"""One line an event, and a reader that goes away."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+
+import pytest
+import standings
+
+from overnight.agent.outlets import jsonlines
+
+
+def test_one_line_an_event_whatever_its_text():
+    stream = io.StringIO()
+    outlet = jsonlines.JsonLines(stream)
+    outlet.event(standings.make_event(text="a\nb\x1b[31m"))
+    outlet.event(standings.make_event())
+    outlet.tick(standings.make_standing())
+    outlet.close()
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first["text"] == "a\nb\x1b[31m"
+    assert second["core"] == 39
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_reader_that_went_away_does_not_end_the_agent():
+    hear, speak = os.pipe()
+    os.close(hear)
+    stream = os.fdopen(speak, "w")
+    outlet = jsonlines.JsonLines(stream)
+    outlet.event(standings.make_event())
+    outlet.event(standings.make_event())
+    outlet.close()
+    with pytest.raises(BrokenPipeError):
+        stream.close()

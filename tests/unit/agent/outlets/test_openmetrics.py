@@ -1,0 +1,85 @@
+"""The page as Prometheus' own strict parser reads it."""
+
+from __future__ import annotations
+
+import http.client
+
+import pytest
+import standings
+from prometheus_client.openmetrics import parser
+
+from overnight import errors
+from overnight.agent.outlets import openmetrics
+
+
+def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {
+        (one.name, tuple(sorted(one.labels.values()))): one.value
+        for family in parser.text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+def test_every_name_of_the_convention_is_there_with_its_value():
+    told = samples(openmetrics.render(standings.make_standing()))
+    assert told["overnight_cpu_saturated_seconds_total", ("39",)] == 6.0
+    assert told["overnight_kernel_events_total", ("ena-tx-paused",)] == 2
+    assert told["overnight_memory_cgroups", ("dying",)] == 68_440
+    assert told["overnight_memory_cgroups", ("tracked",)] == 68_680
+    assert told["overnight_events_total", ("critical", "net.driver_reset")] == 2
+    assert told["overnight_unit_restarts_total", ("ecs.service",)] == 17
+    assert ("overnight_unit_restarts_total", ("ssh.service",)) not in told
+    assert told["overnight_agent_resident_memory_bytes", ()] == 20e6
+
+
+def test_what_node_problem_detectors_users_know_is_there_too():
+    told = samples(openmetrics.render(standings.make_standing()))
+    assert told["problem_counter", ("NetDriverReset",)] == 2
+    assert told["problem_gauge", ("MemoryZombieCgroups", "ZombieMemoryCgroups")] == 1
+    quiet = samples(openmetrics.render(standings.make_standing(open=())))
+    assert quiet["problem_gauge", ("MemoryZombieCgroups", "ZombieMemoryCgroups")] == 0
+
+
+def test_hostile_labels_stay_labels():
+    text = openmetrics.render(standings.make_standing(rules={'a"} 1\n# EOF\nevil{x="': 1}))
+    told = samples(text)
+    assert ("overnight_kernel_events_total", ('a"} 1\n# EOF\nevil{x="',)) in told
+    assert text.count("# EOF\n") == 1
+
+
+def test_a_host_on_which_nothing_happened_has_a_page():
+    empty = standings.make_standing(
+        rows={}, facts={}, counts={}, rules={}, saturated={}, open=(), agent={}
+    )
+    assert samples(openmetrics.render(empty))["overnight_host_info", ("", "", "", "", "db-7")] == 1
+
+
+@pytest.fixture
+def endpoint():
+    made = openmetrics.Endpoint("127.0.0.1", 0)
+    yield made
+    made.close()
+
+
+def ask(endpoint: openmetrics.Endpoint, path: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=5)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    answer.body = answer.read()
+    connection.close()
+    return answer
+
+
+def test_the_endpoint_answers_once_a_second_has_passed(endpoint):
+    assert ask(endpoint, "/metrics").status == 503
+    endpoint.tick(standings.make_standing())
+    answer = ask(endpoint, "/metrics?x=1")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == openmetrics.CONTENT_TYPE
+    assert samples(answer.body.decode())
+    assert ask(endpoint, "/etc/passwd").status == 404
+
+
+def test_an_address_that_is_taken_is_said(endpoint):
+    with pytest.raises(errors.CannotError, match="cannot be served"):
+        openmetrics.Endpoint("127.0.0.1", endpoint.port)

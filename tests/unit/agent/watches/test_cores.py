@@ -1,0 +1,160 @@
+"""Nights on 2 to 192 cores, told to the watch second by second."""
+
+from __future__ import annotations
+
+import pytest
+
+from overnight.agent.watches import cores
+from overnight.model import clock
+
+SECOND = 1_000_000_000
+WALL = 1_700_000_000 * SECOND
+
+
+def at(second: float) -> clock.Clock:
+    return clock.Clock(WALL + round(second * SECOND), round(second * SECOND))
+
+
+class Host:
+    """Counters that rise by what each second spends."""
+
+    def __init__(self, count: int) -> None:
+        self.ticks = {str(core): [0] * 10 for core in range(count)}
+        self.watch = cores.CorePinned()
+        self.now = 0
+
+    def look(self) -> list:
+        rows = {core: tuple(row) for core, row in self.ticks.items()}
+        return list(self.watch.look("cpu", at(self.now), rows))
+
+    def second(self, spent: dict[int, dict[str, int]] | None = None, idle: int = 80) -> list:
+        """Every core is `100 - idle` % busy in user space, but those that are told."""
+        modes = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+        for core, row in self.ticks.items():
+            used = (spent or {}).get(int(core), {"user": 100 - idle, "idle": idle})
+            for mode, ticks in used.items():
+                row[modes.index(mode)] += ticks
+        self.now += 1
+        return self.look()
+
+
+@pytest.mark.parametrize("count", [2, 96, 192])
+def test_one_core_pinned_in_the_kernel_is_seen_after_three_seconds(count):
+    host = Host(count)
+    host.look()
+    pinned = {count - 1: {"system": 99, "idle": 1}}
+    assert host.second(pinned) == []
+    assert host.second(pinned) == []
+    (seen,) = host.second(pinned)
+    assert (seen.kind, seen.core, seen.severity) == ("cpu.core_pinned", count - 1, "warning")
+    assert seen.begin == at(0)
+    assert seen.fields["kernel_percent"] == 99.0
+    assert seen.fields["others_percent"] == 20.0
+    assert "in the kernel" in seen.text
+    host.second(pinned)
+    (seen,) = host.second(pinned)
+    assert seen.severity == "critical"
+    assert seen.begin == at(0)
+
+
+def test_a_busy_host_is_no_pinned_core():
+    host = Host(4)
+    host.look()
+    for _ in range(10):
+        assert host.second({0: {"user": 100}}, idle=45) == []
+
+
+def test_all_cores_busy_is_no_pinned_core():
+    host = Host(2)
+    host.look()
+    for _ in range(10):
+        assert host.second(idle=0) == []
+
+
+def test_two_pinned_cores_of_many_are_two():
+    host = Host(8)
+    host.look()
+    both = {1: {"user": 100}, 6: {"softirq": 92, "idle": 8}}
+    host.second(both)
+    host.second(both)
+    assert [one.core for one in host.second(both)] == [1, 6]
+
+
+def test_a_second_of_rest_begins_the_count_anew():
+    host = Host(2)
+    host.look()
+    pinned = {0: {"user": 100}}
+    host.second(pinned)
+    host.second(pinned)
+    assert host.second() == []
+    host.second(pinned)
+    host.second(pinned)
+    (seen,) = host.second(pinned)
+    assert seen.begin == at(3)
+
+
+def test_waiting_for_a_disk_is_not_busy():
+    host = Host(2)
+    host.look()
+    for _ in range(5):
+        assert host.second({0: {"iowait": 100}}) == []
+
+
+def test_what_the_hypervisor_took_is_told_apart():
+    host = Host(2)
+    host.look()
+    stolen = {0: {"steal": 60, "user": 40}}
+    host.second(stolen)
+    host.second(stolen)
+    (seen,) = host.second(stolen)
+    assert (seen.kind, seen.core) == ("cpu.core_stolen", 0)
+
+
+def test_a_pause_of_the_agent_proves_nothing():
+    host = Host(2)
+    host.look()
+    pinned = {0: {"user": 100}}
+    host.second(pinned)
+    host.second(pinned)
+    host.now += 10
+    assert host.second({0: {"user": 1000}}) == []
+    assert host.second(pinned) == []
+
+
+def test_a_core_that_goes_off_line_is_forgotten():
+    host = Host(3)
+    host.look()
+    pinned = {2: {"user": 100}}
+    host.second(pinned)
+    host.second(pinned)
+    row = host.ticks.pop("2")
+    assert host.second() == []
+    host.ticks["2"] = row
+    assert host.second(pinned) == []
+    assert host.second(pinned) == []
+
+
+def test_idle_that_steps_back_is_no_load():
+    host = Host(2)
+    host.ticks["0"][3] = 1000
+    host.look()
+    for _ in range(5):
+        assert host.second({0: {"idle": -1, "user": 0}}) == []
+
+
+def test_a_pinned_core_that_receives_the_network_alone_says_so_and_who_ran_there():
+    host = Host(4)
+    host.look()
+    pinned = {3: {"softirq": 100}}
+    for second in range(1, 3):
+        host.watch.look(
+            "softirqs", at(second), {str(c): (0, 0, 0, 9000 * second * (c == 3)) for c in range(4)}
+        )
+        host.watch.look(
+            "processes", at(second), {"7 a b:c": (0, 50 * second, 1, 3, 0), "8 x": (5, 0, 1, 3, 0)}
+        )
+        host.second(pinned)
+    pinned_core, skew = host.second(pinned)
+    assert pinned_core.process == "a b:c[7]"
+    assert skew.kind == "net.interrupt_skew"
+    assert skew.fields["receive_percent"] == 100.0

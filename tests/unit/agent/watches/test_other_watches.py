@@ -1,0 +1,156 @@
+"""The other watches: what is an event, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from overnight.agent.watches import loops, network, pressure, zombies
+from overnight.model import clock
+from overnight.sources import vmstat
+
+SECOND = 1_000_000_000
+WALL = 1_700_000_000 * SECOND
+
+
+def at(second: float) -> clock.Clock:
+    return clock.Clock(WALL + round(second * SECOND), round(second * SECOND))
+
+
+def told(watch, looks: list[tuple[float, dict[str, tuple[int, ...]]]], signal: str = "") -> list:
+    """Everything that a watch sees in a row of looks."""
+    name = signal or watch.needs[0]
+    return [one for second, rows in looks for one in watch.look(name, at(second), rows)]
+
+
+def test_a_reset_counter_that_rises_is_a_reset():
+    looks = [(0, {"eth0 total_resets": (3,)}), (10, {"eth0 total_resets": (4,)})]
+    (seen,) = told(network.DriverCounters(), looks)
+    assert (seen.kind, seen.key, seen.severity) == ("net.driver_reset", "eth0", "critical")
+    assert seen.fields == {"interface": "eth0", "total_resets": 1}
+
+
+def test_a_queue_that_timed_out_is_named():
+    looks = [(0, {"eth0 q5": (0,)}), (10, {"eth0 q5": (2,)})]
+    (seen,) = told(network.DriverCounters(), looks, "tx-timeouts")
+    assert (seen.kind, seen.fields["queue"]) == ("net.tx_timeout", 5)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"eth0 total_resets": (4,)}),  # an interface that is new
+        ({"eth0 total_resets": (4,)}, {"eth0 total_resets": (0,)}),  # a driver loaded anew
+        ({"eth0 rx_pages": (4,)}, {"eth0 rx_pages": (9,)}),  # any other counter
+        ({"eth0 bw_in_allowance_exceeded": (0,)}, {"eth0 bw_in_allowance_exceeded": (99,)}),
+    ],
+)
+def test_what_is_no_reset(before, after):
+    assert told(network.DriverCounters(), [(0, before), (10, after)]) == []
+
+
+def test_drops_and_many_squeezes_of_a_core():
+    looks = [
+        (0, {"0": (0, 0, 0), "1": (0, 0, 0)}),
+        (1, {"0": (10, 2, 0), "1": (10, 0, 99)}),
+        (2, {"0": (20, 2, 0), "1": (20, 0, 300)}),
+    ]
+    drops, squeezes = told(network.Softnet(), looks)
+    assert (drops.kind, drops.core, drops.fields["dropped"]) == ("net.softnet_drops", 0, 2)
+    assert (squeezes.kind, squeezes.core, squeezes.severity) == ("net.softnet_squeezed", 1, "info")
+
+
+@pytest.mark.parametrize(
+    ("tracked", "in_use", "severity"),
+    [(68_680, 240, "critical"), (3_000, 240, "warning"), (3_000, 1_900, ""), (240, 239, "")],
+)
+def test_zombies_by_level(tracked, in_use, severity):
+    row = {"": (tracked, in_use, tracked - in_use, 0)}
+    seen = told(zombies.ZombieGrowth(), [(0, row)])
+    assert [one.severity for one in seen] == ([severity] if severity else [])
+
+
+def test_the_incident_s_own_line():
+    (seen,) = told(zombies.ZombieGrowth(), [(0, {"": (68_680, 240, 68_440, 0)})])
+    assert seen.text.startswith("68680 memory cgroups tracked against 240 in use (286 times)")
+
+
+def test_slow_growth_counts_only_after_six_hours():
+    watch = zombies.ZombieGrowth()
+    looks = [(60 * m, {"": (100 + m, 100, m, 0)}) for m in range(361)]  # 60 an hour
+    seen = told(watch, looks)
+    assert {one.kind for one in seen} == {"memory.zombie_growth"}
+    assert seen[0].begin.monotonic_ns >= 0.99 * 6 * 3600 * SECOND
+    assert (
+        told(
+            zombies.ZombieGrowth(),
+            [(60 * m, {"": (100 + m // 2, 100, m // 2, 0)}) for m in range(500)],
+        )
+        == []
+    )
+
+
+def test_fast_growth_counts_at_once():
+    seen = told(
+        zombies.ZombieGrowth(), [(0, {"": (700, 700, 0, 0)}), (60, {"": (1300, 700, 600, 0)})]
+    )
+    assert [one.kind for one in seen] == ["memory.zombie_growth"]
+    assert seen[0].fields["growth_per_hour"] == 36_000
+
+
+def test_a_slow_read_of_the_root_is_critical_whatever_the_number():
+    (seen,) = told(zombies.ZombieGrowth(), [(0, {"": (900, 240, 660, 150_000)})])
+    assert (seen.severity, seen.fields["stat_read_ms"]) == ("critical", 150.0)
+
+
+def test_five_restarts_in_twenty_minutes_are_a_loop_and_four_are_not():
+    looks = [(60 * n, {"ecs.service": (n,), "ssh.service": (0,)}) for n in range(6)]
+    (seen,) = told(loops.CrashLoop(), looks)
+    assert (seen.kind, seen.unit, seen.fields["restarts"]) == ("unit.crash_loop", "ecs.service", 5)
+    assert told(loops.CrashLoop(), [(400 * n, {"a.service": (n,)}) for n in range(20)]) == []
+
+
+def test_six_short_lives_under_a_parent_are_a_hidden_loop():
+    looks = [(11 * n, {"ecs.service": (n, n, n), "x": (n, n, 0)}) for n in range(7)]
+    (seen,) = told(loops.HiddenLoop(), looks)
+    assert (seen.kind, seen.unit) == ("unit.hidden_crash_loop", "ecs.service")
+    assert seen.begin == at(11)
+
+
+def test_pressure_must_last():
+    us = 1_000_000
+    watch = pressure.Pressure()
+    looks = [(n, {"memory": (n * us // 2, n * us // 4)}) for n in range(5)]
+    seen = told(watch, looks)
+    assert [one.kind for one in seen] == ["pressure.memory"] * 2
+    assert seen[0].begin == at(0)
+    flicker = [(n, {"memory": (n // 2 * us // 2, 0)}) for n in range(20)]
+    assert told(pressure.Pressure(), flicker) == []
+
+
+def test_a_line_before_one_core():
+    looks = [(n, {"0": (n * 1000, n * 5000), "1": (n * 100, n)}) for n in range(5)]
+    seen = told(pressure.RunQueue(), looks)
+    assert {one.core for one in seen} == {0}
+    both = [(n, {"0": (n * 1000, n * 5000), "1": (n * 1000, n * 5000)}) for n in range(5)]
+    assert told(pressure.RunQueue(), both) == []
+
+
+def test_tables_that_are_nearly_full():
+    rows = {"conntrack": (74, 100), "pids": (70, 100), "files": (96, 100), "odd": (5, 0)}
+    seen = told(pressure.Limits(), [(0, rows)])
+    assert [(one.key, one.severity) for one in seen] == [("pids", "warning"), ("files", "critical")]
+
+
+def test_a_clock_that_nobody_holds():
+    assert [one.kind for one in told(pressure.ClockSync(), [(0, {"": (1, 0x40, 0)})])] == [
+        "clock.unsynchronised"
+    ]
+    assert told(pressure.ClockSync(), [(0, {"": (0, 0x01, 0)})]) == []
+
+
+def test_an_oom_kill_is_counted_once():
+    def row(kills: int) -> dict[str, tuple[int, ...]]:
+        return {"": tuple(kills if name == "oom_kill" else 7 for name in vmstat.COLUMNS)}
+
+    (seen,) = told(pressure.Reclaim(), [(0, row(1)), (1, row(2)), (2, row(2))])
+    assert seen.fields == {"kills": 1}

@@ -1,0 +1,62 @@
+"""The board that takes the ring's place."""
+
+from __future__ import annotations
+
+from overnight.app import live
+from overnight.model import clock, event
+
+SECOND = 1_000_000_000
+
+
+def at(second: int) -> clock.Clock:
+    return clock.Clock(1_700_000_000 * SECOND + second * SECOND, second * SECOND)
+
+
+def test_shares_come_from_two_looks():
+    board = live.Board("h")
+    board.numbers("cpu", (), at(0), {"0": (0,) * 10, "1": (0,) * 10})
+    board.numbers(
+        "cpu",
+        (),
+        at(1),
+        {"0": (50, 0, 50, 0, 0, 0, 0, 0, 0, 0), "1": (0, 0, 0, 100, 0, 0, 0, 0, 0, 0)},
+    )
+    first, second = board.view().cores
+    assert (first.busy, first.kernel) == ((1.0,), (0.5,))
+    assert second.busy == (0.0,)
+    board.numbers("cpu", (), at(2), {"0": (60, 0, 60, 80, 0, 0, 0, 0, 0, 0)})
+    assert [one.core for one in board.view().cores] == [0]
+
+
+def test_the_busiest_process_comes_first():
+    board = live.Board("h")
+    board.numbers("processes", (), at(0), {"7 a b": (0, 0, 1, 1, 0), "8 c": (0, 0, 1, 0, 0)})
+    board.numbers(
+        "processes",
+        (),
+        at(2),
+        {"7 a b": (100, 20, 1, 1, 0), "8 c": (50, 0, 1, 0, 0), "9 new": (99, 0, 1, 0, 0)},
+    )
+    first, second = board.view().processes
+    assert first == live.ProcessLoad(7, "a b", 0.6, 1)
+    assert second.cores == 0.25
+
+
+def test_events_are_kept_once_and_newest_first():
+    board = live.Board("h")
+    for number in range(300):
+        board.event(event.Event(number, "k", id=str(number)))
+    board.event(event.Event(299, "k", "grown", id="299"))
+    events = board.view().events
+    assert len(events) == live.KEPT_EVENTS
+    assert (events[0].id, events[0].text) == ("299", "grown")
+
+
+def test_the_view_as_json_has_the_last_second():
+    board = live.Board("h")
+    board.numbers("memory-cgroups", (), at(0), {"": (9, 5, 4, 0)})
+    board.numbers("cpu", (), at(0), {"0": (0,) * 10})
+    board.numbers("cpu", (), at(1), {"0": (25, 0, 0, 75, 0, 0, 0, 0, 0, 0)})
+    told = board.view().as_json()
+    assert told["cores"] == [{"core": 0, "busy": 0.25, "kernel": 0.0}]
+    assert told["memory_cgroups"] == {"tracked": 9, "in_use": 5, "dying": 4}

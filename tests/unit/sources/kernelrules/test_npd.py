@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import re
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from overnight import errors
+from overnight.sources.kernelrules import loading, matching, npd
+
+RULES = [
+    {"type": "temporary", "reason": "OOMKilling", "pattern": r"Killed process \d+ (.+) total-vm:\d+kB.*"},
+    {"type": "temporary", "reason": "KernelOops", "pattern": r"divide error: 0000 \[#\d+\] SMP"},
+    {"type": "temporary", "reason": "KernelOops", "pattern": "BUG: unable to handle .*"},
+    {"type": "permanent", "condition": "KernelDeadlock", "reason": "DockerHung",
+     "pattern": r"task docker:\w+ blocked for more than \w+ seconds\."},
+    {"type": "temporary", "reason": "Greek", "pattern": r"\p{Greek}+ fault"},
+    {"type": "temporary", "reason": "TwoLines", "pattern": r"one\ntwo"},
+]  # fmt: skip
+
+
+def document(**more: object) -> str:
+    return json.dumps({"plugin": "kmsg", "conditions": [], "rules": RULES, **more})
+
+
+def test_rules_come_over_and_what_cannot_is_told() -> None:
+    done = npd.parse_npd(document(), "kernel-monitor.json")
+    assert [(rule.name, rule.kind, rule.severity) for rule in done.rules] == [
+        ("npd-oom-killing", "npd.oom_killing", "warning"),
+        ("npd-kernel-oops", "npd.kernel_oops", "warning"),
+        ("npd-kernel-oops-2", "npd.kernel_oops", "warning"),
+        ("npd-docker-hung", "npd.docker_hung", "critical"),
+    ]
+    assert [reason for reason, _ in done.problems] == ["Greek", "TwoLines"]
+    assert done.notes == ()
+
+
+def test_what_is_written_can_be_loaded_and_matches() -> None:
+    done = npd.parse_npd(document(), "kernel-monitor.json")
+    loaded = loading.parse_rules(npd.as_toml(done.rules, 'about "it"\x7f'), "npd.toml")
+    assert [rule.regex for rule in loaded] == [rule.regex for rule in done.rules]
+    matcher = matching.Matcher(loaded)
+    found = matcher.match("INFO: task docker:77 blocked for more than 120 seconds.")
+    assert [match.rule.name for match in found] == ["npd-docker-hung"]
+    assert not matcher.match("task docker:77 blocked for more than 120 seconds. Twice."), (
+        "to the end"
+    )
+
+
+@pytest.mark.parametrize(
+    ("go", "line", "found"),
+    [
+        (r"a\Q.[\Eb", "a.[b", True),
+        (r"a\Q.[", "a.[", True),
+        (r"[[:digit:][:upper:]]+x", "A1x", True),
+        (r"[]a]+", "]a", True),
+        (r"[^]a]", "]", False),
+        (r"[[&]+x", "[&x", True),
+        (r"(?<name>\d+)s", "12s", True),
+        (r"(?i)BUG", "bug", True),
+        (r"(?i:b)UG", "bUG", True),
+        (r"a{,2}", "a{,2}", True),
+        (r"\x{41}\x42", "AB", True),
+        (r"\w+ end", "é end", False),
+        (r"end\z", "the end", True),
+        (r"[^\n]+x", "yx", True),
+    ],
+)
+def test_what_go_means_is_meant_here(go: str, line: str, found: bool) -> None:
+    assert bool(re.search(npd.translate(go), line)) is found
+
+
+@pytest.mark.parametrize(
+    "go",
+    [r"\pL", r"\PL", r"\C", "(?U)a+", "a(?i)b", r"a\nb", "a\nb", "[a", "[[:none:]]", "(", "(?=a)", "\\", r"\x{110000}"],
+)  # fmt: skip
+def test_what_cannot_be_translated(go: str) -> None:
+    with pytest.raises(npd.NotTranslatableError):
+        npd.translate(go)
+
+
+@hypothesis.given(st.text(alphabet=r"a\[]():?^{,}Qpx<>P-&|*+.n", max_size=24))
+@hypothesis.settings(max_examples=150)
+def test_any_pattern_is_translated_or_told(go: str) -> None:
+    try:
+        re.compile(npd.translate(go))
+    except npd.NotTranslatableError:
+        return
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"rules": 3}', "\x00"])
+def test_what_is_no_configuration(text: str) -> None:
+    with pytest.raises(errors.UsageError, match=r"x\.json"):
+        npd.parse_npd(text, "x.json")
+
+
+def test_rules_that_are_none() -> None:
+    strange = [
+        3,
+        {},
+        {"pattern": "x"},
+        {"reason": "Every", "pattern": "x*"},
+        {"reason": "!", "pattern": "x"},
+    ]
+    done = npd.parse_npd(document(rules=strange, plugin="journald"), "x.json")
+    assert done.rules == ()
+    assert len(done.problems) == len(strange)
+    assert "journald" in done.notes[0]

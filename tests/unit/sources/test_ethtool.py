@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import array
+import errno
+import pathlib
+import struct
+
+import pytest
+
+from overnight import sources
+from overnight.sources import ethtool
+
+ENA = [
+    "total_resets", "reset_fail", "tx_timeout", "wd_expired", "admin_q_pause", "bw_in_allowance_exceeded",
+    "suspected_poll_starvation", "missing_tx_cmpl",
+    *(f"queue_{q}_tx_{what}" for q in range(32) for what in ("cnt", "bytes", "missed_tx", "napi_comp", "doorbells")),
+]  # fmt: skip
+
+
+class Driver:
+    """Answers as the kernel does: it writes into the buffer that it is given."""
+
+    def __init__(self, names: list[str | bytes]) -> None:
+        self.names = names
+        self.values = list(range(len(names)))
+        self.asked: list[int] = []
+        self.error: int | None = None
+        self.grow_before_numbers = False
+
+    def __call__(self, interface: str, answer: array.array) -> None:
+        if self.error:
+            raise OSError(self.error, "said the kernel")
+        (command,) = struct.unpack_from("@I", answer)
+        self.asked.append(command)
+        if command == ethtool.GSSET_INFO:
+            if self.names:
+                struct.pack_into("@QI", answer, 8, 2, len(self.names))
+            else:
+                struct.pack_into("@Q", answer, 8, 0)
+        elif command == ethtool.GSTRINGS:
+            for i, name in enumerate(self.names):
+                struct.pack_into(
+                    "@32s", answer, 12 + 32 * i, name if isinstance(name, bytes) else name.encode()
+                )
+        elif command == ethtool.GSTATS:
+            if self.grow_before_numbers:
+                self.names = [*self.names, *self.names]
+                self.values *= 2
+                self.grow_before_numbers = False
+            struct.pack_into(f"=I{len(self.values)}Q", answer, 4, len(self.values), *self.values)
+        else:
+            struct.pack_into("@32s32s32s32s", answer, 4, b"ena", b"2.11.0g", b"", b"0000:20:03.0")
+
+
+def test_only_trouble_is_kept_under_the_drivers_own_names() -> None:
+    driver = Driver(ENA)
+    rows = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)()
+    assert rows["eth0 suspected_poll_starvation"] == (6,)
+    assert rows["eth0 queue_5_tx_missed_tx"] == (ENA.index("queue_5_tx_missed_tx"),)
+    kept = {key.split()[1] for key in rows}
+    assert {"total_resets", "reset_fail", "tx_timeout", "wd_expired", "missing_tx_cmpl"} < kept
+    assert not {"queue_0_tx_cnt", "queue_0_tx_bytes", "queue_0_tx_napi_comp"} & kept
+    assert len(kept) == 7 + 32
+
+
+def test_the_names_are_asked_for_once() -> None:
+    driver = Driver(ENA)
+    look = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
+    look()
+    driver.values = [value + 1 for value in driver.values]
+    assert look()["eth0 total_resets"] == (1,)
+    assert driver.asked.count(ethtool.GSTRINGS) == 1
+    assert driver.asked.count(ethtool.GSTATS) == 2
+
+
+def test_queues_that_are_added_move_the_counters() -> None:
+    driver = Driver(["rx_drops", "tx_timeout"])
+    look = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
+    look()
+    driver.names, driver.values = ["cnt", "rx_drops", "tx_timeout"], [7, 8, 9]
+    assert look() == {"eth0 rx_drops": (8,), "eth0 tx_timeout": (9,)}
+
+
+def test_queues_that_are_added_between_two_questions_give_no_wrong_numbers() -> None:
+    driver = Driver(["cnt", "tx_timeout"])
+    look = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
+    driver.grow_before_numbers = True
+    assert look() == {}
+    assert look() == {"eth0 tx_timeout": (1,)}
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENODEV])
+def test_an_interface_that_does_not_answer_is_left_out(number: int) -> None:
+    sick, well = Driver([]), Driver(["rx_drops"])
+    sick.error = number
+
+    def ask(interface: str, answer: array.array) -> None:
+        (sick if interface == "eth0" else well)(interface, answer)
+
+    assert ethtool.open_ethtool(interfaces=lambda: ["eth0", "eth1"], ask=ask)() == {
+        "eth1 rx_drops": (0,)
+    }
+    assert list(ethtool.open_drivers(interfaces=lambda: ["eth0", "eth1"], ask=ask)()) == ["eth1"]
+
+
+def test_another_error_is_told() -> None:
+    driver = Driver([])
+    driver.error = errno.EPERM
+    with pytest.raises(PermissionError):
+        ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)()
+    with pytest.raises(PermissionError):
+        ethtool.open_drivers(interfaces=lambda: ["eth0"], ask=driver)()
+
+
+def test_an_interface_that_comes_back_is_asked_anew() -> None:
+    driver, there = Driver(["rx_drops"]), ["eth0", "eth1"]
+    look = ethtool.open_ethtool(interfaces=lambda: there, ask=driver)
+    look()
+    there.remove("eth0")
+    assert look() == {"eth1 rx_drops": (0,)}
+    there[:] = ["eth0"]
+    driver.names = ["tx_timeout"]
+    assert look() == {"eth0 tx_timeout": (0,)}
+    there.clear()
+    with pytest.raises(sources.NoDataError):
+        look()
+
+
+def test_a_driver_without_counters() -> None:
+    driver = Driver([])
+    assert ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)() == {}
+    assert driver.asked == [ethtool.GSSET_INFO]
+
+
+def test_hostile_names_and_numbers() -> None:
+    driver = Driver([b"drop\x1b\xff" + b"x" * 26, b"drops\n"])
+    driver.values = [2**64 - 1, 5]
+    rows = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)()
+    assert rows == {
+        "eth0 drop\\x1b\\xff" + "x" * 26: (2**63 - 1,),
+        "eth0 drops\\x0a": (5,),
+    }
+
+
+def test_a_driver_with_thousands_of_counters_is_bounded() -> None:
+    driver = Driver([f"queue_{n}_drops" for n in range(3000)])
+    rows = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)()
+    assert len(rows) == ethtool.MOST_COUNTERS
+
+
+def test_what_drives_an_interface() -> None:
+    facts = ethtool.open_drivers(interfaces=lambda: ["eth0"], ask=Driver([]))()
+    assert facts == {
+        "eth0": {"driver": "ena", "version": "2.11.0g", "firmware": "", "bus": "0000:20:03.0"}
+    }
+
+
+def test_interfaces_of_another_namespace_are_not_mistaken_for_ours(tmp_path: pathlib.Path) -> None:
+    """A container's eth0 and its host's are two."""
+    (tmp_path / "sys/class/net/lo/device").mkdir(parents=True)
+    with pytest.raises(sources.NoDataError, match="another network namespace"):
+        ethtool.read_ethtool(tmp_path)
+    with pytest.raises(sources.NoDataError, match="another network namespace"):
+        ethtool.read_drivers(tmp_path)

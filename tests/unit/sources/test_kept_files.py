@@ -1,0 +1,102 @@
+"""What every source shares: files that stay open, names that may hold anything."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from overnight import sources
+
+
+def descriptors() -> set[str]:
+    return {path.name for path in pathlib.Path("/proc/self/fd").iterdir()}
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 100, 4096])
+def test_all_of_a_file_is_read_whatever_the_room(tmp_path: pathlib.Path, size: int) -> None:
+    text = bytes(i % 251 for i in range(size))
+    (tmp_path / "file").write_bytes(text)
+    assert sources.KeptFile(tmp_path / "file", room=10).read() == text
+
+
+def test_each_read_is_of_now_and_opens_nothing_more(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("one")
+    file = sources.KeptFile(path)
+    assert file.read() == b"one"
+    before = descriptors()
+    path.write_text("three")
+    assert file.read() == b"three"
+    assert descriptors() == before
+
+
+def test_a_file_that_is_not_there_is_no_data_until_it_is(tmp_path: pathlib.Path) -> None:
+    file = sources.KeptFile(tmp_path / "late")
+    with pytest.raises(sources.NoDataError, match="late: No such file"):
+        file.read()
+    (tmp_path / "late").write_text("here")
+    assert file.read() == b"here"
+
+
+def test_a_file_whose_device_went_is_opened_anew(tmp_path: pathlib.Path) -> None:
+    """The descriptor is taken away under it, as an interface's is when its driver is unloaded."""
+    path = tmp_path / "file"
+    path.write_text("one")
+    file = sources.KeptFile(path)
+    file.read()
+    stale = os.open(tmp_path, os.O_RDONLY)  # to read a folder fails
+    os.dup2(stale, file._descriptor)
+    os.close(stale)
+    path.write_text("two")
+    assert file.read() == b"two"
+
+
+def test_what_is_forbidden_is_an_error_not_the_absence_of_data(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        sources.KeptFile(tmp_path).read()
+
+
+def test_a_look_that_is_dropped_leaves_no_descriptor(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("x")
+    before = descriptors()
+    file = sources.KeptFile(tmp_path / "file")
+    file.read()
+    assert len(descriptors()) == len(before) + 1
+    del file
+    assert descriptors() == before
+
+
+def test_small_files_that_come_and_go(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("x")
+    before = descriptors()
+    assert sources.read_once(tmp_path / "file") == b"x"
+    assert sources.read_once(tmp_path / "none") is None
+    assert sources.read_once(tmp_path) is None
+    assert descriptors() == before
+
+
+@hypothesis.given(st.binary(max_size=300))
+def test_a_clean_name_can_be_stored_and_shown(name: bytes) -> None:
+    key = sources.clean(name)
+    assert key.isprintable()
+    assert len(key.encode()) <= 255 * 4
+    assert sources.clean(os.fsdecode(name)) == key
+
+
+def test_names_that_are_fine_stay_as_they_are() -> None:
+    assert sources.clean("enp0s31f6.100") == "enp0s31f6.100"
+    assert sources.clean(b"\x1b[2J\n\xff") == "\\x1b[2J\\x0a\\xff"
+    assert len(sources.clean(b"a" * 9000)) == 255
+
+
+def test_only_interfaces_with_a_device_are_hardware(tmp_path: pathlib.Path) -> None:
+    assert sources.hardware_interfaces(tmp_path) == []
+    for name in ("veth1", "eth1", "eth0"):
+        (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0/device").mkdir()
+    (tmp_path / "sys/class/net/eth1/device").mkdir()
+    assert sources.hardware_interfaces(tmp_path) == ["eth0", "eth1"]

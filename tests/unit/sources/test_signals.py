@@ -1,0 +1,93 @@
+"""What every signal promises, whoever wrote it."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pathlib
+import pkgutil
+
+import fakehost
+import pytest
+
+from overnight import sources
+
+MODULES = [
+    importlib.import_module(f"overnight.sources.{found.name}")
+    for found in pkgutil.iter_modules(sources.__path__)
+]
+SIGNALS = [signal for module in MODULES for signal in getattr(module, "SIGNALS", ())]
+
+
+def test_names_are_one_each() -> None:
+    names = [signal.name for signal in SIGNALS]
+    assert len(set(names)) == len(names) >= 16
+
+
+@pytest.mark.parametrize("module", [sources, *MODULES], ids=lambda module: module.__name__)
+def test_examples_are_true(module: object) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+NUMBERS = [signal for signal in SIGNALS if isinstance(signal, sources.Signal)]
+
+
+@pytest.mark.parametrize("signal", NUMBERS, ids=lambda signal: signal.name)
+def test_rows_are_integers_in_the_declared_columns(
+    signal: sources.Signal, large: fakehost.FakeHost
+) -> None:
+    assert len({column.name for column in signal.columns}) == len(signal.columns)
+    assert signal.about
+    assert "\n" not in signal.about
+    try:
+        rows = signal.open(large.root)()
+    except sources.NoDataError:
+        return
+    for key, row in rows.items():
+        assert isinstance(key, str)
+        assert len(row) == len(signal.columns)
+        assert all(type(number) is int and -(2**63) <= number < 2**63 for number in row)
+    if not signal.key:
+        assert list(rows) == [""]
+
+
+@pytest.mark.parametrize(
+    ("cores", "offline"),
+    [(1, ()), (2, (0,)), (96, range(1, 96, 3)), (192, (191, 5))],
+    ids=["1", "2", "96", "192"],
+)
+def test_each_core_that_is_on_line_has_a_row_in_every_signal_of_cores(
+    tmp_path: pathlib.Path, cores: int, offline: tuple[int, ...]
+) -> None:
+    host = fakehost.FakeHost(tmp_path, cores, offline=offline, queues=2)
+    told = {s.name: set(s.open(tmp_path)()) for s in NUMBERS if s.key == "core"}
+    assert {"cpu", "softirqs", "softnet", "schedstat"} <= set(told)
+    online = {str(core) for core in host.online}
+    assert {name: keys for name, keys in told.items() if keys != online} == {}
+
+
+FACTS = [signal for signal in SIGNALS if isinstance(signal, sources.FactSignal)]
+
+
+@pytest.mark.parametrize("signal", FACTS, ids=lambda signal: signal.name)
+def test_facts_are_plain_values(signal: sources.FactSignal, large: fakehost.FakeHost) -> None:
+    try:
+        facts = signal.open(large.root)()
+    except sources.NoDataError:
+        return
+    for key, fact in facts.items():
+        assert isinstance(key, str)
+        assert all(isinstance(name, str) for name in fact)
+        assert all(type(value) in (str, int, float, bool) for value in fact.values())
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
+def test_a_host_without_anything_is_no_data_or_no_rows(
+    signal: sources.Signal, tmp_path: pathlib.Path
+) -> None:
+    try:
+        rows = signal.open(tmp_path)()
+    except sources.NoDataError:
+        return
+    # The clock is the kernel's, whatever the root.
+    assert not rows or signal.name == "clock"
