@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from overnight import sources
 from overnight.model import cgroups
 
-__all__ = ["GONE", "SIGNALS", "UNWATCHED", "Churn"]
+__all__ = ["SIGNALS", "UNWATCHED", "Churn"]
 
 IN_CREATE = 0x100
 IN_DELETE = 0x200
@@ -36,7 +36,6 @@ SHORT_S = 60.0
 MOST_WATCHES = 4096
 MOST_PARENTS = 512
 QUIET_S = 900.0  # a parent without births or deaths for so long has no row
-GONE = "(gone)"  # what parents counted that have since been removed
 UNWATCHED = "(unwatched)"  # directories beyond the bound on watches
 
 BORN, DIED, SHORT, LIVED_MS, LAST = range(5)
@@ -76,7 +75,6 @@ class Churn:
         self._by_watch: dict[int, _Directory] = {}
         # (hierarchy, parent) -> born, died, short-lived, ms lived, when last
         self._counts: dict[tuple[int, bytes], list[float]] = {}
-        self._gone = [0.0] * 5
         self.unwatched = 0
         self.overflows = 0
         self._inotify = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -95,6 +93,11 @@ class Churn:
             os.close(self._inotify)
             self._inotify = -1
 
+    def __del__(self) -> None:
+        # A look is dropped together with what it keeps; there is no descriptor when opening failed.
+        if getattr(self, "_inotify", -1) >= 0:
+            self.close()
+
     def look(self) -> sources.Rows:
         """What happened up to now; counters since the start."""
         now = self._clock()
@@ -105,8 +108,6 @@ class Churn:
             key = cgroups.key_of(parent or b"/")
             row = tuple(map(int, counted[:LAST]))
             rows[key] = max(rows.get(key, row), row)
-        if self._gone[BORN] or self._gone[DIED]:
-            rows[GONE] = tuple(map(int, self._gone[:LAST]))
         if self.unwatched:
             rows[UNWATCHED] = (self.unwatched, 0, 0, 0)
         return rows
@@ -160,7 +161,7 @@ class Churn:
             lived = now - dead.born
             counted[SHORT] += lived < SHORT_S
             counted[LIVED_MS] += lived * 1000
-        self._fold((hierarchy, dead.path))
+        self._counts.pop((hierarchy, dead.path), None)  # a parent that is no more has no row
 
     def _watch(self, hierarchy: int, path: bytes, born: float) -> None:
         """Remember a directory, and watch it while there are watches left."""
@@ -208,20 +209,13 @@ class Churn:
         counted[LAST] = now
         return counted
 
-    def _fold(self, key: tuple[int, bytes]) -> None:
-        """A parent that is no more keeps no row, but what it counted is not lost."""
-        counted = self._counts.pop(key, None)
-        if counted is not None:
-            for column in range(LAST):
-                self._gone[column] += counted[column]
-
     def _forget(self, now: float) -> None:
         quiet = [key for key, counted in self._counts.items() if now - counted[LAST] > QUIET_S]
         if len(self._counts) - len(quiet) > MOST_PARENTS:
             oldest = sorted(self._counts, key=lambda key: self._counts[key][LAST])
             quiet = oldest[: len(oldest) - MOST_PARENTS]
         for key in quiet:
-            self._fold(key)
+            del self._counts[key]
 
 
 def _directories(path: bytes) -> Iterator[bytes]:

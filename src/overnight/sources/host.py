@@ -6,7 +6,6 @@ which nothing calls unless it was told to.
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 from overnight import sources
@@ -14,7 +13,10 @@ from overnight.model import cgroups
 
 __all__ = ["SIGNALS", "parse_instance_data", "parse_os_release", "read_host", "read_metadata"]
 
+Labels = dict[str, str | int | float | bool]
+
 LONGEST = 200
+LONG = 1 << 20
 MOST_INTERFACES = 64
 METADATA = "169.254.169.254"
 # Of cloud-init's instance data, these and no others: user data and credentials are in it too.
@@ -28,6 +30,22 @@ PUBLIC = {
     "machine": "machine",
 }
 IMAGE_KEYS = ("ami-id", "ami_id", "image", "imageId")
+SYSTEM = {
+    "PRETTY_NAME": "system",
+    "IMAGE_ID": "image",
+    "IMAGE_VERSION": "image_version",
+    "BUILD_ID": "image_build",
+}
+DMI = {
+    "sys_vendor": "vendor",
+    "product_name": "product",
+    "bios_version": "bios",
+    "board_asset_tag": "asset",
+}
+INSTANCE_FILES = (
+    "run/cloud-init/instance-data.json",
+    "var/lib/cloud/instance/instance-data.json",
+)
 IMAGE_FILES = ("etc/ec2_version", "etc/image-id", "opt/aws/dlami/info/dlami-release", "etc/dlami-release", "etc/build-id")  # fmt: skip
 
 
@@ -73,101 +91,87 @@ def parse_instance_data(text: str) -> dict[str, str]:
             found.setdefault("image", _word(value))
     kind = data.get("instance-type") if isinstance(data, dict) else None
     if isinstance(kind, str) and kind:
-        found["type"] = _word(kind)
+        found["instance_type"] = _word(kind)
     return found
 
 
-def read_host(root: pathlib.Path = sources.ROOT) -> dict[str, dict[str, str | int | float | bool]]:
-    """Facts by what they are about: boot, kernel, image, machine, cloud, each interface."""
-    facts: dict[str, dict[str, str | int | float | bool]] = {
-        "boot": _boot(root),
-        "kernel": _kernel(root),
-        "image": _image(root),
-        "machine": _machine(root),
-    }
-    cloud = _cloud(root)
-    if cloud:
-        facts["cloud"] = dict(cloud)
-    for name, driver, speed in _interfaces(root):
-        facts[f"interface {_word(name)}"] = {"driver": driver, "speed_mbit": speed}
-    return {key: fact for key, fact in facts.items() if fact}
+def read_host(root: pathlib.Path = sources.ROOT) -> dict[str, Labels]:
+    """The labels of the host under "", and those of each interface with a device under its name."""
+    labels: Labels = {**_boot(root), **_kernel(root), **_image(root), **_machine(root)}
+    labels.update(_cloud(root))
+    # What the machine is called by who built it, where no cloud says it better.
+    if "instance_type" not in labels and "product" in labels:
+        labels["instance_type"] = labels["product"]
+    labels = {name: value for name, value in labels.items() if value != ""}
+    if not labels:
+        raise sources.NoDataError(f"{root} shows neither /proc nor /sys")
+    facts = {"": labels}
+    for name in sources.hardware_interfaces(root)[:MOST_INTERFACES]:
+        facts[sources.clean(name)] = _interface(root / "sys/class/net" / name)
+    return facts
 
 
-def _boot(root: pathlib.Path) -> dict[str, str | int | float | bool]:
-    facts: dict[str, str | int | float | bool] = {}
-    boot = _read(root / "proc/sys/kernel/random/boot_id")
-    if boot:
-        facts["id"] = boot
-    for line in _read(root / "proc/stat", 1 << 20).splitlines():
+def _boot(root: pathlib.Path) -> Labels:
+    labels: Labels = {"boot": _read(root / "proc/sys/kernel/random/boot_id")}
+    for line in _read(root / "proc/stat", LONG).splitlines():
         if line.startswith("btime "):
             # When it booted, not for how long it has run: a fact that changes is stored each time.
-            facts["booted_at"] = int(line.split()[1])
-    return facts
+            labels["booted_at"] = int(line.split()[1])
+    return labels
 
 
-def _kernel(root: pathlib.Path) -> dict[str, str | int | float | bool]:
-    facts: dict[str, str | int | float | bool] = {
-        "release": _read(root / "proc/sys/kernel/osrelease"),
-        "version": _read(root / "proc/sys/kernel/version"),
+def _kernel(root: pathlib.Path) -> Labels:
+    labels: Labels = {
+        "kernel": _read(root / "proc/sys/kernel/osrelease"),
+        "kernel_build": _read(root / "proc/sys/kernel/version"),
     }
-    layout = cgroups.parse_layout(_read(root / "proc/self/mountinfo", 1 << 20))
-    facts["cgroups"] = layout.version
-    facts["memory_controller"] = f"v{layout.memory_version}" if layout.memory_version else "none"
-    return facts
+    layout = cgroups.parse_layout(_read(root / "proc/self/mountinfo", LONG))
+    if layout.memory_version:
+        labels["cgroups"] = layout.version
+        labels["memory_controller"] = f"v{layout.memory_version}"
+    return labels
 
 
-def _image(root: pathlib.Path) -> dict[str, str | int | float | bool]:
-    facts: dict[str, str | int | float | bool] = {}
-    system = parse_os_release(_read(root / "etc/os-release", 8192))
-    for name, label in (("PRETTY_NAME", "system"), ("ID", "id"), ("VERSION_ID", "version"), ("IMAGE_ID", "image"), ("IMAGE_VERSION", "image_version"), ("BUILD_ID", "build")):  # fmt: skip
-        if system.get(name):
-            facts[label] = _word(system[name])
+def _image(root: pathlib.Path) -> Labels:
+    labels: Labels = {}
+    system = parse_os_release(_read(root / "etc/os-release", LONG))
+    for name, label in SYSTEM.items():
+        labels[label] = _word(system.get(name, ""))
     for path in IMAGE_FILES:
-        text = _read(root / path, 2048)
+        text = _read(root / path, LONG)
         if text:
-            facts[path.rpartition("/")[2].replace("-", "_")] = _word(text.replace("\n", "; "))
-    return facts
+            labels[path.rpartition("/")[2].replace("-", "_")] = _word(text.replace("\n", "; "))
+    return labels
 
 
-def _machine(root: pathlib.Path) -> dict[str, str | int | float | bool]:
-    facts: dict[str, str | int | float | bool] = {"name": _read(root / "proc/sys/kernel/hostname")}
-    dmi = root / "sys/class/dmi/id"
-    for name, label in (("sys_vendor", "vendor"), ("product_name", "product"), ("bios_version", "bios"), ("board_asset_tag", "asset")):  # fmt: skip
-        if value := _read(dmi / name):
-            facts[label] = value
-    facts["cores"] = _read(root / "proc/stat", 1 << 20).count("\ncpu")
-    for line in _read(root / "proc/meminfo", 4096).splitlines():
+def _machine(root: pathlib.Path) -> Labels:
+    labels: Labels = {"name": _read(root / "proc/sys/kernel/hostname")}
+    for name, label in DMI.items():
+        labels[label] = _read(root / "sys/class/dmi/id" / name)
+    if cores := _read(root / "proc/stat", LONG).count("\ncpu"):
+        labels["cores"] = cores
+    for line in _read(root / "proc/meminfo", LONG).splitlines():
         if line.startswith("MemTotal:"):
-            facts["memory_kb"] = int(line.split()[1])
-    return facts
+            labels["memory_kb"] = int(line.split()[1])
+    return labels
 
 
 def _cloud(root: pathlib.Path) -> dict[str, str]:
-    facts = parse_instance_data(_read(root / "run/cloud-init/instance-data.json", 1 << 20))
-    if not facts:
-        facts = parse_instance_data(_read(root / "var/lib/cloud/instance/instance-data.json", 1 << 20))  # fmt: skip
+    for path in INSTANCE_FILES:
+        labels = parse_instance_data(_read(root / path, LONG))
+        if labels:
+            return labels
     instance = _read(root / "var/lib/cloud/data/instance-id")
-    if instance:
-        facts.setdefault("instance", instance)
-    return facts
+    return {"instance": instance} if instance else {}
 
 
-def _interfaces(root: pathlib.Path) -> list[tuple[str, str, int]]:
-    """Name, driver and speed of those that have a device; bridges and tunnels come and go."""
-    folder = root / "sys/class/net"
-    found = []
+def _interface(folder: pathlib.Path) -> Labels:
     try:
-        names = sorted(path.name for path in folder.iterdir())[:MOST_INTERFACES]
+        driver = (folder / "device/driver").readlink().name
     except OSError:
-        return []
-    for name in names:
-        try:
-            driver = (folder / name / "device/driver").readlink().name
-        except OSError:
-            continue
-        speed = _read(folder / name / "speed")
-        found.append((name, _word(driver), int(speed) if speed.lstrip("-").isdigit() else -1))
-    return found
+        driver = ""
+    speed = _read(folder / "speed")
+    return {"driver": _word(driver), "speed_mbit": int(speed) if speed.lstrip("-").isdigit() else -1}  # fmt: skip
 
 
 def read_metadata(
@@ -183,7 +187,7 @@ def read_metadata(
 
     wanted = {
         "instance": "instance-id",
-        "type": "instance-type",
+        "instance_type": "instance-type",
         "image": "ami-id",
         "zone": "placement/availability-zone",
         "region": "placement/region",
@@ -215,36 +219,26 @@ def read_metadata(
 
 
 def _word(text: str) -> str:
-    """Text of the host as a fact: printable and short."""
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii", "replace") for c in text)  # fmt: skip
-    return text[:LONGEST]
+    return sources.clean(text)[:LONGEST]
 
 
 def _read(path: pathlib.Path, most: int = 1024) -> str:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            text = os.read(descriptor, most)
-        finally:
-            os.close(descriptor)
-    except OSError:
-        return ""
-    decoded = text.decode("utf-8", "backslashreplace").strip()
-    return decoded if most > 1024 else _word(decoded)
+    """A file's text; of a short one, a word."""
+    raw = sources.read_once(path, most) or b""
+    return raw.decode("utf-8", "backslashreplace").strip() if most == LONG else sources.clean(raw.strip())[:LONGEST]  # fmt: skip
 
 
 def open_host(root: pathlib.Path) -> sources.FactLook:
     """The look of `host`."""
-    first: dict[str, str | int | float | bool] = {}
+    booted: dict[object, object] = {}
 
     def look() -> sources.Facts:
         facts = read_host(root)
-        boot = facts.get("boot", {})
+        labels = facts[""]
         # The kernel counts back from now: slewing the clock would move it by a second now and then.
-        if not first or first.get("id") != boot.get("id"):
-            first.update(boot)
-        return {**facts, "boot": first} if first else facts
+        if "booted_at" in labels:
+            labels["booted_at"] = booted.setdefault(labels.get("boot"), labels["booted_at"])  # type: ignore[assignment]  # what was put there
+        return facts
 
     return look
 
@@ -253,8 +247,8 @@ SIGNALS = (
     sources.FactSignal(
         "host",
         600.0,
-        "about",
+        "interface",
         open_host,
-        "boot id and time, kernel, image, machine type, cores, memory, interface drivers, cloud labels; from files",
+        "/proc, /sys, /etc: boot, kernel, image, machine type, cloud labels; under an interface's name its driver",
     ),
 )

@@ -98,21 +98,21 @@ def test_what_is_made_in_a_new_one_before_it_is_watched_counts(
     assert churn.look() == {"/": (1, 0, 0, 0), "/new": (1, 0, 0, 0), "/new/below": (1, 0, 0, 0)}
 
 
-def test_a_parent_that_dies_leaves_its_counts(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
+def test_a_parent_that_dies_has_no_row(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
     (top / "pod/a").mkdir(parents=True)
     churn.look()
     (top / "pod/a").rmdir()
     (top / "pod").rmdir()
-    assert churn.look() == {"/": (1, 1, 1, 0), cgroupchurn.GONE: (1, 1, 1, 0)}
+    assert churn.look() == {"/": (1, 1, 1, 0)}
 
 
-def test_quiet_parents_have_no_row_and_nothing_is_lost(
+def test_quiet_parents_have_no_row(
     churn: cgroupchurn.Churn, top: pathlib.Path, clock: Clock
 ) -> None:
     (top / "ecs.service/a").mkdir()
     churn.look()
     clock.now += cgroupchurn.QUIET_S + 1
-    assert churn.look() == {cgroupchurn.GONE: (1, 0, 0, 0)}
+    assert churn.look() == {}
 
 
 def test_watches_are_bounded_and_births_at_the_edge_still_seen(

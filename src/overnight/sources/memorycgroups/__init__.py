@@ -20,6 +20,7 @@ dying hold is still charged to the directory above them: see `parents.read_paren
 from __future__ import annotations
 
 import pathlib
+import time
 
 from overnight import sources
 from overnight.sources.memorycgroups import counting, parents
@@ -40,15 +41,23 @@ def open_census(root: pathlib.Path) -> sources.Look:
 
 
 def open_parents(root: pathlib.Path) -> sources.Look:
-    """The look of `memory-cgroup-parents`."""
+    """The look of `memory-cgroup-parents`. After one that took long it rests for an hour."""
     layout = counting.read_layout(root)
+    rows: dict[str, tuple[int, ...]] = {}
+    rests_until = 0.0
 
     def look() -> sources.Rows:
-        dying = counting.read_census(layout, root).dying
-        return {
-            one.path: (one.dying, one.at_least, one.at_most, one.in_use)
-            for one in parents.read_parents(layout, dying, root)
-        }
+        nonlocal rows, rests_until
+        began = time.monotonic()
+        if began >= rests_until:
+            dying = counting.read_census(layout, root).dying
+            rows = {
+                one.path: (one.dying, one.at_least, one.at_most, one.in_use)
+                for one in parents.read_parents(layout, dying, root)
+            }
+            if time.monotonic() - began > counting.STAT_SLOW_S:
+                rests_until = began + counting.STAT_REST
+        return rows
 
     return look
 

@@ -12,6 +12,7 @@ from overnight import sources
 from overnight.model import cgroups
 
 __all__ = [
+    "STAT_REST",
     "STAT_SLOW_S",
     "Census",
     "StatTimer",
@@ -20,7 +21,6 @@ __all__ = [
     "folder_of",
     "parse_cgroup_stat",
     "parse_tracked",
-    "read_bytes",
     "read_census",
     "read_layout",
 ]
@@ -29,6 +29,7 @@ STAT_EVERY = 600.0
 STAT_SLOW_S = 0.1
 STAT_REST = 3600.0  # on a bad host the read itself pins a core: leave it alone after one
 MOST_DIRECTORIES = 200_000
+ROOM = 65536  # numa_stat is long where there are many nodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +118,7 @@ def read_census(layout: cgroups.Layout, root: pathlib.Path = sources.ROOT) -> Ce
     """Count once."""
     top = folder_of(layout, root)
     if layout.memory_version == 2:
-        stat = parse_cgroup_stat(read_bytes(f"{top}/cgroup.stat") or b"")
+        stat = parse_cgroup_stat(sources.read_once(f"{top}/cgroup.stat") or b"")
         if "nr_dying_descendants" not in stat:
             raise sources.NoDataError(f"{top}/cgroup.stat does not count dying cgroups")
         # Not every cgroup has the memory controller: the kernel's own count of those, if there is one.
@@ -135,7 +136,7 @@ def read_census(layout: cgroups.Layout, root: pathlib.Path = sources.ROOT) -> Ce
 
 
 def _tracked(root: pathlib.Path) -> int:
-    tracked = parse_tracked(read_bytes(str(root / "proc/cgroups")) or b"")
+    tracked = parse_tracked(sources.read_once(root / "proc/cgroups") or b"")
     if tracked is None:
         raise sources.NoDataError("/proc/cgroups does not count memory cgroups")
     return tracked
@@ -169,7 +170,7 @@ class StatTimer:
         slowest = 0.0
         for path in self._paths:
             began = self._clock()
-            if read_bytes(path) is None:
+            if sources.read_once(path, ROOM) is None:
                 continue
             slowest = max(slowest, self._clock() - began)
             if slowest > STAT_SLOW_S:
@@ -178,15 +179,3 @@ class StatTimer:
         self.slowest_us = round(slowest * 1e6)
         self._next = now + (STAT_REST if slowest > STAT_SLOW_S else STAT_EVERY)
         return self.slowest_us
-
-
-def read_bytes(path: str) -> bytes | None:
-    """The first 64 kB of a file of the kernel; None when it is gone or not ours to read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, 65536)
-        finally:
-            os.close(descriptor)
-    except OSError:
-        return None

@@ -60,7 +60,10 @@ def read_parents(
         return _counted(top, limit)
     deadline = clock() + budget_s
     charges = _charges(top, clock, deadline)
-    if charges:
+    if not charges:
+        # Reads are slow, as on a host that suffers already: then by the counters that cost nothing.
+        charges = _cheap_charges(top)
+    else:
         # What a busy child gains between two reads looks held: it does not twice, by as much.
         for path, again in _charges(top, clock, deadline).items():
             one = charges.get(path)
@@ -75,7 +78,7 @@ def _counted(top: str, limit: int) -> tuple[Parent, ...]:
 
     def visit(path: str) -> int:
         """Dying ones at and below; where there are none, nothing below is opened."""
-        stat = counting.parse_cgroup_stat(counting.read_bytes(f"{path}/cgroup.stat") or b"")
+        stat = counting.parse_cgroup_stat(sources.read_once(f"{path}/cgroup.stat") or b"")
         mine = stat.get("nr_dying_subsys_memory", stat.get("nr_dying_descendants", 0))
         if not mine:
             return 0
@@ -156,7 +159,7 @@ def _charges(top: str, clock: Callable[[], float], deadline: float) -> dict[str,
         began = clock()
         if began > deadline:
             return None
-        stat = counting.parse_cgroup_stat(counting.read_bytes(f"{path}/memory.stat") or b"")
+        stat = counting.parse_cgroup_stat(sources.read_once(f"{path}/memory.stat") or b"")
         if clock() - began > counting.STAT_SLOW_S:
             return None
         kernel = _number(f"{path}/memory.kmem.usage_in_bytes")
@@ -168,9 +171,34 @@ def _charges(top: str, clock: Callable[[], float], deadline: float) -> dict[str,
     return charges if visit(top) is not None else {}
 
 
+def _cheap_charges(top: str) -> dict[str, Charge]:
+    """By usage alone: a directory's own memory counts as held there, so the bounds are wider.
+
+    Usage is one number that the kernel keeps, however many cgroups are below.
+    """
+    charges: dict[str, Charge] = {}
+
+    def visit(path: str) -> tuple[int, int]:
+        below = list(counting.children(path))
+        kernel = _number(f"{path}/memory.kmem.usage_in_bytes")
+        pages = 0 if path == top else max(0, _number(f"{path}/memory.usage_in_bytes") - kernel)
+        sums = [visit(child) for child in below]
+        charges[path] = Charge(
+            len(below),
+            max(0, pages - sum(one[0] for one in sums)),
+            max(0, kernel - sum(one[1] for one in sums)),
+        )
+        return pages, kernel
+
+    visit(top)
+    # The root's usage is not charged but summed up, in old kernels by the very walk that is slow.
+    del charges[top]
+    return charges
+
+
 def _cores(root: pathlib.Path) -> int:
     """As many as the kernel keeps structures for: the possible ones."""
-    text = counting.read_bytes(str(root / "sys/devices/system/cpu/possible")) or b"0"
+    text = sources.read_once(str(root / "sys/devices/system/cpu/possible")) or b"0"
     last = text.strip().rpartition(b"-")[2].rpartition(b",")[2]
     return int(last) + 1 if last.isdigit() else 1
 
@@ -180,5 +208,5 @@ def _relative(path: str, top: str) -> str:
 
 
 def _number(path: str) -> int:
-    text = counting.read_bytes(path)
+    text = sources.read_once(path)
     return int(text) if text and text.strip().isdigit() else 0

@@ -60,16 +60,11 @@ def name_of(comm: bytes) -> str:
     r"""A process's name as part of a key. A kernel worker is named by its pool, not by its last work.
 
     >>> name_of(b"kworker/u8:1-ext4-rsv-conversion"), name_of(b"a\x1b[1m\nb\xff")
-    ('kworker/u8:1', 'a\\x1b[1m\\nb\\xff')
+    ('kworker/u8:1', 'a\\x1b[1m\\x0ab\\xff')
     """
     if comm.startswith(b"kworker/"):
         comm = comm.split(b"-")[0].split(b"+")[0]
-    text = comm.decode("utf-8", "backslashreplace")
-    if not text.isprintable():
-        text = "".join(
-            c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-        )
-    return text[:LONGEST]
+    return sources.clean(comm)[:LONGEST]
 
 
 class Process:

@@ -65,11 +65,20 @@ def test_v1_without_kernel_memory_charged_to_parents_goes_by_pages(tmp_path: pat
     ]
 
 
-def test_v1_says_nothing_rather_than_read_on_where_reads_are_slow(tmp_path: pathlib.Path) -> None:
+def test_v1_where_reads_are_slow_goes_by_counters(tmp_path: pathlib.Path) -> None:
+    """A directory's own memory then counts as held there: the bounds are wider, and nothing is slow."""
     v1_folder(tmp_path / "cg", total=100 * PAGE)
-    v1_folder(tmp_path / "cg/a", total=100 * PAGE, kernel=200 * COST)
+    for name, pages in (("leak", 300), ("busy", 100_000)):
+        v1_folder(tmp_path / "cg" / name, kernel=330 * COST)
+        usage = tmp_path / "cg" / name / "memory.usage_in_bytes"
+        usage.write_text(f"{pages * PAGE + 330 * COST}\n")
     ticks = iter(range(100))
-    assert parents.read_parents(V1, 100, tmp_path, clock=lambda: next(ticks) * 0.2) == ()
+    found = parents.read_parents(V1, 350, tmp_path, clock=lambda: next(ticks) * 0.2)
+    assert next(ticks) < 10
+    assert [(one.path, one.dying, one.at_least, one.at_most) for one in found] == [
+        ("/leak", 300, 0, 300),
+        ("/busy", 50, 50, 350),
+    ]
 
 
 @given(
