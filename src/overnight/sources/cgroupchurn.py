@@ -137,15 +137,19 @@ class Churn:
             self._rescan(now)
 
     def _born(self, place: _Directory, name: bytes, now: float) -> None:
-        path = place.path + b"/" + name
-        if (place.hierarchy, path) in self._by_path:
-            return  # a scan was quicker than the event
-        self._count(place.hierarchy, place.path, now)[BORN] += 1
-        self._watch(place.hierarchy, path, now)
-        # What was made in it before the watch was there.
-        if (made := self._by_path.get((place.hierarchy, path))) is not None:
-            for below in _directories(self._tops[place.hierarchy] + path):
-                self._born(made, below, now)
+        waiting = [(place.path, name)]
+        while waiting:
+            parent, name = waiting.pop()
+            path = parent + b"/" + name
+            key = (place.hierarchy, path)
+            if key in self._by_path:
+                continue  # a scan was quicker than the event
+            self._count(place.hierarchy, parent, now)[BORN] += 1
+            self._watch(place.hierarchy, path, now)
+            if key in self._by_path:
+                # What was made in it before the watch was there.
+                below = _directories(self._tops[place.hierarchy] + path)
+                waiting.extend((path, one) for one in below)
 
     def _died(self, hierarchy: int, parent: bytes, name: bytes, now: float) -> None:
         counted = self._count(hierarchy, parent, now)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import pathlib
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -200,3 +202,16 @@ def test_no_more_instances_is_no_data(top: pathlib.Path, monkeypatch: pytest.Mon
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for descriptor in spare:
             os.close(descriptor)
+
+
+def test_births_nested_deeper_than_calls_may_be(
+    churn: cgroupchurn.Churn, top: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (top / "/".join("x" * 300)).mkdir(parents=True)
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        rows = churn.look()
+    finally:
+        sys.setrecursionlimit(before)
+    assert sum(row[0] for row in rows.values()) == 300

@@ -18,6 +18,7 @@ BUDGET_S = 0.05
 LIMIT = 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HELD = ("cache", "rss", "swap")
+DEEPEST = 100  # whoever may make cgroups may nest them; what is deeper counts to the one above
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,17 +74,21 @@ def read_parents(
     return share_out(charges, dying, top, cost=own_cost(_cores(root)))[:limit]
 
 
+def _below(path: str, depth: int) -> list[str]:
+    return list(counting.children(path)) if depth < DEEPEST else []
+
+
 def _counted(top: str, limit: int) -> tuple[Parent, ...]:
     found = []
 
-    def visit(path: str) -> int:
+    def visit(path: str, depth: int = 0) -> int:
         """Dying ones at and below; where there are none, nothing below is opened."""
         stat = counting.parse_cgroup_stat(sources.read_once(f"{path}/cgroup.stat") or b"")
         mine = stat.get("nr_dying_subsys_memory", stat.get("nr_dying_descendants", 0))
         if not mine:
             return 0
-        below = list(counting.children(path))
-        own = mine - sum(visit(child) for child in below)
+        below = _below(path, depth)
+        own = mine - sum(visit(child, depth + 1) for child in below)
         if own > 0:
             found.append(Parent(_relative(path, top), own, own, own, len(below), 0, counted=True))
         return mine
@@ -147,11 +152,11 @@ def _charges(top: str, clock: Callable[[], float], deadline: float) -> dict[str,
     """The charges of every directory; nothing once a read was slow: it would pin a core."""
     charges: dict[str, Charge] = {}
 
-    def visit(path: str) -> tuple[int, int] | None:
-        below = list(counting.children(path))
+    def visit(path: str, depth: int = 0) -> tuple[int, int] | None:
+        below = _below(path, depth)
         pages_below = kernel_below = 0
         for child in below:
-            of_child = visit(child)
+            of_child = visit(child, depth + 1)
             if of_child is None:
                 return None
             pages_below += of_child[0]
@@ -178,11 +183,11 @@ def _cheap_charges(top: str) -> dict[str, Charge]:
     """
     charges: dict[str, Charge] = {}
 
-    def visit(path: str) -> tuple[int, int]:
-        below = list(counting.children(path))
+    def visit(path: str, depth: int = 0) -> tuple[int, int]:
+        below = _below(path, depth)
         kernel = _number(f"{path}/memory.kmem.usage_in_bytes")
         pages = 0 if path == top else max(0, _number(f"{path}/memory.usage_in_bytes") - kernel)
-        sums = [visit(child) for child in below]
+        sums = [visit(child, depth + 1) for child in below]
         charges[path] = Charge(
             len(below),
             max(0, pages - sum(one[0] for one in sums)),

@@ -12,7 +12,7 @@ import os
 import pathlib
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["Call", "Connection", "DbusError", "decode", "encode_call"]
 
@@ -229,9 +229,16 @@ def _connect_inside(line: socket.socket, leader: int, address: str) -> None:
     systemd asks the kernel which process connects, and hangs up on one that its PID namespace does not
     have (getpeercred, ENODATA): reaching the socket through /proc/PID/root is not enough.
     """
+    import ctypes  # before the fork: in the child another thread's import may never end
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def setns(place: int) -> int:
+        return ctypes.get_errno() if libc.setns(place, 0) else 0
+
     child = os.fork()
     if child == 0:
-        os._exit(_inside(line, leader, address))
+        os._exit(_inside(line, leader, address, setns))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code:
@@ -239,20 +246,17 @@ def _connect_inside(line: socket.socket, leader: int, address: str) -> None:
         raise DbusError(f"the systemd of process {leader} cannot be reached: {problem}")
 
 
-def _inside(line: socket.socket, leader: int, address: str) -> int:
+def _inside(line: socket.socket, leader: int, address: str, setns: Callable[[int], int]) -> int:
     """In the child: the number of what went wrong, 0 for nothing."""
-    import ctypes
-
     try:
-        libc = ctypes.CDLL(None, use_errno=True)
         places = []
         for kind in ("user", "pid", "mnt"):
             place = os.open(f"/proc/{leader}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
             if not os.path.samestat(os.fstat(place), pathlib.Path(f"/proc/self/ns/{kind}").stat()):
                 places.append(place)
         for place in places:
-            if libc.setns(place, 0):
-                return ctypes.get_errno()
+            if problem := setns(place):
+                return problem
         # Only a new process is in the new PID namespace.
         child = os.fork()
         if child == 0:

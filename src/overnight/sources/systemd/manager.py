@@ -41,22 +41,24 @@ def machines(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
     that are registered nowhere have crash loops too. Costs a read for each process.
     """
     found = {}
-    for path in _entries(root / "run/systemd/machines"):
+    known = str(root / "run/systemd/machines")
+    for name in sources.list_folder(known):
         # `unit:…` are links to the same files; `.host` is this host.
-        if path.name.startswith((".", "unit:")):
+        if name.startswith((".", "unit:")):
             continue
-        words = dict(line.partition("=")[::2] for line in _text(path).splitlines())
+        words = dict(line.partition("=")[::2] for line in _text(f"{known}/{name}").splitlines())
         if words.get("LEADER", "").isdigit():
-            found[words.get("NAME") or path.name] = int(words["LEADER"])
+            found[sources.clean(words.get("NAME") or name)] = int(words["LEADER"])
     leaders = set(found.values())
-    for path in _entries(root / "proc"):
+    proc = str(root / "proc")
+    for name in sources.list_folder(proc):
         if (
-            path.name.isdigit()
-            and int(path.name) not in leaders
-            and _text(path / "comm") == "systemd\n"
-            and _is_first(_text(path / "status"))
+            name.isdigit()
+            and int(name) not in leaders
+            and sources.read_once(f"{proc}/{name}/comm") == b"systemd\n"
+            and _is_first(_text(f"{proc}/{name}/status"))
         ):
-            found[_name(_text(path / "cgroup")) or path.name] = int(path.name)
+            found[_name(_text(f"{proc}/{name}/cgroup")) or name] = int(name)
     return found
 
 
@@ -83,19 +85,9 @@ def _name(cgroup: str) -> str:
     for path in (paths.get("name=systemd", ""), paths.get("", "")):
         parts = [part for part in path.split("/") if part and part not in ("init.scope", "payload")]
         if parts:
-            return parts[-1].removesuffix(".scope").removeprefix("machine-")
+            return sources.clean(parts[-1].removesuffix(".scope").removeprefix("machine-"))
     return ""
 
 
-def _entries(folder: pathlib.Path) -> list[pathlib.Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _text(path: pathlib.Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
+def _text(path: str) -> str:
+    return (sources.read_once(path) or b"").decode("utf-8", "replace")

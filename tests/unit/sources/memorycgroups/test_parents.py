@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+import inspect
 import pathlib
+import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -30,6 +34,32 @@ def test_v2_is_counted_directory_by_directory(tmp_path: pathlib.Path) -> None:
     ]
     assert all(one.counted and one.at_least == one.at_most == one.dying for one in found)
     assert len(parents.read_parents(V2, 700, tmp_path, limit=2)) == 2
+
+
+@contextlib.contextmanager
+def shallow_stack() -> Iterator[None]:
+    """Room for less than twice the depth that is walked: deeper trees than this would not fit either."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 280)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+@pytest.mark.parametrize("layout", [V1, V2], ids=["v1", "v2"])
+def test_cgroups_nested_without_end_are_no_error(
+    tmp_path: pathlib.Path, layout: cgroups.Layout
+) -> None:
+    deep = tmp_path / "cg"
+    for _ in range(300):
+        deep.mkdir()
+        (deep / "cgroup.stat").write_text("nr_dying_descendants 5\n")
+        (deep / "memory.stat").write_text(f"cache 0\ntotal_cache {50 * PAGE}\n")
+        deep = deep / "x"
+    with shallow_stack():
+        found = parents.read_parents(layout, 5, tmp_path, budget_s=5)
+    assert [(one.path.count("/x"), one.dying) for one in found] == [(parents.DEEPEST, 5)]
 
 
 def v1_folder(folder: pathlib.Path, *, own: int = 0, total: int = 0, kernel: int = 0) -> None:
