@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from benchmarks.support import programs
 from overnight.model import event, selection
-from overnight.store import capture, segments, writer
+from overnight.store import capture, hours, segments, writer
 
 __all__ = ["HOST", "Night", "make_night"]
 
@@ -110,6 +110,7 @@ def _fill(night: Night, count: int, say: Callable[[str], None]) -> None:
     begins = [night.window.begin_us + i * SEGMENT_SECONDS * 1_000_000 for i in range(count)]
     missing = [begin for begin in begins if begin not in there]
     if not missing:
+        hours.write_missing(segments.Catalogue(night.home))
         return
     maker = Maker(night.incident.time_us * 1000)
     began, cpu = time.monotonic(), time.process_time()

@@ -15,7 +15,7 @@ typedef struct {
 } tree;
 
 static uint32_t child_of(tree *t, uint32_t parent, uint32_t frame) {
-    uint64_t hash = mix(((uint64_t)parent << 32 | frame) + 1);
+    uint64_t hash = join(join(secret, parent), frame);
     if (index_grow(&t->index))
         return EMPTY;
     size_t slot = index_first(&t->index, hash);
@@ -182,4 +182,7 @@ static struct PyModuleDef MODULE = {
     .m_methods = METHODS,
 };
 
-PyMODINIT_FUNC PyInit__tree(void) { return PyModule_Create(&MODULE); }
+PyMODINIT_FUNC PyInit__tree(void) {
+    choose_secret();
+    return PyModule_Create(&MODULE);
+}

@@ -18,7 +18,8 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 WEB = REPOSITORY / "web"
 SHOTS = REPOSITORY / "out/shots"
 LOOP = """
-import ctypes, os, sys, time
+import os, pathlib, sys, time
+pathlib.Path("/proc/self/comm").write_text("the-loop")
 os.sched_setaffinity(0, {int(sys.argv[1])})
 end = time.monotonic() + float(sys.argv[2])
 import zlib
@@ -26,6 +27,9 @@ data = bytes(range(256)) * 4096
 while time.monotonic() < end:
     zlib.crc32(data)
 """
+
+
+LOOP_NAME = "the-loop"
 
 
 def npm(*arguments: str) -> None:
@@ -77,4 +81,18 @@ def test_a_page_of_a_real_recording(tmp_path: pathlib.Path) -> None:
     npm(
         "npx", "--no-install", "vite-node", "tests/browser/recorded.ts",
         str(page), "crc32_z", str(begin), str(end), str(SHOTS),
+    )  # fmt: skip
+    window = ["-b", str(begin / 1e6), "-e", str(end / 1e6), "--mark", mark]
+    for name, question in {
+        "diff.html": ["diff", *window],
+        "diff.svg": ["diff", *window],
+        "top.html": ["top", *window],
+        "heatmap.svg": ["heatmap", "--mark", mark],
+        "offset.svg": ["heatmap", "--by", "offset", "--mark", mark],
+    }.items():
+        made = [*question, "-O", name.partition(".")[2], "-o", tmp_path / name]
+        subprocess.run([*overnight, *made], check=True)
+    npm(
+        "npx", "--no-install", "vite-node", "tests/browser/asked.ts",
+        str(tmp_path), "crc32_z", LOOP_NAME, str(SHOTS),
     )  # fmt: skip

@@ -189,7 +189,7 @@ def passes(sample: Sample, within: selection.Window, chosen: selection.Selection
     """Whether a question is about this sample, idle ones left to the caller."""
     return (
         within.begin_us <= sample.time_us < within.end_us
-        and sample.event == chosen.event
+        and sample.event == (0 if chosen.event == "cpu-clock" else chosen.event)
         and (not chosen.cores or sample.cpu in chosen.cores)
         and re.search(chosen.process, sample.process) is not None
         and re.search(chosen.thread, sample.thread) is not None

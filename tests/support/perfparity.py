@@ -20,11 +20,16 @@ Sample: TypeAlias = tuple[int, int, int, str, tuple[str, ...]]
 # PERF_CONTEXT_HV, _KERNEL, _USER: those that perf itself knows what to do with.
 CONTEXTS = {2**64 - 32, decode.CONTEXT_KERNEL, decode.CONTEXT_USER}
 HEAD = re.compile(r"^\s*(.*?)\s+(-?\d+) \[(\d+)\]\s+(\d+)\.(\d{6}):\s*$")
+# "7ffc8d1f2a31 [unknown] ([vdso])"; where perf puts an address is its own word, from its own maps.
+FRAME = re.compile(r"^\s*[0-9a-f]+ (?P<name>.*?)(?: \((?P<module>[/\[].*)\))?$")
+UNKNOWN = "[unknown]"
+IN_VDSO = "[unknown] in [vdso]"
+FORK = 7  # PERF_RECORD_FORK: pid, ppid, tid, ptid, time
 
 
 def theirs(path: pathlib.Path) -> collections.Counter[Sample]:
     """What perf script says, from standard input: so it reads pipes and files alike."""
-    fields = "comm,tid,cpu,time,ip,sym"
+    fields = "comm,tid,cpu,time,ip,sym,dso"
     with path.open("rb") as file:
         text = subprocess.run(
             ["perf", "script", "--no-inline", "-i", "-" if _is_pipe(path) else path, "-F", fields],
@@ -45,8 +50,12 @@ def _printed(text: str) -> Iterator[Sample]:
         head, *frames = block.strip("\n").split("\n")
         if found := HEAD.match(head):
             comm, tid, cpu, seconds, fraction = found.groups()
-            names = tuple(frame.split(None, 1)[1] for frame in frames)
+            names = tuple(_name(*FRAME.match(frame).group("name", "module")) for frame in frames)  # type: ignore[union-attr]  # else the format changed
             yield int(seconds) * 1_000_000 + int(fraction), int(cpu), int(tid), comm, names
+
+
+def _name(name: str, module: str | None) -> str:
+    return IN_VDSO if name == UNKNOWN and module == "[vdso]" else name
 
 
 def ours(path: pathlib.Path, symbols: ingest.Symbols) -> collections.Counter[Sample]:
@@ -56,7 +65,9 @@ def ours(path: pathlib.Path, symbols: ingest.Symbols) -> collections.Counter[Sam
         time = struct.unpack(f"<{len(found.time)}Q", file.decode()[0][0])
     offset, frame = found.stacks.offset.tolist(), found.stacks.frame.tolist()
     stacks = [
-        tuple(found.frames.name[f] for f in reversed(frame[begin:end]))
+        tuple(
+            _name(found.frames.name[f], found.frames.module[f]) for f in reversed(frame[begin:end])
+        )
         for begin, end in itertools.pairwise(offset)
     ]
     rows = zip(time, found.cpu.tolist(), found.task.tolist(), found.stack.tolist(), strict=True)
@@ -72,6 +83,8 @@ class Comparison:
     identical: int
     explained: int
     unexplained: list[tuple[Sample | None, Sample | None]]  # ours, theirs
+    own: int = 0  # those of the processes that were asked for
+    own_identical: int = 0
 
 
 def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
@@ -94,6 +107,24 @@ def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
     return found
 
 
+def descendants(path: pathlib.Path, root: int) -> set[int]:
+    """Threads of a process and of all that it and they started, as the kernel told of it."""
+    pids, tids = {root}, {root}
+    with perfdata.open_perfdata(path, ingest._zstd) as file:
+        stream, offset, forks = file.stream, 0, []
+        while offset + 8 <= len(stream):
+            kind, _, size = struct.unpack_from("<IHH", stream, offset)
+            if kind == FORK and offset + 32 <= len(stream):
+                pid, parent, tid, _, time = struct.unpack_from("<4iQ", stream, offset + 8)
+                forks.append((time, pid, parent, tid))
+            offset += max(8, size)
+    for _, pid, parent, tid in sorted(forks):  # each core tells of its own, in its own order
+        if parent in pids:
+            pids.add(pid)
+            tids.add(tid)
+    return tids
+
+
 def compiling(path: pathlib.Path) -> set[int]:
     """Threads of processes that make code: their maps grow between perf's look and ours."""
     with perfdata.open_perfdata(path, ingest._zstd) as file:
@@ -105,19 +136,22 @@ def compiling(path: pathlib.Path) -> set[int]:
     return {tid for pid, tid in pairs if pid in pids}
 
 
-def compare(path: pathlib.Path, symbols: ingest.Symbols) -> Comparison:
+def compare(path: pathlib.Path, symbols: ingest.Symbols, root: int = -1) -> Comparison:
     """Sample by sample. Two differences are known, and perf's own.
 
     It has no name for some calls through the PLT, which we call `x@plt`, and none for the vdso where
     it could not copy it into /tmp; and it drops all of a stack that holds a word which is neither
     address nor context, where we keep the frames.
+
+    `own` counts the samples of the process `root` and its descendants by themselves.
     """
     odd, moving = odd_chains(path), compiling(path)
     we, they = (
         collections.Counter({sample: n for sample, n in some.items() if sample[2] not in moving})
         for some in (ours(path, symbols), theirs(path))
     )
-    same = (we & they).total()
+    both = we & they
+    tids = descendants(path, root) if root >= 0 else set()
     left = collections.defaultdict(list)
     for sample in (they - we).elements():
         left[sample[:4]].append(sample)
@@ -134,11 +168,20 @@ def compare(path: pathlib.Path, symbols: ingest.Symbols) -> Comparison:
         else:
             unexplained.append((sample, near.pop() if near else None))
     unexplained += [(None, sample) for some in left.values() for sample in some]
-    return Comparison(they.total(), same, explained, unexplained)
+    return Comparison(
+        total=they.total(),
+        identical=both.total(),
+        explained=explained,
+        unexplained=unexplained,
+        own=sum(n for sample, n in they.items() if sample[2] in tids),
+        own_identical=sum(n for sample, n in both.items() if sample[2] in tids),
+    )
 
 
 def _we_name_more(we: tuple[str, ...], they: tuple[str, ...]) -> bool:
     return len(we) == len(they) and all(
-        a == b or (b == "[unknown]" and (a.endswith("@plt") or a.startswith("__vdso_")))
+        a == b
+        or (b == UNKNOWN and a.endswith("@plt"))
+        or (b == IN_VDSO and a.startswith("__vdso_"))
         for a, b in zip(we, they, strict=True)
     )

@@ -1,6 +1,6 @@
 /** The viewer: holds what the reader chose, asks the model, and has the views show the answer. */
-import { DamagedNight, type Night, type Overview } from "./data/night";
-import { answer, type Answer } from "./model/analysis";
+import { DamagedNight, type Night, type Overview, type UserKind } from "./data/night";
+import { answer, TOP, type Answer } from "./model/analysis";
 import type { Measure } from "./model/compare";
 import { masks, NO_FILTER, type Filter, type Masks } from "./model/filter";
 import type { HeatMeasure } from "./model/heat";
@@ -9,6 +9,7 @@ import { paint, type Paint } from "./model/paint";
 import { showing, type Mode, type Plot, type Point, type Span } from "./model/plot";
 import { BadPattern } from "./model/search";
 import { grouped } from "./model/times";
+import { topUsers } from "./model/users";
 import { rowTimeUs, type Window } from "./model/window";
 import { readTheme } from "./views/colours";
 import { byId, make } from "./views/elements";
@@ -16,7 +17,7 @@ import { FlamePane, type FlameState } from "./views/flamepane";
 import { MapPane, type MapState } from "./views/mappane";
 import { showFacts, showPlaces, showWindows } from "./views/panels";
 import { Steering } from "./views/steering";
-import { differenceTable, topTable } from "./views/tables";
+import { differenceTable, kindBar, topTable, userTable, type TableActions } from "./views/tables";
 import { Tooltip } from "./views/tooltip";
 
 export interface Choices {
@@ -26,10 +27,18 @@ export interface Choices {
   rootsBelow: boolean;
   callers: boolean;
   idle: boolean;
+  /** What functions are ranked by. */
+  ranking: Measure;
+  /** Whose table stands below: functions, or who ran. */
+  top: UserKind;
+  /** Rows of a table; null for the usual. */
+  most: number | null;
 }
 
 export class App {
-  readonly choices: Choices = { mode: "cores", measure: "busy", byCore: false, rootsBelow: false, callers: false, idle: false };
+  readonly choices: Choices = {
+    mode: "cores", measure: "busy", byCore: false, rootsBelow: false, callers: false, idle: false, ranking: "self", top: "functions", most: null,
+  };
   night: Night | null = null;
   selection: Window | null = null;
   baseline: Window | null = null;
@@ -42,7 +51,6 @@ export class App {
   private masks: Masks | null = null;
   private paint: Paint | null = null;
   private draft: { window: Window; baseline: boolean } | null = null;
-  private ranking: Measure = "self";
   private searching: NightSearch | null = null;
   private frame = 0;
 
@@ -152,7 +160,8 @@ export class App {
   /** Applies a change of the choices; those of the flame graph need a new answer. */
   choose(change: Partial<Choices>): void {
     Object.assign(this.choices, change);
-    if ("callers" in change || "idle" in change) this.analyse();
+    if (["callers", "idle", "ranking", "most"].some((name) => name in change)) this.analyse();
+    else if ("top" in change) this.showAnswer();
     else if ("rootsBelow" in change) this.showFlame();
     this.redraw();
     this.saySearch();
@@ -204,7 +213,7 @@ export class App {
     if (this.night && this.masks && this.selection) {
       this.answer = answer(this.night, {
         window: this.selection, baseline: this.baseline, masks: this.masks,
-        idle: this.choices.idle, callers: this.choices.callers, measure: this.ranking,
+        idle: this.choices.idle, callers: this.choices.callers, measure: this.choices.ranking, most: this.choices.most,
       });
     }
     this.drawFlame();
@@ -242,16 +251,26 @@ export class App {
     }
     const { window, baseline, top, differences } = state.answer;
     byId("idle-text").textContent = this.choices.idle ? "idle shown" : `show idle (${grouped(window.idleHidden)} hidden)`;
-    showWindows({ night: state.night, wanted: this.selection, window, baseline, milliseconds: this.milliseconds, matched: this.flame.matchedText(state) });
-    const actions = { search: (name: string) => this.searchFor(name), measure: (measure: Measure) => this.rank(measure) };
-    const tables: HTMLElement[] = baseline ? [differenceTable(state.night, differences, this.ranking, actions)] : [];
-    tables.push(topTable(state.night, window, top, actions));
+    showWindows({ night: state.night, wanted: this.selection, wantedBaseline: this.baseline, window, baseline, milliseconds: this.milliseconds, matched: this.flame.matchedText(state) });
+    const actions: TableActions = {
+      search: (name) => this.searchFor(name),
+      measure: (ranking) => this.choose({ ranking }),
+      kind: (top) => this.choose({ top }),
+      only: (kind, name) => this.filterBy({ processes: "process", threads: "thread", units: "unit" }[kind], name),
+    };
+    const { top: kind, ranking, most } = this.choices;
+    const tables: HTMLElement[] = baseline ? [differenceTable(state.night, differences, ranking, actions)] : [];
+    tables.push(kindBar(kind, actions));
+    if (kind === "functions") tables.push(topTable(state.night, window, top, ranking, actions));
+    else tables.push(userTable(window, topUsers(state.night, window, kind, most ?? TOP), kind, actions));
     byId("tables").replaceChildren(...tables);
   }
 
-  private rank(measure: Measure): void {
-    this.ranking = measure;
-    this.analyse();
+  /** As if the name had been typed into the field. */
+  private filterBy(field: string, name: string): void {
+    const input = byId<HTMLInputElement>(field);
+    input.value = name;
+    input.dispatchEvent(new Event("input"));
   }
 
   private searchFor(name: string): void {

@@ -1,7 +1,7 @@
 /** Joins the page's buttons, fields and keys to the viewer. */
 import type { App } from "./app";
-import type { Night } from "./data/night";
-import { parseCores } from "./model/filter";
+import type { Night, Opening } from "./data/night";
+import { parseCores, slashed } from "./model/filter";
 import { panned, zoomed } from "./model/plot";
 import { byId, make, radios } from "./views/elements";
 
@@ -71,7 +71,7 @@ function joinChoices(app: App): void {
   byId("help-close").addEventListener("click", () => help.close());
 }
 
-function joinFields(app: App): void {
+function joinFields(app: App): () => void {
   const search = byId<HTMLInputElement>("search");
   search.addEventListener("input", afterPause(() => void app.search(search.value)));
   search.addEventListener("keydown", (event) => {
@@ -83,9 +83,42 @@ function joinFields(app: App): void {
     const bad = parseCores(cores.value) === null;
     cores.setAttribute("aria-invalid", String(bad));
     cores.title = bad ? "Write cores as 0-7, 12" : "";
+    for (const id of ["process", "thread", "unit"]) {
+      const odd = /^\/.*\/$/.test(value(id)) && value(id) !== "//" && slashed(value(id)) === null;
+      byId(id).setAttribute("aria-invalid", String(odd));
+      byId(id).title = odd ? "Not a regular expression here" : "A name, a part of one, or a regular expression as in /^kube|dd$/";
+    }
     app.filter({ process: value("process"), thread: value("thread"), unit: value("unit"), cores: bad ? "" : cores.value });
   };
   for (const id of ["process", "thread", "unit", "cores"]) byId(id).addEventListener("input", afterPause(filter));
+  return filter;
+}
+
+/** Shows what the page is to be opened on: fields, choices, windows. Needs a night that is complete. */
+export function open(app: App, opening: Opening, filter: () => void): void {
+  const set = (id: string, text: string) => (byId<HTMLInputElement>(id).value = text);
+  const pattern = (text: string) => (text === "" ? "" : `/${text}/`);
+  set("process", pattern(opening.process));
+  set("thread", pattern(opening.thread));
+  set("unit", pattern(opening.unit));
+  set("cores", opening.cores);
+  byId<HTMLInputElement>("callers").checked = opening.callers;
+  byId<HTMLInputElement>("idle").checked = opening.idle;
+  for (const [name, value] of [["measure", opening.measure], ["mode", opening.map]] as const) {
+    for (const radio of radios(name)) {
+      if (radio.value !== value || radio.checked) continue;
+      radio.checked = true;
+      radio.dispatchEvent(new Event("change"));
+    }
+  }
+  byId("below").classList.toggle("tables-first", opening.tables_first);
+  Object.assign(app.choices, {
+    callers: opening.callers, idle: opening.idle, ranking: opening.rank, top: opening.top, most: opening.window ? opening.limit : null,
+  });
+  if ([opening.process, opening.thread, opening.unit, opening.cores].some((text) => text !== "")) filter();
+  const all = (part: { begin_us: number; end_us: number }) => ({ beginUs: part.begin_us, endUs: part.end_us, cores: null });
+  if (opening.window) app.select(all(opening.window));
+  if (opening.window && opening.baseline) app.compare(all(opening.baseline));
 }
 
 /** Offers the names of the night in the filter fields. */
@@ -104,8 +137,9 @@ export function suggest(night: Night): void {
   }
 }
 
-export function join(app: App): void {
+/** Gives what applies the filter fields as they are. */
+export function join(app: App): () => void {
   joinView(app);
   joinChoices(app);
-  joinFields(app);
+  return joinFields(app);
 }

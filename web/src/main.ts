@@ -1,18 +1,19 @@
 /** Opens the night in this page: the heatmap as soon as it can be drawn, then everything else. */
 import { App, showProblem } from "./app";
-import { join, suggest } from "./controls";
+import { join, open, suggest } from "./controls";
 import { readPage } from "./data/page";
 import { hookOf } from "./hook";
 import { byId } from "./views/elements";
 
 async function start(): Promise<App | null> {
   let app: App | null = null;
+  let filter = (): void => undefined;
   try {
     const night = await readPage(document, {
       overview(overview) {
         app = new App(overview);
         performance.mark("overview-drawn");
-        join(app);
+        filter = join(app);
       },
     });
     if (!night) {
@@ -23,6 +24,7 @@ async function start(): Promise<App | null> {
     const opened = app as App | null;
     opened?.complete(night);
     suggest(night);
+    if (opened && night.header.open) open(opened, night.header.open, filter);
     performance.mark("rows-read");
     return opened;
   } catch (error) {

@@ -1,5 +1,5 @@
 /** The nights the tests look at: ordinary training everywhere, one core pinned before a driver reset. */
-import type { Detail, Header } from "../src/data/night";
+import type { Detail, Header, Opening } from "../src/data/night";
 import { encode, random, Tables } from "./fixture";
 
 export const BEGIN_US = Date.UTC(2026, 10, 14, 22, 0, 0) * 1000;
@@ -184,7 +184,7 @@ function addCoarse(rows: Rows, shape: Shape, who: Cast, from: number, to: number
 }
 
 /** The payload of a night of this shape, not yet packed. */
-export function night(shape: Shape): Uint8Array {
+export function night(shape: Shape, open: Opening | null = null): Uint8Array {
   const chance = random(shape.seed);
   const who = cast(shape, chance);
   const { busy, kernel } = heat(shape);
@@ -212,6 +212,7 @@ export function night(shape: Shape): Uint8Array {
     gaps: [{ begin_us: us(gapFrom), end_us: us(gapTo), why: "perf was restarted" }],
     lost: 128, notes: ["Symbols of 2 binaries were not found."],
     heat: { begin_us: us(0), step_us: 1e6, columns: shape.seconds }, detail, strings: who.tables.strings,
+    ...(open ? { open } : {}),
   };
   return encode(header, {
     heat_busy: busy, heat_kernel: kernel, ...who.tables.arrays(),

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from overnight.agent import flight
+from overnight.agent import flight, kernelfeed, signals
+from overnight.sources import perf
 
 if TYPE_CHECKING:
     from overnight import sources
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Board", "CoreStrip", "ProcessLoad", "View", "fly"]
 
-SIGNALS = frozenset({"cpu", "softirqs", "processes", "memory-cgroups", "nic-queues", "ethtool"})
+# Those that a screen shows or that make events; what is only for the morning is left to the recorder.
+SIGNALS = frozenset(
+    {
+        "cpu", "softirqs", "softnet", "processes", "memory-cgroups", "cgroup-births",
+        "unit-restarts", "nic-queues", "nic-drivers", "ethtool", "tx-timeouts", "pressure",
+        "schedstat", "vmstat", "limits",
+    }
+)  # fmt: skip
 KEPT_SECONDS = 120
 KEPT_EVENTS = 200
 USER, NICE, SYSTEM, IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL = range(8)
@@ -86,7 +94,7 @@ class Board:
     """Takes the ring's place; one thread writes, another asks for the view."""
 
     def __init__(self, host: str, ticks: int = 100) -> None:
-        self._host = host
+        self.host = host
         self._ticks = ticks
         self._lock = threading.Lock()
         self._cpu: sources.Rows = {}
@@ -97,6 +105,7 @@ class Board:
         self._events: collections.OrderedDict[str, event.Event] = collections.OrderedDict()
         self._census: tuple[int, int, int] | None = None
         self._problems: dict[str, str] = {}
+        self._fixed: dict[str, str] = {}
         self._time_us = 0
         self._seconds = 0
 
@@ -169,11 +178,16 @@ class Board:
     def tick(self, clock: clock.Clock) -> None:
         """Nothing to do each second."""
 
+    def note(self, name: str, problem: str) -> None:
+        """Something that cannot be seen here."""
+        with self._lock:
+            self._fixed[name] = problem
+
     def view(self) -> View:
         """How everything stands now."""
         with self._lock:
             return View(
-                host=self._host,
+                host=self.host,
                 time_us=self._time_us,
                 seconds=self._seconds,
                 cores=tuple(
@@ -183,20 +197,26 @@ class Board:
                 processes=self._processes,
                 events=tuple(reversed(self._events.values())),
                 census=self._census,
-                problems=dict(self._problems),
+                problems=self._fixed | self._problems,
             )
 
 
-def fly(board: Board, parts: flight.Parts, stop: threading.Event) -> threading.Thread:
+def fly(
+    board: Board, stop: threading.Event, root: pathlib.Path = pathlib.Path("/")
+) -> threading.Thread:
     """Run the loop in a thread of its own, with the board in the ring's place."""
-    chosen = dataclasses.replace(
-        parts,
-        signals=tuple(one for one in parts.signals if one.name in SIGNALS),
+    log, why_not = kernelfeed.open_feed(root)
+    if why_not:
+        board.note("kernel log", why_not)
+    parts = flight.Parts(
+        host=board.host,
+        boot=perf.read_identity(root).boot,
+        signals=tuple(one for one in signals.discover_signals() if one.name in SIGNALS),
+        watches=signals.discover_watches(),
         keep=board,
-        pins=None,
-        outlets=(),
-        root=pathlib.Path(parts.root),
+        log=log,
+        root=root,
     )
-    thread = threading.Thread(target=flight.Flight(chosen).run, args=(stop,), daemon=True)
+    thread = threading.Thread(target=flight.Flight(parts).run, args=(stop,), daemon=True)
     thread.start()
     return thread

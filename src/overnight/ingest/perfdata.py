@@ -12,6 +12,7 @@ import numpy.typing as npt
 import zstandard
 
 from overnight import errors
+from overnight.ingest import losses
 from overnight.ingest.symbols import files, kallsyms, resolver, vdso
 from overnight.sources.perf import packed, perfdata
 from overnight.store import capture
@@ -126,6 +127,7 @@ def read(
             ),
             frames=table,
             lost=lost,
+            losses=losses.find_losses(file, lost, time, cpu, shift),
             notes=tuple(notes),
         )
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 
 from overnight import errors
 
-__all__ = ["Coverage", "Selection", "Window"]
+__all__ = ["Coverage", "Selection", "Window", "match_event", "parse_event"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Selection:
     unit: str = ""
     side: str = ""  # "kernel", "user" or '' for both: where the sample's innermost frame runs
     idle: bool = False  # whether idle samples count too
-    event: int = 0  # samples of one event only: different ones do not add up
+    # Samples of one event only: different ones do not add up. Its place in each capture, or its name.
+    event: int | str = 0
 
     def __post_init__(self) -> None:
         for name in ("process", "thread", "function", "unit"):
@@ -70,6 +72,26 @@ class Selection:
     def by_node(self) -> bool:
         """Whether it depends on the stack."""
         return bool(self.function or self.side)
+
+
+def parse_event(text: str) -> int | str:
+    """An event as somebody writes it: a number counts from 0, everything else is a name."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else text
+
+
+def match_event(wanted: str, names: Iterable[str]) -> str:
+    """The event of that name, or the only one whose name begins so."""
+    known = tuple(dict.fromkeys(names))
+    found = [name for name in known if name == wanted] or [
+        name for name in known if wanted and name.startswith(wanted)
+    ]
+    if len(found) == 1:
+        return found[0]
+    raise errors.UsageError(
+        f"{len(found)} events begin with {wanted!r}" if found else f"no event {wanted!r}",
+        why=f"recorded are {', '.join(found or known) or 'none'}",
+        todo="give the whole name of one, or its number from 0 on",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -91,6 +91,7 @@ def _counted(
     numbers: dict[_Frame, int],
 ) -> tuple[tuple[_Column, _Column], selection.Coverage]:
     """Own and whole samples by frame; the frames are added to `numbers`."""
+    chosen = source.resolved(chosen, hosts, window)
     parts = list(source.parts_or_sums(hosts, window, chosen))
     counted = [top.function_columns(part) for part in parts if isinstance(part, reader.Part)]
     if sums := [part.segment for part in parts if isinstance(part, reader.Sums)]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.model import selection
-from overnight.queries import reader
+from overnight.queries import places, reader, stored
 from overnight.store import tree
 
 __all__ = ["FlameTree", "flame"]
@@ -50,7 +50,7 @@ class Frames:
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str, int], int] = {}
 
-    def number(self, names: reader.Names, used: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def number(self, names: stored.Names, used: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Our numbers for a segment's frames."""
         there = np.zeros(len(names.frame_name), bool)
         there[used] = True
@@ -87,6 +87,7 @@ def flame(
     """The stacks of a window; `reverse` merges them from the leaves: who calls this."""
     chosen = chosen or selection.Selection()
     names = source.hosts(hosts)
+    chosen = source.resolved(chosen, names, window)
     parts = list(source.parts(names, window, chosen))
     coverage = reader.coverage(names, window, parts, chosen)
     if reverse or not parts:
@@ -111,35 +112,65 @@ def _upright(parts: list[reader.Part], coverage: selection.Coverage) -> FlameTre
     """The nodes in which samples ended, and all above them."""
     if len(parts) == 1:
         names = parts[0].names
-        shown = _kept(parts[0], with_keys=False)
-        used = np.bincount(shown.frame, minlength=len(names.frame_name)) > 0
-        shown = dataclasses.replace(shown, frame=(np.cumsum(used) - 1)[shown.frame])
         columns = (names.frame_name, names.frame_module, names.frame_kind)
-        texts, modules, kinds = (column[used].tolist() for column in columns)
-        return _widest_first(shown, texts, modules, kinds, coverage)
-    frames = Frames()
+        return _named(_kept(parts[0], with_keys=False), columns, coverage)
+    numbers, columns = _numbered(parts)
     trees = []
-    for part in parts:
+    for part, number in zip(parts, numbers, strict=True):
         kept = _kept(part, with_keys=True)
-        trees.append(dataclasses.replace(kept, frame=frames.number(part.names, kept.frame)))
+        trees.append(dataclasses.replace(kept, frame=number[kept.frame]))
     while len(trees) > 1:  # neighbours first: each node is looked at log2(segments) times
         trees = [_merged(trees[i : i + 2]) for i in range(0, len(trees), 2)]
-    return _widest_first(trees[0], *frames.columns(), coverage)
+    return _named(trees[0], columns, coverage)
+
+
+_Columns = tuple[npt.NDArray[np.object_], npt.NDArray[np.object_], npt.NDArray[np.uint8]]
+
+
+def _named(shown: Preorder, columns: _Columns, coverage: selection.Coverage) -> FlameTree:
+    """The tree with those of the names that it has."""
+    used = np.bincount(shown.frame, minlength=len(columns[0])) > 0
+    shown = dataclasses.replace(shown, frame=(np.cumsum(used) - 1)[shown.frame])
+    texts, modules, kinds = (column[used].tolist() for column in columns)
+    return _widest_first(shown, texts, modules, kinds, coverage)
+
+
+def _numbered(parts: list[reader.Part]) -> tuple[list[npt.NDArray[np.int64]], _Columns]:
+    """One number for the same frame in all parts: each part's, and the names by number."""
+    known = np.zeros(0, np.uint64)
+    numbers = []
+    fresh_ones = []
+    for part in parts:
+        keys = part.names.frame_key
+        number = places.find(keys, known)
+        fresh = number < 0
+        number[fresh] = np.arange(len(known), len(known) + int(fresh.sum()))
+        known = np.concatenate([known, keys[fresh]])
+        numbers.append(number)
+        fresh_ones.append(fresh)
+    columns = [
+        np.concatenate([getattr(p.names, name)[f] for p, f in zip(parts, fresh_ones, strict=True)])
+        for name in ("frame_name", "frame_module", "frame_kind")
+    ]
+    return numbers, (columns[0], columns[1], columns[2])
 
 
 def _kept(part: reader.Part, *, with_keys: bool) -> Preorder:
     """The part's tree without what has no samples; frames are numbered as in its segment."""
     names = part.names
-    kept = np.flatnonzero(tree.subtree_sums(part.own, names.size))
-    number = np.zeros(len(names.size) + 1, np.int64)  # how many are kept before each node
-    number[kept + 1] = 1
-    np.cumsum(number, out=number)
+    # How many nodes before each have samples of their own: it grows over the slice of the kept.
+    before = np.zeros(len(names.size) + 1, np.int32)
+    np.cumsum(part.own != 0, out=before[1:])
+    is_kept = before[names.end] > before[:-1]
+    kept = np.flatnonzero(is_kept)
+    number = np.zeros(len(names.size) + 1, np.int32)  # how many are kept before each node
+    np.cumsum(is_kept, out=number[1:])
     up = names.up[kept].astype(np.int64)
     return Preorder(
         key=names.hash[kept] if with_keys else np.zeros(0, np.uint64),
         frame=names.frame[kept].astype(np.int64),
-        parent=np.where(up == 0, -1, number[kept - up]),
-        size=number[kept + names.size[kept]] - np.arange(len(kept)),
+        parent=np.where(up == 0, -1, number[kept - up]).astype(np.int64),
+        size=number[names.end[kept]] - np.arange(len(kept)),
         own=part.own[kept],
     )
 
@@ -153,9 +184,8 @@ def _merged(trees: list[Preorder]) -> Preorder:
         return trees[0]
     one, two = trees
     n = len(one.key)
-    by_key = np.argsort(one.key)
-    found = by_key[np.minimum(np.searchsorted(one.key, two.key, sorter=by_key), n - 1)]
-    known = one.key[found] == two.key
+    found = places.find(two.key, one.key)
+    known = found >= 0
     fresh = np.flatnonzero(~known)
     above = two.parent[fresh]
     heads = np.flatnonzero((above < 0) | known[above])  # of the subtrees, among the fresh
@@ -167,7 +197,7 @@ def _merged(trees: list[Preorder]) -> Preorder:
     lengths, at = lengths[order], np.repeat(at[order], lengths[order])
     starts = np.cumsum(lengths) - lengths
     fresh = fresh[np.repeat(heads[order] - starts, lengths) + np.arange(len(fresh))]
-    place_one = np.arange(n) + np.searchsorted(at, np.arange(n), "right")
+    place_one = np.arange(n) + np.cumsum(np.bincount(at, minlength=n)[:n])
     place_two = np.empty(len(two.key), np.int64)
     place_two[fresh] = at + np.arange(len(fresh))
     place_two[known] = place_one[found[known]]
@@ -223,17 +253,19 @@ def _places(
 ) -> npt.NDArray[np.int64]:
     """Where each node of a preorder goes when the widest of siblings is to come first."""
     n = len(parent)
-    order = np.lexsort((-whole, parent))
+    # Most nodes are an only child, and stand right behind their parent.
+    several = np.flatnonzero(np.bincount(parent + 1, minlength=n + 1)[parent + 1] > 1)
+    order = several[places.by_parent(parent[several], whole[several])]
     before = np.cumsum(size[order]) - size[order]
     begins = np.flatnonzero(np.diff(parent[order], prepend=-2))
-    before -= np.repeat(before[begins], np.diff(np.append(begins, n)))
-    step = np.empty(n, np.int64)
+    before -= np.repeat(before[begins], np.diff(np.append(begins, len(order))))
+    step = np.zeros(n, np.int64)
     step[order] = before
     step[parent >= 0] += 1
     # Its place is the sum of the steps down to it: each counts from its node to its slice's end.
     edges = np.append(step, 0) - np.bincount(np.arange(n) + size, step, n + 1).astype(np.int64)
-    places: npt.NDArray[np.int64] = np.cumsum(edges[:n])
-    return places
+    placed: npt.NDArray[np.int64] = np.cumsum(edges[:n])
+    return placed
 
 
 def _reversed(part: reader.Part, frames: Frames) -> Nodes:

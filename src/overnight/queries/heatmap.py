@@ -48,12 +48,18 @@ def by_core(
     chosen = chosen or selection.Selection()
     _check(mode, step_us)
     names = source.hosts(hosts)
-    summed = not (chosen.by_task or chosen.by_node or chosen.event) and not step_us % SECOND_US
+    chosen = source.resolved(chosen, names, _whole_seconds(window))
+    summed = (
+        not (chosen.by_task or chosen.by_node)
+        and not step_us % SECOND_US
+        and _is_first(source, chosen, names, _whole_seconds(window))
+    )
     # Sums are by whole seconds of the clock: begin and end with one.
     whole = _whole_seconds(window) if summed else window
     begin = whole.begin_us
     touched = source.touched(names, whole)
-    if len(touched) > MANY_SEGMENTS:
+    planes = source.planes(touched, mode) if summed and len(touched) > MANY_SEGMENTS else {}
+    if len(touched) - len(planes) > MANY_SEGMENTS:
         source.read_ahead(touched)
     metas = {segment.path: source.meta(segment) for segment in touched}
     rows: dict[tuple[str, int], int] = {}
@@ -65,12 +71,19 @@ def by_core(
     if columns * max(1, len(rows)) > MOST_CELLS:
         raise _too_fine(columns, len(rows))
     values = np.zeros((columns, len(rows)), np.int64)
-    if summed and len(touched) > MANY_SEGMENTS:
-        shapes = ((segment, _shape(metas[segment.path])) for segment in touched)
+    if summed and len(touched) - len(planes) > MANY_SEGMENTS:
+        rest = (segment for segment in touched if segment.path not in planes)
+        shapes = ((segment, _shape(metas[segment.path])) for segment in rest)
         segments.read_ahead(segment.seconds_at(mode, shape) for segment, shape in shapes)
+    places: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for segment in touched:
         if summed:
-            _add_sums(values, segment, metas[segment.path], rows, whole, step_us, mode)
+            meta, plane = metas[segment.path], planes.get(segment.path)
+            seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, _shape(meta))
+            key = (segment.host, meta.cores)
+            if key not in places:  # most segments have the same ones
+                places[key] = [rows.get((segment.host, core), -1) for core in meta.cores]
+            _add_sums(values, meta.begin_us // SECOND_US, seconds, places[key], whole, step_us)
         else:
             _add_rows(values, source, segment, rows, window, step_us, mode, chosen)
     frequency = max((meta.frequency for meta in metas.values()), default=0)
@@ -91,6 +104,19 @@ def by_core(
             idle=int(values.sum()) if mode == "idle" else 0,
         ),
     )
+
+
+def _is_first(
+    source: reader.Reader,
+    chosen: selection.Selection,
+    hosts: tuple[str, ...],
+    window: selection.Window,
+) -> bool:
+    """Whether it is about the event that the sums are of, in every segment."""
+    if isinstance(chosen.event, int):
+        return chosen.event == 0
+    touched = source.touched(hosts, window)
+    return all(reader.event_of(source.meta(segment), chosen) == 0 for segment in touched)
 
 
 def _whole_seconds(window: selection.Window) -> selection.Window:
@@ -116,6 +142,7 @@ def by_offset(
             f"{rows} rows", why="a second is divided into 1 to 1000 parts", todo="--rows 50"
         )
     names = source.hosts(hosts)
+    chosen = source.resolved(chosen, names, window)
     touched = source.touched(names, window)
     metas = {segment.path: source.meta(segment) for segment in touched}
     begin = window.begin_us - window.begin_us % SECOND_US
@@ -188,15 +215,14 @@ def _shape(meta: segments.Meta) -> tuple[int, int]:
 
 def _add_sums(
     values: npt.NDArray[np.int64],
-    segment: segments.Segment,
-    meta: segments.Meta,
-    rows: dict[tuple[str, int], int],
+    first: int,
+    plane: npt.NDArray[np.uint16],
+    ours: list[int],
     whole: selection.Window,
     step_us: int,
-    mode: str,
 ) -> None:
-    first, (seconds, cores) = meta.begin_us // SECOND_US, _shape(meta)
-    plane = segment.seconds(mode, (seconds, cores))
+    """Samples by second, from second `first` on, and by core; `ours` is each core's row, or -1."""
+    seconds, cores = plane.shape
     moment = np.arange(first, first + seconds) * SECOND_US
     inside = slice(*np.searchsorted(moment, [whole.begin_us, whole.end_us]).tolist())
     column, plane = (moment[inside] - whole.begin_us) // step_us, plane[inside]
@@ -206,7 +232,6 @@ def _add_sums(
         starts = np.flatnonzero(np.diff(column, prepend=-1))
         plane = np.add.reduceat(plane, starts, axis=0, dtype=np.int64)
     target = values[column[0] : column[-1] + 1]
-    ours = [rows.get((segment.host, core), -1) for core in meta.cores]
     if ours and ours[0] >= 0 and ours == list(range(ours[0], ours[0] + cores)):
         target[:, ours[0] : ours[0] + cores] += plane
     else:
@@ -275,7 +300,8 @@ def _select(
     }[mode]
     if chosen.by_node:
         wanted &= reader.node_mask(names, chosen)
-    where = reader.conditions(window, chosen, tasks)
+    event = reader.event_of(names.meta, chosen)
+    where = reader.conditions(window, chosen, tasks, event=event)
     among, named = _among(wanted)
     return parquet.query(
         f"SELECT ({x})::BIGINT AS x, ({y})::BIGINT AS y, sum(count)::BIGINT AS n "  # noqa: S608 - built from numbers

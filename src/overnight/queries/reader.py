@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,92 +17,13 @@ import numpy.typing as npt
 
 from overnight import errors
 from overnight.model import selection
-from overnight.store import parquet, segments, tree
+from overnight.queries import stored
+from overnight.store import hours, parquet, segments, tree
 
-__all__ = ["Names", "Part", "Reader", "Sums"]
+__all__ = ["Part", "Reader", "Sums"]
 
 CACHED_SEGMENTS = 64
 CACHED_METAS = 4096  # five days of 2-minute segments, some 2 kB each
-
-
-@dataclasses.dataclass(frozen=True)
-class Names:
-    """A segment's tables. Each is read when first asked for: most questions need few of them."""
-
-    meta: segments.Meta
-    path: pathlib.Path
-
-    @functools.cached_property
-    def _nodes(self) -> parquet.Columns:
-        found = parquet.read(self.path / "nodes.parquet", ("frame", "up", "size", "flags"))
-        # All that is done with a tree relies on it, to the end of loops.
-        if tree.is_torn(found["up"], found["size"]):
-            raise errors.DamagedFileError(
-                str(self.path / "nodes.parquet"), 0, "its stacks are no tree"
-            )
-        return found
-
-    @functools.cached_property
-    def _frames(self) -> parquet.Columns:
-        found = parquet.read(self.path / "frames.parquet", ("name", "module", "kind"))
-        last = int(self.frame.max(initial=0))
-        if last >= max(1, len(found["name"])):
-            raise errors.DamagedFileError(
-                str(self.path / "frames.parquet"), 0, f"it has no function {last}"
-            )
-        return found
-
-    @property
-    def frame(self) -> npt.NDArray[np.uint32]:
-        """Each node's frame."""
-        return self._nodes["frame"]
-
-    @property
-    def up(self) -> npt.NDArray[np.uint32]:
-        """How far before it its parent stands; 0: it has none."""
-        return self._nodes["up"]
-
-    @property
-    def size(self) -> npt.NDArray[np.uint32]:
-        """Each node and all its descendants."""
-        return self._nodes["size"]
-
-    @functools.cached_property
-    def flags(self) -> npt.NDArray[np.uint8]:
-        """What store.tree says of each node; heatmaps need nothing else."""
-        if "_nodes" in self.__dict__:
-            return self._nodes["flags"]
-        return parquet.read(self.path / "nodes.parquet", ("flags",))["flags"]
-
-    @functools.cached_property
-    def hash(self) -> npt.NDArray[np.uint64]:
-        """Each node's path, the same in all segments."""
-        return parquet.read(self.path / "nodes.parquet", ("hash",))["hash"]
-
-    @functools.cached_property
-    def own(self) -> npt.NDArray[np.int64]:
-        """Samples of the whole segment that end in each node."""
-        return parquet.read(self.path / "nodes.parquet", ("own",))["own"].astype(np.int64)
-
-    @functools.cached_property
-    def outermost(self) -> npt.NDArray[np.bool_]:
-        """Nodes that have no ancestor of the same frame."""
-        return tree.outermost(self.frame, self.size)
-
-    @property
-    def frame_name(self) -> npt.NDArray[np.object_]:
-        """Functions, and the processes behind them."""
-        return self._frames["name"]
-
-    @property
-    def frame_module(self) -> npt.NDArray[np.object_]:
-        """Where each is from."""
-        return self._frames["module"]
-
-    @property
-    def frame_kind(self) -> npt.NDArray[np.uint8]:
-        """User, kernel or process."""
-        return self._frames["kind"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +31,7 @@ class Part:
     """One segment's share of an answer: samples by node, filters applied, idle ones apart."""
 
     segment: segments.Segment
-    names: Names
+    names: stored.Names
     own: npt.NDArray[np.int64]
     idle: int
 
@@ -126,7 +46,7 @@ class Sums:
     """A segment that lies in the window whole and unfiltered: the sums written at ingest will do."""
 
     segment: segments.Segment
-    names: Names
+    names: stored.Names
     samples: int
     idle: int
 
@@ -136,8 +56,9 @@ class Reader:
 
     def __init__(self, catalogue: segments.Catalogue) -> None:
         self.catalogue = catalogue
-        self._names: collections.OrderedDict[str, Names] = collections.OrderedDict()
+        self._names: collections.OrderedDict[str, stored.Names] = collections.OrderedDict()
         self._metas: dict[pathlib.Path, segments.Meta] = {}
+        self._hours: dict[pathlib.Path, hours.Hour] = {}
 
     def hosts(self, wanted: Iterable[str] = ()) -> tuple[str, ...]:
         """The hosts asked for, or all; raises where there is nothing of one."""
@@ -182,23 +103,55 @@ class Reader:
             found = self._metas[segment.path] = segment.meta()
         return found
 
+    def planes(
+        self, found: Iterable[segments.Segment], mode: str
+    ) -> dict[pathlib.Path, hours.Plane]:
+        """Sums by second of those segments whose hours have a file; their descriptions are known then."""
+        found = tuple(found)
+        hours.read_ahead({hours.hour_file(segment) for segment in found}, mode)
+        planes: dict[pathlib.Path, hours.Plane] = {}
+        read: dict[pathlib.Path, hours.Plane | None] = {}
+        for segment in found:
+            file = hours.hour_file(segment)
+            if file not in read:
+                read[file] = hours.read(file, mode, self._hours.get(file))
+            plane = read[file]
+            entry = plane.hour.entries.get(segment.path.name) if plane else None
+            if plane and entry:
+                self._hours[file] = plane.hour
+                planes[segment.path] = plane
+                self._metas.setdefault(segment.path, entry.meta)
+        return planes
+
     def read_ahead(self, found: Iterable[segments.Segment]) -> None:
         """Have what many segments say of themselves fetched at once, where it was not read yet."""
         segments.read_ahead(
             (one.path / "segment.json", 0, 0) for one in found if one.path not in self._metas
         )
 
-    def names(self, segment: segments.Segment) -> Names:
+    def names(self, segment: segments.Segment) -> stored.Names:
         """A segment's tables, read once."""
         key = str(segment.path)
         found = self._names.get(key)
         if found is None:
-            found = Names(self.meta(segment), segment.path)
+            found = stored.Names(self.meta(segment), segment.path)
             self._names[key] = found
             while len(self._names) > CACHED_SEGMENTS:
                 self._names.popitem(last=False)
         self._names.move_to_end(key)
         return found
+
+    def resolved(
+        self, chosen: selection.Selection, hosts: Iterable[str], window: selection.Window
+    ) -> selection.Selection:
+        """With the whole name of its event, where it was given by its first letters."""
+        if isinstance(chosen.event, int):
+            return chosen
+        metas = [self.meta(segment) for segment in self.touched(hosts, window)]
+        if not metas:
+            return chosen
+        names = (name for meta in metas for name in meta.events)
+        return dataclasses.replace(chosen, event=selection.match_event(chosen.event, names))
 
     def parts(
         self, hosts: Iterable[str], window: selection.Window, chosen: selection.Selection
@@ -210,12 +163,14 @@ class Reader:
     def _part(
         self, segment: segments.Segment, window: selection.Window, chosen: selection.Selection
     ) -> Part:
-        names = self.names(segment)
-        own = self.own(segment, window, chosen)
-        is_idle = (names.flags & tree.IDLE) > 0
-        idle = int(own[is_idle].sum())
+        names, counts = self.names(segment), self._counts(segment, window, chosen)
+        # Of a hundred thousand nodes a short window has samples in a few thousand.
+        flags = names.flags[counts["node"]] if "node" in counts else names.flags
+        is_idle = (flags & tree.IDLE) > 0
+        idle = int(counts["n"][is_idle].sum())
         if not chosen.idle:
-            own = np.where(is_idle, 0, own)
+            counts = {**counts, "n": np.where(is_idle, 0, counts["n"])}
+        own = _by_node(names, counts)
         if chosen.by_node:
             own = np.where(node_mask(names, chosen), own, 0)
         return Part(segment, names, own, idle)
@@ -224,11 +179,11 @@ class Reader:
         self, hosts: Iterable[str], window: selection.Window, chosen: selection.Selection
     ) -> Iterator[Part | Sums]:
         """The window, a segment at a time; no tables are read of those that need none."""
-        filtered = chosen.cores or chosen.by_task or chosen.by_node or chosen.event or chosen.idle
+        filtered = chosen.cores or chosen.by_task or chosen.by_node or chosen.idle
         for segment in self.touched(hosts, window):
             inside = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
-            if inside and not filtered:
-                meta = self.meta(segment)
+            meta = self.meta(segment)
+            if inside and not filtered and not event_of(meta, chosen):
                 yield Sums(segment, self.names(segment), meta.samples - meta.idle, meta.idle)
             else:
                 yield self._part(segment, window, chosen)
@@ -237,15 +192,18 @@ class Reader:
         self, segment: segments.Segment, window: selection.Window, chosen: selection.Selection
     ) -> npt.NDArray[np.int64]:
         """A segment's samples by node; filters on stacks and on idle are left to the caller."""
-        names = self.names(segment)
+        return _by_node(self.names(segment), self._counts(segment, window, chosen))
+
+    def _counts(
+        self, segment: segments.Segment, window: selection.Window, chosen: selection.Selection
+    ) -> parquet.Columns:
+        """Samples as `n` by `node`; without `node` they are those of all nodes in turn."""
         whole = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
-        if whole and not (chosen.cores or chosen.by_task or chosen.event):
-            return names.own
-        where = conditions(window, chosen, self.task_numbers(segment, chosen))
-        rows = self.rows(segment, "node, sum(count)::BIGINT AS n", f"{where} GROUP BY node")
-        own = np.zeros(len(names.frame), np.int64)
-        own[rows["node"]] = rows["n"]
-        return own
+        event = event_of(self.meta(segment), chosen)
+        if whole and not (chosen.cores or chosen.by_task or event):
+            return {"n": self.names(segment).own}
+        where = conditions(window, chosen, self.task_numbers(segment, chosen), event=event)
+        return self.rows(segment, "node, sum(count)::BIGINT AS n", f"{where} GROUP BY node")
 
     def rows(self, segment: segments.Segment, columns: str, where: str) -> parquet.Columns:
         """Rows of a segment's samples; their `node` is one that the segment has."""
@@ -271,6 +229,14 @@ class Reader:
         return np.flatnonzero(mask)
 
 
+def _by_node(names: stored.Names, counts: parquet.Columns) -> npt.NDArray[np.int64]:
+    if "node" not in counts:
+        return counts["n"]
+    own = np.zeros(len(names.frame), np.int64)
+    own[counts["node"]] = counts["n"]
+    return own
+
+
 def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool_]:
     """Which texts a regular expression is found in; each distinct text is looked at once."""
     search = re.compile(pattern).search
@@ -284,7 +250,7 @@ def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool
     return out
 
 
-def node_mask(names: Names, chosen: selection.Selection) -> npt.NDArray[np.bool_]:
+def node_mask(names: stored.Names, chosen: selection.Selection) -> npt.NDArray[np.bool_]:
     """Nodes that the filters on stacks let through."""
     mask = np.ones(len(names.frame), bool)
     if chosen.side:
@@ -300,15 +266,24 @@ def node_mask(names: Names, chosen: selection.Selection) -> npt.NDArray[np.bool_
     return mask
 
 
+def event_of(meta: segments.Meta, chosen: selection.Selection) -> int:
+    """The chosen event's number in a segment; -1: it was not recorded there."""
+    if isinstance(chosen.event, int):
+        return chosen.event
+    return meta.events.index(chosen.event) if chosen.event in meta.events else -1
+
+
 def conditions(
     window: selection.Window,
     chosen: selection.Selection,
     tasks: npt.NDArray[np.int64] | None = None,
+    *,
+    event: int = 0,
 ) -> str:
     """The WHERE of a question about rows; made of numbers only."""
     parts = [
         f"time_us >= {window.begin_us} AND time_us < {window.end_us}",
-        f"event = {chosen.event}",
+        f"event = {event}",
     ]
     if chosen.cores:
         parts.append(f"cpu IN ({', '.join(str(int(core)) for core in chosen.cores)})")
@@ -327,6 +302,23 @@ def recorded_seconds(
         recorded += max(0, min(begin, end) - at)
         at = max(at, until)
     return (recorded + max(0, end - at)) / 1e6
+
+
+def _lost(
+    found: list[tuple[segments.Segment, segments.Meta]], window: selection.Window
+) -> tuple[int, bool]:
+    """Samples lost in the window, and whether that is only known to be the most it can be."""
+    lost, bounded = 0, False
+    for segment, meta in found:
+        if window.begin_us <= segment.begin_us and segment.end_us <= window.end_us:
+            lost += meta.lost
+            continue
+        # A segment that does not say when may have lost them at any time.
+        for begin, end, count in meta.losses or ((segment.begin_us, segment.end_us, meta.lost),):
+            if begin < window.end_us and end > window.begin_us and count:
+                lost += count
+                bounded = bounded or begin < window.begin_us or end > window.end_us
+    return lost, bounded
 
 
 def coverage(
@@ -360,7 +352,12 @@ def covered(
     gaps: dict[tuple[int, int, str], None] = {}
     notes: dict[str, None] = {}
     events: dict[str, None] = {}
+    without = 0
     for segment, meta in found:
+        event = event_of(meta, chosen)
+        if event < 0:
+            without += 1
+            continue
         known = {core for core in meta.cores if core >= 0}
         cores = len(known & set(chosen.cores) if chosen.cores else known)
         each = recorded_seconds(segment, meta, window)
@@ -369,7 +366,14 @@ def covered(
         capacity += each * cores * meta.frequency
         gaps.update((g, None) for g in meta.gaps if g[0] < window.end_us and g[1] > window.begin_us)
         notes.update(dict.fromkeys(meta.notes))
-        events.update(dict.fromkeys(meta.events[chosen.event : chosen.event + 1]))
+        events.update(dict.fromkeys(meta.events[event : event + 1]))
+    if without:
+        notes[f"{chosen.event} was not recorded in {without} of {len(found)} segments"] = None
+    lost, bounded = _lost(found, window)
+    if bounded:
+        notes[
+            f"at most {lost} samples were lost in this window: not all are known to the second"
+        ] = None
     if len(events) > 1:
         notes[f"samples of different events are counted together: {', '.join(events)}"] = None
     return selection.Coverage(
@@ -380,7 +384,7 @@ def covered(
         capacity=capacity,
         samples=samples,
         idle=idle,
-        lost=sum(meta.lost for _, meta in found),
+        lost=lost,
         segments=len(found),
         gaps=tuple(gaps),
         notes=tuple(notes),

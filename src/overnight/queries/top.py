@@ -62,6 +62,7 @@ def top(
             todo=f"one of {', '.join(KINDS)}",
         )
     names = source.hosts(hosts)
+    chosen = source.resolved(chosen, names, window)
     parts = list(source.parts(names, window, chosen))
     whole: collections.Counter[str] = collections.Counter()
     own: collections.Counter[str] = collections.Counter()
@@ -162,7 +163,12 @@ def _task_counts(
 ) -> collections.Counter[str]:
     column = {"processes": "process", "threads": "thread", "units": "unit"}[kind]
     tasks = parquet.read(part.segment.path / "tasks.parquet", (column, "pid"))
-    where = reader.conditions(window, chosen, source.task_numbers(part.segment, chosen))
+    where = reader.conditions(
+        window,
+        chosen,
+        source.task_numbers(part.segment, chosen),
+        event=reader.event_of(part.names.meta, chosen),
+    )
     found = source.rows(
         part.segment, "task, node, sum(count)::BIGINT AS n", f"{where} GROUP BY ALL"
     )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from overnight import errors
 from overnight.model import event, selection
-from overnight.queries import flame, heatmap, reader
+from overnight.queries import flame, heatmap, reader, stored
 from overnight.store import parquet, segments, tree
 
 __all__ = ["Detail", "View", "view"]
@@ -90,7 +90,7 @@ class _Tables:
         self.tasks: dict[tuple[int, int, str, str, str], int] = {}
 
     def number_stacks(
-        self, names: reader.Names, nodes: npt.NDArray[np.int64]
+        self, names: stored.Names, nodes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """The page's stacks for nodes of a segment, without the process at their root."""
         distinct, inverse = np.unique(nodes, return_inverse=True)
@@ -107,7 +107,7 @@ class _Tables:
 
 
 def _paths(
-    names: reader.Names, nodes: npt.NDArray[np.int64], frames: flame.Frames
+    names: stored.Names, nodes: npt.NDArray[np.int64], frames: flame.Frames
 ) -> list[npt.NDArray[np.int64]]:
     """Frames from just below the process down to each node."""
     if not len(nodes):
@@ -272,7 +272,7 @@ def _samples(
 
 
 def _sums(
-    names: reader.Names,
+    names: stored.Names,
     own: npt.NDArray[np.int64],
     stretch: Detail,
     tables: _Tables,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import datetime
 import gzip
 import importlib.resources
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from overnight import errors
 
 if TYPE_CHECKING:
+    from overnight.model import selection
     from overnight.queries import view
 
-__all__ = ["NAME", "SCHEMA", "SUFFIX", "write_view"]
+__all__ = ["NAME", "SCHEMA", "SUFFIX", "Opening", "write_view"]
 
 NAME = "html"
 SUFFIX = ".html"
@@ -23,14 +25,38 @@ MARKER = "<!--NIGHT-->"
 TYPES = {"|u1": "u8", "<u2": "u16", "<u4": "u32", "<i4": "i32"}
 
 
-def write_view(shown: view.View, file: BinaryIO) -> None:
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """What the page shows when it is opened: as if its reader had just chosen it."""
+
+    window: selection.Window | None  # None: nothing is selected
+    baseline: selection.Window | None = None
+    map: str = "cores"  # or subsecond
+    measure: str = "busy"  # or kernel: what the map of cores shows
+    top: str = "functions"  # whose table: processes, threads, units or functions
+    rank: str = "self"  # what differences are ranked by: self or total
+    limit: int = 20  # rows of a table
+    tables_first: bool = False
+    callers: bool = False
+    idle: bool = False
+    process: str = ""  # regular expressions
+    thread: str = ""
+    unit: str = ""
+    cores: str = ""  # a list, as in 0-3,8
+
+    def as_json(self) -> dict[str, object]:
+        """What the page's data says of it."""
+        return dataclasses.asdict(self)
+
+
+def write_view(shown: view.View, file: BinaryIO, opening: Opening | None = None) -> None:
     """The whole page."""
     before, marker, after = _template().partition(MARKER)
     if not marker:
         raise ValueError("the built viewer has no place for the data")
     file.write(before.encode())
     file.write(b'<script type="application/octet-stream" id="night">')
-    file.write(base64.b64encode(payload(shown)))
+    file.write(base64.b64encode(payload(shown, opening)))
     file.write(b"</script>")
     file.write(after.encode())
 
@@ -50,7 +76,7 @@ def _template() -> str:
         ) from error
 
 
-def payload(shown: view.View) -> bytes:
+def payload(shown: view.View, opening: Opening | None = None) -> bytes:
     """Header and arrays, each aligned to eight bytes, gzip'd."""
     places: dict[str, dict[str, object]] = {}
     body = bytearray()
@@ -59,7 +85,10 @@ def payload(shown: view.View) -> bytes:
         places[name] = {"type": TYPES[column.dtype.str], "offset": len(body), "length": len(column)}
         body += column.tobytes()
         body += bytes(-len(body) % 8)
-    header = json.dumps(_header(shown, places), separators=(",", ":")).encode()
+    described = _header(shown, places)
+    if opening:
+        described["open"] = opening.as_json()
+    header = json.dumps(described, separators=(",", ":")).encode()
     header += b" " * (-(len(header) + 4) % 8)
     return gzip.compress(len(header).to_bytes(4, "little") + header + bytes(body), 6, mtime=0)
 

@@ -13,7 +13,7 @@ from xml.sax import saxutils
 
 from overnight.model import flame
 
-__all__ = ["NAME", "SUFFIX", "write"]
+__all__ = ["NAME", "SUFFIX", "fit", "safe", "write"]
 
 NAME = "svg"
 SUFFIX = ".svg"
@@ -76,7 +76,7 @@ def write(folded: flame.Folded, file: BinaryIO) -> None:
         file.write(f'<text x="{MARGIN}" y="{base}">no samples</text>\n'.encode())
     for number, line in enumerate(foot):
         y = base + MARGIN + LINE_HEIGHT * (number + 1) - 4
-        file.write(f'<text class="s" x="{MARGIN}" y="{y}">{_safe(line)}</text>\n'.encode())
+        file.write(f'<text class="s" x="{MARGIN}" y="{y}">{safe(line)}</text>\n'.encode())
     file.write(b"</svg>\n")
 
 
@@ -119,14 +119,14 @@ def _all(node: _Node) -> Iterator[_Node]:
 
 
 def _head(folded: flame.Folded, height: int) -> str:
-    title = _safe(folded.title)
+    title = safe(folded.title)
     facts = [folded.host, _span(folded.begin_ns, folded.end_ns), f"{folded.total:,} samples"]
     if folded.event:
         rate = f" at {folded.frequency:,} Hz" if folded.frequency else ""
         facts.append(folded.event + rate)
     if folded.cores:
         facts.append(f"{len(folded.cores)} core" + "s" * (len(folded.cores) > 1))
-    about = _safe(" · ".join(filter(None, facts)))
+    about = safe(" · ".join(filter(None, facts)))
     kernel, user = _colour("kernel", flame.KERNEL), _colour("user", flame.USER)
     key = WIDTH - MARGIN - 130
     return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">
@@ -161,15 +161,15 @@ def _draw(box: _Box, base: int, total: int) -> str:
         where = f" ({frame.module})" if frame.module else ""
         tip, fill, label = f"{frame.name}{where}, {share}", _fill(box), frame.name
     room = max(0, int((box.width - 6) / CHARACTER))
-    shown = _fit(label, room)
-    text = f'<text x="{box.left + 3:.1f}" y="{y + 13}">{_safe(shown)}</text>' if shown else ""
+    shown = fit(label, room)
+    text = f'<text x="{box.left + 3:.1f}" y="{y + 13}">{safe(shown)}</text>' if shown else ""
     return (
-        f'<g><title>{_safe(tip)}</title><rect x="{box.left:.2f}" y="{y}" width="{box.width:.2f}" '
+        f'<g><title>{safe(tip)}</title><rect x="{box.left:.2f}" y="{y}" width="{box.width:.2f}" '
         f'height="{ROW - 1}" fill="{fill}"/>{text}</g>\n'
     )
 
 
-def _fit(label: str, room: int) -> str:
+def fit(label: str, room: int) -> str:
     """As much of a name as so many columns hold; '' where that would say nothing."""
     used = 0
     for at, character in enumerate(label[: room + 1]):
@@ -190,5 +190,6 @@ def _colour(name: str, kind: int) -> str:
     return f"hsl({low + seed % (high - low)} {70 + seed // 64 % 20}% {68 + seed // 4096 % 12}%)"
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Text from a host as XML: nothing in it ends an element or turns the writing about."""
     return saxutils.escape(FORBIDDEN.sub("\ufffd", text), {'"': "&quot;"})

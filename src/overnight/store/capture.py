@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Capture", "Frames", "Gap", "Kind", "Stacks", "Tasks"]
+__all__ = ["Capture", "Frames", "Gap", "Kind", "Loss", "Stacks", "Tasks"]
 
 
 class Kind(enum.IntEnum):
@@ -62,6 +62,15 @@ class Gap:
 
 
 @dataclasses.dataclass(frozen=True)
+class Loss:
+    """Samples that the kernel dropped at some time in a stretch."""
+
+    begin: int  # ns since the epoch
+    end: int
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Capture:
     """Samples in time order, a column each, with the tables that their indices point into."""
 
@@ -85,6 +94,7 @@ class Capture:
     frames: Frames
 
     lost: int = 0  # samples that the kernel says it dropped
+    losses: tuple[Loss, ...] = ()  # when: all of them, by end; () where the capture does not say
     timed: bool = True  # False: all rows share one instant, as collapsed stacks do
     gaps: tuple[Gap, ...] = ()
     notes: tuple[str, ...] = ()  # what a reader of results should know about this capture

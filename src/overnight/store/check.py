@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 from overnight import errors
-from overnight.store import parquet, segments, tree
+from overnight.store import hours, parquet, segments, tree
 
 __all__ = ["Problem", "Report", "check", "remove_unfinished"]
 
@@ -60,6 +60,7 @@ def check(
         found = list(_problems(segment, meta))
         if segment.path.is_dir():  # else it was trimmed meanwhile
             problems.extend(found)
+    problems.extend(_hour_problems(catalogue))
     unfinished = tuple(str(path) for path in _unfinished(catalogue))
     return Report(len(everything), samples, size, unfinished, tuple(problems))
 
@@ -151,6 +152,44 @@ def _saturated(segment: segments.Segment, shape: tuple[int, int]) -> bool:
     return any((segment.seconds(mode, shape) == 0xFFFF).any() for mode in ("busy", "idle"))
 
 
+def _hour_problems(catalogue: segments.Catalogue) -> Iterator[Problem]:
+    """Files of hours that say something else than their segments; answers may come from them."""
+    root = catalogue.home / "profiles" / segments.VERSION
+    for path in sorted(root.glob("*/*/*.hour")):
+        what = _hour_problem(path)
+        if what and path.exists():  # else it was trimmed meanwhile
+            todo = f"delete {path}: questions read the segments instead"
+            yield Problem(str(path), what, todo)
+
+
+def _hour_problem(path: pathlib.Path) -> str:
+    there = {
+        segment.path.name: segment
+        for segment in segments.in_folder(path.parent, "")
+        if hours.hour_file(segment) == path
+    }
+    if not there:
+        return "its segments are gone"
+    for mode in segments.MODES:
+        plane = hours.read(path, mode)
+        if plane is None:
+            return "is damaged"
+        if not there.keys() <= plane.hour.entries.keys():
+            return "is older than a segment of its hour"
+        for name, segment in there.items():
+            entry = plane.hour.entries[name]
+            try:
+                meta = dataclasses.replace(segment.meta(), files={})
+                same = entry.meta == meta and bool(
+                    (plane.of(name) == segment.seconds(mode, entry.shape)).all()
+                )
+            except errors.OvernightError:
+                continue  # told of the segment itself
+            if not same:
+                return "says something else than its segments"
+    return ""
+
+
 def _unfinished(catalogue: segments.Catalogue) -> Iterator[pathlib.Path]:
     root = catalogue.home / "profiles" / segments.VERSION
     for path in sorted(root.glob("*/*/.new-*")):
@@ -161,7 +200,7 @@ def _unfinished(catalogue: segments.Catalogue) -> Iterator[pathlib.Path]:
 def _is_written(path: pathlib.Path) -> bool:
     """Whether somebody writes there now: the kernel frees the lock of a writer that died."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:
@@ -175,5 +214,8 @@ def _is_written(path: pathlib.Path) -> bool:
 
 def remove_unfinished(report: Report) -> None:
     """Delete what killed writers left; what somebody writes now is not among it."""
-    for path in report.unfinished:
-        shutil.rmtree(path, ignore_errors=True)
+    for path in map(pathlib.Path, report.unfinished):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -12,7 +12,7 @@
 The name says begin and end in µs since the epoch, and a digest of the samples: the folders are the
 catalogue, and the same capture brought in twice is there once. Sums are over the first event alone.
 A segment appears by one rename; what begins with `.new-` was never finished and can be deleted at
-any time.
+any time. So can the files of hours beside the segments, which are derived from them (store.hours).
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ __all__ = [
     "clock_seconds",
     "day_folder",
     "host_folder",
+    "in_folder",
+    "parse_description",
     "read_ahead",
 ]
 
@@ -74,6 +76,7 @@ class Meta:
     notes: tuple[str, ...]
     source: str
     files: dict[str, tuple[int, str]]  # bytes, blake2b
+    losses: tuple[tuple[int, int, int], ...] = ()  # begin and end in µs, samples; (): not known
 
     def as_json(self) -> dict[str, object]:
         """The stable form, with a checksum over itself."""
@@ -113,7 +116,7 @@ class Segment:
                 todo="open it with the overnight that wrote it, or a newer one",
             )
         try:
-            return _meta(said)
+            return parse_description(said)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise errors.DamagedFileError(
                 str(file), 0, f"an incomplete description ({error})"
@@ -153,7 +156,8 @@ def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
 KNOWN = frozenset(field.name for field in dataclasses.fields(Meta))
 
 
-def _meta(said: dict[str, Any]) -> Meta:
+def parse_description(said: dict[str, Any]) -> Meta:
+    """What a description says; raises TypeError, ValueError, KeyError or AttributeError."""
     fields = {name: value for name, value in said.items() if name in KNOWN}
     for name in ("begin_us", "end_us", "frequency", "samples", "idle", "lost"):
         fields[name] = int(fields[name])
@@ -164,6 +168,7 @@ def _meta(said: dict[str, Any]) -> Meta:
     fields["events"] = tuple(str(event) for event in fields["events"])
     fields["notes"] = tuple(str(note) for note in fields["notes"])
     fields["gaps"] = tuple((int(a), int(b), str(why)) for a, b, why in fields["gaps"])
+    fields["losses"] = tuple((int(a), int(b), int(n)) for a, b, n in fields.get("losses", ()))
     fields["files"] = {name: (int(a), str(b)) for name, (a, b) in fields["files"].items()}
     return Meta(**fields)
 
@@ -221,6 +226,22 @@ def clock_seconds(begin_us: int, end_us: int, *, timed: bool) -> int:
     return max(1, -(-end_us // 1_000_000) - begin_us // 1_000_000) if timed else 1
 
 
+def in_folder(
+    day: pathlib.Path, host: str, begin_us: int | None = None, end_us: int | None = None
+) -> list[Segment]:
+    """A day's segments that overlap [begin, end), in no order."""
+    found = []
+    with os.scandir(day) as entries:  # not as paths: 5 µs each, of 720 a day
+        for entry in entries:
+            name = NAME.fullmatch(entry.name)
+            if name is None:
+                continue
+            begin, end = int(name[1]), int(name[2])
+            if (end_us is None or begin < end_us) and (begin_us is None or end > begin_us):
+                found.append(Segment(day / entry.name, host, begin, end))
+    return found
+
+
 class Catalogue:
     """Every segment of a data home; prunes by host and time without opening a file."""
 
@@ -239,7 +260,7 @@ class Catalogue:
         self, host: str, begin_us: int | None = None, end_us: int | None = None
     ) -> tuple[Segment, ...]:
         """A host's segments that overlap [begin, end), by time."""
-        found = []
+        found: list[Segment] = []
         folder = host_folder(self.home, host)
         if not folder.is_dir():
             return ()
@@ -249,11 +270,5 @@ class Catalogue:
         for day in folder.iterdir():
             if not (day.name == LONG or first <= day.name <= last) or not day.is_dir():
                 continue
-            for path in day.iterdir():
-                name = NAME.fullmatch(path.name)
-                if name is None:
-                    continue
-                begin, end = int(name[1]), int(name[2])
-                if (end_us is None or begin < end_us) and (begin_us is None or end > begin_us):
-                    found.append(Segment(path, host, begin, end))
+            found += in_folder(day, host, begin_us, end_us)
         return tuple(sorted(found, key=lambda segment: (segment.begin_us, segment.path.name)))

@@ -123,11 +123,16 @@ def subtree_sums(
 
 def is_torn(up: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]) -> bool:
     """Whether these cannot be a tree in preorder: a slice that reaches out of its parent's."""
-    place = np.arange(len(up))
-    end = place + size
-    if (up > place).any() or (size == 0).any() or (end > len(up)).any():
+    n = len(up)
+    if not n:
+        return False
+    if size.min() == 0 or size.max() > n or up.max() >= n:
         return True
-    return bool((end > end[place - up]).any())
+    place = np.arange(n, dtype=np.int32)  # narrow: memory touched is what this costs
+    end, above = place + size.view(np.int32), place - up.view(np.int32)
+    if above.min() < 0 or end.max() > n:
+        return True
+    return bool((end > end[above]).any())
 
 
 def fold_capture(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+from overnight.store import hours
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -37,7 +39,8 @@ def trim_store(
         key=lambda segment: segment.begin_us,
     )
     sizes = [_bytes(segment) for segment in everything]
-    surplus = sum(sizes) - budget_bytes
+    files = {hours.hour_file(segment) for segment in everything}
+    surplus = sum(sizes) + sum(f.stat().st_size for f in files if f.is_file()) - budget_bytes
     held = tuple(pins)
     removed = []
     for segment, size in zip(everything, sizes, strict=True):
@@ -54,6 +57,6 @@ def trim_store(
         except OSError:
             continue
         shutil.rmtree(gone, ignore_errors=True)
-        surplus -= size
+        surplus -= size + hours.forget(segment)
         removed.append(segment)
     return tuple(removed)

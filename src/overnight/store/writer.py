@@ -14,11 +14,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from overnight.store import capture, parquet, segments, tree
+from overnight.store import capture, hours, parquet, segments, tree
 
 __all__ = ["SEGMENT_SECONDS", "write_capture"]
 
@@ -79,9 +80,20 @@ def _split(made: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
                 for name in ("time", "cpu", "task", "stack", "event", "count", "period")
             },
             gaps=tuple(g for g in made.gaps if g.begin < until and g.end > since),
-            # Which piece the losses fell into, the file does not say: the first one names them.
-            lost=0 if i else made.lost,
+            **_lost(made, since if i else None, until if i + 1 < len(begins) else None),
         )
+
+
+def _lost(made: capture.Capture, since: int | None, until: int | None) -> dict[str, Any]:
+    """Of a piece. Where the file does not say when, the first one names them all."""
+    if not made.losses:
+        return {"lost": 0 if since is not None else made.lost}
+    own = tuple(
+        loss
+        for loss in made.losses
+        if (since is None or loss.end > since) and (until is None or loss.end <= until)
+    )
+    return {"lost": sum(loss.count for loss in own), "losses": own}
 
 
 def _compact(
@@ -114,8 +126,10 @@ def _write(home: pathlib.Path, made: capture.Capture, source: str) -> segments.S
     if target.is_dir():
         return found
     _make_folder(folder)
+    hours.forget(found)
     with _appears_whole(target) as fresh:
         _fill(fresh, made, source, begin_us, end_us)
+    hours.keep_up(found)
     return found
 
 
@@ -226,6 +240,7 @@ def _fill(
         samples=int(count.sum()),
         idle=int((count - busy).sum()),
         lost=made.lost,
+        losses=tuple((one.begin // 1000, -(-one.end // 1000), one.count) for one in made.losses),
         timed=made.timed,
         gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in made.gaps),
         notes=made.notes,

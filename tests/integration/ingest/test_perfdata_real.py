@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
 
 # Forks, execs, threads that name themselves, made-up work in C and in the kernel.
 LOAD = r"""
+echo $$ > "$2"
 timeout 1 "$1" -c 'import json, threading, zlib
 def work():
     while True: zlib.compress(json.dumps(list(range(3000))).encode())
@@ -24,7 +26,7 @@ work()' &
 timeout 1 sh -c 'while :; do ls -l /usr/lib /proc; head -c 500000 /dev/urandom | gzip; done' >/dev/null 2>&1 &
 wait
 """
-RECORD = ("perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "499")
+RECORD = ("perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "1499")
 SHAPES = {
     "file": (),
     "pipe": ("-o", "-"),
@@ -36,10 +38,22 @@ SHAPES = {
 
 
 def record(folder: pathlib.Path, *options: str) -> pathlib.Path:
+    """The capture; the load's process id is in the file `pid` beside it."""
     path = folder / "perf.data"
     target = () if "-" in options else ("-o", str(path))
     done = subprocess.run(
-        [*RECORD, *options, *target, "--", "sh", "-c", LOAD, "load", sys.executable],
+        [
+            *RECORD,
+            *options,
+            *target,
+            "--",
+            "sh",
+            "-c",
+            LOAD,
+            "load",
+            sys.executable,
+            folder / "pid",
+        ],
         capture_output=True,
         check=True,
     )
@@ -57,10 +71,20 @@ def symbols() -> perfdata.Symbols:
 def compared(
     tmp_path_factory: pytest.TempPathFactory, symbols: perfdata.Symbols
 ) -> dict[str, perfparity.Comparison]:
-    return {
-        shape: perfparity.compare(record(tmp_path_factory.mktemp("real"), *options), symbols)
-        for shape, options in SHAPES.items()
-    }
+    def one(*options: str) -> perfparity.Comparison:
+        path = record(tmp_path_factory.mktemp("real"), *options)
+        return perfparity.compare(path, symbols, int(path.with_name("pid").read_text()))
+
+    found = {}
+    for shape, options in SHAPES.items():
+        try:
+            found[shape] = one(*options)
+        except subprocess.CalledProcessError as error:
+            # perf 6.1 aborted on one packed file of 140: there is nothing to compare with then.
+            if error.returncode != -signal.SIGABRT:
+                raise
+            found[shape] = one(*options)
+    return found
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -77,11 +101,33 @@ def test_next_to_all_are_identical_without_explanation(
 ) -> None:
     """That the explanations explain a few samples, not everything.
 
-    How few depends on what else runs here: jump tables and odd chains are other programs'. The
-    figure is `make bench`'s.
+    Of the load's own threads alone: how many jump tables and odd chains other programs bring depends
+    on what else runs here. Not of the idle task: its few kernel stacks are the easiest to agree on.
     """
-    total = sum(found.total for found in compared.values())
-    assert sum(found.identical for found in compared.values()) >= 0.99 * total
+    total = sum(found.own for found in compared.values())
+    assert total > 1000
+    assert sum(found.own_identical for found in compared.values()) >= 0.999 * total
+
+
+def test_an_unknown_name_is_excused_in_the_vdso_alone() -> None:
+    """Where perf's own maps put the address there; a name of ours is not enough."""
+    text = (
+        "python3  7 [001]     5.000001: \n"
+        "\t    7ffc8d1f2a31 [unknown] ([vdso])\n"
+        "\t    55d0c0ffee00 (anonymous namespace)::f(int) (/usr/bin/x (deleted))\n"
+        "\n"
+        "python3  7 [001]     5.000002: \n"
+        "\t    7f0000001000 [unknown] (/usr/lib/libc.so.6)\n"
+        "\t    55d0c0ffee00 (anonymous namespace)::f(int) (/usr/bin/x (deleted))\n\n"
+    )
+    inside, outside = (sample[4] for sample in perfparity._printed(text))
+    name = "(anonymous namespace)::f(int)"
+    assert inside == (perfparity.IN_VDSO, name)
+    assert outside == (perfparity.UNKNOWN, name)
+    ours = ("__vdso_clock_gettime", name)
+    assert perfparity._we_name_more(ours, inside)
+    assert not perfparity._we_name_more(ours, outside)
+    assert not perfparity._we_name_more(("clock_gettime", name), inside)
 
 
 def test_what_a_full_disk_and_a_killed_recorder_leave_is_read(

@@ -53,3 +53,34 @@ def test_coverage_is_json() -> None:
     assert plain["window"] == {"begin_us": 1, "end_us": 2}
     assert plain["gaps"] == [[1, 2, "why"]]
     assert (plain["samples"], plain["idle"], plain["lost"]) == (4, 5, 6)
+
+
+EVENTS = ("cpu-clock", "cycles", "cycles:u", "page-faults")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [("cpu-clock", "cpu-clock"), ("cpu", "cpu-clock"), ("cycles", "cycles"), ("p", "page-faults")],
+)
+def test_an_event_is_found_by_its_name_or_the_only_beginning(wanted: str, found: str) -> None:
+    assert selection.match_event(wanted, EVENTS) == found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "what", "why"),
+    [
+        ("c", "3 events begin with 'c'", "cpu-clock, cycles, cycles:u"),
+        ("faults", "no event 'faults'", "cpu-clock, cycles, cycles:u, page-faults"),
+        ("", "no event ''", "cpu-clock, cycles, cycles:u, page-faults"),
+    ],
+)
+def test_what_names_no_event_is_told_the_names(wanted: str, what: str, why: str) -> None:
+    with pytest.raises(errors.UsageError, match=what) as told:
+        selection.match_event(wanted, EVENTS * 2)
+    assert why in told.value.why
+
+
+def test_an_event_is_a_number_or_a_name() -> None:
+    assert [selection.parse_event(text) for text in ("0", "12", "cycles", "r00c0", "²", "-1")] == [
+        0, 12, "cycles", "r00c0", "²", "-1"
+    ]  # fmt: skip

@@ -50,6 +50,7 @@ SELECTIONS = {
     "kernel": selection.Selection(side="kernel"),
     "user": selection.Selection(side="user", idle=True),
     "other event": selection.Selection(event=1),
+    "first event by name": selection.Selection(event="cpu-clock"),
     "everything at once": selection.Selection(
         cores=(0, 1, 2), process="nginx|cc", thread="[a-z]", function="main|parse", side="user", unit="."
     ),

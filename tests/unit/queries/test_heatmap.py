@@ -92,7 +92,7 @@ def test_a_filter_of_seconds_equals_the_naive_one(
 ) -> None:
     for window in night.windows(5, 2):
         found = heatmap.by_core(night.source, window, chosen)
-        summed = not (chosen.by_task or chosen.by_node or chosen.event)
+        summed = not (chosen.by_task or chosen.by_node) and chosen.event in (0, "cpu-clock")
         inside = whole_seconds(window) if summed else window
         assert cells(found) == naive(night, inside, chosen, "busy", inside.begin_us, SECOND_US)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from overnight import errors
-from overnight.model import event
+from overnight.model import event, selection
 from overnight.queries import view
 from overnight.reports import html
 
@@ -95,6 +95,33 @@ def test_the_header_is_what_the_viewer_checks(shown: view.View) -> None:
     assert len(arrays["heat_busy"]) == heat["columns"] * len(header["cores"])
     assert {name: place["type"] for name, place in header["arrays"].items()} == ARRAYS
     assert header["strings"] == shown.strings
+
+
+def test_what_the_page_is_opened_on_is_in_its_header(shown: view.View) -> None:
+    header, _ = decode(html.payload(shown))
+    assert "open" not in header
+    window, before = selection.Window(5, 9), selection.Window(1, 4)
+    opening = html.Opening(window, before, top="threads", process="a|b", cores="0-3", limit=7)
+    header, arrays = decode(html.payload(shown, opening))
+    assert header["open"] == {
+        "window": {"begin_us": 5, "end_us": 9},
+        "baseline": {"begin_us": 1, "end_us": 4},
+        "map": "cores",
+        "measure": "busy",
+        "top": "threads",
+        "rank": "self",
+        "limit": 7,
+        "tables_first": False,
+        "callers": False,
+        "idle": False,
+        "process": "a|b",
+        "thread": "",
+        "unit": "",
+        "cores": "0-3",
+    }
+    assert arrays.keys() == shown.arrays.keys()
+    header, _ = decode(html.payload(shown, html.Opening(None)))
+    assert header["open"]["window"] is None
 
 
 def test_arrays_arrive_as_they_were(shown: view.View) -> None:

@@ -96,6 +96,21 @@ def test_losses_and_gaps_of_a_piece_without_samples_are_told(tmp_path: pathlib.P
     assert [gap[2] for meta in metas for gap in meta.gaps] == ["before all", "between"]
 
 
+def test_losses_whose_time_is_known_go_to_their_segments(tmp_path: pathlib.Path) -> None:
+    losses = tuple(
+        capture.Loss(NIGHT + round(begin * SECOND), NIGHT + round(end * SECOND), count)
+        for begin, end, count in ((1, 2, 3), (119, 120, 4), (119, 121, 5), (700, 800, 6))
+    )
+    made = captures.build(
+        [Sample(NIGHT + 5 * SECOND), Sample(NIGHT + 125 * SECOND), Sample(NIGHT + 500 * SECOND)],
+        begin=NIGHT, lost=18, losses=losses,
+    )  # fmt: skip
+    metas = [segment.meta() for segment in writer.write_capture(tmp_path, made)]
+    assert [meta.lost for meta in metas] == [7, 5, 6]
+    assert [len(meta.losses) for meta in metas] == [2, 1, 1]
+    assert metas[1].losses == (((NIGHT + 119 * SECOND) // 1000, (NIGHT + 121 * SECOND) // 1000, 5),)
+
+
 def test_a_hostile_span_is_split_in_no_time(tmp_path: pathlib.Path) -> None:
     made = captures.build([Sample(0), Sample(1 << 62)])
     written = writer.write_capture(tmp_path, made)

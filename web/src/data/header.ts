@@ -1,5 +1,5 @@
 /** Checks a payload's JSON header, so that everything behind it may trust the header's shape. */
-import { DamagedNight, SCHEMA, type Header } from "./night";
+import { DamagedNight, SCHEMA, USER_KINDS, type Header } from "./night";
 
 type Loose = Record<string, unknown>;
 
@@ -38,6 +38,20 @@ function stretch(value: unknown, name: string): Loose {
   const begin = instant(value["begin_us"], `${name}.begin_us`);
   instant(value["end_us"], `${name}.end_us`, begin);
   return value;
+}
+
+const MOST_ROWS = 1000;
+
+/** How the page is to be opened; what a later version may add is let through. */
+function checkOpening(value: unknown): void {
+  if (!isObject(value)) fail("open is not an object");
+  for (const name of ["window", "baseline"]) if (value[name] !== null) stretch(value[name], `open.${name}`);
+  for (const name of ["process", "thread", "unit", "cores"]) text(value[name], `open.${name}`);
+  if (!(USER_KINDS as readonly unknown[]).includes(value["top"])) fail("open.top is no table");
+  if (value["map"] !== "cores" && value["map"] !== "subsecond") fail("open.map is no map");
+  if (value["measure"] !== "busy" && value["measure"] !== "kernel") fail("open.measure is no measure");
+  if (value["rank"] !== "self" && value["rank"] !== "total") fail("open.rank is no measure");
+  value["limit"] = Math.min(MOST_ROWS, Math.floor(number(value["limit"], "open.limit", 1)));
 }
 
 export function checkHeader(value: unknown): Header {
@@ -79,5 +93,6 @@ export function checkHeader(value: unknown): Header {
       if (!Number.isSafeInteger(number(place[key], `${name}.${key}`, 0))) fail(`${name}.${key} is not a whole number`);
     }
   }
+  if (value["open"] !== undefined) checkOpening(value["open"]);
   return value as unknown as Header;
 }

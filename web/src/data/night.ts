@@ -27,6 +27,28 @@ export interface Detail {
   per_core: boolean;
 }
 
+/** What the page shows when it is opened, as if its reader had just chosen it. Patterns are regular expressions. */
+export interface Opening {
+  window: { begin_us: number; end_us: number } | null;
+  baseline: { begin_us: number; end_us: number } | null;
+  map: "cores" | "subsecond";
+  measure: "busy" | "kernel";
+  top: UserKind;
+  rank: "self" | "total";
+  limit: number;
+  tables_first: boolean;
+  callers: boolean;
+  idle: boolean;
+  process: string;
+  thread: string;
+  unit: string;
+  cores: string;
+}
+
+/** Whose samples a table counts. */
+export const USER_KINDS = ["functions", "processes", "threads", "units"] as const;
+export type UserKind = (typeof USER_KINDS)[number];
+
 export interface Header {
   schema: string;
   title: string;
@@ -44,6 +66,7 @@ export interface Header {
   detail: Detail[];
   strings: string[];
   arrays: Record<string, { type: string; offset: number; length: number }>;
+  open?: Opening;
 }
 
 /** What the whole-night heatmap needs: there before the rows have been read. */

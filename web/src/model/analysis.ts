@@ -7,8 +7,8 @@ import { gather, type Gathered } from "./gather";
 import { foldTree, type Tree } from "./tree";
 import type { Window } from "./window";
 
-const TOP = 20;
-const MOST_DIFFERENCES = 30;
+export const TOP = 20;
+export const MOST_DIFFERENCES = 30;
 
 export interface Question {
   window: Window;
@@ -17,6 +17,8 @@ export interface Question {
   idle: boolean;
   callers: boolean;
   measure: Measure;
+  /** How many rows tables have; null for the usual. */
+  most?: number | null;
 }
 
 export interface Answer {
@@ -35,14 +37,14 @@ export function answer(night: Night, question: Question): Answer {
   const differences = baseline
     ? rankDifferences(
         counts, window.capacity.coreSeconds, functionCounts(night, baseline), baseline.capacity.coreSeconds,
-        question.measure, MOST_DIFFERENCES,
+        question.measure, question.most ?? MOST_DIFFERENCES,
       )
     : [];
   return {
     window,
     baseline,
     tree: foldTree(night, window, baseline, question.callers),
-    top: topFunctions(counts, TOP),
+    top: topFunctions(counts, question.most ?? TOP, question.measure),
     differences,
   };
 }

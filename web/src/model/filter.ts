@@ -47,9 +47,21 @@ export function coresText(cores: number[]): string {
   return parts.join(", ");
 }
 
-/** The names that a text stands for: the one equal to it, or else all that contain it. */
+/** The regular expression that a text between slashes is, or null where it is none. */
+export function slashed(text: string): RegExp | null {
+  if (text.length < 3 || !text.startsWith("/") || !text.endsWith("/")) return null;
+  try {
+    return new RegExp(text.slice(1, -1));
+  } catch {
+    return null;
+  }
+}
+
+/** The names that a text stands for: the one equal to it, those that /it/ matches, or else all that contain it. */
 function matcher(names: string[], wanted: string): (name: string) => boolean {
   if (wanted === "") return () => true;
+  const pattern = slashed(wanted);
+  if (pattern) return (name) => pattern.test(name);
   if (names.includes(wanted)) return (name) => name === wanted;
   const lower = wanted.toLowerCase();
   return (name) => name.toLowerCase().includes(lower);

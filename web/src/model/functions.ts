@@ -36,12 +36,13 @@ export interface FunctionRow {
   total: number;
 }
 
-/** The functions with the most samples of their own. */
-export function topFunctions(counts: FunctionCounts, most: number): FunctionRow[] {
+/** The functions with the most samples, of their own or in all. */
+export function topFunctions(counts: FunctionCounts, most: number, measure: "self" | "total" = "self"): FunctionRow[] {
   const rows: FunctionRow[] = [];
   for (let frame = 0; frame < counts.total.length; frame++) {
     const total = counts.total[frame] as number;
     if (total > 0) rows.push({ frame, self: counts.self[frame] as number, total });
   }
-  return rows.sort((a, b) => b.self - a.self || b.total - a.total || a.frame - b.frame).slice(0, most);
+  const other = measure === "self" ? "total" : "self";
+  return rows.sort((a, b) => b[measure] - a[measure] || b[other] - a[other] || a.frame - b.frame).slice(0, most);
 }

@@ -15,6 +15,8 @@ export interface Gathered {
   /** Samples left out because the file does not say on which core they were. */
   coreless: number;
   rows: number;
+  /** Samples by task. */
+  byTask: Float64Array;
   capacity: Capacity;
 }
 
@@ -89,6 +91,7 @@ export function gather(night: Night, wanted: Window, masks: Masks, options: Gath
     for (const number of cores) core[number] = 1;
   }
   const pairs = new PairCounts();
+  const byTask = new Float64Array(night.taskPid.length);
   const [begin, end] = rowRange(night, window.beginUs, window.endUs);
   let samples = 0;
   let idleHidden = 0;
@@ -106,6 +109,7 @@ export function gather(night: Night, wanted: Window, masks: Masks, options: Gath
       continue;
     }
     samples += count;
+    (byTask[task] as number) += count;
     pairs.add(taskProcess[task] as number, rowStack[row] as number, count);
   }
   return {
@@ -117,6 +121,7 @@ export function gather(night: Night, wanted: Window, masks: Masks, options: Gath
     idleHidden,
     coreless,
     rows: end - begin,
+    byTask,
     capacity: capacity(night.header, window, cores.length),
   };
 }

@@ -152,7 +152,9 @@ function labelPinned(
   const text = `core ${run.core} in the kernel for ${duration(run.endUs - run.beginUs)}`;
   const width = context.measureText(text).width + 8;
   const after = box.left + box.width + 5;
-  const left = after + width > plot.left + plot.width ? box.left - width - 5 : after;
+  const fits = after + width <= plot.left + plot.width;
+  // A run that leaves no room on either side has room in itself.
+  const left = fits ? after : box.left - width - 5 >= plot.left ? box.left - width - 5 : Math.max(plot.left, box.left) + 24;
   const top = Math.min(plot.top + plot.height - 16, Math.max(plot.top, box.top + box.height / 2 - 8));
   if (labels.some((label) => Math.abs(label.top - top) < 17 && left < label.right && left + width > label.left)) return;
   labels.push({ left, right: left + width, top });

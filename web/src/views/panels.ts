@@ -77,6 +77,7 @@ function windowLine(header: Header, gathered: Gathered, letter: string): HTMLEle
 export interface Shown {
   night: Night;
   wanted: Window;
+  wantedBaseline: Window | null;
   window: Gathered;
   baseline: Gathered | null;
   milliseconds: number;
@@ -90,10 +91,11 @@ export function showWindows(shown: Shown): void {
   if (baseline) lines.push(windowLine(night.header, baseline, "B"));
   byId("windows").replaceChildren(...lines);
   const print: string[] = [];
-  if (window.window.beginUs !== shown.wanted.beginUs || window.window.endUs !== shown.wanted.endUs) {
-    print.push("widened to whole steps, because only sums were kept here");
-  }
-  if (window.coreless > 0) print.push(`${grouped(window.coreless)} samples left out: the file does not say on which core they were`);
+  const widened = (got: Window, wanted: Window) => got.beginUs !== wanted.beginUs || got.endUs !== wanted.endUs;
+  if (widened(window.window, shown.wanted)) print.push("widened to whole steps, because only sums were kept here");
+  if (baseline && shown.wantedBaseline && widened(baseline.window, shown.wantedBaseline)) print.push("B widened to whole steps, because only sums were kept there");
+  const coreless = window.coreless + (baseline?.coreless ?? 0);
+  if (coreless > 0) print.push(`${grouped(coreless)} samples left out: the file does not say on which core they were`);
   print.push(`${grouped(window.idleHidden)} idle samples hidden`, `${grouped(night.header.lost)} samples lost in this file`);
   if (shown.matched !== "") print.unshift(shown.matched);
   print.push(`${grouped(window.rows + (baseline?.rows ?? 0))} rows in ${shown.milliseconds.toFixed(0)} ms`);

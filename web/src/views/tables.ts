@@ -1,9 +1,10 @@
 /** Real tables beside the pictures: the top functions of a window, and the ranked differences. */
 import { cut, visible } from "../data/names";
-import type { Night } from "../data/night";
+import { USER_KINDS, type Night, type UserKind } from "../data/night";
 import { surePart, type DifferenceRow, type Measure } from "../model/compare";
 import type { FunctionRow } from "../model/functions";
 import type { Gathered } from "../model/gather";
+import type { TaskKind, UserRow } from "../model/users";
 import { grouped, percent } from "../model/times";
 import { make } from "./elements";
 
@@ -12,6 +13,8 @@ const LONGEST = 160;
 export interface TableActions {
   search(name: string): void;
   measure(measure: Measure): void;
+  kind(kind: UserKind): void;
+  only(kind: TaskKind, name: string): void;
 }
 
 function frameCell(night: Night, frame: number, actions: TableActions): HTMLTableCellElement {
@@ -47,8 +50,63 @@ function headed(caption: string, explained: string, heads: [string, string][]): 
   return table;
 }
 
-export function topTable(night: Night, gathered: Gathered, rows: FunctionRow[], actions: TableActions): HTMLTableElement {
-  const table = headed(`Top ${Math.min(20, rows.length)} functions`, "by samples of their own (self); total is with what they call", [
+function choice<T extends string>(label: string, texts: [T, string][], now: T, act: (value: T) => void): HTMLElement {
+  const bar = make("div", "", "bar");
+  bar.setAttribute("role", "group");
+  bar.setAttribute("aria-label", label);
+  for (const [value, text] of texts) {
+    const button = make("button", text);
+    button.type = "button";
+    button.setAttribute("aria-pressed", String(value === now));
+    button.addEventListener("click", () => act(value));
+    bar.append(button);
+  }
+  return bar;
+}
+
+function rankBar(measure: Measure, actions: TableActions): HTMLElement {
+  return choice("Rank", [["self", "Rank by self"], ["total", "Rank by total"]], measure, actions.measure);
+}
+
+/** The buttons that say whose samples the table below counts. */
+export function kindBar(kind: UserKind, actions: TableActions): HTMLElement {
+  const bar = choice("Whose samples", USER_KINDS.map((one) => [one, one[0]?.toUpperCase() + one.slice(1)]), kind, actions.kind);
+  bar.id = "kinds";
+  return bar;
+}
+
+const NAMED: Record<TaskKind, string> = { processes: "Process", threads: "Thread", units: "Unit" };
+
+export function userTable(gathered: Gathered, rows: UserRow[], kind: TaskKind, actions: TableActions): HTMLElement {
+  const table = headed(`Top ${rows.length} ${kind}`, "by samples; capacity is of all shown cores \u00d7 time", [
+    [NAMED[kind], "auto"],
+    ["Samples", "66px"],
+    ["of samples", "66px"],
+    ["of capacity", "68px"],
+    ["Cores", "52px"],
+  ]);
+  table.id = "top";
+  const body = table.createTBody();
+  const { capacity, samples } = gathered;
+  for (const entry of rows) {
+    const row = body.insertRow();
+    const button = make("button", cut(visible(entry.name), LONGEST));
+    button.type = "button";
+    button.disabled = entry.filter === "";
+    button.title = entry.filter === "" ? visible(entry.name) : `${visible(entry.name)}\nClick to see this alone`;
+    button.addEventListener("click", () => actions.only(kind, entry.filter));
+    row.insertCell().append(button);
+    row.insertCell().textContent = grouped(entry.samples);
+    row.insertCell().textContent = percent(entry.samples / samples);
+    row.insertCell().textContent = percent(entry.samples / capacity.samples);
+    row.insertCell().textContent = Number.isFinite(capacity.samplesOfOneCore) ? (entry.samples / capacity.samplesOfOneCore).toFixed(2) : "unknown";
+  }
+  return table;
+}
+
+export function topTable(night: Night, gathered: Gathered, rows: FunctionRow[], measure: Measure, actions: TableActions): HTMLElement {
+  const by = measure === "self" ? "by samples of their own (self); total is with what they call" : "by samples that they are in (total); self is of their own";
+  const table = headed(`Top ${rows.length} functions`, by, [
     ["Function", "auto"],
     ["Self", "58px"],
     ["of samples", "66px"],
@@ -60,11 +118,14 @@ export function topTable(night: Night, gathered: Gathered, rows: FunctionRow[], 
     const row = body.insertRow();
     row.append(frameCell(night, entry.frame, actions));
     row.insertCell().textContent = grouped(entry.self);
-    row.insertCell().textContent = percent(entry.self / gathered.samples);
-    row.insertCell().textContent = percent(entry.self / gathered.capacity.samples);
+    row.insertCell().textContent = percent(entry[measure] / gathered.samples);
+    row.insertCell().textContent = percent(entry[measure] / gathered.capacity.samples);
     row.insertCell().textContent = grouped(entry.total);
   }
-  return table;
+  table.id = "top";
+  const part = make("div");
+  part.append(table, rankBar(measure, actions));
+  return part;
 }
 
 function rate(value: number): string {
@@ -102,15 +163,6 @@ export function differenceTable(night: Night, rows: DifferenceRow[], measure: Me
     if (!sure) interval.className = "unsure";
   }
   const part = make("div");
-  const choice = make("div", "", "bar");
-  for (const [value, text] of [["self", "Rank by self"], ["total", "Rank by total"]] as const) {
-    const button = make("button", text);
-    button.type = "button";
-    button.setAttribute("aria-pressed", String(value === measure));
-    button.disabled = value === measure;
-    button.addEventListener("click", () => actions.measure(value));
-    choice.append(button);
-  }
-  part.append(table, choice);
+  part.append(table, rankBar(measure, actions));
   return part;
 }

@@ -56,6 +56,29 @@ export class Bench {
     await context.close();
   }
 
+  /** Draws an SVG as an image of a page; gives its size, and whether its corner is dark. */
+  async picture(path: string, look: Look, shot: string): Promise<{ width: number; height: number; dark: boolean }> {
+    const context = await this.browser.newContext({ viewport: { width: look.width, height: look.height }, colorScheme: look.scheme });
+    const page = await context.newPage();
+    const holder = join(this.folder, "picture.html");
+    const image = `<img src="data:image/svg+xml;base64,${readFileSync(path).toString("base64")}">`;
+    writeFileSync(holder, `<!doctype html><meta name="color-scheme" content="light dark"><body style="margin:0">${image}`);
+    await page.goto(pathToFileURL(holder).href);
+    await page.screenshot({ path: shot, fullPage: true });
+    const size = await page.evaluate(async () => {
+      const drawn = document.querySelector("img") as HTMLImageElement;
+      await drawn.decode();
+      const canvas = document.createElement("canvas");
+      canvas.width = canvas.height = 4;
+      const brush = canvas.getContext("2d") as CanvasRenderingContext2D;
+      brush.drawImage(drawn, 0, 0);
+      const [red] = brush.getImageData(1, 1, 1, 1).data as unknown as number[];
+      return { width: drawn.naturalWidth, height: drawn.naturalHeight, dark: (red as number) < 128 };
+    });
+    await context.close();
+    return size;
+  }
+
   async close(): Promise<void> {
     await this.browser.close();
     rmSync(this.folder, { recursive: true });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pathlib
 import sys
 from collections.abc import Callable
@@ -12,12 +13,22 @@ import typer
 
 from overnight import errors
 
-__all__ = ["FileOption", "deliver"]
+__all__ = ["FileOption", "check_text", "deliver", "deliver_json"]
 
 FileOption = Annotated[
     pathlib.Path | None,
     typer.Option("-o", "--file", metavar="FILE", help="Write there instead of to standard output."),
 ]
+
+
+def check_text(file: pathlib.Path | None) -> None:
+    """Text is for the terminal: a file that was named would stay unwritten."""
+    if file is not None:
+        raise errors.UsageError(
+            f"text is not written to {file}",
+            why="text is made for the width and the colours of a terminal",
+            todo=f"choose a format with -O, or send it there: > {file}",
+        )
 
 
 def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, binary: bool) -> None:
@@ -47,3 +58,13 @@ def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, bin
         with contextlib.suppress(OSError):
             fresh.unlink()
     typer.echo(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB)", err=True)
+
+
+def deliver_json(document: dict[str, object], file: pathlib.Path | None) -> None:
+    """One JSON document, as every command prints it."""
+    text = json.dumps(document, indent=2) + "\n"
+    deliver(lambda out: _write(out, text), file, binary=False)
+
+
+def _write(out: BinaryIO, text: str) -> None:
+    out.write(text.encode())

@@ -1,11 +1,11 @@
-"""The viewer page from the command line, with the events to mark on it."""
+"""The viewer page from the command line: opened on what was asked, with the events to mark on it."""
 
 from __future__ import annotations
 
 import pathlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
 
 import typer
 
@@ -14,9 +14,10 @@ from overnight.interfaces.cli import files
 
 if TYPE_CHECKING:
     from overnight.interfaces.cli import choosing
-    from overnight.model import event
+    from overnight.model import event, flame, selection
+    from overnight.queries import flame as query
 
-__all__ = ["MarkOption", "Write", "deliver_page", "parse_marks"]
+__all__ = ["MarkOption", "Write", "deliver_page", "folded", "parse_marks"]
 
 Write: TypeAlias = Callable[[BinaryIO], None]
 
@@ -24,6 +25,9 @@ MarkOption = Annotated[
     list[str] | None,
     typer.Option("--mark", metavar="TIME[=TEXT]", help="Mark an instant; again for more."),
 ]
+
+# What a page finds out only from whole samples: sums over segments know process and stack alone.
+NEEDS_SAMPLES = ("core", "thread", "unit")
 
 
 def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[event.Event, ...]:
@@ -42,12 +46,36 @@ def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[event
     return tuple(sorted(found, key=lambda one: one.time_us))
 
 
+def folded(tree: query.FlameTree, chosen: choosing.Chosen, *, title: str = "") -> flame.Folded:
+    """The value that the writers of formats take."""
+    from overnight.app import folding
+
+    covered = tree.coverage
+    touched = chosen.reader.touched(covered.hosts, covered.window)
+    meta = touched[0].meta() if touched else None
+    return folding.fold(
+        tree,
+        title or chosen.title,
+        event=meta.events[0] if meta and meta.events else "",
+        frequency=meta.frequency if meta else 0,
+    )
+
+
 def deliver_page(
-    chosen: choosing.Chosen, marks: tuple[event.Event, ...], file: pathlib.Path | None
+    chosen: choosing.Chosen,
+    marks: tuple[event.Event, ...],
+    file: pathlib.Path | None,
+    *,
+    title: str = "",
+    selected: bool = True,
+    baseline: selection.Window | None = None,
+    **opening: Any,
 ) -> None:
-    """The viewer page for one host."""
-    from overnight.model import times
-    from overnight.queries import view
+    """The viewer page for one host, with the window selected and the filters set.
+
+    `opening` is what else `reports.html.Opening` says.
+    """
+    from overnight.app import paging
     from overnight.reports import html
 
     if len(chosen.hosts) != 1:
@@ -56,6 +84,32 @@ def deliver_page(
             why="a page shows the cores of one",
             todo=f"choose one: --host {chosen.hosts[0]}",
         )
-    title = f"{chosen.hosts[0]}, {times.format_instant(chosen.window.begin_us)}"
-    shown = view.view(chosen.reader, chosen.window, chosen.hosts[0], marks, title=title)
-    files.deliver(lambda out: html.write_view(shown, out), file, binary=False)
+    asked = chosen.asked
+    if asked.perf_event:
+        raise errors.UsageError(
+            "a page of one perf event among several",
+            why="a page holds the first that each capture sampled",
+            todo="-O svg, or leave --perf-event out",
+        )
+    needs = [name for name in NEEDS_SAMPLES if name in asked.filters()]
+    needs += [what for what in (opening.get("top"),) if what in ("threads", "units")]
+    shown = paging.page_view(
+        chosen.reader,
+        chosen.hosts[0],
+        (chosen.window, *([baseline] if baseline else [])),
+        chosen.selection,
+        marks=marks,
+        title=f"{chosen.title}{title}",
+        needs=tuple(needs),
+    )
+    opened = html.Opening(
+        window=chosen.window if selected else None,
+        baseline=baseline,
+        process=asked.process,
+        thread=asked.thread,
+        unit=asked.unit,
+        cores=asked.core,
+        idle=asked.idle,
+        **opening,
+    )
+    files.deliver(lambda out: html.write_view(shown, out, opened), file, binary=False)

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, session
+from overnight.interfaces.cli import choosing, files, formats, pages, session
 
 if TYPE_CHECKING:
+    from overnight.model import selection
     from overnight.queries import diff as query
 
 __all__ = ["ORDER", "register"]
 
 ORDER = 42
+
+Format = formats.Format
 COLOURS = {"new": "red", "more": "red", "less": "blue", "vanished": "blue", "unclear": "dim"}
 
 
@@ -27,10 +30,10 @@ def register(cli: typer.Typer) -> None:
     )(diff)
 
 
+@choosing.asks()
 def diff(
     context: typer.Context,
-    begin: choosing.BeginOption = "",
-    end: choosing.EndOption = "",
+    asked: choosing.Asked,
     baseline: Annotated[
         str,
         typer.Option(metavar="TIME", help="The baseline's begin. Default: 10 minutes before -b."),
@@ -38,58 +41,96 @@ def diff(
     baseline_end: Annotated[
         str, typer.Option(metavar="TIME", help="The baseline's end. Default: -b.")
     ] = "",
-    host: choosing.HostOption = None,
     baseline_host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Compare with other hosts than --host."),
     ] = None,
-    core: choosing.CoreOption = "",
-    process: choosing.ProcessOption = "",
-    thread: choosing.ThreadOption = "",
-    function: choosing.FunctionOption = "",
-    unit: choosing.UnitOption = "",
-    side: choosing.SideOption = "",
-    idle: choosing.IdleOption = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many rows.")] = 25,
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+    mark: pages.MarkOption = None,
+    output: Annotated[
+        Format,
+        formats.option(
+            "a comparison", "has two counts for each of its functions",
+            Format.TEXT, Format.JSON, Format.SVG, Format.HTML,
+        ),
+    ] = Format.TEXT,
+    file: files.FileOption = None,
+) -> int:  # fmt: skip
     """What changed against a baseline, the surest large changes first, each with its interval.
 
     Rates are cores' worth of time per core, so that windows of any length and hosts of any size
     compare. What vanished is listed too.
     """
-    from overnight.model import selection
     from overnight.queries import diff as query
 
     current: session.Session = context.obj
-    chosen = choosing.choose(
-        current, hosts=host, begin=begin, end=end, core=core, process=process, thread=thread,
-        function=function, unit=unit, side=side, idle=idle,
-    )  # fmt: skip
+    chosen = choosing.choose(current, asked)
     others = chosen.reader.hosts(baseline_host) if baseline_host else chosen.hosts
-    if baseline:
-        before = choosing.window_between(
-            chosen.reader, others, baseline, baseline_end or str(chosen.window.begin_us / 1e6)
-        )
-    else:
-        extent = chosen.reader.extent(others)
-        first = max(extent.begin_us, chosen.window.begin_us - 600_000_000)
-        if first >= chosen.window.begin_us:
+    before = _baseline(chosen, others, baseline, baseline_end)
+    if output is Format.HTML:
+        if others != chosen.hosts:
             raise errors.UsageError(
-                "there is nothing before the window to compare it with",
-                why="the window begins with the recording",
-                todo="name a baseline: --baseline TIME --baseline-end TIME",
+                "a page that compares hosts",
+                why="a page shows the cores of one",
+                todo="-O text, json or svg; or leave --baseline-host out",
             )
-        before = selection.Window(first, chosen.window.begin_us)
+        marks = pages.parse_marks(chosen, mark)
+        pages.deliver_page(
+            chosen, marks, file, title=", what changed", baseline=before, rank="total", limit=limit
+        )
+        return errors.ExitCode.DONE
+    if output is Format.SVG:
+        files.deliver(_picture(chosen, others, before), file, binary=False)
+        return errors.ExitCode.DONE
     found = query.diff(
         chosen.reader, chosen.window, before, chosen.selection,
         hosts=chosen.hosts, baseline_hosts=others, limit=limit,
     )  # fmt: skip
-    if output is session.Output.JSON:
-        current.print_json({"schema": "overnight.diff/1", **dataclasses.asdict(found)})
+    if output is Format.JSON:
+        files.deliver_json({"schema": "overnight.diff/1", **dataclasses.asdict(found)}, file)
     else:
+        files.check_text(file)
         _show(found, current)
     return errors.ExitCode.DONE
+
+
+def _baseline(
+    chosen: choosing.Chosen, hosts: tuple[str, ...], begin: str, end: str
+) -> selection.Window:
+    from overnight.model import selection
+
+    if begin:
+        return choosing.window_between(
+            chosen.reader, hosts, begin, end or str(chosen.window.begin_us / 1e6)
+        )
+    extent = chosen.reader.extent(hosts)
+    first = max(extent.begin_us, chosen.window.begin_us - 600_000_000)
+    if first >= chosen.window.begin_us:
+        raise errors.UsageError(
+            "there is nothing before the window to compare it with",
+            why="the window begins with the recording",
+            todo="name a baseline: --baseline TIME --baseline-end TIME",
+        )
+    return selection.Window(first, chosen.window.begin_us)
+
+
+def _picture(
+    chosen: choosing.Chosen, others: tuple[str, ...], before: selection.Window
+) -> pages.Write:
+    from overnight.queries import flame
+    from overnight.reports.pictures import difference
+
+    now = flame.flame(chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts)
+    then = flame.flame(chosen.reader, before, chosen.selection, hosts=others)
+    filters = chosen.asked.spelled()
+    compared = difference.Compared(
+        pages.folded(now, chosen),
+        pages.folded(then, chosen),
+        now.coverage.capacity,
+        then.coverage.capacity,
+        f"only {filters}" if filters else "",
+    )
+    return lambda out: difference.write_difference(compared, out)
 
 
 def _show(found: query.Difference, current: session.Session) -> None:

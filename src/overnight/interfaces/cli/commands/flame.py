@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, files, pages, session
+from overnight.interfaces.cli import choosing, files, formats, pages, session
 
 if TYPE_CHECKING:
     from overnight.queries import flame as query
@@ -19,16 +18,7 @@ ORDER = 41
 SHOWN_SHARE = 0.01
 
 
-class Format(enum.StrEnum):
-    """What a flame graph can be written as."""
-
-    TEXT = "text"
-    JSON = "json"
-    COLLAPSED = "collapsed"
-    PPROF = "pprof"
-    SPEEDSCOPE = "speedscope"
-    SVG = "svg"
-    HTML = "html"
+Format = formats.Format
 
 
 def register(cli: typer.Typer) -> None:
@@ -39,43 +29,33 @@ def register(cli: typer.Typer) -> None:
     )(flame)
 
 
+@choosing.asks()
 def flame(
     context: typer.Context,
-    begin: choosing.BeginOption = "",
-    end: choosing.EndOption = "",
-    host: choosing.HostOption = None,
-    core: choosing.CoreOption = "",
-    process: choosing.ProcessOption = "",
-    thread: choosing.ThreadOption = "",
-    function: choosing.FunctionOption = "",
-    unit: choosing.UnitOption = "",
-    side: choosing.SideOption = "",
-    idle: choosing.IdleOption = False,
+    asked: choosing.Asked,
     reverse: Annotated[
         bool,
         typer.Option("--reverse", help="Merge from the leaves: under each function its callers."),
     ] = False,
     mark: pages.MarkOption = None,
-    output: Annotated[Format, typer.Option("-O", "--output", help="The format.")] = Format.TEXT,
+    output: Annotated[
+        Format, formats.option("a flame graph", "is made of stacks", *Format)
+    ] = Format.TEXT,
     file: files.FileOption = None,
 ) -> int:
     """The stacks of a window as a flame graph, in the terminal or as a file."""
     from overnight.queries import flame as query
 
     current: session.Session = context.obj
-    if output is Format.JSON:
-        current.output = session.Output.JSON
-    chosen = choosing.choose(
-        current, hosts=host, begin=begin, end=end, core=core, process=process, thread=thread,
-        function=function, unit=unit, side=side, idle=idle,
-    )  # fmt: skip
+    chosen = choosing.choose(current, asked)
     if output is Format.HTML:
-        pages.deliver_page(chosen, pages.parse_marks(chosen, mark), file)
+        pages.deliver_page(chosen, pages.parse_marks(chosen, mark), file, callers=reverse)
         return errors.ExitCode.DONE
     tree = query.flame(
         chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts, reverse=reverse
     )
     if output is Format.TEXT:
+        files.check_text(file)
         _show(tree, current)
     else:
         files.deliver(_writer(output, tree, chosen), file, binary=output is Format.PPROF)
@@ -85,19 +65,8 @@ def flame(
 def _writer(output: Format, tree: query.FlameTree, chosen: choosing.Chosen) -> pages.Write:
     import importlib
 
-    from overnight.app import folding
-    from overnight.model import times
-
     module = importlib.import_module(f"overnight.reports.{output}")
-    touched = chosen.reader.touched(chosen.hosts, chosen.window)
-    meta = touched[0].meta() if touched else None
-    title = f"{', '.join(chosen.hosts)} {times.format_instant(chosen.window.begin_us)}"
-    folded = folding.fold(
-        tree,
-        title,
-        event=meta.events[0] if meta and meta.events else "",
-        frequency=meta.frequency if meta else 0,
-    )
+    folded = pages.folded(tree, chosen)
 
     def write(out: BinaryIO) -> None:
         module.write(folded, out)

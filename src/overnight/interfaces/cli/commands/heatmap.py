@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, files, pages, session
+from overnight.interfaces.cli import choosing, files, formats, pages, session
+
+if TYPE_CHECKING:
+    from overnight.queries import heatmap as query
 
 __all__ = ["ORDER", "register"]
 
 ORDER = 40
 
-
-class Format(enum.StrEnum):
-    """What a heatmap can be written as."""
-
-    TEXT = "text"
-    JSON = "json"
-    HTML = "html"
+Format = formats.Format
 
 
 class By(enum.StrEnum):
@@ -48,17 +45,10 @@ def register(cli: typer.Typer) -> None:
     )(heatmap)
 
 
+@choosing.asks(without=("idle",))
 def heatmap(
     context: typer.Context,
-    begin: choosing.BeginOption = "",
-    end: choosing.EndOption = "",
-    host: choosing.HostOption = None,
-    core: choosing.CoreOption = "",
-    process: choosing.ProcessOption = "",
-    thread: choosing.ThreadOption = "",
-    function: choosing.FunctionOption = "",
-    unit: choosing.UnitOption = "",
-    side: choosing.SideOption = "",
+    asked: choosing.Asked,
     by: Annotated[
         By, typer.Option(help="Rows: each core, or each part of a second (all cores together).")
     ] = By.CORE,
@@ -68,27 +58,34 @@ def heatmap(
     ] = "1s",
     rows: Annotated[int, typer.Option(help="Parts of a second, by offset.")] = 50,
     mark: pages.MarkOption = None,
-    output: Annotated[Format, typer.Option("-O", "--output", help="The format.")] = Format.TEXT,
+    output: Annotated[
+        Format,
+        formats.option(
+            "a heatmap", "counts samples by time and core",
+            Format.TEXT, Format.JSON, Format.SVG, Format.HTML,
+        ),
+    ] = Format.TEXT,
     file: files.FileOption = None,
-) -> int:
+) -> int:  # fmt: skip
     """Every core, second by second: where one was full while the mean was low.
 
     The HTML page holds the whole window: drag to see any moment's flame graph, Ctrl-drag to compare.
     """
-    from overnight.interfaces.cli import drawing
     from overnight.model import times
     from overnight.queries import heatmap as query
 
     current: session.Session = context.obj
-    if output is Format.JSON:
-        current.output = session.Output.JSON
-    chosen = choosing.choose(
-        current, hosts=host, begin=begin, end=end, core=core, process=process, thread=thread,
-        function=function, unit=unit, side=side,
-    )  # fmt: skip
+    chosen = choosing.choose(current, asked)
     marks = pages.parse_marks(chosen, mark)
     if output is Format.HTML:
-        pages.deliver_page(chosen, marks, file)
+        if mode not in (Mode.BUSY, Mode.KERNEL):
+            raise errors.UsageError(
+                f"a page of {mode} samples",
+                why="the page's heatmap shows busy or kernel samples",
+                todo=f"-O text, json or svg, which take --mode {mode}",
+            )
+        which = "cores" if by is By.CORE else "subsecond"
+        pages.deliver_page(chosen, marks, file, selected=False, map=which, measure=str(mode))
         return errors.ExitCode.DONE
     if by is By.CORE:
         found = query.by_core(
@@ -99,19 +96,31 @@ def heatmap(
         found = query.by_offset(
             chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts, rows=rows, mode=mode
         )
-    if output is Format.JSON:
+    if output is Format.SVG:
+        from overnight.reports.pictures import heatmap as picture
+
+        files.deliver(
+            lambda out: picture.write_heatmap(
+                found, out, title=chosen.title, marks=marks, filters=asked.spelled()
+            ),
+            file,
+            binary=False,
+        )
+    elif output is Format.JSON:
         document = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
         document |= {"values": found.values.tolist(), "coverage": found.coverage.as_json()}
-        current.print_json(
-            {
-                "schema": "overnight.heatmap/1",
-                **document,
-                "events": [dataclasses.asdict(event) for event in marks],
-            }
-        )
+        events = [event.as_json() for event in marks]
+        files.deliver_json({"schema": "overnight.heatmap/1", **document, "events": events}, file)
     else:
-        console = current.console()
-        drawing.draw_heatmap(found, console, {m.time_us: m.text or m.kind for m in marks})
-        for line in drawing.coverage_lines(found.coverage):
-            console.print(session.printable(line), style="dim", markup=False)
+        files.check_text(file)
+        _show(found, current, {m.time_us: m.text or m.kind for m in marks})
     return errors.ExitCode.DONE
+
+
+def _show(found: query.Heatmap, current: session.Session, marks: dict[int, str]) -> None:
+    from overnight.interfaces.cli import drawing
+
+    console = current.console()
+    drawing.draw_heatmap(found, console, marks)
+    for line in drawing.coverage_lines(found.coverage):
+        console.print(session.printable(line), style="dim", markup=False)

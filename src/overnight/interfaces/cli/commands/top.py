@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, session
+from overnight.interfaces.cli import choosing, files, formats, pages, session
 
 __all__ = ["ORDER", "register"]
 
 ORDER = 43
+
+Format = formats.Format
 
 
 def register(cli: typer.Typer) -> None:
@@ -23,38 +25,52 @@ def register(cli: typer.Typer) -> None:
     )(top)
 
 
+@choosing.asks()
 def top(
     context: typer.Context,
+    asked: choosing.Asked,
     kind: Annotated[
         str, typer.Argument(metavar="WHAT", help="processes, threads, units or functions.")
     ] = "processes",
-    begin: choosing.BeginOption = "",
-    end: choosing.EndOption = "",
-    host: choosing.HostOption = None,
-    core: choosing.CoreOption = "",
-    process: choosing.ProcessOption = "",
-    thread: choosing.ThreadOption = "",
-    function: choosing.FunctionOption = "",
-    unit: choosing.UnitOption = "",
-    side: choosing.SideOption = "",
-    idle: choosing.IdleOption = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many rows.")] = 20,
-    output: session.OutputOption = session.Output.TEXT,
+    mark: pages.MarkOption = None,
+    output: Annotated[
+        Format,
+        formats.option("a table", "has names and figures", Format.TEXT, Format.JSON, Format.HTML),
+    ] = Format.TEXT,
+    file: files.FileOption = None,
 ) -> int:
     """Who used the cores: by share of samples, share of capacity, and cores' worth of time."""
     from overnight.queries import top as query
 
     current: session.Session = context.obj
-    chosen = choosing.choose(
-        current, hosts=host, begin=begin, end=end, core=core, process=process, thread=thread,
-        function=function, unit=unit, side=side, idle=idle,
-    )  # fmt: skip
+    chosen = choosing.choose(current, asked)
+    if output is Format.HTML:
+        if kind not in query.KINDS:
+            raise errors.UsageError(
+                f"no top {kind}",
+                why="samples are summed up by who ran",
+                todo=f"one of {', '.join(query.KINDS)}",
+            )
+        marks = pages.parse_marks(chosen, mark)
+        pages.deliver_page(
+            chosen,
+            marks,
+            file,
+            title=f", top {kind}",
+            top=kind,
+            limit=limit,
+            rank="total",
+            tables_first=True,
+        )
+        return errors.ExitCode.DONE
     found = query.top(
         chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts, kind=kind, limit=limit
     )
-    if output is session.Output.JSON:
-        current.print_json({"schema": "overnight.top/1", **dataclasses.asdict(found)})
+    if output is Format.JSON:
+        files.deliver_json({"schema": "overnight.top/1", **dataclasses.asdict(found)}, file)
     else:
+        files.check_text(file)
         _show(found, current)
     return errors.ExitCode.DONE
 

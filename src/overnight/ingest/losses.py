@@ -1,0 +1,82 @@
+"""When samples were lost: the kernel's LOST records, each with the stretch that it may be about.
+
+The kernel writes one when its ring has room again: what was lost lies between the core's sample
+before it and the record itself.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight.sources.perf import decode, perfdata
+from overnight.store import capture
+
+__all__ = ["find_losses"]
+
+START = re.compile(re.escape(struct.pack("<IH", decode.LOST, 0)))
+BODY = struct.Struct("<HQQ")
+SECOND_NS = 1_000_000_000
+LATEST_NS = 2**62  # the year 2116
+ORDER = (decode.TID, decode.TIME, decode.ID, decode.STREAM_ID, decode.CPU, decode.IDENTIFIER)
+
+
+def find_losses(
+    file: perfdata.PerfData,
+    lost: int,
+    time: npt.NDArray[np.int64],
+    cpu: npt.NDArray[np.int32],
+    shift: int,
+) -> tuple[capture.Loss, ...]:
+    """The losses of a file by second, in ns since the epoch as `time` is; () where it does not say.
+
+    Searched for, not walked to: a segment has a million records. What looks like one inside a stack
+    would make the sum another than `lost`, and then nothing is said.
+    """
+    if not lost:
+        return ()
+    told = [(at + shift, core, count) for at, core, count in _records(file)]
+    in_time = all(0 <= at < LATEST_NS for at, *_ in told)
+    if not in_time or sum(count for *_, count in told) != lost:
+        return ()
+    by_core = {
+        core: time[cpu == core] if core >= 0 else time[:1] for core in {c for _, c, _ in told}
+    }
+    by_second: dict[int, capture.Loss] = {}
+    for at, core, count in told:
+        before = int(np.searchsorted(by_core[core], at))
+        since = (
+            int(by_core[core][before - 1]) if before else min(at, int(time[0]) if len(time) else at)
+        )
+        known = by_second.get(at // SECOND_NS, capture.Loss(since, at + 1, 0))
+        by_second[at // SECOND_NS] = capture.Loss(
+            min(known.begin, since), max(known.end, at + 1), known.count + count
+        )
+    return tuple(by_second[second] for second in sorted(by_second))
+
+
+def _records(file: perfdata.PerfData) -> Iterator[tuple[int, int, int]]:
+    """Time as the samples have it, core (-1: not said), samples lost."""
+    event = next((one for one in file.events if not one.dummy), file.events[0])
+    if not event.sample_id_all or not event.sample_type & decode.TIME:
+        return
+    tail = [field for field in ORDER if event.sample_type & field]
+    ids = {number for one in file.events for number in one.ids}
+    size_of_tail = 8 * len(tail)
+    for found in START.finditer(file.stream):
+        at = found.start()
+        if at % 8 or at + 24 > len(file.stream):
+            continue
+        size, number, count = BODY.unpack_from(file.stream, at + 6)
+        if size != 24 + size_of_tail or at + size > len(file.stream) or (ids and number not in ids):
+            continue
+        begin = at + 24
+        (moment,) = struct.unpack_from("<Q", file.stream, begin + 8 * tail.index(decode.TIME))
+        core = -1
+        if decode.CPU in tail:
+            (core,) = struct.unpack_from("<i", file.stream, begin + 8 * tail.index(decode.CPU))
+        yield moment, core, count

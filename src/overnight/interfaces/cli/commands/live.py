@@ -1,0 +1,137 @@
+"""`overnight live`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from overnight import errors
+from overnight.interfaces.cli import session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from overnight.app import live as board
+
+__all__ = ["ORDER", "register"]
+
+ORDER = 25
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command(rich_help_panel="During the night", epilog="Example: overnight live")(live)
+
+
+def live(
+    context: typer.Context,
+    lasting: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="End by itself after this: 30s, 10m.")
+    ] = "",
+    output: session.OutputOption = session.Output.TEXT,
+) -> int:
+    """Show every core of this host now: a strip each, events, top processes, zombie cgroups.
+
+    Nothing is stored. q or Ctrl-C ends it. Without a terminal it prints one screen after --for
+    (3 s if not said). With -O json: one JSON document a second, on one line each.
+    """
+    import platform
+
+    from overnight.app import live as board
+    from overnight.model import times
+
+    current: session.Session = context.obj
+    seconds = times.parse_duration(lasting) if lasting else 0.0
+    stop = threading.Event()
+    shown = board.Board(platform.node() or "host")
+    thread = board.fly(shown, stop)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            if output is session.Output.JSON:
+                _lines(shown, thread, seconds)
+            elif sys.stdout.isatty():
+                _screen(current, shown, thread, seconds)
+            else:
+                thread.join(seconds or 3.0)
+                _once(current, shown)
+    finally:
+        stop.set()
+        thread.join(5)
+    return errors.ExitCode.DONE
+
+
+def _once(current: session.Session, shown: board.Board) -> None:
+    from overnight.interfaces.cli import liveview
+
+    console = current.console()
+    view = shown.view()
+    console.print(liveview.draw(view, console.width, 20 + len(view.cores)))
+
+
+def _lines(shown: board.Board, thread: threading.Thread, seconds: float) -> None:
+    until = time.monotonic() + seconds if seconds else float("inf")
+    told = -1
+    while time.monotonic() < until and thread.is_alive():
+        thread.join(0.2)
+        view = shown.view()
+        if view.seconds != told and view.cores:
+            told = view.seconds
+            sys.stdout.write(json.dumps(view.as_json()) + "\n")
+            sys.stdout.flush()
+
+
+def _screen(
+    current: session.Session, shown: board.Board, thread: threading.Thread, seconds: float
+) -> None:
+    import rich.live
+
+    from overnight.interfaces.cli import liveview
+
+    console = current.console()
+    until = time.monotonic() + seconds if seconds else float("inf")
+    told = (-1, 0, 0)
+    screen = rich.live.Live(console=console, screen=True, auto_refresh=False)
+    with _keys() as pressed, screen as on:
+        while time.monotonic() < until and thread.is_alive():
+            view = shown.view()
+            size = console.size
+            if (view.seconds, size.width, size.height) != told:
+                told = (view.seconds, size.width, size.height)
+                on.update(liveview.draw(view, size.width, size.height), refresh=True)
+            if pressed(0.2) in ("q", "Q", "\x03"):
+                return
+
+
+def _no_key(wait: float) -> str:
+    time.sleep(wait)
+    return ""
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """A function that waits a little for a key; the terminal is given back as it was."""
+    if not sys.stdin.isatty():
+        yield _no_key
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def pressed(wait: float) -> str:
+        ready, _, _ = select.select([descriptor], [], [], wait)
+        return sys.stdin.read(1) if ready else ""
+
+    try:
+        tty.setcbreak(descriptor)
+        yield pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

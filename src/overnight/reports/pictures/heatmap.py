@@ -1,0 +1,357 @@
+"""A heatmap as one still picture: SVG without scripts, for light and dark.
+
+Cells are strokes in a coordinate system of cells, one path a level: a run of equal cells is a few
+bytes, so that a night of 96 cores stays below two megabytes.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight import errors
+from overnight.model import event, times
+from overnight.reports import svg
+from overnight.reports.pictures import colours, layout
+
+if TYPE_CHECKING:
+    from overnight.queries import heatmap
+
+__all__ = ["SUFFIX", "write_heatmap"]
+
+SUFFIX = ".svg"
+
+WIDEST, LEAST_WIDTH = 1400, 860  # px of the cells; of the picture
+MOST_CELLS = 450_000  # about 4 MB where no two neighbours are equal
+FEWEST_COLUMNS = 60
+LANE, LANES = 15, 2
+LINE = 16
+SANS, MONO = 6.4, 6.7  # px a character, on the wide side
+HOT, MOST_HOT = 0.9, 300
+BOX, MOST_BOXED = 11, 24  # px; runs
+MOST_LISTED = 40
+SYMBOLS = {"critical": "\u25b2", "warning": "\u25c6", "info": "\u25cf"}
+WHAT = {
+    "busy": "busy (not idle)",
+    "kernel": "in the kernel",
+    "softirq": "in soft interrupts",
+    "idle": "idle",
+}
+LEVELS = len(colours.HEAT[0])
+
+
+_Run: TypeAlias = tuple[int, int, int]
+
+
+def write_heatmap(
+    found: heatmap.Heatmap,
+    file: BinaryIO,
+    *,
+    title: str,
+    marks: tuple[event.Event, ...] = (),
+    filters: str = "",
+) -> None:
+    """The picture. Where it has fewer columns than the heatmap, a column shows its fullest step."""
+    seen = sorted(
+        (m for m in marks if 0 <= m.time_us - found.begin_us < len(found.values) * found.step_us),
+        key=lambda mark: (list(SYMBOLS).index(mark.severity), mark.time_us),
+    )
+    label = min(24, max((len(name) for name in found.rows), default=0))
+    left = max(52, round(label * MONO) + 16)
+    columns = min(WIDEST, max(FEWEST_COLUMNS, MOST_CELLS // max(1, len(found.rows))))
+    if len(found.rows) > MOST_CELLS // FEWEST_COLUMNS:
+        raise errors.UsageError(
+            f"a picture of {len(found.rows):,} rows",
+            why=f"it has room for {MOST_CELLS // FEWEST_COLUMNS:,}",
+            todo="choose hosts or cores: --host NAME, --core LIST",
+        )
+    each = max(1, -(-len(found.values) // columns))
+    columns = -(-len(found.values) // each)
+    # Few columns are drawn wide enough to fill the picture, not more.
+    widest = max(24, (LEAST_WIDTH - left - 24) // max(1, columns))
+    cell = max(1, min(widest, 80, WIDEST // max(1, columns)))
+    width = max(LEAST_WIDTH, left + columns * cell + 24)
+    head = _head_lines(found, filters, width)
+    top = 30 + LINE * len(head) + 38 + (LANE * LANES + 4 if seen else 8)
+    row = max(1, min(20, 700 // max(1, len(found.rows))))
+    plot = layout.Plot(
+        left, top, columns, len(found.rows), cell, row, each, found.begin_us, found.step_us * each
+    )
+    full = found.full or float(found.values.max(initial=0)) or 1.0
+    share = _peaks(found.values, each) / full
+    runs = _hot_runs(found, share)
+    foot = _foot_lines(found, plot, seen, len(marks) - len(seen), width)
+    if any(_is_boxed(run, runs, plot) for run in runs):
+        foot.insert(1, f"boxed: a core {100 * HOT:.0f} % {WHAT[found.mode]} or more")
+    height = plot.top + plot.height + 52 + LINE * len(foot)
+    _write(file, _opening(width, height, title, head))
+    _write(file, *_legend(found, plot, full, 30 + LINE * len(head)))
+    _write(
+        file, f'<rect class="m" x="{left}" y="{top}" width="{plot.width}" height="{plot.height}"/>'
+    )
+    _write(file, *_gaps(found, plot), *_cells(share, plot), *_axes(found, plot, width))
+    _write(file, *_rows(found, share, plot), *_hot(found, runs, plot), *_marks(seen, plot, width))
+    for number, line in enumerate(foot):
+        y = plot.top + plot.height + 52 + LINE * number
+        _write(file, f'<text class="s" x="12" y="{y}">{svg.safe(line)}</text>')
+    _write(file, "</svg>")
+
+
+def _write(file: BinaryIO, *lines: str) -> None:
+    file.writelines(f"{line}\n".encode("utf-8", "replace") for line in lines)
+
+
+def _peaks(values: npt.NDArray[np.int64], each: int) -> npt.NDArray[np.float64]:
+    """The fullest step of each column: a mean would hide the one second that matters."""
+    if not len(values):
+        return np.zeros(values.shape, np.float64)
+    starts = np.arange(0, len(values), each)
+    return np.maximum.reduceat(values, starts, axis=0).astype(np.float64)
+
+
+def _opening(width: int, height: int, title: str, head: list[str]) -> str:
+    lines = "\n".join(
+        f'<text class="s" x="12" y="{40 + LINE * number}">{svg.safe(line)}</text>'
+        for number, line in enumerate(head)
+    )
+    shown = svg.safe(svg.fit(title, int((width - 24) / 9)))
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}">
+<title>{svg.safe(title)}</title>
+<desc>Heatmap. {svg.safe(" ".join(head))}</desc>
+<style>text{{font:11.5px system-ui,"DejaVu Sans",sans-serif}}.h{{font:bold 15px system-ui,"DejaVu Sans",sans-serif}}
+.p{{stroke-width:2}}.c{{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:11px}}.e{{text-anchor:end}}.d{{text-anchor:middle}}
+path{{fill:none}}.k{{stroke-width:1}}.r{{fill-opacity:0}}.x{{fill:none}}{colours.style("l", "stroke", colours.HEAT, 1)}</style>
+<rect class="g" width="{width}" height="{height}"/>
+<text class="h" x="12" y="22">{shown}</text>
+{lines}"""
+
+
+def _head_lines(found: heatmap.Heatmap, filters: str, width: int) -> list[str]:
+    covered = found.coverage
+    end = found.begin_us + len(found.values) * found.step_us
+    facts = [
+        ", ".join(covered.hosts),
+        f"{layout.clock(found.begin_us, '%Y-%m-%d %H:%M:%S')} to {layout.clock(end, '%Y-%m-%d %H:%M:%S')} UTC",
+        f"{covered.samples:,} {found.mode} samples",
+        f"{covered.lost:,} lost",
+    ]
+    if filters:
+        facts.append(f"only {filters}")
+    return _wrapped(" \u00b7 ".join(facts), width)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(20, int((width - 24) / SANS)))[:6]
+
+
+def _foot_lines(
+    found: heatmap.Heatmap, plot: layout.Plot, seen: list[event.Event], outside: int, width: int
+) -> list[str]:
+    step = times.format_duration(found.step_us / 1e6)
+    column = times.format_duration(plot.column_us / 1e6)
+    if plot.each > 1:
+        lines = [f"a column is {column}: its fullest {step}, never a mean"]
+    else:
+        lines = [f"a column is {column}"]
+    lines += [
+        f"not recorded: {times.format_instant(begin)} to {times.format_instant(end)}: {why}"
+        for begin, end, why in found.coverage.gaps[:MOST_LISTED]
+    ]
+    if len(found.coverage.gaps) > MOST_LISTED:
+        lines.append(f"and {len(found.coverage.gaps) - MOST_LISTED} more gaps")
+    lines += [f"note: {note}" for note in found.coverage.notes]
+    for mark in sorted(seen, key=lambda one: one.time_us)[:MOST_LISTED]:
+        where = f" core {mark.core}" if mark.core >= 0 else ""
+        told = f": {mark.text}" if mark.text else ""
+        lines.append(
+            f"{SYMBOLS[mark.severity]} {times.format_instant(mark.time_us)}{where} {mark.kind}{told}"
+        )
+    left_out = max(0, len(seen) - MOST_LISTED)
+    if left_out:
+        lines.append(f"and {left_out} more events")
+    if outside:
+        lines.append(f"{outside} of the events lie outside this window")
+    return [part for line in lines for part in _wrapped(line, width)]
+
+
+def _legend(found: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> Iterator[str]:
+    """The scale, and what 100 % is of."""
+    what = WHAT[found.mode]
+    length = times.format_duration(found.step_us / 1e6)
+    if not found.full:
+        text = (
+            f"samples a cell, 1 to {full:,.0f}: how often was sampled is not known, so no share is"
+        )
+    elif found.kind == "core":
+        text = f"of one core's time {what}; 100 % is {full:.3g} samples in {length}"
+    else:
+        part = times.format_duration(1 / max(1, plot.rows))
+        text = f"of all cores' time {what}; 100 % is {full:.3g} samples in {part}"
+    swatch, at = 9, y + 10
+    yield f'<text class="s e" x="{plot.left - 6}" y="{at + 9}">0</text>'
+    yield f'<rect class="m" x="{plot.left}" y="{at}" width="{swatch}" height="10"/>'
+    for level in range(1, LEVELS + 1):
+        x = plot.left + level * swatch
+        yield f'<path class="l{level}" stroke-width="10" d="M{x} {at + 5}h{swatch}"/>'
+    end = plot.left + (LEVELS + 1) * swatch
+    yield f'<rect class="x" x="{plot.left - 0.5}" y="{at - 0.5}" width="{end - plot.left + 1}" height="11"/>'
+    text = ("100 % " if found.full else "") + text
+    yield f'<text x="{end + 7}" y="{at + 9}">{svg.safe(text)}</text>'
+    if found.coverage.gaps and len(found.coverage.hosts) == 1:
+        x = end + 22 + round(len(text) * SANS)
+        yield f'<rect class="n" x="{x}" y="{at}" width="{swatch}" height="10"/>'
+        yield f'<text x="{x + swatch + 6}" y="{at + 9}">not recorded</text>'
+
+
+def _gaps(found: heatmap.Heatmap, plot: layout.Plot) -> Iterator[str]:
+    """Behind the cells; of several hosts nobody knows whose gap it is."""
+    if len(found.coverage.hosts) != 1:
+        return
+    right = plot.left + plot.width
+    for begin, end, why in found.coverage.gaps:
+        x = min(max(plot.x(begin), plot.left), right - 1)
+        wide = max(1.0, min(plot.x(end), right) - x)
+        yield (
+            f'<rect class="n" x="{x:.1f}" y="{plot.top}" width="{wide:.1f}" height="{plot.height}">'
+            f"<title>{svg.safe(f'not recorded: {why}')}</title></rect>"
+        )
+
+
+def _cells(share: npt.NDArray[np.float64], plot: layout.Plot) -> Iterator[str]:
+    level = np.ceil(np.clip(share, 0, 1) * LEVELS).astype(np.int64)
+    runs: list[list[str]] = [[] for _ in range(LEVELS + 1)]
+    for row in range(plot.rows):
+        column = level[:, row]
+        starts = np.flatnonzero(np.diff(column, prepend=-1))
+        ends = np.append(starts[1:], len(column))
+        at: dict[int, int] = {}  # where this row's path of a level has come to
+        for start, end, value in zip(
+            starts.tolist(), ends.tolist(), column[starts].tolist(), strict=True
+        ):
+            if value:
+                move = f"m{start - at[value]} 0" if value in at else f"M{start} {row}"
+                runs[value].append(f"{move}h{end - start}")
+                at[value] = end
+    yield (
+        f'<g class="k" shape-rendering="crispEdges" '
+        f'transform="translate({plot.left} {plot.top + plot.row / 2:g}) scale({plot.cell} {plot.row})">'
+    )
+    for value in range(1, LEVELS + 1):
+        if runs[value]:
+            yield f'<path class="l{value}" d="{"".join(runs[value])}"/>'
+    yield "</g>"
+
+
+def _axes(found: heatmap.Heatmap, plot: layout.Plot, width: int) -> Iterator[str]:
+    yield (
+        f'<rect class="x" x="{plot.left - 0.5}" y="{plot.top - 0.5}" '
+        f'width="{plot.width + 1}" height="{plot.height + 1}"/>'
+    )
+    every = next((n for n in (1, 2, 4, 5, 8, 10, 16, 32, 64, 128) if n * plot.row >= 13), 256)
+    for number in range(0, plot.rows, every):
+        name = _row_name(found.rows[number])
+        y = plot.top + (number + 0.5) * plot.row + 4
+        yield f'<text class="s c e" x="{plot.left - 6}" y="{y:g}">{svg.safe(name)}</text>'
+    what = "core" if found.kind == "core" else "ms"
+    yield f'<text class="s e" x="{plot.left - 6}" y="{plot.top - 5}">{what}</text>'
+    yield from layout.time_axis(plot, width)
+
+
+def _row_name(name: str) -> str:
+    """The core stays whole where its host's name is long."""
+    host, space, core = name.removesuffix(" ms").rpartition(" ")
+    return svg.fit(host, max(3, 23 - len(core))) + space + svg.fit(core, 23)
+
+
+def _rows(
+    found: heatmap.Heatmap, share: npt.NDArray[np.float64], plot: layout.Plot
+) -> Iterator[str]:
+    """A tip a row: how full it was at most, and when."""
+    if not plot.columns:
+        return
+    total = found.values.sum(axis=0)
+    fullest = share.argmax(axis=0)
+    for number, name in enumerate(found.rows):
+        when = layout.clock(plot.begin_us + int(fullest[number]) * plot.column_us, "%H:%M:%S")
+        most = 100 * share[fullest[number], number]
+        row = f"core {name}" if found.kind == "core" else name
+        tip = f"{row}: {total[number]:,} samples"
+        if total[number] and found.full:
+            tip += f", fullest at {when}: {min(100, most):.0f} %"
+        yield (
+            f'<rect class="r" x="{plot.left}" y="{plot.top + number * plot.row}" '
+            f'width="{plot.width}" height="{plot.row}"><title>{svg.safe(tip)}</title></rect>'
+        )
+
+
+def _hot_runs(found: heatmap.Heatmap, share: npt.NDArray[np.float64]) -> list[_Run]:
+    """Where a core was full: columns, first column, row; the longest first."""
+    if found.kind != "core" or not found.full:
+        return []
+    runs = []
+    for number in range(len(found.rows)):
+        full = np.concatenate([[0], share[:, number] >= HOT, [0]])
+        edge = np.diff(full.astype(np.int8))
+        begins, ends = np.flatnonzero(edge > 0).tolist(), np.flatnonzero(edge < 0).tolist()
+        runs += [(end - begin, begin, number) for begin, end in zip(begins, ends, strict=True)]
+    return sorted(runs, key=lambda run: (-run[0], *run[1:]))
+
+
+def _is_boxed(run: _Run, runs: list[_Run], plot: layout.Plot) -> bool:
+    """One second of one core in a night is a pixel: nobody would find it."""
+    return len(runs) <= MOST_BOXED and min(run[0] * plot.cell, plot.row) < BOX
+
+
+def _hot(found: heatmap.Heatmap, runs: list[_Run], plot: layout.Plot) -> Iterator[str]:
+    """A tip of its own for the longest runs of full cells of a core; few and small ones are boxed."""
+    for length, begin, number in runs[:MOST_HOT]:
+        first = plot.begin_us + begin * plot.column_us
+        last = first + length * plot.column_us
+        tip = (
+            f"core {found.rows[number]}: {layout.clock(first, '%H:%M:%S')} to {layout.clock(last, '%H:%M:%S')}, "
+            f"{100 * HOT:.0f} % {WHAT[found.mode]} or more in each column"
+        )
+        x, y = plot.left + begin * plot.cell, plot.top + number * plot.row
+        wide, high, kind = length * plot.cell, plot.row, "r"
+        if _is_boxed((length, begin, number), runs, plot):
+            across, down = max(BOX, wide + 5), max(BOX, high + 5)
+            x, y = x - (across - wide) // 2, y - (down - high) // 2
+            wide, high, kind = across, down, "r p"
+        yield (
+            f'<rect class="{kind}" x="{x}" y="{y}" width="{wide}" height="{high}">'
+            f"<title>{svg.safe(tip)}</title></rect>"
+        )
+
+
+def _marks(seen: list[event.Event], plot: layout.Plot, width: int) -> Iterator[str]:
+    """A line each; labels in two lanes, the gravest first, as far as there is room."""
+    lanes: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
+    bottom = plot.top + plot.height
+    for mark in seen:
+        x = plot.x(mark.time_us)
+        name = mark.text or mark.kind if mark.kind == "mark" else mark.kind
+        label = (
+            f"{SYMBOLS[mark.severity]} {svg.fit(name, 40)} {layout.clock(mark.time_us, '%H:%M:%S')}"
+        )
+        long = len(label) * SANS
+        left = min(x - 5, width - 8 - long)
+        free = next(
+            (n for n, lane in enumerate(lanes) if all(left > b + 6 or left + long < a - 6 for a, b in lane)),
+            None,
+        )  # fmt: skip
+        y = plot.top - 6 - LANE * (free or 0)
+        text = ""
+        if free is not None:
+            lanes[free].append((left, left + long))
+            text = f'<text class="{mark.severity}" x="{left:.1f}" y="{y}">{svg.safe(label)}</text>'
+        tip = f"{mark.kind} {times.format_instant(mark.time_us)} {mark.text}".strip()
+        # Broken over the cells: what happened just before may be the one cell below it.
+        yield (
+            f'<g class="v {mark.severity}"><title>{svg.safe(tip)}</title>'
+            f'<path d="M{x:.1f} {y + 3}V{plot.top}M{x:.1f} {bottom}v7"/>'
+            f'<path stroke-dasharray="2 5" d="M{x:.1f} {plot.top}V{bottom}"/>{text}</g>'
+        )
