@@ -54,10 +54,11 @@ class Machine:
 
 
 def unit(run: str, *, service: str = "", wanted: bool = True) -> str:
-    """The text of a service that runs a shell command."""
+    """The text of a service that runs a shell command, and may be started as often as it likes."""
     text = f"""\
         [Unit]
         Description=A service of a test
+        StartLimitIntervalSec=0
         [Service]
         ExecStart=/bin/sh -c '{run}'
         {service.strip().replace(chr(10), chr(10) + " " * 8)}

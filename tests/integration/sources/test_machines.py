@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator
 import machines
 import pytest
 
+from overnight.agent.watches import loops
+from overnight.model import clock
 from overnight.sources import cgroupchurn
 from overnight.sources.systemd import manager, units
 
 pytestmark = pytest.mark.needs_nspawn
 
-LOOP = machines.unit("exit 3", service="Restart=always\nRestartSec=50ms\nStartLimitIntervalSec=0")
+OURS = ("loop.service", "/hidden.service")
+
+LOOP = machines.unit("exit 3", service="Restart=always\nRestartSec=50ms")
 # A supervisor of its own: to systemd it runs without a fault, while its tasks die one after the other.
-HIDDEN = machines.unit(
-    "exec sh /supervise", service="Restart=always\nDelegate=yes\nStartLimitIntervalSec=0"
-)
+HIDDEN = machines.unit("exec sh /supervise", service="Restart=always\nDelegate=yes")
 SUPERVISE = """
 path=$(sed -n 's/^[0-9]*:name=systemd:/systemd/p' /proc/self/cgroup)
 [ -n "$path" ] || path=$(sed -n 's/^0:://p' /proc/self/cgroup)
@@ -99,6 +101,28 @@ def test_a_loop_that_systemd_does_not_see_is_found_by_births(machine: machines.M
     assert not any("idle.service" in key for key in rows)
     shown = machine.run("systemctl", "show", "hidden.service", "-p", "NRestarts", "--value")
     assert int(shown) == 0
+
+
+def test_the_watches_see_both_loops(machine: machines.Machine) -> None:
+    """What the agent makes of these rows, with as many looks as it takes."""
+    seen: dict[str, str] = {}
+    crash, hidden = loops.CrashLoop(), loops.HiddenLoop()
+    fleet = units.Manager("/run/systemd/private", machine.leader)
+    with contextlib.closing(cgroupchurn.Churn(cgroupchurn.hierarchies(pathlib.Path("/")))) as churn:
+
+        def look() -> bool:
+            now = clock.Clock(time.time_ns(), time.monotonic_ns())
+            restarts = {name: (one.restarts,) for name, one in fleet.look().items()}
+            sightings = [
+                *crash.look("unit-restarts", now, restarts),
+                *hidden.look("cgroup-births", now, churn.look()),
+            ]
+            seen.update({one.kind: one.unit for one in sightings if one.unit.endswith(OURS)})
+            return len(seen) == 2
+
+        wait_for(look)
+    assert seen["unit.crash_loop"] == "loop.service"
+    assert seen["unit.hidden_crash_loop"].startswith(machine.cgroup)
 
 
 def left_behind(name: str, tree: pathlib.Path, leader: int) -> list[str]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import concurrent.futures as cf
 import contextlib
 import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -80,6 +82,27 @@ def test_every_process_has_its_turn_within_five_looks(host: Host) -> None:
         for _ in range(5):
             seen.look()
         assert all(one.ticks == 9 for one in seen._known.values())
+
+
+def test_one_that_sleeps_is_looked_at_seldom_and_still_found(host: Host) -> None:
+    pids = range(10, 60)
+    for pid in pids:
+        host.put(pid)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        read: list[int] = []
+        real = seen._text
+        seen._text = lambda pid, one: read.append(pid) or real(pid, one)  # type: ignore[method-assign]
+        for _ in range(1 + table.TURNS * table.PATIENT):
+            seen.look()
+        read.clear()
+        for _ in range(table.TURNS * table.SELDOM):
+            seen.look()
+        assert sorted(read) == list(pids)  # each once, in twenty looks
+        host.put(33, utime=70)
+        rows: sources.Rows = {}
+        for _ in range(table.TURNS * table.SELDOM):
+            rows = rows or seen.look()
+        assert rows["33 x"][0] == 70
 
 
 def test_the_twenty_busiest_are_shown(host: Host) -> None:
@@ -174,6 +197,18 @@ def test_signals_have_a_value_for_each_column(host: Host) -> None:
     assert processes.SIGNALS[0].open(host.root)() == {"10 x": (5, 0, 44, 1, 3, ord("S"))}
 
 
+def test_threads_of_this_very_process_are_no_processes() -> None:
+    with contextlib.closing(table.Table()) as seen, cf.ThreadPoolExecutor(3) as pool:
+        started = threading.Barrier(4)
+        for _ in range(3):
+            pool.submit(started.wait)
+        while len(tasks := os.listdir("/proc/self/task")) < 4:  # noqa: PTH208
+            os.sched_yield()
+        real = {int(task): seen._is_process(int(task)) for task in tasks}
+        started.wait()
+    assert real == {task: task == os.getpid() for task in real}
+
+
 def test_this_very_host_new_and_busy_processes_are_seen_at_once() -> None:
     """The real /proc, where the listing can begin at a PID."""
     with contextlib.closing(table.Table()) as seen:
@@ -183,15 +218,13 @@ def test_this_very_host_new_and_busy_processes_are_seen_at_once() -> None:
         try:
             deadline = time.monotonic() + 1.5
             rows: sources.Rows = {}
-            while not any(key.startswith(f"{busy.pid} ") for key in rows):
+            # A row of one that is being loaded, and blocked, has no ticks yet.
+            while not any(k.startswith(f"{busy.pid} ") and sum(row[:2]) for k, row in rows.items()):
                 assert time.monotonic() < deadline
                 rows = seen.look()
                 os.sched_yield()
         finally:
             busy.kill()
             busy.wait()
-        (key,) = (key for key in rows if key.startswith(f"{busy.pid} "))
-        ticks = sum(rows[key][:2])
         text = pathlib.Path(f"/proc/{os.getpid()}/stat").read_bytes()
         assert table.parse_stat(text)[0] == pathlib.Path("/proc/self/comm").read_bytes().strip()
-        assert ticks > 0
