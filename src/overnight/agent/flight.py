@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from overnight import sources
 from overnight.agent import eventbook, outlets, queues, schedule, usage, watches
 from overnight.model import clock, event
+from overnight.sources import processes
 
 if TYPE_CHECKING:
     from overnight.agent import pinning
@@ -265,6 +266,9 @@ class Flight:
 
     def _tell(self, events: Iterable[event.Event]) -> None:
         for told in events:
+            if told.kind == "cpu.core_pinned" and told.id not in self._ids:
+                # Most processes are read in turn; who pins the core must be read now.
+                processes.full_scan(self._parts.root)
             self._ids.add(told.id)
             self._parts.keep.event(told)
             if self._parts.pins is not None:
