@@ -56,6 +56,8 @@ def parse_presets(text: str, path: str = "") -> tuple[Rule, ...]:
         # Only `enable` knows instances; elsewhere the rest of the line belongs to the pattern.
         if words[0] == "enable":
             pattern, instances = words[1], tuple(words[2:])
+            if instances and not (unitname.is_valid(pattern) and unitname.is_template(pattern)):
+                continue
         else:
             pattern, instances = " ".join(words[1:]), ()
         found.append(Rule(words[0], pattern, instances, path, number))

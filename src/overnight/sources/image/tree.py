@@ -143,9 +143,7 @@ class Tree:
     def is_executable(self, path: str) -> bool:
         """Whether a plain file with an x bit stands there."""
         found = self.stat(path)
-        return (
-            found is not None and stat.S_ISREG(found.st_mode) and bool(found.st_mode & 0o111)
-        )
+        return found is not None and stat.S_ISREG(found.st_mode) and bool(found.st_mode & 0o111)
 
     @contextlib.contextmanager
     def folder(self, path: str) -> Iterator[int]:
@@ -203,11 +201,7 @@ def _descend(opened: list[tuple[int, str]], path: str, follow: bool) -> _Place:
             links += 1
             if links > LINKS:
                 raise OSError(40, "Too many levels of symbolic links")
-            target = os.readlink(name, dir_fd=opened[-1][0])
-            if target.startswith("/"):
-                while len(opened) > 1:
-                    os.close(opened.pop()[0])
-            todo += target.split("/")[::-1]
+            todo += _follow(opened, name)
         elif last:
             return _place(opened, name)
         else:
@@ -219,6 +213,15 @@ def _descend(opened: list[tuple[int, str]], path: str, follow: bool) -> _Place:
     descriptor, name = opened.pop()
     os.close(descriptor)
     return _place(opened, name)
+
+
+def _follow(opened: list[tuple[int, str]], name: str) -> list[str]:
+    """The names that a link stands for, last first; an absolute one starts at the root again."""
+    target = os.readlink(name, dir_fd=opened[-1][0])
+    if target.startswith("/"):
+        while len(opened) > 1:
+            os.close(opened.pop()[0])
+    return target.split("/")[::-1]
 
 
 def _place(opened: list[tuple[int, str]], name: str) -> _Place:

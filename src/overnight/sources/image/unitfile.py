@@ -56,7 +56,7 @@ def parse_unit(text: str, path: str = "") -> tuple[Setting, ...]:
     >>> [(s.key, s.value, s.line) for s in parse_unit("[Service]\\nExecStart=a \\\\\\n# no\\n  b\\n")]
     [('ExecStart', 'a  b', 2)]
     """
-    found = []
+    found: list[Setting] = []
     section = ""
     started = 0
     pending = ""

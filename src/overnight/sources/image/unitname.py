@@ -7,7 +7,19 @@ import string
 __all__ = ["instance_of", "is_instance", "is_template", "is_valid", "kind_of", "prefix_of", "shorter", "specify", "template_of"]  # fmt: skip
 
 KINDS = frozenset(
-    "service socket target device mount automount swap timer path slice scope".split()
+    [
+        "service",
+        "socket",
+        "target",
+        "device",
+        "mount",
+        "automount",
+        "swap",
+        "timer",
+        "path",
+        "slice",
+        "scope",
+    ]
 )
 LETTERS = frozenset(string.ascii_letters + string.digits + ":-_.\\")
 LONGEST = 255
@@ -28,7 +40,7 @@ def is_valid(name: str) -> bool:
     stem, _, kind = name.rpartition(".")
     return (
         kind in KINDS
-        and 0 < len(stem)
+        and len(stem) > 0
         and len(name) <= LONGEST
         and stem[0] != "@"
         and all(letter in LETTERS or letter == "@" for letter in stem)

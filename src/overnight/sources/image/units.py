@@ -33,6 +33,8 @@ FOLDERS = (
 )
 CONFIG = "/etc/systemd/system"
 NULL = "/dev/null"
+BUDGET = 64 << 20  # bytes of unit files in all; a full host has 1 MB
+UNITS = 20_000
 FOLLOW = 64  # UNIT_FILE_FOLLOW_SYMLINK_MAX
 
 
@@ -65,7 +67,7 @@ class Unit:
 
     @property
     def kind(self) -> str:
-        """`service`, `socket`, `timer` …"""
+        """`service`, `socket`, `timer` and so on."""
         return unitname.kind_of(self.name)
 
 
@@ -94,6 +96,22 @@ class Units:
                 self.folders[folder] = self._entries(folder)
         self._real = {real: folder for folder in FOLDERS if (real := tree.resolve(folder))}
         self.links = tuple(self._links())
+        self._by_name: dict[str, list[Link]] = {}
+        self._pulled: dict[tuple[str, str], list[Link]] = {}
+        for link in self.links:
+            self._by_name.setdefault(link.name, []).append(link)
+            within = posixpath.dirname(posixpath.dirname(link.path))
+            self._pulled.setdefault((within, link.name), []).append(link)
+            if unitname.is_instance(link.name):
+                template = unitname.template_of(link.name)
+                self._pulled.setdefault((within, template), []).append(link)
+        self._aliases: dict[tuple[str, str], list[str]] = {}
+        for folder, entries in self.folders.items():
+            for name, entry in entries.items():
+                if entry.kind == "link":
+                    target = posixpath.basename(entry.target)
+                    self._aliases.setdefault((folder, target), []).append(name)
+        self._left = BUDGET
         self._parsed: dict[str, tuple[unitfile.Setting, ...] | None] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -104,17 +122,19 @@ class Units:
             for name, entry in entries.items()
             if entry.kind in ("file", "link") and unitname.is_valid(name)
         }
-        return tuple(sorted(found))
+        if len(found) > UNITS:
+            self.gaps["units"] = f"more than {UNITS}: the rest is left out"
+        return tuple(sorted(found)[:UNITS])
 
     def all(self) -> tuple[Unit, ...]:
         """Those, and the instances and missing units that something pulls in."""
         wanted = {link.name for link in self.links if unitname.is_valid(link.name)}
         return tuple(self.unit(name) for name in sorted(wanted.union(self.names())))
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019 - a Units lives for one look
+    @functools.cache  # noqa: B019 - a Units lives for one look
     def unit(self, name: str) -> Unit:
         """One unit, also where there is none: its state is then `not-found`."""
-        links = tuple(link for link in self.links if link.name == name)
+        links = tuple(self._by_name.get(name, ()))
         try:
             found = self._discover(name)
         except OSError:
@@ -127,7 +147,7 @@ class Units:
             state = "masked-runtime" if runtime else "masked"
             return Unit(name, state, found.path, (found.path,), unitfile.Settings(), links)
         files, settings = self._load(found)
-        return Unit(name, self._state(name, found, settings), found.path, files, settings, links)
+        return Unit(name, self._state(name, found), found.path, files, settings, links)
 
     # --- finding the file
 
@@ -138,10 +158,12 @@ class Units:
             if entry.kind == "file":
                 return _Found(name, path, "regular" if entry.size else "masked")
             target = self._target(path, entry.target)
-            if target == NULL or self._is_empty(target):
+            if target == NULL:
                 return _Found(name, path, "masked")
             folder, _, last = target.rpartition("/")
-            if not self._is_searched(folder):
+            if folder not in self._real:
+                if self._is_empty(target):
+                    return _Found(name, path, "masked")
                 # Linked from elsewhere: the file there, under the name of the link.
                 self.tree.read(target)
                 return _Found(name, target, "linked")
@@ -171,16 +193,11 @@ class Units:
 
     def _target(self, path: str, target: str) -> str:
         """A link's target as a path from the root; its folder is resolved, its last name is not."""
-        whole = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-        whole = "/" + whole.lstrip("/")
-        folder, _, last = whole.rpartition("/")
-        real = self.tree.resolve(folder or "/")
-        if real is None:
-            return whole
-        return f"{real.rstrip('/')}/{last}"
-
-    def _is_searched(self, folder: str) -> bool:
-        return folder in self._real or folder in FOLDERS
+        within = "" if target.startswith("/") else posixpath.dirname(path)
+        folder = self.tree.resolve(f"{within}/{posixpath.dirname(target)}")
+        if folder is None:
+            raise FileNotFoundError(2, "No such file or directory")
+        return f"{folder.rstrip('/')}/{posixpath.basename(target)}"
 
     def _is_empty(self, path: str) -> bool:
         found = self.tree.stat(path)
@@ -202,7 +219,11 @@ class Units:
     def _parse(self, path: str) -> tuple[unitfile.Setting, ...] | None:
         if path not in self._parsed:
             try:
-                self._parsed[path] = unitfile.parse_unit(self.tree.text(path), path)
+                if self._left <= 0:
+                    raise trees.TooLargeError(f"more than {BUDGET} bytes of units")
+                text = self.tree.text(path)
+                self._left -= len(text)
+                self._parsed[path] = unitfile.parse_unit(text, path)
             except OSError as error:
                 self.gaps[path] = trees.why(error)
                 self._parsed[path] = None
@@ -214,22 +235,34 @@ class Units:
         if unitname.is_instance(name):
             names.append(unitname.template_of(name))
         names += unitname.shorter(names[-1])
+        kind = unitname.kind_of(name)
+        places = [(folder, one) for folder in self.folders for one in names]
+        return self._files_of([*places, *((folder, kind) for folder in self.folders)])
+
+    def _install(self, found: _Found) -> unitfile.Settings:
+        """What holds for [Install]: install.c asks fewer drop-ins, and those of the name first."""
+        names = [found.name]
+        if unitname.is_instance(found.name):
+            names.append(unitname.template_of(found.name))
+        drop_ins = self._files_of([(folder, one) for one in names for folder in self.folders])
+        # Of a unit linked from elsewhere the file is read after them.
+        files = (*drop_ins, found.path) if found.type == "linked" else (found.path, *drop_ins)
+        return unitfile.Settings(one for path in files for one in self._parse(path) or ())
+
+    def _files_of(self, places: list[tuple[str, str]]) -> tuple[str, ...]:
         first: dict[str, str] = {}
-        for group in (names, [unitname.kind_of(name)]):
-            for folder, entries in self.folders.items():
-                for one in group:
-                    within = f"{one}.d"
-                    if within in entries and entries[within].kind in ("folder", "link"):
-                        for file in self._entries(f"{folder}/{within}"):
-                            if file.endswith(".conf"):
-                                first.setdefault(file, f"{folder}/{within}/{file}")
-        return tuple(
-            path for _, path in sorted(first.items()) if self.tree.resolve(path) != NULL
-        )
+        for folder, name in places:
+            within = f"{name}.d"
+            entry = self.folders[folder].get(within)
+            if entry is not None and entry.kind in ("folder", "link"):
+                for file in self._entries(f"{folder}/{within}"):
+                    if file.endswith(".conf"):
+                        first.setdefault(file, f"{folder}/{within}/{file}")
+        return tuple(path for _, path in sorted(first.items()) if self.tree.resolve(path) != NULL)
 
     # --- whether it is enabled
 
-    def _state(self, name: str, found: _Found, settings: unitfile.Settings) -> str:
+    def _state(self, name: str, found: _Found) -> str:
         base = posixpath.basename(found.path)
         if name != base and not unitname.is_instance(found.name):
             return "alias"
@@ -237,10 +270,7 @@ class Units:
             return "generated"
         if found.path.startswith(("/run/systemd/transient/", "/run/systemd/system.control/", "/etc/systemd/system.control/")):  # fmt: skip
             return "transient"
-        if found.type == "linked":
-            # install.c has read the drop-ins by then: the file comes after them.
-            files = [*self._drop_ins(found.name), found.path]
-            settings = unitfile.Settings(one for path in files for one in self._parse(path) or ())
+        settings = self._install(found)
         known = self._known_names(found.name, settings)
         if (state := self._linked(found, known)) is not None:
             return state
@@ -293,19 +323,16 @@ class Units:
         below: bool,
     ) -> tuple[bool, bool]:
         """Whether links in a folder enable the unit, and whether one only lends it its own name."""
-        for link in self.links:
-            if link.path.rpartition("/")[0].rpartition("/")[0] == folder:
-                mine = link.name == found.name or (
-                    unitname.is_instance(link.name) and unitname.template_of(link.name) == found.name
-                )
-                if mine and (known is None or link.name in known):
-                    return True, False
+        for link in self._pulled.get((folder, found.name), ()):
+            if known is None or link.name in known:
+                return True, False
         same_name = False
-        for name, entry in entries.items():
-            if entry.kind != "link":
+        named = [found.name] if found.name in entries else []
+        for name in (*named, *self._aliases.get((folder, found.name), ())):
+            if entries[name].kind != "link":
                 continue
             same_path = name == found.name and not below
-            same_target = posixpath.basename(entry.target) == found.name
+            same_target = posixpath.basename(entries[name].target) == found.name
             if same_path and same_target:
                 same_name = True
             elif (same_path or same_target) and (known is None or name in known):
@@ -319,7 +346,11 @@ class Units:
         for folder, entries in self.folders.items():
             for name, entry in entries.items():
                 by, dot, kind = name.rpartition(".")
-                if not dot or kind not in ("wants", "requires", "upholds") or entry.kind != "folder":
+                if (
+                    not dot
+                    or kind not in ("wants", "requires", "upholds")
+                    or entry.kind != "folder"
+                ):
                     continue
                 for linked, one in self._entries(f"{folder}/{name}").items():
                     if one.kind == "link":
@@ -343,7 +374,7 @@ def _check_alias(link: str, target: str) -> None:
     fine = fine and unitname.kind_of(link) == unitname.kind_of(target)
     if fine and unitname.instance_of(link) is not None:
         mine, theirs = unitname.instance_of(link), unitname.instance_of(target)
-        fine = theirs is not None and (mine == theirs or theirs == "")
+        fine = theirs in (mine, "")
     elif fine:
         fine = unitname.instance_of(target) is None
     if not fine:
