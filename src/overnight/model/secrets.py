@@ -17,7 +17,7 @@ NAMES = re.compile(
 )
 SHAPES = re.compile(
     r"AKIA[0-9A-Z]{12,}|ASIA[0-9A-Z]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_|xox[abprs]-|eyJ[A-Za-z0-9_-]{8,}\.|"
-    r"-----BEGIN|AIza[0-9A-Za-z_-]{20,}|sk-[A-Za-z0-9_-]{16,}|glpat-|hv[sb]\.[A-Za-z0-9]{12,}|\$[0-9a-z]{1,2}\$[^ ]{8,}"
+    r"-----BEGIN|AIza[0-9A-Za-z_-]{20,}|(?<![A-Za-z])sk-[A-Za-z0-9_-]{16,}|glpat-|hv[sb]\.[A-Za-z0-9]{12,}|\$[0-9a-z]{1,2}\$[^ ]{8,}"
 )
 USER_INFO = re.compile(r"(://)[^/\s@]+@")
 # What is inside a word or after its `=`: `-` and `.` part words, so that versions and names stay.
@@ -28,6 +28,9 @@ HEX = re.compile(r"[0-9a-fA-F]{32,}")
 PAIR = re.compile(
     r"""(?P<key>[A-Za-z0-9_.\-]+)(?P<is>\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;&]+)"""
 )
+
+# `--password value`, as in kernel.core_pattern's command.
+OPTION = re.compile(r"(?P<key>(?<!\S)--?[A-Za-z][A-Za-z0-9_-]*)(?P<is>\s+)(?P<value>[^\s-]\S*)")
 
 
 def named_secret(name: str) -> bool:
@@ -98,7 +101,7 @@ def scrub(name: str, value: str) -> str:
     if named_secret(name):
         return MASK if len(value) > 1 else value
     value = USER_INFO.sub(rf"\1{MASK}@", value)
-    value = PAIR.sub(_pair, value)
+    value = OPTION.sub(_pair, PAIR.sub(_pair, value))
     return mask_random(value)
 
 

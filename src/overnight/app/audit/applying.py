@@ -159,12 +159,13 @@ def _take_back(tree: trees.Tree, step: Step) -> bool:
         with tree.folder(folder) as opened:
             os.unlink(name, dir_fd=opened)
     elif step.kind == "preset":
-        if tree.stat(step.path) is not None and tree.text(step.path) != step.after:
+        standing = tree.stat(step.path) is not None
+        if standing and tree.text(step.path) != step.after:
             return False
         if step.before:
             _write(tree, step.path, step.before)
-        else:
-            with tree.folder(folder) as opened, contextlib.suppress(FileNotFoundError):
+        elif standing:
+            with tree.folder(folder) as opened:
                 os.unlink(name, dir_fd=opened)
     elif step.after == "mask":
         _systemctl("unmask", step.path)

@@ -81,7 +81,7 @@ def read_presets(tree: trees.Tree) -> tuple[tuple[Rule, ...], tuple[tuple[str, s
                 first.setdefault(name, f"{folder}/{name}")
     rules: list[Rule] = []
     for _, path in sorted(first.items()):
-        if tree.resolve(path) == "/dev/null":
+        if tree.is_null(path):
             continue  # that is how a vendor's file is switched off
         try:
             rules += parse_presets(tree.text(path), path)

@@ -140,6 +140,10 @@ class Tree:
         found = self.stat(path, follow=follow)
         return found is not None and stat.S_ISDIR(found.st_mode)
 
+    def is_null(self, path: str) -> bool:
+        """Whether it is a link to /dev/null, also where an image has no /dev: so files are masked."""
+        return "/dev/null" in (self.link(path), self.resolve(path))
+
     def is_executable(self, path: str) -> bool:
         """Whether a plain file with an x bit stands there."""
         found = self.stat(path)

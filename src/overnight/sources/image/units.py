@@ -258,7 +258,7 @@ class Units:
                 for file in self._entries(f"{folder}/{within}"):
                     if file.endswith(".conf"):
                         first.setdefault(file, f"{folder}/{within}/{file}")
-        return tuple(path for _, path in sorted(first.items()) if self.tree.resolve(path) != NULL)
+        return tuple(path for _, path in sorted(first.items()) if not self.tree.is_null(path))
 
     # --- whether it is enabled
 
