@@ -79,5 +79,6 @@ def spoil(root: pathlib.Path) -> None:
     for _ in range(40):
         deep = deep / "er"
     deep.mkdir(parents=True)
-    (os.fsencode(root / "sys/module") + b"/\xff\x1b[31m").decode("utf-8", "replace")
-    os.makedirs(os.fsencode(root / "sys/module") + b"/\xff\x1b[31m/parameters")
+    odd = os.fsdecode(b"\xff\x1b[31m")
+    (root / "sys/module" / odd / "parameters").mkdir(parents=True)
+    (root / "sys/module" / odd / "version").write_text("1\n")

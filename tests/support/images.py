@@ -154,6 +154,6 @@ def hostile(root: pathlib.Path, outside: pathlib.Path) -> Image:
     os.truncate(root / ETC / "huge.service", 1 << 33)
     image.file(f"{PRESETS}/10-x.preset", "enable " + "*a" * 2000 + "\nenable [\ndisable [!\n")
     image.link(f"{PRESETS}/20-out.preset", f"{climb}/secret.service")
-    escape = b"esc\x1b[31m\xff.service"
-    os.symlink(b"/x", os.fsencode(root / ETC / "multi-user.target.wants") + b"/" + escape)
+    escape = os.fsdecode(b"esc\x1b[31m\xff.service")
+    image.link(f"{ETC}/multi-user.target.wants/{escape}", "/x")
     return image

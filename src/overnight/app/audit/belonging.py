@@ -64,9 +64,13 @@ def _units(
 
 def _marks(owner: knowledge.Owner, tree: trees.Tree) -> list[tuple[int, audit.Evidence]]:
     found = []
+    seen: set[str] = set()  # a file that two marks fit says no more than with one
     for mark in owner.marks:
         for path in _expand(mark.path, tree)[:1]:
+            if path in seen:
+                continue
             if not mark.contains:
+                seen.add(path)
                 found.append((mark.weight, audit.Evidence(path, 0, "it is there")))
                 continue
             for number, line in enumerate(_lines(path, tree), 1):

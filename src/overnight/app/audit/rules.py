@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from overnight.app.audit import knowledge, restarts
-from overnight.model import audit
+from overnight.model import audit, secrets
 from overnight.sources.image import presets, unitfile, unitname, units
 from overnight.sources.image import tree as trees
 
@@ -127,7 +127,9 @@ def endless_restart(scene: Scene) -> Iterator[audit.Finding]:
                 f"Restart={limit.restart}, and it is never given up: {limit.says}",
                 design
                 or "a program that fails at each start is started for ever; each start costs, and some leak",
-                f"systemctl edit {unit.name}: [Unit] StartLimitIntervalSec={needed:g} and StartLimitBurst={limit.burst or 5}",
+                "none while the unit belongs here"
+                if design
+                else f"systemctl edit {unit.name}: [Unit] StartLimitIntervalSec={needed:g} and StartLimitBurst={limit.burst or 5}",
                 limit.evidence,
             )
         for one in restarts.ignored_settings(unit.settings):
@@ -157,7 +159,7 @@ def supervisor_inside(scene: Scene) -> Iterator[audit.Finding]:
                         "systemd sees one unit that runs: NRestarts stays 0 however often the child dies, "
                         "and no start limit ends it",
                         "watch births and deaths of its containers or cgroups, not the unit's state",
-                        (audit.Evidence(setting.path, setting.line, f"ExecStart={setting.value}"),),
+                        (audit.Evidence(setting.path, setting.line, _written(setting)),),
                     )
                     break
 
@@ -178,16 +180,21 @@ def missing_binary(scene: Scene) -> Iterator[audit.Finding]:
                 "missing-binary",
                 unit.name,
                 audit.Risk.LOW if ignored else audit.Risk.MEDIUM,
-                f"its program {program} is not there",
+                f"its program {program[:200]} is not there",
                 "it fails at each start" if not ignored else "the failure is ignored (-)",
                 "install the program, or disable the unit",
                 (
-                    audit.Evidence(setting.path, setting.line, f"{setting.key}={setting.value}"),
+                    audit.Evidence(setting.path, setting.line, _written(setting)),
                     *enabled_by(scene, unit),
                 ),
                 turn_off=not ignored and setting.key == "ExecStart",
             )
             break
+
+
+def _written(setting: unitfile.Setting) -> str:
+    """A command as evidence; what it is given may be secret, or a megabyte."""
+    return f"{setting.key}={secrets.scrub('', setting.value[:400])}"
 
 
 def _is_there(tree: trees.Tree, program: str) -> bool:

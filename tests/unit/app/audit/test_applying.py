@@ -17,7 +17,7 @@ MASK = "etc/systemd/system/ecs.service"
 
 def tree_of(root: pathlib.Path) -> dict[str, str]:
     return {
-        str(path.relative_to(root)): os.readlink(path) if path.is_symlink() else path.read_text()
+        str(path.relative_to(root)): str(path.readlink()) if path.is_symlink() else path.read_text()
         for path in sorted(root.rglob("*"))
         if path.is_symlink() or path.is_file()
     }
@@ -161,5 +161,5 @@ def test_systemctl_is_called_on_a_running_host(
         "enable -- ecs.service",
     ]
     (tmp_path / "fail").touch()
-    with pytest.raises(errors.CannotError, match="mask ecs.service failed"):
+    with pytest.raises(errors.CannotError, match=r"mask ecs\.service failed"):
         applying.apply(steps, pathlib.Path("/"), tmp_path / "home")

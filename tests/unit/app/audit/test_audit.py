@@ -175,6 +175,16 @@ def test_programs_that_are_not_there(
     assert (finding.risk if finding else None) == risk
 
 
+def test_evidence_keeps_no_secret(tmp_path: pathlib.Path) -> None:
+    image = images.Image(tmp_path)
+    command = "/opt/gone --token hunter2 s3cr3tT0k3nV4lu3XyZ9Qw"
+    image.unit("a.service", SERVICE.format(command=command, unit=""), enabled=True)
+    finding = found(tmp_path)["a.service", "missing-binary"]
+    assert "hunter2" not in repr(finding)
+    assert "s3cr3t" not in repr(finding)
+    assert finding.evidence[0].line == 4
+
+
 def test_masked_yet_wanted_and_wanted_missing(tmp_path: pathlib.Path) -> None:
     image = images.Image(tmp_path).program("a")
     image.unit("a.service", SERVICE.format(command="/a", unit="Requires=m.service"), enabled=True)
