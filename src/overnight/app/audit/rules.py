@@ -244,6 +244,13 @@ def masked_yet_wanted(scene: Scene) -> Iterator[audit.Finding]:
                     needed.setdefault(word, []).append(
                         audit.Evidence(setting.path, setting.line, says)
                     )
+    there = {unit.name for unit in scene.all}
+    for name, evidence in sorted(needed.items()):
+        # Other kinds, devices and mounts first, need no file.
+        if name.endswith((".service", ".socket", ".timer")) and not (
+            there & {name, unitname.template_of(name)}
+        ):
+            yield _not_there(name, evidence, [])
     for unit in scene.all:
         required = [*needed.get(unit.name, ())] + [
             audit.Evidence(link.path, 0, f"{link.by} requires it")
@@ -266,17 +273,21 @@ def masked_yet_wanted(scene: Scene) -> Iterator[audit.Finding]:
                 (audit.Evidence(unit.path, 0, "masked"), *required, *wanted),
             )
         elif unit.state in ("not-found", "bad") and (required or wanted):
-            yield audit.Finding(
-                "wanted-missing",
-                unit.name,
-                audit.Risk.MEDIUM if required else audit.Risk.LOW,
-                "something pulls it in, and there is no such unit",
-                "what requires it can never start"
-                if required
-                else "a leftover of something that was removed",
-                "remove the link, or install the unit",
-                (*required, *wanted),
-            )
+            yield _not_there(unit.name, required, wanted)
+
+
+def _not_there(
+    name: str, required: list[audit.Evidence], wanted: list[audit.Evidence]
+) -> audit.Finding:
+    return audit.Finding(
+        "wanted-missing",
+        name,
+        audit.Risk.MEDIUM if required else audit.Risk.LOW,
+        "something pulls it in, and there is no such unit",
+        "what requires it can never start" if required else "a leftover of something removed",
+        "remove the link or the requirement, or install the unit",
+        (*required, *wanted),
+    )
 
 
 def preset_conflict(scene: Scene) -> Iterator[audit.Finding]:

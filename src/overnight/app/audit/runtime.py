@@ -73,6 +73,8 @@ def _never(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> aud
         return None
     if said.get("LoadState") != "loaded":
         return None
+    if unit.links and not any(link.by.endswith(".target") for link in unit.links):
+        return None  # pulled in by another unit, which may have no reason to start
     if said.get("ConditionResult") == "no" and _number(said, "ConditionTimestampMonotonic"):
         return None  # its conditions do not hold here: passed over, as meant
     if said.get("ActiveState") == "inactive" and said.get("Result") == "success" and _ran(said):

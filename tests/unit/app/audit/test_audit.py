@@ -187,7 +187,15 @@ def test_evidence_keeps_no_secret(tmp_path: pathlib.Path) -> None:
 
 def test_masked_yet_wanted_and_wanted_missing(tmp_path: pathlib.Path) -> None:
     image = images.Image(tmp_path).program("a")
-    image.unit("a.service", SERVICE.format(command="/a", unit="Requires=m.service"), enabled=True)
+    image.unit(
+        "a.service",
+        SERVICE.format(
+            command="/a",
+            unit="Requires=m.service no.service x@1.service d.device\nRequires=y@1.service",
+        ),
+        enabled=True,
+    )
+    image.unit("y@.service", SERVICE.format(command="/a", unit=""))
     image.link("etc/systemd/system/m.service", "/dev/null")
     image.link("etc/systemd/system/n.service", "/dev/null")
     image.link("etc/systemd/system/x.target.wants/n.service", "/usr/lib/systemd/system/n.service")
@@ -197,6 +205,8 @@ def test_masked_yet_wanted_and_wanted_missing(tmp_path: pathlib.Path) -> None:
         ("m.service", "masked-yet-wanted"): "medium",
         ("n.service", "masked-yet-wanted"): "low",
         ("gone.service", "wanted-missing"): "medium",
+        ("no.service", "wanted-missing"): "medium",
+        ("x@1.service", "wanted-missing"): "medium",
     }
 
 
