@@ -160,14 +160,16 @@ def _clean(part: str, read: inventory.Part) -> snapshot.Part:
 
 
 def _safe(part: str, key: str, name: str, value: str) -> str:
-    text = _text(value)
+    text = _text(value[: 2 * VALUE])
+    if len(value) > 2 * VALUE:
+        text = text.rpartition(" ")[0]  # half a word may be half a secret, and not look like one
     if part in ("packages", "modules", "cpu", "versions") and name in PLAIN:
         shown = secrets.MASK if secrets.SHAPES.search(text) else text
     elif secrets.named_secret(key) and part in ("cmdline", "sysctl", "modules", "os", "mounts"):
         shown = secrets.MASK if len(text) > 1 else text
     else:
         shown = secrets.scrub(name, text)
-    return shown if len(shown) <= VALUE else f"{shown[:VALUE]}… (cut: {len(shown)} characters)"
+    return shown if len(value) <= VALUE else f"{shown[:VALUE]}… (cut: {len(value)} characters)"
 
 
 def _safe_name(name: str, *, plain: bool = False) -> str:

@@ -26,7 +26,7 @@ UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 HEX = re.compile(r"[0-9a-fA-F]{32,}")
 # `key=value` and `key: value` in a text: the value is judged by that key.
 PAIR = re.compile(
-    r"""(?P<key>[A-Za-z0-9_.\-]+)(?P<is>\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;&]+)"""
+    r"""(?<![A-Za-z0-9_.\-])(?P<key>[A-Za-z0-9_.\-]+)(?P<is>\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;&]+)"""
 )
 
 # `--password value`, as in kernel.core_pattern's command.

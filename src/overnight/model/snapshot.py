@@ -93,7 +93,10 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """All of them, and the parts that one of the two could not read: nothing is known of those."""
+    """All of them, and the parts that one of the two could not read whole.
+
+    Of those only what both have is compared.
+    """
 
     before: dict[str, object]
     after: dict[str, object]
@@ -131,12 +134,23 @@ def compare(before: Snapshot, after: Snapshot) -> Difference:
         # What one of them could not read is neither gone nor new.
         unread = {gap.what for gap in (*before.gaps, *after.gaps) if gap.part == name}
         one, other = _flat(before.parts[name]), _flat(after.parts[name])
+        whole = not any(what.startswith("/") or what == name for what in unread)
+        if not whole:
+            unknown.append(name)
         changes += [
             Change(name, *key, one.get(key), other.get(key))
             for key in sorted({*one, *other})
-            if one.get(key) != other.get(key) and key[0] not in unread
+            if one.get(key) != other.get(key)
+            and not _is_unread(key, unread)
+            and (whole or (key in one and key in other))
         ]
     return Difference(before.header, after.header, tuple(changes), tuple(unknown))
+
+
+def _is_unread(key: tuple[str, str], unread: set[str]) -> bool:
+    """Whether a gap names this value, or what it belongs to: `net.ipv6` stands for all below it."""
+    words = ".".join(filter(None, key)).split(".")
+    return key[0] in unread or any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
 
 
 def _flat(part: Part) -> dict[tuple[str, str], str]:

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 import overnight
+from overnight.app.audit import runtime
 
 CGROUPS = ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup")
 SOURCE = pathlib.Path(overnight.__file__).parents[1]
@@ -28,7 +29,7 @@ mkdir -p etc/kubernetes etc/systemd/system/multi-user.target.wants
 echo x > etc/kubernetes/kubelet.conf
 : > etc/machine-id
 cp {given}/*.service usr/lib/systemd/system/
-for unit in ecs fails never probe; do
+for unit in ecs fails never waits probe; do
   ln -s /usr/lib/systemd/system/$unit.service etc/systemd/system/multi-user.target.wants/
 done
 exec systemd-nspawn -q -D . --boot --register=no --keep-unit --private-network --console=pipe \\
@@ -41,6 +42,7 @@ UNITS = {
     "ecs": f"[Service]\nExecStart=/bin/false\nRestart=always\nRestartSec=2\n{INSTALL}",
     "fails": f"[Service]\nExecStart=/bin/false\n{INSTALL}",
     "never": f"[Unit]\nRequires=gone.service\n[Service]\nExecStart=/bin/sleep inf\n{INSTALL}",
+    "waits": f"[Service]\nType=notify\nExecStart=/bin/sleep inf\nTimeoutStartSec=infinity\n{INSTALL}",
     "probe": f"[Service]\nType=oneshot\nEnvironment=PYTHONPATH=/mnt/source HOME=/root\nExecStart=/bin/sh /mnt/given/probe\nExecStopPost=/usr/bin/systemctl poweroff --no-block\n{INSTALL}",
 }
 PROBE = """cd /mnt/given
@@ -48,6 +50,10 @@ PROBE = """cd /mnt/given
 until [ "$(systemctl show -P NRestarts ecs.service)" -ge 6 ]; do sleep 0.2; done
 {python} -m overnight audit -O json > audit.json 2> errors
 echo $? > code
+cat /proc/uptime > uptime
+systemctl is-active never.service > never
+systemctl stop never.service
+systemctl start never.service 2>> never
 {python} -m overnight audit --apply --yes 2>> errors
 systemctl is-enabled ecs.service > applied
 {python} -m overnight audit --undo --yes 2>> errors
@@ -104,5 +110,10 @@ def test_what_a_running_manager_says(tmp_path: pathlib.Path, cgroups: list[pathl
     assert ("ecs.service", "foreign-orchestrator") in found
     assert ("fails.service", "failing") in found
     assert ("gone.service", "wanted-missing") in found
+    uptime = float((given / "uptime").read_text().split()[0])
+    assert (("waits.service", "never-active") in found) == (uptime > runtime.SETTLED)
+    started, refused = (given / "never").read_text().splitlines()[:2]
+    assert started == "active"
+    assert "gone.service not found" in refused
     assert (given / "applied").read_text() == "masked\n"
     assert (given / "undone").read_text() == "enabled\n"

@@ -55,6 +55,33 @@ def test_added_removed_changed_and_unknown() -> None:
     assert found.unknown == ("os",)
 
 
+def test_what_one_could_not_read_is_not_removed() -> None:
+    """As root and as nobody: no difference of the host."""
+    everything = {
+        "modules": {"a": {"version": "1", "parameters.x": "1", "parameters.y": "1"}},
+        "sysctl": {"net.a.b": "1", "net.c": "1", "vm.x": "1"},
+        "cpu": {"model": "m", "online": "0-1"},
+    }
+    partly = {
+        "modules": {"a": {"version": "1", "parameters.y": "2"}},
+        "sysctl": {"net.c": "1", "vm.x": "1"},
+        "cpu": {"online": "0-3"},
+    }
+    gaps = (
+        snapshot.Gap("modules", "a.parameters.x", "permission denied"),
+        snapshot.Gap("sysctl", "net.a", "permission denied"),
+        snapshot.Gap("cpu", "/proc/cpuinfo", "permission denied"),
+    )
+    found = snapshot.compare(
+        snapshot.Snapshot({}, everything, ()), snapshot.Snapshot({}, partly, gaps)
+    )
+    assert [(one.key, one.property, one.after) for one in found.changes] == [
+        ("online", "", "0-3"),
+        ("a", "parameters.y", "2"),
+    ]
+    assert found.unknown == ("cpu",)
+
+
 @pytest.mark.parametrize(
     "document",
     [{}, {"schema": "overnight.snapshot/2"}, {"schema": snapshot.SCHEMA, "header": {}, "parts": {"a": 1}, "gaps": []}, {"schema": snapshot.SCHEMA, "header": {}, "parts": {"a": {"b": {"c": 1}}}, "gaps": []}, {"schema": snapshot.SCHEMA, "header": {}, "parts": {}, "gaps": [{"x": 1}]}],

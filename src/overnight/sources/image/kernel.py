@@ -57,7 +57,7 @@ def read_sysctl(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
         try:
             names = tree.names(folder)
         except OSError as error:
-            gaps(folder, trees.why(error))
+            gaps(prefix.rstrip(".") or "sysctl", trees.why(error))
             continue
         for name in names:
             path, key = f"{folder}/{name}", f"{prefix}{name}"
@@ -120,7 +120,7 @@ def read_modules(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
             try:
                 said[f"parameters.{parameter}"] = _flat(tree.text(path, SYSCTL_LIMIT))
             except OSError as error:
-                gaps(f"{name}.{parameter}", trees.why(error))
+                gaps(f"{name}.parameters.{parameter}", trees.why(error))
         if said:
             found[name] = said
     return found

@@ -91,6 +91,6 @@ def _diff(
         sides = ("-" if side is None else side for side in (one.before, one.after))
         typer.echo(session.printable(f"{name}: {' -> '.join(sides)}"))
     for part in found.unknown:
-        typer.echo(f"{session.printable(part)}: only one of the two has it")
+        typer.echo(f"{session.printable(part)}: one of the two could not read all of it")
     typer.echo(f"{len(found.changes)} differences" if found.changes else "nothing differs")
     return errors.ExitCode.DONE
