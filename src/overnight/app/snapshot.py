@@ -84,7 +84,8 @@ def _readers(live: bool) -> dict[str, tuple[Reader, bool]]:
 
 def _collector(part: str, gaps: list[snapshot.Gap]) -> inventory.Gaps:
     def note(what: str, why: str) -> None:
-        gaps.append(snapshot.Gap(part, _safe_name(_text(what)), _text(why)))
+        name = _safe_name(_text(what), plain=part in NAMED)
+        gaps.append(snapshot.Gap(part, name, _text(why)))
 
     return note
 

@@ -73,7 +73,11 @@ def _random_word(word: str) -> bool:
         any(c.isupper() for c in word),
         any(c.isdigit() for c in word),
     )
-    turns = sum(_kind(a) != _kind(b) for a, b in itertools.pairwise(word))
+    # Names of things change their kind of letter at an underscore; what chance made does so anywhere.
+    turns = sum(
+        a.isalnum() and b.isalnum() and _kind(a) != _kind(b)
+        for a, b in zip(word, word[1:], strict=False)
+    )
     return sum(kinds) >= 2 and turns >= len(word) / 4 and _entropy(word) >= 3.3
 
 

@@ -54,6 +54,7 @@ def test_values_that_tell(secret: str) -> None:
         "#1 SMP PREEMPT_DYNAMIC Debian 6.1.76-1 (2024-02-01)",
         "rw,nosuid,nodev,noexec,relatime,size=6553600k,mode=755,inode64",
         "tsc kvm-clock acpi_pm hpet",
+        "nf_conntrack_h323.parameters.default_rrq_ttl",
         "/usr/lib/systemd/system/systemd-networkd-wait-online@.service",
         "Mitigation: Enhanced / Automatic IBRS; IBPB: conditional; RSB filling; PBRSB-eIBRS: SW sequence",
     ],
