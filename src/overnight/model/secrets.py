@@ -20,10 +20,10 @@ SHAPES = re.compile(
     r"-----BEGIN|AIza[0-9A-Za-z_-]{20,}|(?<![A-Za-z])sk-[A-Za-z0-9_-]{16,}|glpat-|hv[sb]\.[A-Za-z0-9]{12,}|\$[0-9a-z]{1,2}\$[^ ]{8,}"
 )
 USER_INFO = re.compile(r"(://)[^/\s@]+@")
-# What is inside a word or after its `=`: `-` and `.` part words, so that versions and names stay.
-TOKEN = re.compile(r"[A-Za-z0-9+/_=]{16,}")
+TOKEN = re.compile(r"[A-Za-z0-9+/_=-]{16,}")
+PARTING = re.compile(r"[/_-]")
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-HEX = re.compile(r"[0-9a-fA-F]{32,}")
+HEX = re.compile(r"[0-9a-fA-F]{24,}")
 # `key=value` and `key: value` in a text: the value is judged by that key.
 PAIR = re.compile(
     r"""(?<![A-Za-z0-9_.\-])(?P<key>[A-Za-z0-9_.\-]+)(?P<is>\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;&]+)"""
@@ -57,12 +57,8 @@ def looks_secret(text: str) -> bool:
 def _random(token: str) -> bool:
     if HEX.search(token):
         return True
-    # A path is words and slashes: each of its words is judged by itself.
-    return any(_random_word(word) for word in ([token] if _mixed(token) else token.split("/")))
-
-
-def _mixed(token: str) -> bool:
-    return "/" not in token or "+" in token or token.endswith("=")
+    # A path or a long name may hold one: each of its words is judged too.
+    return _random_word(token) or any(map(_random_word, PARTING.split(token)))
 
 
 def _random_word(word: str) -> bool:
@@ -73,12 +69,11 @@ def _random_word(word: str) -> bool:
         any(c.isupper() for c in word),
         any(c.isdigit() for c in word),
     )
-    # Names of things change their kind of letter at an underscore; what chance made does so anywhere.
+    # Names of things change their kind of letter where they are parted; what chance made, anywhere.
     turns = sum(
-        a.isalnum() and b.isalnum() and _kind(a) != _kind(b)
-        for a, b in zip(word, word[1:], strict=False)
+        a.isalnum() and b.isalnum() and _kind(a) != _kind(b) for a, b in itertools.pairwise(word)
     )
-    return sum(kinds) >= 2 and turns >= len(word) / 4 and _entropy(word) >= 3.3
+    return sum(kinds) >= 2 and turns >= len(word) / 5 and _entropy(word) >= 3
 
 
 def _kind(character: str) -> int:

@@ -1,6 +1,6 @@
 """One unit file's text, read the way systemd reads it (systemd.syntax(7), conf-parser.c).
 
-A real sample, of a Deep Learning AMI:
+A sample, in the shape of the unit that starts an ECS agent:
 
     [Unit]
     Description=Amazon Elastic Container Service - container agent
