@@ -88,13 +88,12 @@ class Units:
         self.gaps: dict[str, str] = {}
         # A merged /usr has one folder under two names: it is read once.
         self.folders: dict[str, dict[str, trees.Entry]] = {}
-        seen = set()
+        self._real: dict[str, str] = {}
         for folder in FOLDERS:
             real = tree.resolve(folder)
-            if real is not None and real not in seen:
-                seen.add(real)
+            if real is not None and real not in self._real:
+                self._real[real] = folder
                 self.folders[folder] = self._entries(folder)
-        self._real = {real: folder for folder in FOLDERS if (real := tree.resolve(folder))}
         self.links = tuple(self._links())
         self._by_name: dict[str, list[Link]] = {}
         self._pulled: dict[tuple[str, str], list[Link]] = {}
@@ -153,8 +152,8 @@ class Units:
 
     def _discover(self, name: str) -> _Found:
         """Follows aliases and links to the file that defines a unit."""
+        path, entry = self._search(name)
         for _ in range(FOLLOW):
-            path, entry = self._search(name)
             if entry.kind == "file":
                 return _Found(name, path, "regular" if entry.size else "masked")
             target = self._target(path, entry.target)
@@ -169,7 +168,14 @@ class Units:
                 return _Found(name, target, "linked")
             _check_alias(posixpath.basename(path), last)
             instance = unitname.instance_of(name)
-            name = unitname.template_of(last, instance) if instance and unitname.is_template(last) else last  # fmt: skip
+            if instance and unitname.is_template(last):
+                last = unitname.template_of(last, instance)
+            if last == name:
+                # `a@x.service -> a@.service`: the link says which template, so it is taken at its word.
+                path, entry = target, self._entry(target)
+            else:
+                name = last
+                path, entry = self._search(name)
         raise OSError(40, "Too many levels of symbolic links")
 
     def _search(self, name: str) -> tuple[str, trees.Entry]:
@@ -184,6 +190,13 @@ class Units:
                         raise trees.NotPlainError("it is not a plain file")
                     return f"{folder}/{one}", entry
         raise FileNotFoundError(2, "No such file or directory")
+
+    def _entry(self, path: str) -> trees.Entry:
+        folder, _, last = path.rpartition("/")
+        entry = self.folders.get(self._real[folder], {}).get(last)
+        if entry is None or entry.kind not in ("file", "link"):
+            raise FileNotFoundError(2, "No such file or directory")
+        return entry
 
     def _first(self, name: str) -> str:
         try:

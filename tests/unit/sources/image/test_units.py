@@ -57,6 +57,18 @@ def test_aliases_masks_and_missing_ones(tmp_path: pathlib.Path) -> None:
     assert "never.service" in {unit.name for unit in found.all()}
 
 
+def test_links_to_the_own_template_and_the_own_name(tmp_path: pathlib.Path) -> None:
+    image = images.debian(tmp_path)
+    image.link("etc/systemd/system/getty@tty7.service", "/usr/lib/systemd/system/getty@.service")
+    image.unit("same.service", images.SSH)
+    image.link("etc/systemd/system/same.service", "/lib/systemd/system/same.service")
+    image.link("etc/systemd/system/self.service", "self.service")
+    found = load(tmp_path)
+    assert found.unit("getty@tty7.service").state == "enabled"
+    assert found.unit("same.service").settings.value("Service", "Restart") == "on-failure"
+    assert found.unit("self.service").state == "bad"
+
+
 @pytest.mark.timeout(20)
 def test_a_hostile_image_tells_nothing_from_outside(tmp_path: pathlib.Path) -> None:
     root, outside = tmp_path / "image", tmp_path / "outside"
