@@ -44,6 +44,8 @@ class Scene:
 
 def starts(unit: units.Unit) -> bool:
     """Whether something starts a unit at boot: its state, or for an instance a link."""
+    if unit.state == "bad":
+        return bool(unit.links and unit.files)
     return unit.enabled or (
         bool(unit.links)
         and unitname.is_instance(unit.name)
@@ -276,7 +278,7 @@ def masked_yet_wanted(scene: Scene) -> Iterator[audit.Finding]:
                 "remove the link or the requirement, or unmask it",
                 (audit.Evidence(unit.path, 0, "masked"), *required, *wanted),
             )
-        elif unit.state in ("not-found", "bad") and (required or wanted):
+        elif not unit.files and (required or wanted):
             yield _not_there(unit.name, required, wanted)
 
 

@@ -139,8 +139,11 @@ class Units:
         except OSError:
             # A link that leads to nothing is bad; no file and no link at all is not found.
             path = self._first(name)
-            state = "bad" if path else "not-found"
-            return Unit(name, state, path, (), unitfile.Settings(), links)
+            if not path:
+                return Unit(name, "not-found", "", (), unitfile.Settings(), links)
+            # One that leads to a file of its own name is bad for `systemctl`, and starts all the same.
+            files, settings = self._load(_Found(name, path, "regular"))
+            return Unit(name, "bad", path, files if path in files else (), settings, links)
         if found.type == "masked":
             runtime = found.path.startswith("/run/")
             state = "masked-runtime" if runtime else "masked"
@@ -168,10 +171,11 @@ class Units:
                 return _Found(name, target, "linked")
             _check_alias(posixpath.basename(path), last)
             instance = unitname.instance_of(name)
-            if instance and unitname.is_template(last):
-                last = unitname.template_of(last, instance)
-            if last == name:
-                # `a@x.service -> a@.service`: the link says which template, so it is taken at its word.
+            filled = bool(instance) and unitname.is_template(last)
+            if filled:
+                last = unitname.template_of(last, instance or "")
+            if filled and last == name:
+                # `a@x.service -> a@.service`: the link says which template, and is taken at its word.
                 path, entry = target, self._entry(target)
             else:
                 name = last

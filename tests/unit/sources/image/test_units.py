@@ -65,6 +65,7 @@ def test_links_to_the_own_template_and_the_own_name(tmp_path: pathlib.Path) -> N
     image.link("etc/systemd/system/self.service", "self.service")
     found = load(tmp_path)
     assert found.unit("getty@tty7.service").state == "enabled"
+    assert found.unit("same.service").state == "bad"
     assert found.unit("same.service").settings.value("Service", "Restart") == "on-failure"
     assert found.unit("self.service").state == "bad"
 
