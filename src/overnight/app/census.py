@@ -245,7 +245,7 @@ def _take(
         after = churn.look()
     _, tracked, in_use, dying = samples[-1]
     took = samples[-1][0] - samples[0][0]
-    known = since_last_fall([*history, samples[-1]] if len(history) > 1 else samples)
+    known = since_last_fall(history if len(history) > 1 else samples)
     growth = growth_per_hour(known)
     measured = known[-1][0] - known[0][0]
     stat_read_us = counting.StatTimer(layout, root).look()
