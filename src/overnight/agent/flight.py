@@ -163,14 +163,8 @@ class Flight:
                 self.read_log()
 
     def _look(self, name: str, now: clock.Clock, plan: schedule.Schedule) -> None:
-        problem = self.look(name, now)
-        if problem is not None:
-            pause = (
-                schedule.RETRY_NO_DATA
-                if isinstance(problem, sources.NoDataError)
-                else schedule.RETRY_FAILED
-            )
-            plan.put_off(name, time.monotonic() + pause)
+        if self.look(name, now) is not None:
+            plan.put_off(name, time.monotonic() + schedule.RETRY_SECONDS)
 
     def look(self, name: str, now: clock.Clock) -> Exception | None:
         """One look at one signal, kept and watched; the problem, if there was one."""

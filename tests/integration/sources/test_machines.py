@@ -117,7 +117,7 @@ def test_the_watches_see_both_loops(machine: machines.Machine) -> None:
                 *crash.look("unit-restarts", now, restarts),
                 *hidden.look("cgroup-births", now, churn.look()),
             ]
-            seen.update({one.kind: one.unit for one in sightings if one.unit.endswith(OURS)})
+            seen.update({one.kind: one.key for one in sightings if one.key.endswith(OURS)})
             return len(seen) == 2
 
         wait_for(look)
