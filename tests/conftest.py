@@ -21,6 +21,12 @@ def _lacking(marker: str) -> str:
             return "" if os.geteuid() == 0 else "needs root"
         case "needs_perf":
             return "" if shutil.which("perf") else "needs the perf binary"
+        case "needs_nspawn":
+            return (
+                ""
+                if os.geteuid() == 0 and shutil.which("systemd-nspawn")
+                else "needs systemd-nspawn and root"
+            )
         case "needs_chromium":
             return "" if shutil.which("chromium") else "needs Chromium"
     return ""

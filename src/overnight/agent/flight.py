@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from overnight import sources
 from overnight.agent import eventbook, outlets, queues, schedule, usage, watches
 from overnight.model import clock, event
+from overnight.sources import processes
 
 if TYPE_CHECKING:
     from overnight.agent import pinning
@@ -162,14 +163,8 @@ class Flight:
                 self.read_log()
 
     def _look(self, name: str, now: clock.Clock, plan: schedule.Schedule) -> None:
-        problem = self.look(name, now)
-        if problem is not None:
-            pause = (
-                schedule.RETRY_NO_DATA
-                if isinstance(problem, sources.NoDataError)
-                else schedule.RETRY_FAILED
-            )
-            plan.put_off(name, time.monotonic() + pause)
+        if self.look(name, now) is not None:
+            plan.put_off(name, time.monotonic() + schedule.RETRY_SECONDS)
 
     def look(self, name: str, now: clock.Clock) -> Exception | None:
         """One look at one signal, kept and watched; the problem, if there was one."""
@@ -265,6 +260,9 @@ class Flight:
 
     def _tell(self, events: Iterable[event.Event]) -> None:
         for told in events:
+            if told.kind == "cpu.core_pinned" and told.id not in self._ids:
+                # Most processes are read in turn; who pins the core must be read now.
+                processes.full_scan(self._parts.root)
             self._ids.add(told.id)
             self._parts.keep.event(told)
             if self._parts.pins is not None:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 
 __all__ = ["Schedule"]
 
-# What is not there may come (an interface, a mount): try again, but seldom.
-RETRY_NO_DATA = 600.0
-RETRY_FAILED = 60.0
+# What is not there may come (an interface, a machine): try again, but not each second.
+RETRY_SECONDS = 60.0
 
 
 class Schedule:

@@ -16,7 +16,6 @@ def discover_signals() -> tuple[sources.Signal | sources.FactSignal, ...]:
     found = [
         signal
         for module in pkgutil.iter_modules(sources.__path__)
-        if not module.ispkg  # packages hold what is not looked at each second
         for signal in getattr(
             importlib.import_module(f"{sources.__name__}.{module.name}"), "SIGNALS", ()
         )

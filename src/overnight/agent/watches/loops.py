@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import watches
 from overnight.agent.watches import rates
+from overnight.sources import processes
 
 if TYPE_CHECKING:
     from overnight import sources
@@ -92,18 +93,19 @@ class HiddenLoop:
         """One reading."""
         del signal
         _, rose = self._counters.since(now, rows)
-        for unit, (_, _, young, *_) in rose.items():
+        for parent, (_, _, young, *_) in rose.items():
             if not young:
                 continue
-            count, begin = self._recent.add(unit, now, young)
+            count, begin = self._recent.add(parent, now, young)
             if count >= self._limits.births:
                 minutes = self._limits.birth_seconds / 60
+                unit = processes.unit_of(parent)
                 yield watches.Sighting(
-                    "unit.hidden_crash_loop", unit, begin,
+                    "unit.hidden_crash_loop", parent, begin,
                     f"{count} cgroups under {unit} lived less than a minute, within"
                     f" {minutes:.0f} minutes: something there is started again and again",
                     unit=unit, fold_seconds=self._limits.birth_seconds,
-                    fields={"short_lived": count},
+                    fields={"short_lived": count, "cgroup": parent},
                 )  # fmt: skip
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MarkOption", "Write", "deliver_page", "folded", "parse_marks"]
 
+MOST_EVENTS = 40  # beyond, marks would hide what they point at
+
 Write: TypeAlias = Callable[[BinaryIO], None]
 
 MarkOption = Annotated[
@@ -31,10 +33,10 @@ NEEDS_SAMPLES = ("core", "thread", "unit")
 
 
 def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[event.Event, ...]:
-    """The instants that --mark names."""
+    """The instants that --mark names, and the recorded events of the window that matter most."""
     from overnight.model import event, times
 
-    found = []
+    found = _recorded(chosen)
     for mark in marks or []:
         when, _, text = mark.partition("=")
         instant = times.parse_instant(
@@ -44,6 +46,20 @@ def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[event
         )
         found.append(event.Event(instant, "mark", text))
     return tuple(sorted(found, key=lambda one: one.time_us))
+
+
+def _recorded(chosen: choosing.Chosen) -> list[event.Event]:
+    from overnight.store.ring import reader
+
+    told = reader.Reader(chosen.reader.catalogue.home).events(
+        chosen.window.begin_us, chosen.window.end_us, chosen.hosts
+    )
+    worth = {"critical": 0, "warning": 1}
+    worst = sorted(
+        (one for one in told if one.severity in worth),
+        key=lambda one: (worth[one.severity], one.time_us),
+    )
+    return worst[:MOST_EVENTS]
 
 
 def folded(tree: query.FlameTree, chosen: choosing.Chosen, *, title: str = "") -> flame.Folded:

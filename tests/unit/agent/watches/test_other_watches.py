@@ -110,7 +110,8 @@ def test_five_restarts_in_twenty_minutes_are_a_loop_and_four_are_not():
 
 
 def test_six_short_lives_under_a_parent_are_a_hidden_loop():
-    looks = [(11 * n, {"ecs.service": (n, n, n), "x": (n, n, 0)}) for n in range(7)]
+    path = "/system.slice/ecs.service"
+    looks = [(11 * n, {path: (n, n, n), "x": (n, n, 0)}) for n in range(7)]
     (seen,) = told(loops.HiddenLoop(), looks)
     assert (seen.kind, seen.unit) == ("unit.hidden_crash_loop", "ecs.service")
     assert seen.begin == at(11)

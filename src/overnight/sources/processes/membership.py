@@ -10,13 +10,12 @@ One hierarchy a line, on cgroup v1 several, on v2 one::
 from __future__ import annotations
 
 import pathlib
-import re
 
 from overnight import sources
 
 __all__ = ["parse_cgroup", "read_unit", "unit_of"]
 
-UNIT = re.compile(r"[^/]+\.(?:service|scope|socket|mount|slice)")
+KINDS = (".service", ".scope", ".socket", ".mount", ".slice")
 
 
 def parse_cgroup(text: str) -> str:
@@ -43,7 +42,7 @@ def unit_of(path: str) -> str:
     >>> unit_of("/system.slice/ecs.service/task"), unit_of("/kubepods/pod7f"), unit_of("")
     ('ecs.service', '/kubepods/pod7f', '')
     """
-    units = [part for part in path.split("/") if UNIT.fullmatch(part)]
+    units = [part for part in path.split("/") if part.endswith(KINDS) and part[0] != "."]
     # A slice is a shelf, not a unit that runs: name it only when there is nothing on it.
     running = [unit for unit in units if not unit.endswith(".slice")]
     return (running or [path])[-1]

@@ -1,0 +1,100 @@
+"""Which orchestrator and which cloud a host belongs to, and what says so."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from overnight import errors
+from overnight.model import audit
+
+if TYPE_CHECKING:
+    from overnight.app.audit import knowledge
+    from overnight.sources.image import tree as trees
+    from overnight.sources.image import units
+
+__all__ = ["find_owner"]
+
+
+def find_owner(
+    owners: tuple[knowledge.Owner, ...],
+    tree: trees.Tree,
+    enabled: tuple[units.Unit, ...],
+    said: str | None,
+) -> audit.Belonging:
+    """The owner that most speaks for; none where two are level. What the operator says decides."""
+    titles = {owner.name: owner.title for owner in owners}
+    if said is not None and said not in titles:
+        raise errors.UsageError(
+            f"{said!r} is not known",
+            why="the audit has to know its units",
+            todo=f"one of: {', '.join(titles)}",
+        )
+    weights: dict[str, int] = {}
+    evidence: dict[str, tuple[audit.Evidence, ...]] = {}
+    for owner in owners:
+        found = [*_marks(owner, tree), *_units(owner, enabled)]
+        if found:
+            weights[owner.name] = sum(weight for weight, _ in found)
+            evidence[owner.name] = tuple(one for _, one in found)
+    ranked = sorted(weights, key=lambda name: -weights[name])
+    name = said
+    if name is None:
+        clear = ranked and (len(ranked) == 1 or weights[ranked[0]] > weights[ranked[1]])
+        # An enabled unit alone proves nothing: vendors enable what nobody asked for.
+        name = ranked[0] if clear and weights[ranked[0]] > 1 else ""
+    others = {one: evidence[one] for one in ranked if one != name}
+    return audit.Belonging(
+        name, titles.get(name, ""), evidence.get(name, ()), others, said=said is not None
+    )
+
+
+def _units(
+    owner: knowledge.Owner, enabled: Iterable[units.Unit]
+) -> list[tuple[int, audit.Evidence]]:
+    found = []
+    for unit in enabled:
+        if owner.owns(unit.name):
+            where = unit.links[0].path if unit.links else unit.path
+            found.append((owner.unit_weight, audit.Evidence(where, 0, f"{unit.name} is enabled")))
+    # Five units of one agent say no more than one.
+    return found[:1]
+
+
+def _marks(owner: knowledge.Owner, tree: trees.Tree) -> list[tuple[int, audit.Evidence]]:
+    found = []
+    seen: set[str] = set()  # a file that two marks fit says no more than with one
+    for mark in owner.marks:
+        for path in _expand(mark.path, tree)[:1]:
+            if path in seen:
+                continue
+            if not mark.contains:
+                seen.add(path)
+                found.append((mark.weight, audit.Evidence(path, 0, "it is there")))
+                continue
+            for number, line in enumerate(_lines(path, tree), 1):
+                if mark.contains in line and not line.lstrip().startswith("#"):
+                    # Only the mark is told: what else stands in the line may be secret.
+                    says = f"it says {mark.contains}"
+                    found.append((mark.weight, audit.Evidence(path, number, says)))
+                    break
+    return found
+
+
+def _expand(path: str, tree: trees.Tree) -> list[str]:
+    folder, _, last = path.rpartition("/")
+    if "*" not in last:
+        return [path] if tree.exists(path) else []
+    try:
+        names = tree.names(folder)
+    except OSError:
+        return []
+    return [f"{folder}/{name}" for name in names if fnmatch.fnmatchcase(name, last)]
+
+
+def _lines(path: str, tree: trees.Tree) -> list[str]:
+    try:
+        return tree.text(path).splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,100 @@
+"""The fix as text: for a preset file, a shell, a Packer template, cloud-init. Pure."""
+
+from __future__ import annotations
+
+import enum
+import json
+import shlex
+
+from overnight.model import audit
+
+__all__ = ["PRESET", "Form", "preset_text", "write_fix"]
+
+PRESET = "/etc/systemd/system-preset/00-overnight.preset"
+
+
+class Form(enum.StrEnum):
+    """Where the fix is to go."""
+
+    PRESET = "preset"
+    SHELL = "shell"
+    PACKER = "packer"
+    CLOUD_INIT = "cloud-init"
+
+
+def write_fix(report: audit.Report, form: Form) -> str:
+    """What turns off the units that should be off; other findings come as remarks."""
+    units = report.to_turn_off
+    match form:
+        case Form.PRESET:
+            return preset_text(report, units)
+        case Form.SHELL:
+            return _shell(report, units)
+        case Form.PACKER:
+            return _packer(report, units)
+        case Form.CLOUD_INIT:
+            return _cloud_init(report, units)
+
+
+def preset_text(report: audit.Report, units: tuple[str, ...]) -> str:
+    """A preset file; its name sorts before the vendors', and the first line that fits decides."""
+    lines = [f"# {PRESET}: overnight audit wrote this"]
+    for unit in units:
+        lines += [f"# {reason}" for reason in _reasons(report, unit)]
+        lines.append(f"disable {unit}")
+    return "\n".join(lines) + "\n"
+
+
+def _commands(units: tuple[str, ...]) -> list[str]:
+    lines = []
+    for unit in units:
+        name = shlex.quote(unit)
+        lines += [f"systemctl disable -- {name}", f"systemctl mask -- {name}"]
+    return lines
+
+
+def _shell(report: audit.Report, units: tuple[str, ...]) -> str:
+    lines = ["#!/bin/sh", "set -eu"]
+    for unit, *_ in zip(units, strict=True):
+        lines += [f"# {reason}" for reason in _reasons(report, unit)]
+        lines += _commands((unit,))
+    lines += _remarks(report, units)
+    return "\n".join(lines) + "\n"
+
+
+def _packer(report: audit.Report, units: tuple[str, ...]) -> str:
+    lines = [*_remarks(report, units), 'provisioner "shell" {', "  inline = ["]
+    # HCL takes JSON's quotes, but for its own templates.
+    for command in _commands(units):
+        quoted = json.dumps(f"sudo {command}").replace("${", "$${").replace("%{", "%%{")
+        lines.append(f"    {quoted},")
+    return "\n".join([*lines, "  ]", "}"]) + "\n"
+
+
+def _cloud_init(report: audit.Report, units: tuple[str, ...]) -> str:
+    # bootcmd runs before the units of multi-user.target are started; runcmd would come too late.
+    lines = ["#cloud-config", *_remarks(report, units), "bootcmd:"]
+    for unit in units:
+        lines += [f"  - [systemctl, {verb}, --now, {json.dumps(unit)}]" for verb in ("disable", "mask")]  # fmt: skip
+    return "\n".join(lines if units else [*lines[:-1], "bootcmd: []"]) + "\n"
+
+
+def _reasons(report: audit.Report, unit: str) -> list[str]:
+    return [
+        _one_line(f"{one.unit}: {one.what}")
+        for one in report.findings
+        if one.unit == unit and one.turn_off
+    ]
+
+
+def _remarks(report: audit.Report, units: tuple[str, ...]) -> list[str]:
+    return [
+        _one_line(f"# by hand: {one.unit}: {one.what}: {one.fix}")
+        for one in report.findings
+        if not one.turn_off and one.unit not in units and one.risk is not audit.Risk.LOW
+    ]
+
+
+def _one_line(text: str) -> str:
+    """A remark must not end its comment: names in an image are its author's."""
+    return "".join(c if c.isprintable() else "?" for c in text)

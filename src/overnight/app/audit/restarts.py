@@ -1,0 +1,130 @@
+"""Whether a unit that fails at once is ever given up: pure arithmetic on its settings.
+
+systemd gives up when a unit was started more than StartLimitBurst times within
+StartLimitIntervalSec (unit_test_start_limit(), 5 within 10 s unless told otherwise). Between two
+starts lies RestartSec, 100 ms by default. So with RestartSec=2s five starts take 10 s: the sixth
+always falls into a new interval, and the unit restarts for ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from overnight.model import audit
+from overnight.sources.image import unitfile
+
+__all__ = ["Defaults", "Limit", "ignored_settings", "limit_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Defaults:
+    """The manager's own, which system.conf may change."""
+
+    restart: float = 0.1
+    interval: float = 10.0
+    burst: int = 5
+
+    @classmethod
+    def of(cls, settings: unitfile.Settings) -> Defaults:
+        """What system.conf and its drop-ins say."""
+        usual = cls()
+        return cls(
+            _span(settings.last("Manager", "DefaultRestartSec"), usual.restart),
+            _span(
+                settings.last(
+                    "Manager", "DefaultStartLimitIntervalSec", "DefaultStartLimitInterval"
+                ),
+                usual.interval,
+            ),
+            _whole(settings.last("Manager", "DefaultStartLimitBurst"), usual.burst),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """How a unit restarts."""
+
+    restart: str  # Restart=
+    delay: float  # the shortest time that `burst` restarts take
+    pause: float  # RestartSec
+    interval: float
+    burst: int
+    evidence: tuple[audit.Evidence, ...]
+
+    @property
+    def endless(self) -> bool:
+        """Whether the limit can never trip."""
+        if self.restart in ("", "no"):
+            return False
+        return not self.interval or not self.burst or self.delay >= self.interval
+
+    @property
+    def says(self) -> str:
+        """The arithmetic in words."""
+        if not self.interval or not self.burst:
+            return "the limit is switched off"
+        return (
+            f"{self.burst} restarts take at least {self.delay:g} s, "
+            f"and the limit looks back {self.interval:g} s"
+        )
+
+
+def limit_of(settings: unitfile.Settings, defaults: Defaults) -> Limit:
+    """What holds for a service."""
+    restart = settings.last("Service", "Restart")
+    pause = settings.last("Service", "RestartSec")
+    steps = settings.last("Service", "RestartSteps")
+    longest = settings.last("Service", "RestartMaxDelaySec")
+    # The names of before version 230 stand in [Service], and still count.
+    interval = _latest(
+        settings.last("Unit", "StartLimitIntervalSec"),
+        settings.last("Unit", "StartLimitInterval"),
+        settings.last("Service", "StartLimitInterval"),
+    )
+    burst = _latest(settings.last("Unit", "StartLimitBurst"), settings.last("Service", "StartLimitBurst"))  # fmt: skip
+    seconds = _span(pause, defaults.restart)
+    count = _whole(burst, defaults.burst)
+    delay = _delay(seconds, count, _whole(steps, 0), _span(longest, math.inf))
+    written = (restart, pause, steps, longest, interval, burst)
+    return Limit(
+        restart.value if restart else "",
+        delay,
+        seconds,
+        _span(interval, defaults.interval),
+        count,
+        tuple(
+            audit.Evidence(one.path, one.line, f"{one.key}={one.value}") for one in written if one
+        ),
+    )
+
+
+def ignored_settings(settings: unitfile.Settings) -> tuple[unitfile.Setting, ...]:
+    """Limits written where systemd does not read them: StartLimitIntervalSec= in [Service]."""
+    return settings.all("Service", "StartLimitIntervalSec")
+
+
+def _delay(pause: float, burst: int, steps: int, longest: float) -> float:
+    """The first `burst` pauses together; with RestartSteps= they grow up to the longest."""
+    if not steps or not pause or longest in (0, math.inf) or longest <= pause or burst > 10_000:
+        return pause * burst
+    growth = longest / pause
+    return float(sum(pause * growth ** (min(n, steps) / steps) for n in range(burst)))
+
+
+def _latest(*settings: unitfile.Setting | None) -> unitfile.Setting | None:
+    """The one that is read last; drop-ins come after the file, and lines in their order."""
+    found = [one for one in settings if one is not None]
+    return max(found, key=lambda one: (".d/" in one.path, one.path, one.line)) if found else None
+
+
+def _span(setting: unitfile.Setting | None, default: float) -> float:
+    value = unitfile.parse_span(setting.value) if setting else None
+    return default if value is None else value
+
+
+def _whole(setting: unitfile.Setting | None, default: int) -> int:
+    try:
+        return int(setting.value) if setting else default
+    except ValueError:
+        return default

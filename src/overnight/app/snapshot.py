@@ -1,0 +1,231 @@
+"""`overnight snapshot`: an inventory of a host, to find later what drifted. Secrets never get in."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+from collections.abc import Callable
+
+import overnight
+from overnight import errors, sources
+from overnight.model import secrets, snapshot
+from overnight.sources.image import devices, inventory, kernel, presets, units
+from overnight.sources.image import tree as trees
+
+__all__ = ["default_file", "load", "save", "take"]
+
+VALUE = 4096  # characters of one value: a value that is longer is cut, and says so
+GAPS = 500
+LIVE = "it needs the running kernel, and this is an image"
+# Values that look made by chance and are not secret.
+PLAIN = frozenset({"srcversion", "flags", "Features", "version"})
+NAMED = frozenset({"packages", "units", "modules", "sysctl", "cpu", "memory"})
+
+Reader = Callable[[trees.Tree, inventory.Gaps], inventory.Part]
+
+
+def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = None) -> snapshot.Snapshot:  # fmt: skip
+    """Read everything once. What cannot be read is a gap; nothing that a host holds raises."""
+    tree = trees.Tree(root)
+    if not tree.is_folder("/"):
+        raise errors.CannotError(
+            f"{root} cannot be looked at",
+            why="it is no folder, or may not be entered",
+            todo="name the folder that an image was unpacked into",
+        )
+    live = root.resolve() == sources.ROOT
+    has_kernel = live or tree.exists("/proc/sys/kernel/osrelease")
+    gaps: list[snapshot.Gap] = []
+    parts: dict[str, snapshot.Part] = {}
+    for name, (reader, needs_kernel) in _readers(live).items():
+        if needs_kernel and not has_kernel:
+            gaps.append(snapshot.Gap(name, name, LIVE))
+            continue
+        parts[name] = _clean(name, reader(tree, _collector(name, gaps)))
+    if len(gaps) > GAPS:
+        left = len(gaps) - GAPS
+        gaps = [*gaps[:GAPS], snapshot.Gap("snapshot", "gaps", f"{left} more are left out")]
+    moment = now or datetime.datetime.now(datetime.UTC)
+    header: dict[str, object] = {
+        "host": _text(platform.node() if live else root.resolve().name),
+        "taken_at": moment.isoformat(timespec="seconds"),
+        "overnight": overnight.__version__,
+        "root": str(root),
+        "live": live,
+        "as_root": os.geteuid() == 0,
+    }
+    return snapshot.Snapshot(header, parts, tuple(gaps))
+
+
+def _readers(live: bool) -> dict[str, tuple[Reader, bool]]:
+    """Each part's reader, and whether it needs a running kernel."""
+    return {
+        "os": (inventory.read_os, False),
+        "kernel": (kernel.read_kernel, True),
+        "cmdline": (_read_cmdline, True),
+        "cpu": (kernel.read_cpu, True),
+        "memory": (kernel.read_memory, True),
+        "clock": (kernel.read_clock, True),
+        "versions": (lambda tree, gaps: devices.read_versions(tree, gaps, live=live), False),
+        "packages": (lambda tree, gaps: inventory.read_packages(tree, gaps, live=live), False),
+        "units": (_read_units, False),
+        "presets": (_read_presets, False),
+        "modules": (kernel.read_modules, True),
+        "sysctl": (kernel.read_sysctl, True),
+        "mounts": (inventory.read_mounts, True),
+        "cgroups": (inventory.read_cgroups, True),
+        "nics": (lambda tree, gaps: devices.read_nics(tree, gaps, live=live), True),
+    }
+
+
+def _collector(part: str, gaps: list[snapshot.Gap]) -> inventory.Gaps:
+    def note(what: str, why: str) -> None:
+        name = _safe_name(_text(what), plain=part in NAMED)
+        gaps.append(snapshot.Gap(part, name, _text(why)))
+
+    return note
+
+
+def _read_cmdline(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
+    try:
+        text = tree.text("/proc/cmdline", 1 << 16)
+    except OSError as error:
+        gaps("/proc/cmdline", trees.why(error))
+        return {}
+    found: inventory.Part = {}
+    # Quotes keep blanks inside a value; the same name may come more than once.
+    for word in re.findall(r'(?:[^\s"]|"[^"]*"?)+', text):
+        name, _, value = word.partition("=")
+        before = found.get(name)
+        found[name] = f"{before} {value}" if isinstance(before, str) else value
+    return found
+
+
+def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
+    loaded = units.Units(tree)
+    rules, _ = presets.read_presets(tree)
+    found: inventory.Part = {}
+    for unit in loaded.all():
+        if unit.path.startswith("/run/") or unit.kind == "scope":
+            continue  # made at run time: another boot, another list
+        said = {"state": unit.state, "preset": presets.decide(rules, unit.name)[0]}
+        pulled = sorted({link.by for link in unit.links if not link.path.startswith("/run/")})
+        if pulled:
+            said["pulled in by"] = " ".join(pulled)
+        if drop_ins := [path for path in unit.files[1:] if not path.startswith("/run/")]:
+            said["drop-ins"] = " ".join(drop_ins)
+        for section, key in (
+            ("Service", "Restart"),
+            ("Service", "RestartSec"),
+            ("Service", "Type"),
+        ):
+            if value := unit.settings.value(section, key):
+                said[key] = value
+        found[unit.name] = said
+    for path, why in loaded.gaps.items():
+        gaps(path, why)
+    return found
+
+
+def _read_presets(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
+    rules, unread = presets.read_presets(tree)
+    for path, why in unread:
+        gaps(path, why)
+    return {
+        f"{rule.path}:{rule.line}": " ".join((rule.action, rule.pattern, *rule.instances))
+        for rule in rules
+    }
+
+
+# --- what may be written down
+
+
+def _clean(part: str, read: inventory.Part) -> snapshot.Part:
+    """Every text of every part goes through here: printable, bounded, without secrets."""
+    found: snapshot.Part = {}
+    for key, value in read.items():
+        # Names that the kernel or a distribution gives are no secrets, however odd they look.
+        name = _safe_name(_text(key), plain=part in NAMED)
+        if isinstance(value, str):
+            found[name] = _safe(part, name, name, value)
+        else:
+            found[name] = {
+                _safe_name(_text(inner), plain=part in NAMED): _safe(part, name, inner, text)
+                for inner, text in value.items()
+            }
+    return found
+
+
+def _safe(part: str, key: str, name: str, value: str) -> str:
+    text = _text(value[: 2 * VALUE])
+    if len(value) > 2 * VALUE:
+        text = text.rpartition(" ")[0]  # half a word may be half a secret, and not look like one
+    if part in ("packages", "modules", "cpu", "versions") and name in PLAIN:
+        shown = secrets.MASK if secrets.SHAPES.search(text) else text
+    elif secrets.named_secret(key) and part in ("cmdline", "sysctl", "modules", "os", "mounts"):
+        shown = secrets.MASK if len(text) > 1 else text
+    else:
+        shown = secrets.scrub(name, text)
+    return shown if len(value) <= VALUE else f"{shown[:VALUE]}… (cut: {len(value)} characters)"
+
+
+def _safe_name(name: str, *, plain: bool = False) -> str:
+    shown = secrets.MASK if secrets.SHAPES.search(name) else name
+    if not plain:
+        shown = secrets.mask_random(secrets.USER_INFO.sub(rf"\1{secrets.MASK}@", shown))
+    return shown if len(shown) <= 512 else shown[:512] + "…"
+
+
+def _text(value: str) -> str:
+    """Names from the kernel may be no UTF-8, and hold escapes for a terminal."""
+    clean = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "?" if c not in "\n\t" else " " for c in clean)
+
+
+# --- where it is kept
+
+
+def default_file(home: pathlib.Path, taken: snapshot.Snapshot) -> pathlib.Path:
+    """HOME/snapshots/HOST/TIME.json."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "_", str(taken.header["host"])).lstrip(".") or "host"
+    moment = datetime.datetime.fromisoformat(str(taken.header["taken_at"]))
+    name = moment.astimezone(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    return home / "snapshots" / host[:128] / f"{name}.json"
+
+
+def save(taken: snapshot.Snapshot, file: pathlib.Path) -> None:
+    """Write it; the file appears when it is whole, for its owner alone."""
+    fresh = file.with_name(f".{file.name}.new")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            json.dump(taken.as_json(), out, indent=1)
+            out.write("\n")
+        fresh.replace(file)
+    except OSError as error:
+        raise errors.CannotError(
+            f"{file} cannot be written",
+            why=error.strerror or str(error),
+            todo="choose another place with -o FILE, or another --home",
+        ) from error
+
+
+def load(file: pathlib.Path) -> snapshot.Snapshot:
+    """A snapshot that was saved."""
+    try:
+        document = json.loads(file.read_text("utf-8"))
+        if not isinstance(document, dict):
+            raise ValueError("it is no JSON object")
+        return snapshot.Snapshot.from_json(document)
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise errors.CannotError(
+            f"{file} cannot be read as a snapshot",
+            why=why or str(error),
+            todo="name two files that overnight snapshot wrote",
+        ) from error

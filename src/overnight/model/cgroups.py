@@ -1,0 +1,94 @@
+"""Which cgroup hierarchies a host has, and how the paths in them are written down.
+
+Here and not in a source, because several sources need it and a source never imports another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+
+__all__ = ["LONGEST_KEY", "Layout", "key_of", "parse_layout"]
+
+LONGEST_KEY = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Which cgroup hierarchies are mounted, and where the memory controller is.
+
+    `whole` is False where a container shows only its own part of the memory controller: what is
+    counted there says nothing about the host.
+    """
+
+    version: str  # "v1", "v2", "hybrid" or "none"
+    memory: pathlib.PurePosixPath | None
+    unified: pathlib.PurePosixPath | None
+    systemd: pathlib.PurePosixPath | None = None  # v1's hierarchy without a controller
+    memory_version: int = 0  # 1 or 2: which interface the memory controller has; 0 for none
+    whole: bool = True
+
+
+def parse_layout(mountinfo: str) -> Layout:
+    """The layout that a mountinfo text describes.
+
+    >>> parse_layout("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw").version
+    'v2'
+    """
+    memory = unified = systemd = None
+    v1 = False
+    roots: dict[pathlib.PurePosixPath, str] = {}
+    for line in mountinfo.splitlines():
+        left, dash, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if not dash or len(fields) < 5 or len(kind) < 3:
+            continue
+        place = pathlib.PurePosixPath(_unescaped(fields[4]))
+        if kind[0] == "cgroup2":
+            unified = unified or place
+        elif kind[0] == "cgroup":
+            v1 = True
+            options = kind[2].split(",")
+            if "memory" in options:
+                memory = memory or place
+            elif "name=systemd" in options:
+                systemd = systemd or place
+        else:
+            continue
+        roots.setdefault(place, fields[3])
+    version = ("hybrid" if unified else "v1") if v1 else "v2" if unified else "none"
+    where = memory or unified
+    return Layout(
+        version,
+        where,
+        unified,
+        systemd,
+        memory_version=1 if memory else 2 if unified else 0,
+        whole=where is None or roots[where] == "/",
+    )
+
+
+def _unescaped(field: str) -> str:
+    r"""A mountinfo field; the kernel writes blanks, tabs, newlines and backslashes in octal."""
+    for code, character in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
+        field = field.replace("\\" + code, character)
+    return field
+
+
+def key_of(path: bytes) -> str:
+    r"""A cgroup's path as the key of a row: printable, and short however long the path is.
+
+    >>> key_of(b"/system.slice/ecs.service"), key_of(b"/a\x1b[1m\xff")
+    ('/system.slice/ecs.service', '/a\\x1b[1m\\xff')
+    """
+    text = path.decode("utf-8", "backslashreplace")
+    if not text.isprintable():
+        text = "".join(
+            c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+        )
+    if len(text) <= LONGEST_KEY:
+        return text
+    # Two long paths that begin alike stay two keys.
+    digest = hashlib.blake2b(path, digest_size=4).hexdigest()
+    return f"{text[: LONGEST_KEY - 10]}…{digest}"

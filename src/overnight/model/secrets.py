@@ -1,0 +1,118 @@
+"""What must never be written down: values that are secret by their name or by their look. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+
+__all__ = ["MASK", "looks_secret", "mask_random", "named_secret", "scrub"]
+
+MASK = "(masked)"
+NAMES = re.compile(
+    r"pass(word|wd|phrase|code)|(^|[^a-z])pass($|[^a-z])|pwd|secret|token|credential|private|psk|api_?key|access_?key|"
+    r"auth(?!or)|cookie|bearer|signature|licen[cs]e_?key|(^|[^a-z])(key|pin|otp|salt|nonce)s?($|[^a-z])|_key$|keyring|hash_?key|rss_?key|fastopen_key",
+    re.IGNORECASE,
+)
+SHAPES = re.compile(
+    r"AKIA[0-9A-Z]{12,}|ASIA[0-9A-Z]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_|xox[abprs]-|eyJ[A-Za-z0-9_-]{8,}\.|"
+    r"-----BEGIN|AIza[0-9A-Za-z_-]{20,}|(?<![A-Za-z])sk-[A-Za-z0-9_-]{16,}|glpat-|hv[sb]\.[A-Za-z0-9]{12,}|\$[0-9a-z]{1,2}\$[^ ]{8,}"
+)
+USER_INFO = re.compile(r"(://)[^/\s@]+@")
+TOKEN = re.compile(r"[A-Za-z0-9+/_=-]{16,}")
+PARTING = re.compile(r"[/_-]")
+UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+HEX = re.compile(r"[0-9a-fA-F]{24,}")
+# `key=value` and `key: value` in a text: the value is judged by that key.
+PAIR = re.compile(
+    r"""(?<![A-Za-z0-9_.\-])(?P<key>[A-Za-z0-9_.\-]+)(?P<is>\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;&]+)"""
+)
+
+# `--password value`, as in kernel.core_pattern's command.
+OPTION = re.compile(r"(?P<key>(?<!\S)--?[A-Za-z][A-Za-z0-9_-]*)(?P<is>\s+)(?P<value>[^\s-]\S*)")
+
+
+def named_secret(name: str) -> bool:
+    """Whether a name says that its value is secret.
+
+    >>> named_secret("net.ipv4.tcp_fastopen_key"), named_secret("vm.swappiness"), named_secret("passive")
+    (True, False, False)
+    """
+    return bool(NAMES.search(name))
+
+
+def looks_secret(text: str) -> bool:
+    """Whether a text holds something that looks made by chance: a key, a token, a hash.
+
+    >>> looks_secret("wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"), looks_secret("quiet splash ro")
+    (True, False)
+    """
+    if SHAPES.search(text):
+        return True
+    bare = UUID.sub("", text)
+    return any(_random(match[0]) for match in TOKEN.finditer(bare))
+
+
+def _random(token: str) -> bool:
+    if HEX.search(token):
+        return True
+    # A path or a long name may hold one: each of its words is judged too.
+    return _random_word(token) or any(map(_random_word, PARTING.split(token)))
+
+
+def _random_word(word: str) -> bool:
+    if len(word) < 16:
+        return False
+    kinds = (
+        any(c.islower() for c in word),
+        any(c.isupper() for c in word),
+        any(c.isdigit() for c in word),
+    )
+    # Names of things change their kind of letter where they are parted; what chance made, anywhere.
+    turns = sum(
+        a.isalnum() and b.isalnum() and _kind(a) != _kind(b) for a, b in itertools.pairwise(word)
+    )
+    return sum(kinds) >= 2 and turns >= len(word) / 5 and _entropy(word) >= 3
+
+
+def _kind(character: str) -> int:
+    return 0 if character.islower() else 1 if character.isupper() else 2
+
+
+def _entropy(text: str) -> float:
+    """Bits a character.
+
+    >>> _entropy("aaaa"), _entropy("abcd")
+    (0.0, 2.0)
+    """
+    counts = Counter(text).values()
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts) + 0.0
+
+
+def scrub(name: str, value: str) -> str:
+    """The value, or what of it may be written down.
+
+    >>> scrub("cmdline", "ro root=UUID=0c8e7f5a-1111-2222-3333-444455556666 db.password=hunter2")
+    'ro root=UUID=0c8e7f5a-1111-2222-3333-444455556666 db.password=(masked)'
+    """
+    # One character keeps no secret: `0`, `1`, `Y`.
+    if named_secret(name):
+        return MASK if len(value) > 1 else value
+    value = USER_INFO.sub(rf"\1{MASK}@", value)
+    value = OPTION.sub(_pair, PAIR.sub(_pair, value))
+    return mask_random(value)
+
+
+def mask_random(value: str) -> str:
+    """The value without the words that look secret."""
+    if not looks_secret(value):
+        return value
+    words = [MASK if looks_secret(word) else word for word in value.split(" ")]
+    said = " ".join(words)
+    return MASK if looks_secret(said) else said
+
+
+def _pair(match: re.Match[str]) -> str:
+    secret = named_secret(match["key"]) and len(match["value"]) > 1
+    return f"{match['key']}{match['is']}{MASK}" if secret else match[0]

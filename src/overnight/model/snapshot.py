@@ -1,0 +1,166 @@
+"""An inventory of a host, and what differs between two of them. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+__all__ = ["DIFF_SCHEMA", "PARTS", "SCHEMA", "Change", "Difference", "Gap", "Snapshot", "compare"]
+
+SCHEMA = "overnight.snapshot/1"
+DIFF_SCHEMA = "overnight.snapshot-diff/1"
+PARTS = (
+    "os", "kernel", "cmdline", "cpu", "memory", "clock", "versions", "packages", "units", "presets",
+    "modules", "sysctl", "mounts", "cgroups", "nics",
+)  # fmt: skip
+
+Value = str | dict[str, str]
+Part = dict[str, Value]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gap:
+    """A part, or something of it, that could not be read, and why."""
+
+    part: str
+    what: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """Parts by name, each a mapping from a thing to its value or its properties, all text, sorted.
+
+    Two snapshots of a host that did not change differ in the header alone.
+    """
+
+    header: dict[str, object]
+    parts: dict[str, Part]
+    gaps: tuple[Gap, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """The stable form; schemas/snapshot-1.json describes it."""
+        return {
+            "schema": SCHEMA,
+            "header": self.header,
+            "parts": {name: _sorted(self.parts[name]) for name in PARTS if name in self.parts},
+            "gaps": [dataclasses.asdict(gap) for gap in sorted(self.gaps, key=dataclasses.astuple)],
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, object]) -> Snapshot:
+        """What as_json wrote; ValueError where it did not."""
+        header, parts, gaps = (document.get(key) for key in ("header", "parts", "gaps"))
+        if (
+            document.get("schema") != SCHEMA
+            or not isinstance(header, dict)
+            or not isinstance(parts, dict)
+            or not isinstance(gaps, list)
+        ):
+            raise ValueError(f"it is no {SCHEMA}")
+        for part in parts.values():
+            if not isinstance(part, dict) or not all(map(_is_value, part.values())):
+                raise ValueError("its parts are not what a snapshot has")
+        try:
+            return cls(header, parts, tuple(Gap(**gap) for gap in gaps))
+        except TypeError as error:
+            raise ValueError("its gaps are not what a snapshot has") from error
+
+
+def _is_value(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(one, str) for one in value.values())
+    return isinstance(value, str)
+
+
+def _sorted(part: Part) -> Part:
+    return {
+        key: dict(sorted(value.items())) if isinstance(value, dict) else value
+        for key, value in sorted(part.items())
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One thing that differs; None: it is not there."""
+
+    part: str
+    key: str
+    property: str
+    before: str | None
+    after: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """All of them, and the parts that one of the two could not read whole.
+
+    Of those only what both have is compared.
+    """
+
+    before: dict[str, object]
+    after: dict[str, object]
+    changes: tuple[Change, ...]
+    unknown: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """The stable form; schemas/snapshot-diff-1.json describes it."""
+        return {
+            "schema": DIFF_SCHEMA,
+            "before": self.before,
+            "after": self.after,
+            "changes": [dataclasses.asdict(one) for one in self.changes],
+            "unknown": list(self.unknown),
+        }
+
+
+def compare(before: Snapshot, after: Snapshot) -> Difference:
+    """What differs. A part that one of the two does not have is unknown, not removed.
+
+    >>> a = Snapshot({}, {"sysctl": {"vm.swappiness": "60"}}, ())
+    >>> b = Snapshot({}, {"sysctl": {"vm.swappiness": "10"}}, ())
+    >>> compare(a, b).changes
+    (Change(part='sysctl', key='vm.swappiness', property='', before='60', after='10'),)
+    """
+    names = [*PARTS, *sorted({*before.parts, *after.parts} - {*PARTS})]
+    changes: list[Change] = []
+    unknown = []
+    for name in names:
+        if (name in before.parts) != (name in after.parts):
+            unknown.append(name)
+            continue
+        if name not in before.parts:
+            continue
+        # What one of them could not read is neither gone nor new.
+        unread = {gap.what for gap in (*before.gaps, *after.gaps) if gap.part == name}
+        one, other = _flat(before.parts[name]), _flat(after.parts[name])
+        whole = not any(what.startswith("/") or what == name for what in unread)
+        if not whole:
+            unknown.append(name)
+        changes += [
+            Change(name, *key, one.get(key), other.get(key))
+            for key in sorted({*one, *other})
+            if one.get(key) != other.get(key)
+            and not _is_unread(key, unread)
+            and (whole or (key in one and key in other))
+        ]
+    return Difference(before.header, after.header, tuple(changes), tuple(unknown))
+
+
+def _is_unread(key: tuple[str, str], unread: set[str]) -> bool:
+    """Whether a gap names this value, or what it belongs to: `net.ipv6` stands for all below it."""
+    words = ".".join(filter(None, key)).split(".")
+    return key[0] in unread or any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
+
+
+def _flat(part: Part) -> dict[tuple[str, str], str]:
+    return dict(_pairs(part))
+
+
+def _pairs(part: Part) -> Iterator[tuple[tuple[str, str], str]]:
+    for key, value in part.items():
+        if isinstance(value, str):
+            yield (key, ""), value
+        else:
+            for name, text in value.items():
+                yield (key, name), text

@@ -1,0 +1,280 @@
+"""Cgroups that are born and die: a service whose own supervisor restarts it for ever shows nowhere else.
+
+inotify tells every mkdir and rmdir in the hierarchies, also of a cgroup that lived half a second
+between two looks. Measured on 931 directories: a look when nothing happened 3 us, 200 births and
+deaths 190 us; scanning them each second is 6 ms, and misses what is shorter than a second.
+
+The kernel does not take a watch back when a cgroup is removed (kernfs keeps the link count, so no
+IN_IGNORED comes; measured on 6.18): it is taken back here, or its inode would stay for ever.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import pathlib
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+from overnight import sources
+from overnight.model import cgroups
+
+__all__ = ["SIGNALS", "UNWATCHED", "Churn"]
+
+IN_CREATE = 0x100
+IN_DELETE = 0x200
+IN_Q_OVERFLOW = 0x4000
+IN_ONLYDIR = 0x01000000
+IN_DONT_FOLLOW = 0x02000000
+IN_ISDIR = 0x40000000
+EVENT = struct.Struct("iIII")
+READ_BYTES = 65536
+
+SHORT_S = 60.0
+MOST_WATCHES = 4096
+MOST_PARENTS = 512
+QUIET_S = 900.0  # a parent without births or deaths for so long has no row
+UNWATCHED = "(unwatched)"  # directories beyond the bound on watches
+
+BORN, DIED, SHORT, LIVED_MS, LAST = range(5)
+
+
+class _Directory:
+    """A watched cgroup. `born` is 0 for those that were there before us."""
+
+    __slots__ = ("born", "hierarchy", "path", "watch")
+
+    def __init__(self, hierarchy: int, path: bytes, watch: int, born: float) -> None:
+        self.hierarchy = hierarchy
+        self.path = path
+        self.watch = watch
+        self.born = born
+
+
+class Churn:
+    """Births and deaths of cgroups, by the directory they were born in.
+
+    The same cgroup has a directory in several hierarchies: each is counted by itself, and a row shows
+    the one that saw most. A cgroup born and dead between two looks counts as one that lived 0 ms.
+    """
+
+    def __init__(
+        self,
+        tops: tuple[str, ...],
+        *,
+        most_watches: int = MOST_WATCHES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tops = tuple(os.fsencode(top) for top in tops)
+        self._most_watches = most_watches
+        self._clock = clock
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._by_path: dict[tuple[int, bytes], _Directory] = {}
+        self._by_watch: dict[int, _Directory] = {}
+        # (hierarchy, parent) -> born, died, short-lived, ms lived, when last
+        self._counts: dict[tuple[int, bytes], list[float]] = {}
+        self.unwatched = 0
+        self.overflows = 0
+        self._inotify = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._inotify < 0:
+            problem = os.strerror(ctypes.get_errno())
+            raise sources.NoDataError(f"inotify: {problem}; see fs.inotify.max_user_instances")
+        self._rescan(0.0)
+
+    def fileno(self) -> int:
+        """Readable when something was born or died."""
+        return int(self._inotify)
+
+    def close(self) -> None:
+        """Takes every watch back."""
+        if self._inotify >= 0:
+            os.close(self._inotify)
+            self._inotify = -1
+
+    def __del__(self) -> None:
+        # A look is dropped together with what it keeps; there is no descriptor when opening failed.
+        if getattr(self, "_inotify", -1) >= 0:
+            self.close()
+
+    def look(self) -> sources.Rows:
+        """What happened up to now; counters since the start."""
+        now = self._clock()
+        self._take(now)
+        self._forget(now)
+        rows: dict[str, tuple[int, ...]] = {}
+        for (_, parent), counted in self._counts.items():
+            key = cgroups.key_of(parent or b"/")
+            row = tuple(map(int, counted[:LAST]))
+            rows[key] = max(rows.get(key, row), row)
+        if self.unwatched:
+            rows[UNWATCHED] = (self.unwatched, 0, 0, 0)
+        return rows
+
+    def _take(self, now: float) -> None:
+        """Read the queue to its end: a burst may be more than one read."""
+        lost = False
+        while True:
+            try:
+                data = os.read(self._inotify, READ_BYTES)
+            except BlockingIOError:
+                break
+            at = 0
+            while at < len(data):
+                watch, mask, _, length = EVENT.unpack_from(data, at)
+                name = data[at + EVENT.size : at + EVENT.size + length].rstrip(b"\0")
+                at += EVENT.size + length
+                if mask & IN_Q_OVERFLOW:
+                    lost = True
+                elif mask & IN_ISDIR and (place := self._by_watch.get(watch)) is not None:
+                    if mask & IN_CREATE:
+                        self._born(place, name, now)
+                    elif mask & IN_DELETE:
+                        self._died(place.hierarchy, place.path, name, now)
+        if lost:
+            self.overflows += 1
+            self._rescan(now)
+
+    def _born(self, place: _Directory, name: bytes, now: float) -> None:
+        waiting = [(place.path, name)]
+        while waiting:
+            parent, name = waiting.pop()
+            path = parent + b"/" + name
+            key = (place.hierarchy, path)
+            if key in self._by_path:
+                continue  # a scan was quicker than the event
+            self._count(place.hierarchy, parent, now)[BORN] += 1
+            self._watch(place.hierarchy, path, now)
+            if key in self._by_path:
+                # What was made in it before the watch was there.
+                below = _directories(self._tops[place.hierarchy] + path)
+                waiting.extend((path, one) for one in below)
+
+    def _died(self, hierarchy: int, parent: bytes, name: bytes, now: float) -> None:
+        counted = self._count(hierarchy, parent, now)
+        counted[DIED] += 1
+        dead = self._by_path.pop((hierarchy, parent + b"/" + name), None)
+        if dead is None:
+            self.unwatched = max(0, self.unwatched - 1)
+            return
+        if dead.watch >= 0:
+            self._by_watch.pop(dead.watch, None)
+            self._libc.inotify_rm_watch(self._inotify, dead.watch)
+        if dead.born:
+            lived = now - dead.born
+            counted[SHORT] += lived < SHORT_S
+            counted[LIVED_MS] += lived * 1000
+        self._counts.pop((hierarchy, dead.path), None)  # a parent that is no more has no row
+
+    def _watch(self, hierarchy: int, path: bytes, born: float) -> None:
+        """Remember a directory, and watch it while there are watches left."""
+        watch = -1
+        if len(self._by_watch) < self._most_watches:
+            watch = self._libc.inotify_add_watch(
+                self._inotify,
+                self._tops[hierarchy] + path,
+                IN_CREATE | IN_DELETE | IN_ONLYDIR | IN_DONT_FOLLOW,
+            )
+            if watch < 0 and not born:
+                return  # gone between the scan and now
+        else:
+            self.unwatched += 1
+            # Its parent's watch still tells its death; how long it lived is worth remembering.
+            if not born or len(self._by_path) >= 2 * self._most_watches:
+                return
+        found = _Directory(hierarchy, path, watch, born)
+        self._by_path[hierarchy, path] = found
+        if watch >= 0:
+            self._by_watch[watch] = found
+
+    def _rescan(self, now: float) -> None:
+        """See what is there: at the start, and when the kernel's queue ran over."""
+        seen = set()
+        for hierarchy in range(len(self._tops)):
+            waiting = [b""]
+            while waiting:
+                path = waiting.pop()
+                seen.add((hierarchy, path))
+                if (hierarchy, path) not in self._by_path:
+                    if now and not self.unwatched:
+                        self._count(hierarchy, path.rpartition(b"/")[0], now)[BORN] += 1
+                    self._watch(hierarchy, path, now)
+                below = _directories(self._tops[hierarchy] + path)
+                waiting.extend(path + b"/" + name for name in below)
+        for hierarchy, path in sorted(self._by_path.keys() - seen, reverse=True):
+            parent, _, name = path.rpartition(b"/")
+            self._died(hierarchy, parent, name, now)
+
+    def _count(self, hierarchy: int, parent: bytes, now: float) -> list[float]:
+        counted = self._counts.get((hierarchy, parent))
+        if counted is None:
+            counted = self._counts[hierarchy, parent] = [0.0] * 5
+        counted[LAST] = now
+        return counted
+
+    def _forget(self, now: float) -> None:
+        quiet = [key for key, counted in self._counts.items() if now - counted[LAST] > QUIET_S]
+        if len(self._counts) - len(quiet) > MOST_PARENTS:
+            oldest = sorted(self._counts, key=lambda key: self._counts[key][LAST])
+            quiet = oldest[: len(oldest) - MOST_PARENTS]
+        for key in quiet:
+            del self._counts[key]
+
+
+def _directories(path: bytes) -> Iterator[bytes]:
+    """Names right below; the link count of a cgroup's directory says when there are no more."""
+    try:
+        left = os.stat(path).st_nlink - 2  # noqa: PTH116 - bytes: a name may be anything
+        if left == 0:
+            return
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield entry.name
+                    left -= 1
+                    if left == 0:
+                        return
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.EACCES):
+            raise
+
+
+def hierarchies(root: pathlib.Path) -> tuple[str, ...]:
+    """The directories to watch.
+
+    The memory controller's, where leaks are made; and systemd's own, for a unit has a cgroup there even
+    when nothing accounts its memory, and a machine inside this one may write nowhere else.
+    """
+    try:
+        text = (root / "proc/self/mountinfo").read_text(errors="replace")
+    except OSError as error:
+        raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
+    layout = cgroups.parse_layout(text)
+    wanted = dict.fromkeys((layout.memory, layout.systemd, layout.unified))
+    tops = tuple(str(root / place.relative_to("/")) for place in wanted if place is not None)
+    if not tops:
+        raise sources.NoDataError("no cgroup hierarchy is mounted")
+    return tops
+
+
+def open_churn(root: pathlib.Path) -> sources.Look:
+    """The look of `cgroup-births`."""
+    return Churn(hierarchies(root)).look
+
+
+SIGNALS = (
+    sources.Signal(
+        "cgroup-births",
+        1.0,
+        "cgroup",
+        (
+            sources.Column("born"),
+            sources.Column("died"),
+            sources.Column("short_lived"),
+            sources.Column("lived", unit="ms"),
+        ),
+        open_churn,
+        "inotify on the cgroup directories: births and deaths below each; short-lived ones die within 60 s",
+    ),
+)

@@ -1,0 +1,254 @@
+"""What kind of host this is: the labels by which hosts that fail are told from those that do not.
+
+All from files, without the network. The cloud's metadata service is asked only by `read_metadata`,
+which nothing calls unless it was told to.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+from overnight import sources
+from overnight.model import cgroups
+
+__all__ = ["SIGNALS", "parse_instance_data", "parse_os_release", "read_host", "read_metadata"]
+
+Labels = dict[str, str | int | float | bool]
+
+LONGEST = 200
+LONG = 1 << 20
+MOST_INTERFACES = 64
+METADATA = "169.254.169.254"
+# Of cloud-init's instance data, these and no others: user data and credentials are in it too.
+PUBLIC = {
+    "instance_id": "instance",
+    "cloud_name": "cloud",
+    "cloud-name": "cloud",
+    "region": "region",
+    "availability_zone": "zone",
+    "availability-zone": "zone",
+    "machine": "machine",
+}
+IMAGE_KEYS = ("ami-id", "ami_id", "image", "imageId")
+SYSTEM = {
+    "PRETTY_NAME": "system",
+    "IMAGE_ID": "image",
+    "IMAGE_VERSION": "image_version",
+    "BUILD_ID": "image_build",
+}
+DMI = {
+    "sys_vendor": "vendor",
+    "product_name": "product",
+    "bios_version": "bios",
+    "board_asset_tag": "asset",
+}
+INSTANCE_FILES = (
+    "run/cloud-init/instance-data.json",
+    "var/lib/cloud/instance/instance-data.json",
+)
+IMAGE_FILES = ("etc/ec2_version", "etc/image-id", "opt/aws/dlami/info/dlami-release", "etc/dlami-release", "etc/build-id")  # fmt: skip
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """Its variables, without quotes.
+
+    >>> parse_os_release('ID=debian\\nPRETTY_NAME="Debian 12"\\n# no\\n')
+    {'ID': 'debian', 'PRETTY_NAME': 'Debian 12'}
+    """
+    found = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().partition("=")
+        if equals and not name.startswith("#"):
+            found[name] = value.strip().strip("\"'")
+    return found
+
+
+def parse_instance_data(text: str) -> dict[str, str]:
+    """Labels from cloud-init's instance-data.json; nothing but names that everybody may know.
+
+    >>> parse_instance_data('{"v1": {"region": "us-east-1", "availability_zone": "us-east-1a"}}')
+    {'region': 'us-east-1', 'zone': 'us-east-1a'}
+    """
+    import json
+
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    found: dict[str, str] = {}
+    v1 = document.get("v1")
+    for key, label in PUBLIC.items():
+        value = v1.get(key) if isinstance(v1, dict) else None
+        if isinstance(value, str) and value:
+            found.setdefault(label, _word(value))
+    data = document.get("ds")
+    data = data.get("meta_data") if isinstance(data, dict) else None
+    for key in IMAGE_KEYS:
+        value = data.get(key) if isinstance(data, dict) else None
+        if isinstance(value, str) and value:
+            found.setdefault("image", _word(value))
+    kind = data.get("instance-type") if isinstance(data, dict) else None
+    if isinstance(kind, str) and kind:
+        found["instance_type"] = _word(kind)
+    return found
+
+
+def read_host(root: pathlib.Path = sources.ROOT) -> dict[str, Labels]:
+    """The labels of the host under "", and those of each interface with a device under its name."""
+    labels: Labels = {**_boot(root), **_kernel(root), **_image(root), **_machine(root)}
+    labels.update(_cloud(root))
+    # What the machine is called by who built it, where no cloud says it better.
+    if "instance_type" not in labels and "product" in labels:
+        labels["instance_type"] = labels["product"]
+    labels = {name: value for name, value in labels.items() if value != ""}
+    if not labels:
+        raise sources.NoDataError(f"{root} shows neither /proc nor /sys")
+    facts = {"": labels}
+    for name in sources.hardware_interfaces(root)[:MOST_INTERFACES]:
+        facts[sources.clean(name)] = _interface(root / "sys/class/net" / name)
+    return facts
+
+
+def _boot(root: pathlib.Path) -> Labels:
+    labels: Labels = {"boot": _read(root / "proc/sys/kernel/random/boot_id")}
+    for line in _read(root / "proc/stat", LONG).splitlines():
+        if line.startswith("btime "):
+            # When it booted, not for how long it has run: a fact that changes is stored each time.
+            labels["booted_at"] = int(line.split()[1])
+    return labels
+
+
+def _kernel(root: pathlib.Path) -> Labels:
+    labels: Labels = {
+        "kernel": _read(root / "proc/sys/kernel/osrelease"),
+        "kernel_build": _read(root / "proc/sys/kernel/version"),
+    }
+    layout = cgroups.parse_layout(_read(root / "proc/self/mountinfo", LONG))
+    if layout.memory_version:
+        labels["cgroups"] = layout.version
+        labels["memory_controller"] = f"v{layout.memory_version}"
+    return labels
+
+
+def _image(root: pathlib.Path) -> Labels:
+    labels: Labels = {}
+    system = parse_os_release(_read(root / "etc/os-release", LONG))
+    for name, label in SYSTEM.items():
+        labels[label] = _word(system.get(name, ""))
+    for path in IMAGE_FILES:
+        text = _read(root / path, LONG)
+        if text:
+            labels[path.rpartition("/")[2].replace("-", "_")] = _word(text.replace("\n", "; "))
+    return labels
+
+
+def _machine(root: pathlib.Path) -> Labels:
+    labels: Labels = {"name": _read(root / "proc/sys/kernel/hostname")}
+    for name, label in DMI.items():
+        labels[label] = _read(root / "sys/class/dmi/id" / name)
+    if cores := _read(root / "proc/stat", LONG).count("\ncpu"):
+        labels["cores"] = cores
+    for line in _read(root / "proc/meminfo", LONG).splitlines():
+        if line.startswith("MemTotal:"):
+            labels["memory_kb"] = int(line.split()[1])
+    return labels
+
+
+def _cloud(root: pathlib.Path) -> dict[str, str]:
+    for path in INSTANCE_FILES:
+        labels = parse_instance_data(_read(root / path, LONG))
+        if labels:
+            return labels
+    instance = _read(root / "var/lib/cloud/data/instance-id")
+    return {"instance": instance} if instance else {}
+
+
+def _interface(folder: pathlib.Path) -> Labels:
+    try:
+        driver = (folder / "device/driver").readlink().name
+    except OSError:
+        driver = ""
+    speed = _read(folder / "speed")
+    return {"driver": _word(driver), "speed_mbit": int(speed) if speed.lstrip("-").isdigit() else -1}  # fmt: skip
+
+
+def read_metadata(
+    *, ask: bool = False, address: str = METADATA, port: int = 80, timeout: float = 0.3
+) -> dict[str, str]:
+    """Labels from the cloud's metadata service (IMDSv2), only when told to `ask`; {} when none answers.
+
+    It is a request over the network, and some operators forbid it: so it is never made unasked.
+    """
+    if not ask:
+        return {}
+    import http.client
+
+    wanted = {
+        "instance": "instance-id",
+        "instance_type": "instance-type",
+        "image": "ami-id",
+        "zone": "placement/availability-zone",
+        "region": "placement/region",
+        "life_cycle": "instance-life-cycle",
+    }
+    found = {}
+    connection = http.client.HTTPConnection(address, port, timeout=timeout)
+    try:
+        connection.request(
+            "PUT", "/latest/api/token", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+        )
+        answer = connection.getresponse()
+        token = answer.read(4096).decode("ascii", "replace").strip()
+        if answer.status != http.client.OK or not token.isprintable() or not token:
+            return {}
+        for label, path in wanted.items():
+            connection.request(
+                "GET", f"/latest/meta-data/{path}", headers={"X-aws-ec2-metadata-token": token}
+            )
+            answer = connection.getresponse()
+            text = answer.read(4096).decode("utf-8", "replace").strip()
+            if answer.status == http.client.OK and text:
+                found[label] = _word(text)
+    except (OSError, http.client.HTTPException):
+        return found
+    finally:
+        connection.close()
+    return found
+
+
+def _word(text: str) -> str:
+    return sources.clean(text)[:LONGEST]
+
+
+def _read(path: pathlib.Path, most: int = 1024) -> str:
+    """A file's text; of a short one, a word."""
+    raw = sources.read_once(path, most) or b""
+    return raw.decode("utf-8", "backslashreplace").strip() if most == LONG else sources.clean(raw.strip())[:LONGEST]  # fmt: skip
+
+
+def open_host(root: pathlib.Path) -> sources.FactLook:
+    """The look of `host`."""
+    booted: dict[object, object] = {}
+
+    def look() -> sources.Facts:
+        facts = read_host(root)
+        labels = facts[""]
+        # The kernel counts back from now: slewing the clock would move it by a second now and then.
+        if "booted_at" in labels:
+            labels["booted_at"] = booted.setdefault(labels.get("boot"), labels["booted_at"])  # type: ignore[assignment]  # what was put there
+        return facts
+
+    return look
+
+
+SIGNALS = (
+    sources.FactSignal(
+        "host",
+        600.0,
+        "interface",
+        open_host,
+        "/proc, /sys, /etc: boot, kernel, image, machine type, cloud labels; under an interface's name its driver",
+    ),
+)

@@ -1,0 +1,232 @@
+"""What the running kernel is set to: sysctl, modules and parameters, CPU, memory, clock.
+
+Values that change by themselves are left out, so that a host that nobody changed reads the same.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+
+from overnight.sources.image import inventory
+from overnight.sources.image import tree as trees
+
+__all__ = ["parse_cpuinfo", "read_clock", "read_cpu", "read_kernel", "read_memory", "read_modules", "read_sysctl"]  # fmt: skip
+
+SYSCTL_LIMIT = 16 << 10
+SYSCTLS = 20_000
+DEPTH = 8
+MODULES = 2_000
+PARAMETERS = 400
+VOLATILE = re.compile(
+    r"^(kernel\.random\.|kernel\.ns_last_pid$|kernel\.pty\.nr$|fs\.(file|inode|dentry|aio)-?(nr|state)$|"
+    r"fs\.quota\.|fs\.binfmt_misc\.|net\.netfilter\.nf_conntrack_count$|net\.nf_conntrack_count$|kernel\.perf_event_max_sample_rate$|"
+    r"kernel\.(core_uses_pid_nr|sched_domain)\b|kernel\.sched_domain\.|vm\.stat_refresh$|net\.ipv[46]\.route\.flush$|"
+    r"vm\.(drop_caches|compact_memory)$|dev\.(cdrom\.info|raid\.|parport)|kernel\.(tainted_last|cap_last)|kernel\.firmware_config|"
+    r"net\.unix\.|debug\.kprobes|kernel\.spl\.|kernel\.seccomp\.actions_avail$|kernel\.keys\.|user\.|sunrpc\.|kernel\.hostname$|kernel\.domainname$|fs\.mqueue\.queues)"
+)
+# Identity and secrets: never even read.
+SECRET = re.compile(
+    r"secret|fastopen_key|(^|\.)random\.|password|cookie|boot_id|uuid", re.IGNORECASE
+)
+INTERFACE = re.compile(r"^net\.(?:ipv4|ipv6|mpls)\.(?:conf|neigh)\.(.+)\.[a-z0-9_]+$")
+
+
+def read_kernel(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
+    """Release, version and taint; the GPU driver, which is the kernel's in all but name."""
+    found: inventory.Part = {}
+    for key, path in (
+        ("release", "/proc/sys/kernel/osrelease"),
+        ("version", "/proc/sys/kernel/version"),
+        ("tainted", "/proc/sys/kernel/tainted"),
+        ("architecture", "/proc/sys/kernel/arch"),
+    ):
+        _add(found, key, path, tree, gaps, wanted=key != "architecture")
+    if nvidia := tree.line("/proc/driver/nvidia/version"):
+        found["nvidia"] = nvidia.splitlines()[0]
+    return found
+
+
+def read_sysctl(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
+    """Every setting below /proc/sys but the volatile, the secret, and those of passing interfaces."""
+    physical = _physical(tree)
+    found: inventory.Part = {}
+    waiting = [("/proc/sys", "", 0)]
+    while waiting:
+        folder, prefix, depth = waiting.pop()
+        try:
+            names = tree.names(folder)
+        except OSError as error:
+            gaps(prefix.rstrip(".") or "sysctl", trees.why(error))
+            continue
+        for name in names:
+            path, key = f"{folder}/{name}", f"{prefix}{name}"
+            status = tree.stat(path, follow=False)
+            if status is None or VOLATILE.search(key) or SECRET.search(key):
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                if depth < DEPTH:
+                    waiting.append((path, key + ".", depth + 1))
+                continue
+            match = INTERFACE.match(key)
+            # Bits of others: a file that is there to be written has none for reading.
+            if not status.st_mode & 0o444 or (match and match[1] not in physical):
+                continue
+            if len(found) >= SYSCTLS:
+                gaps("sysctl", f"more than {SYSCTLS}: the rest is left out")
+                return found
+            try:
+                found[key] = _flat(tree.text(path, SYSCTL_LIMIT))
+            except OSError as error:
+                gaps(key, trees.why(error))
+    return found
+
+
+def _physical(tree: trees.Tree) -> set[str]:
+    """Interfaces that stay: with a device of their own, and those that every host has."""
+    found = {"all", "default", "lo"}
+    try:
+        names = tree.names("/sys/class/net")
+    except OSError:
+        return found
+    return found | {name for name in names if tree.exists(f"/sys/class/net/{name}/device")}
+
+
+def read_modules(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
+    """Loaded and built-in modules: version, source version, parameters."""
+    found: inventory.Part = {}
+    try:
+        names = tree.names("/sys/module")
+    except OSError as error:
+        gaps("/sys/module", trees.why(error))
+        return found
+    if len(names) > MODULES:
+        gaps("modules", f"more than {MODULES}: the rest is left out")
+    for name in names[:MODULES]:
+        base = f"/sys/module/{name}"
+        said = {}
+        for key in ("version", "srcversion", "taint"):
+            if value := tree.line(f"{base}/{key}"):
+                said[key] = value
+        try:
+            parameters = tree.names(f"{base}/parameters")
+        except OSError:
+            parameters = ()
+        for parameter in parameters[:PARAMETERS]:
+            path = f"{base}/parameters/{parameter}"
+            status = tree.stat(path, follow=False)
+            if status is None or not status.st_mode & 0o444 or SECRET.search(parameter):
+                continue
+            try:
+                said[f"parameters.{parameter}"] = _flat(tree.text(path, SYSCTL_LIMIT))
+            except OSError as error:
+                gaps(f"{name}.parameters.{parameter}", trees.why(error))
+        if said:
+            found[name] = said
+    return found
+
+
+def parse_cpuinfo(text: str) -> dict[str, str]:
+    """Of the first core, which stands for all; microcode may differ, so every one is told.
+
+    >>> parse_cpuinfo("processor\\t: 0\\nmodel name\\t: X\\nmicrocode\\t: 0x1\\nflags\\t: b a\\n")
+    {'model name': 'X', 'flags': 'a b', 'microcode': '0x1', 'cores': '1'}
+    """
+    found: dict[str, str] = {}
+    microcodes = set()
+    cores = 0
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        key, value = key.strip(), value.strip()
+        if not colon:
+            continue
+        if key == "processor":
+            cores += 1
+        elif key == "microcode":
+            microcodes.add(value)
+        elif key in ("vendor_id", "model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part"):  # fmt: skip
+            found.setdefault(key, value)
+        elif key in ("flags", "Features", "bugs"):
+            found.setdefault(key, " ".join(sorted(value.split())))
+    if microcodes:
+        found["microcode"] = " ".join(sorted(microcodes))
+    return {**found, "cores": str(cores)}
+
+
+def read_cpu(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
+    """Model, microcode, mitigations, SMT, frequency governor."""
+    found: inventory.Part = {}
+    try:
+        found |= parse_cpuinfo(tree.text("/proc/cpuinfo", 16 << 20))
+    except OSError as error:
+        gaps("/proc/cpuinfo", trees.why(error))
+    base = "/sys/devices/system/cpu"
+    for name in ("online", "possible", "isolated", "nohz_full", "smt/control"):
+        if tree.exists(f"{base}/{name}"):
+            _add(found, name, f"{base}/{name}", tree, gaps)
+    for key, path in (
+        ("governor", f"{base}/cpu0/cpufreq/scaling_governor"),
+        ("frequency driver", f"{base}/cpu0/cpufreq/scaling_driver"),
+        ("idle driver", f"{base}/cpuidle/current_driver"),
+    ):
+        if tree.exists(path):
+            _add(found, key, path, tree, gaps)
+    try:
+        for name in tree.names(f"{base}/vulnerabilities"):
+            _add(found, f"mitigation {name}", f"{base}/vulnerabilities/{name}", tree, gaps)
+    except OSError as error:
+        gaps(f"{base}/vulnerabilities", trees.why(error))
+    return found
+
+
+def read_memory(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
+    """Size, huge pages, NUMA nodes, kernel same-page merging."""
+    found: inventory.Part = {}
+    try:
+        for line in tree.text("/proc/meminfo", 1 << 16).splitlines():
+            if line.startswith(("MemTotal:", "SwapTotal:", "Hugepagesize:", "HugePages_Total:")):
+                key, _, value = line.partition(":")
+                found[key] = value.strip()
+    except OSError as error:
+        gaps("/proc/meminfo", trees.why(error))
+    huge = "/sys/kernel/mm/transparent_hugepage"
+    for name in ("enabled", "defrag", "shmem_enabled", "use_zero_page", "khugepaged/defrag", "khugepaged/scan_sleep_millisecs", "khugepaged/pages_to_scan", "khugepaged/max_ptes_none"):  # fmt: skip
+        if tree.exists(f"{huge}/{name}"):
+            _add(found, f"transparent_hugepage/{name}", f"{huge}/{name}", tree, gaps)
+    for key, path in (
+        ("numa nodes", "/sys/devices/system/node/online"),
+        ("ksm", "/sys/kernel/mm/ksm/run"),
+    ):
+        if tree.exists(path):
+            _add(found, key, path, tree, gaps)
+    return found
+
+
+def read_clock(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
+    """The clock source in use, and those that could be."""
+    found: inventory.Part = {}
+    base = "/sys/devices/system/clocksource/clocksource0"
+    for name in ("current_clocksource", "available_clocksource"):
+        _add(found, name, f"{base}/{name}", tree, gaps)
+    return found
+
+
+def _add(
+    found: inventory.Part,
+    key: str,
+    path: str,
+    tree: trees.Tree,
+    gaps: inventory.Gaps,
+    *,
+    wanted: bool = True,
+) -> None:
+    try:
+        found[key] = _flat(tree.text(path, SYSCTL_LIMIT))
+    except OSError as error:
+        if wanted:
+            gaps(path, trees.why(error))
+
+
+def _flat(text: str) -> str:
+    """One line: tabs and newlines between values become blanks, as sysctl(8) shows them."""
+    return " ".join(text.split())

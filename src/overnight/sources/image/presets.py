@@ -1,0 +1,114 @@
+"""Vendor presets (systemd.preset(5)): which units a distribution wants enabled.
+
+    enable ecs.service
+    enable getty@.service tty1 tty2
+    disable *
+
+Files of all folders are taken by name, and of files with one name that of the first folder alone.
+The first line that fits a unit decides; without any, it is to be enabled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import re
+from collections.abc import Callable
+
+from overnight.sources.image import tree as trees
+from overnight.sources.image import unitname
+
+__all__ = ["FOLDERS", "Rule", "decide", "fits", "parse_presets", "read_presets"]
+
+FOLDERS = (
+    "/etc/systemd/system-preset",
+    "/run/systemd/system-preset",
+    "/usr/local/lib/systemd/system-preset",
+    "/usr/lib/systemd/system-preset",
+    "/lib/systemd/system-preset",
+)
+ACTIONS = ("enable", "disable", "ignore")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One line of a preset file."""
+
+    action: str
+    pattern: str
+    instances: tuple[str, ...]
+    path: str
+    line: int
+
+
+def parse_presets(text: str, path: str = "") -> tuple[Rule, ...]:
+    """The lines of one file that systemd would take.
+
+    >>> [(r.action, r.pattern) for r in parse_presets("# x\\nenable a.service\\nnonsense\\ndisable *\\n")]
+    [('enable', 'a.service'), ('disable', '*')]
+    """
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        words = line.split()
+        if len(words) < 2 or words[0] not in ACTIONS:
+            continue
+        # Only `enable` knows instances; elsewhere the rest of the line belongs to the pattern.
+        if words[0] == "enable":
+            pattern, instances = words[1], tuple(words[2:])
+            if instances and not (unitname.is_valid(pattern) and unitname.is_template(pattern)):
+                continue
+        else:
+            pattern, instances = " ".join(words[1:]), ()
+        found.append(Rule(words[0], pattern, instances, path, number))
+    return tuple(found)
+
+
+def read_presets(tree: trees.Tree) -> tuple[tuple[Rule, ...], tuple[tuple[str, str], ...]]:
+    """Every rule in the order systemd asks them, and what could not be read: (path, why)."""
+    first: dict[str, str] = {}
+    gaps = []
+    for folder in FOLDERS:
+        try:
+            entries = tree.entries(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            gaps.append((folder, trees.why(error)))
+            continue
+        for name, entry in entries.items():
+            if name.endswith(".preset") and entry.kind != "folder":
+                first.setdefault(name, f"{folder}/{name}")
+    rules: list[Rule] = []
+    for _, path in sorted(first.items()):
+        if tree.is_null(path):
+            continue  # that is how a vendor's file is switched off
+        try:
+            rules += parse_presets(tree.text(path), path)
+        except OSError as error:
+            gaps.append((path, trees.why(error)))
+    return tuple(rules), tuple(gaps)
+
+
+def fits(rule: Rule, name: str) -> bool:
+    """Whether a rule speaks of this unit."""
+    if rule.instances and unitname.instance_of(name) is not None:
+        template = unitname.template_of(name)
+        if _matcher(rule.pattern)(template):
+            instance = unitname.instance_of(name)
+            return not instance or instance in rule.instances
+    return bool(_matcher(rule.pattern)(name))
+
+
+def decide(rules: tuple[Rule, ...], name: str) -> tuple[str, Rule | None]:
+    """`enabled`, `disabled` or `ignored`, and the rule that says so; None: no rule fits."""
+    for rule in rules:
+        if fits(rule, name):
+            return f"{rule.action}d".replace("eed", "ed"), rule
+    return "enabled", None
+
+
+@functools.lru_cache(maxsize=4096)
+def _matcher(pattern: str) -> Callable[[str], object]:
+    # fnmatch(3) takes `[^x]` for `[!x]`; Python's does not.
+    return re.compile(fnmatch.translate(pattern.replace("[^", "[!"))).match

@@ -1,0 +1,259 @@
+"""A host's files below a root, read so that neither links nor odd files do harm.
+
+An unpacked image may be hostile: `/etc/systemd -> ../../../../etc`, a fifo called `ecs.service`, a
+unit of ten gigabytes. Each path is walked name by name with open descriptors. A link is followed
+inside the root only, the way the kernel does after chroot(2): an absolute one starts again at the
+root, and `..` at the root stays there. Only plain files are opened, and no more than a limit is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import stat
+from collections.abc import Iterator
+from typing import Literal
+
+__all__ = ["LIMIT", "NAMES", "Entry", "NotPlainError", "TooLargeError", "Tree", "why"]
+
+LIMIT = 1 << 20
+NAMES = 50_000  # entries of one folder; /usr/bin of a full desktop has 4,000
+LINKS = 40  # as the kernel: then it is a loop
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class NotPlainError(OSError):
+    """There is something, but no plain file: a folder, a fifo, a device, a socket."""
+
+
+class TooLargeError(OSError):
+    """The file is larger than anything that is read there."""
+
+
+def why(error: OSError) -> str:
+    """Why something could not be read, in a few words without a path."""
+    if isinstance(error, NotPlainError | TooLargeError):
+        return str(error)
+    return (error.strerror or type(error).__name__).lower()
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One name of a folder, as it is: a link is not followed."""
+
+    kind: Literal["file", "folder", "link", "other"]
+    size: int
+    target: str = ""  # of a link, as it is written
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """A name in an open folder; the name is "" for the root itself."""
+
+    folder: int
+    name: str
+    path: str  # from the root, without links
+
+
+class Tree:
+    """Files below a root. Paths are absolute, as the host itself would name them."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+
+    def read(self, path: str, limit: int = LIMIT) -> bytes:
+        """A plain file's bytes; OSError where there is none, or it is larger than the limit."""
+        with self._walk(path) as place:
+            # Not even opened, where it is no plain file: to open a device or a fifo can do things.
+            _check(os.stat(place.name or ".", dir_fd=place.folder, follow_symlinks=False))
+            descriptor = os.open(place.name, FILE, dir_fd=place.folder)
+        try:
+            _check(os.fstat(descriptor))
+            return _read(descriptor, limit)
+        finally:
+            os.close(descriptor)
+
+    def text(self, path: str, limit: int = LIMIT) -> str:
+        """The same as text; bytes that are no UTF-8 become question marks."""
+        return self.read(path, limit).decode("utf-8", "replace")
+
+    def line(self, path: str, default: str = "") -> str:
+        """A small file's text without blanks around it; the default where it cannot be read."""
+        try:
+            return self.text(path, 4096).strip()
+        except OSError:
+            return default
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """A folder's entries, sorted; no more than NAMES. OSError where it is no folder."""
+        with self._open_folder(path) as folder, os.scandir(folder) as entries:
+            found = []
+            for entry in entries:
+                found.append(entry.name)
+                if len(found) > NAMES:
+                    raise TooLargeError(f"more than {NAMES} entries")
+        return tuple(sorted(found))
+
+    def entries(self, path: str) -> dict[str, Entry]:
+        """The same with what each entry is, sorted by name."""
+        found = {}
+        names = self.names(path)
+        with self._open_folder(path) as folder:
+            for name in names:
+                with contextlib.suppress(OSError):  # it went away meanwhile
+                    found[name] = _entry(folder, name)
+        return found
+
+    def link(self, path: str) -> str | None:
+        """Where a link points, as it is written; None where there is no link."""
+        try:
+            with self._walk(path, follow=False) as place:
+                return os.readlink(place.name, dir_fd=place.folder) if place.name else None
+        except OSError:
+            return None
+
+    def resolve(self, path: str) -> str | None:
+        """The path without links, whether or not its last name exists; None where it cannot be."""
+        try:
+            with self._walk(path) as place:
+                return place.path
+        except OSError:
+            return None
+
+    def stat(self, path: str, *, follow: bool = True) -> os.stat_result | None:
+        """What stands there; None for nothing. Links are followed inside the root."""
+        try:
+            with self._walk(path, follow=follow) as place:
+                return os.stat(place.name or ".", dir_fd=place.folder, follow_symlinks=False)
+        except OSError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        """Whether something stands there."""
+        return self.stat(path) is not None
+
+    def is_folder(self, path: str, *, follow: bool = True) -> bool:
+        """Whether a folder stands there."""
+        found = self.stat(path, follow=follow)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def is_null(self, path: str) -> bool:
+        """Whether it is a link to /dev/null, also where an image has no /dev: so files are masked."""
+        return "/dev/null" in (self.link(path), self.resolve(path))
+
+    def is_executable(self, path: str) -> bool:
+        """Whether a plain file with an x bit stands there."""
+        found = self.stat(path)
+        return found is not None and stat.S_ISREG(found.st_mode) and bool(found.st_mode & 0o111)
+
+    @contextlib.contextmanager
+    def folder(self, path: str) -> Iterator[int]:
+        """An open folder, for what has to be changed in it; made with its parents if missing."""
+        for step in pathlib.PurePosixPath(path).parents[::-1][1:]:
+            self._make(str(step))
+        self._make(path)
+        with self._open_folder(path) as opened:
+            yield opened
+
+    def _make(self, path: str) -> None:
+        with self._walk(path) as place, contextlib.suppress(FileExistsError):
+            if place.name:
+                os.mkdir(place.name, 0o755, dir_fd=place.folder)
+
+    @contextlib.contextmanager
+    def _open_folder(self, path: str) -> Iterator[int]:
+        with self._walk(path) as place:
+            descriptor = os.open(place.name or ".", FOLDER, dir_fd=place.folder)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _walk(self, path: str, *, follow: bool = True) -> Iterator[_Place]:
+        """The folder and the last name of a path, all links before it (and at it) resolved."""
+        opened: list[tuple[int, str]] = [(os.open(self.root, os.O_PATH | os.O_DIRECTORY), "")]
+        try:
+            yield _descend(opened, path, follow)
+        finally:
+            for descriptor, _ in opened:
+                os.close(descriptor)
+
+
+def _descend(opened: list[tuple[int, str]], path: str, follow: bool) -> _Place:
+    todo = path.split("/")[::-1]
+    links = 0
+    while todo:
+        name = todo.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            if len(opened) > 1:
+                os.close(opened.pop()[0])
+            continue
+        last = not any(rest not in ("", ".") for rest in todo)
+        try:
+            mode = os.stat(name, dir_fd=opened[-1][0], follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            if last:
+                return _place(opened, name)
+            raise
+        if stat.S_ISLNK(mode) and (follow or not last):
+            links += 1
+            if links > LINKS:
+                raise OSError(40, "Too many levels of symbolic links")
+            todo += _follow(opened, name)
+        elif last:
+            return _place(opened, name)
+        else:
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+            opened.append((os.open(name, flags, dir_fd=opened[-1][0]), name))
+    # The path ends in a folder that is open already: `/`, `/etc/..`.
+    if len(opened) == 1:
+        return _Place(opened[0][0], "", "/")
+    descriptor, name = opened.pop()
+    os.close(descriptor)
+    return _place(opened, name)
+
+
+def _follow(opened: list[tuple[int, str]], name: str) -> list[str]:
+    """The names that a link stands for, last first; an absolute one starts at the root again."""
+    target = os.readlink(name, dir_fd=opened[-1][0])
+    if target.startswith("/"):
+        while len(opened) > 1:
+            os.close(opened.pop()[0])
+    return target.split("/")[::-1]
+
+
+def _place(opened: list[tuple[int, str]], name: str) -> _Place:
+    path = "/".join([*(step for _, step in opened), name])
+    return _Place(opened[-1][0], name, path)
+
+
+def _entry(folder: int, name: str) -> Entry:
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
+        return Entry("link", 0, os.readlink(name, dir_fd=folder))
+    if stat.S_ISREG(status.st_mode):
+        return Entry("file", status.st_size)
+    return Entry("folder" if stat.S_ISDIR(status.st_mode) else "other", 0)
+
+
+def _check(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise NotPlainError("it is not a plain file")
+
+
+def _read(descriptor: int, limit: int) -> bytes:
+    # Files of /proc say size 0: only reading tells.
+    parts = []
+    left = limit + 1
+    while left > 0 and (part := os.read(descriptor, min(left, 1 << 16))):
+        parts.append(part)
+        left -= len(part)
+    if left <= 0:
+        raise TooLargeError(f"larger than {limit} bytes")
+    return b"".join(parts)

@@ -1,0 +1,143 @@
+"""Names of units: `ssh.service`, the template `getty@.service`, its instance `getty@tty1.service`."""
+
+from __future__ import annotations
+
+import string
+
+__all__ = ["instance_of", "is_instance", "is_template", "is_valid", "kind_of", "prefix_of", "shorter", "specify", "template_of"]  # fmt: skip
+
+KINDS = frozenset(
+    [
+        "service",
+        "socket",
+        "target",
+        "device",
+        "mount",
+        "automount",
+        "swap",
+        "timer",
+        "path",
+        "slice",
+        "scope",
+    ]
+)
+LETTERS = frozenset(string.ascii_letters + string.digits + ":-_.\\")
+LONGEST = 255
+
+
+def kind_of(name: str) -> str:
+    """`service` of `ssh.service`; "" where that is no kind of unit."""
+    kind = name.rpartition(".")[2]
+    return kind if kind in KINDS else ""
+
+
+def is_valid(name: str) -> bool:
+    """Whether systemd would take it for a unit's name.
+
+    >>> is_valid("a@b@c.service"), is_valid("@x.service"), is_valid("a b.service"), is_valid("a.conf")
+    (True, False, False, False)
+    """
+    stem, _, kind = name.rpartition(".")
+    return (
+        kind in KINDS
+        and len(stem) > 0
+        and len(name) <= LONGEST
+        and stem[0] != "@"
+        and all(letter in LETTERS or letter == "@" for letter in stem)
+    )
+
+
+def prefix_of(name: str) -> str:
+    """`getty` of `getty@tty1.service`, `ssh` of `ssh.service`."""
+    stem = name.rpartition(".")[0]
+    return stem.partition("@")[0]
+
+
+def instance_of(name: str) -> str | None:
+    """`tty1` of `getty@tty1.service`, "" of a template, None of others."""
+    stem = name.rpartition(".")[0]
+    return stem.partition("@")[2] if "@" in stem else None
+
+
+def is_template(name: str) -> bool:
+    """Whether it needs an instance's name to become a unit."""
+    return instance_of(name) == ""
+
+
+def is_instance(name: str) -> bool:
+    """Whether it is one of a template's units."""
+    return bool(instance_of(name))
+
+
+def template_of(name: str, instance: str = "") -> str:
+    """`getty@.service` of `getty@tty1.service`; or another instance of the same."""
+    return f"{prefix_of(name)}@{instance}.{name.rpartition('.')[2]}"
+
+
+def shorter(name: str) -> tuple[str, ...]:
+    """Names whose drop-ins hold for it too, the nearest first.
+
+    >>> shorter("a-b-c.service")
+    ('a-b-.service', 'a-.service')
+    """
+    stem, _, kind = name.rpartition(".")
+    at_sign = "@" if "@" in stem else ""
+    prefix = stem.partition("@")[0].rstrip("-")
+    found = []
+    while "-" in prefix:
+        prefix = prefix.rpartition("-")[0].rstrip("-")
+        if not prefix:
+            break
+        found.append(f"{prefix}-{at_sign}.{kind}")
+    return tuple(found)
+
+
+def specify(text: str, name: str) -> str | None:
+    """The text with `%i` and its like filled in; None where one is not known without a manager.
+
+    >>> specify("/etc/%p/%i.conf", "a@b.service"), specify("%h/x", "a.service")
+    ('/etc/a/b.conf', None)
+    """
+    instance = instance_of(name) or ""
+    known = {
+        "%": "%",
+        "i": instance,
+        "I": _unescape(instance),
+        "n": name,
+        "N": name.rpartition(".")[0],
+        "p": prefix_of(name),
+        "P": _unescape(prefix_of(name)),
+        "t": "/run",
+        "S": "/var/lib",
+        "C": "/var/cache",
+        "L": "/var/log",
+        "E": "/etc",
+    }
+    parts = text.split("%")
+    said = [parts[0]]
+    at = 1
+    while at < len(parts):
+        part = parts[at]
+        letter = part[:1] or "%"
+        if letter not in known:
+            return None
+        said.append(known[letter])
+        if part:
+            said.append(part[1:])
+        else:
+            at += 1  # `%%`: what follows is text
+            said.append(parts[at] if at < len(parts) else "")
+        at += 1
+    return "".join(said)
+
+
+def _unescape(text: str) -> str:
+    """`dev-sda` becomes `dev/sda`, as systemd-escape --unescape does."""
+    parts = text.replace("-", "/").split("\\x")
+    said = parts[0]
+    for part in parts[1:]:
+        try:
+            said += chr(int(part[:2], 16)) + part[2:]
+        except ValueError:
+            said += "\\x" + part
+    return said

@@ -1,0 +1,398 @@
+"""The units of a host or an image: where each is defined, what holds for it, whether it is enabled.
+
+Folders are searched in systemd's order, drop-ins merged, aliases and templates followed, and the
+states are those of `systemctl list-unit-files` (install.c of systemd 252): tests compare the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import posixpath
+from typing import Literal
+
+from overnight.sources.image import tree as trees
+from overnight.sources.image import unitfile, unitname
+
+__all__ = ["FOLDERS", "Link", "Unit", "Units"]
+
+FOLDERS = (
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    "/etc/systemd/system",
+    "/etc/systemd/system.attached",
+    "/run/systemd/system",
+    "/run/systemd/system.attached",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/run/systemd/generator.late",
+)
+CONFIG = "/etc/systemd/system"
+NULL = "/dev/null"
+BUDGET = 64 << 20  # bytes of unit files in all; a full host has 1 MB
+UNITS = 20_000
+FOLLOW = 64  # UNIT_FILE_FOLLOW_SYMLINK_MAX
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """`wanted_by/.wants/name`: that is what enables a unit."""
+
+    path: str
+    target: str
+    by: str  # the unit that pulls it in
+    name: str
+    requires: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """One unit as systemd would load it."""
+
+    name: str
+    state: str  # enabled, disabled, static, masked, alias, linked, indirect, bad, …
+    path: str  # of its file; the template's for an instance; "" where there is none
+    files: tuple[str, ...]  # the file and its drop-ins, in the order they hold
+    settings: unitfile.Settings
+    links: tuple[Link, ...]  # what pulls it in
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it starts by itself."""
+        return self.state in ("enabled", "enabled-runtime")
+
+    @property
+    def kind(self) -> str:
+        """`service`, `socket`, `timer` and so on."""
+        return unitname.kind_of(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """Where a search ended."""
+
+    name: str
+    path: str
+    type: Literal["regular", "linked", "masked"]
+
+
+class Units:
+    """Every unit below a root. What cannot be read is in `gaps`: (path, why)."""
+
+    def __init__(self, tree: trees.Tree) -> None:
+        self.tree = tree
+        self.gaps: dict[str, str] = {}
+        # A merged /usr has one folder under two names: it is read once.
+        self.folders: dict[str, dict[str, trees.Entry]] = {}
+        self._real: dict[str, str] = {}
+        for folder in FOLDERS:
+            real = tree.resolve(folder)
+            if real is not None and real not in self._real:
+                self._real[real] = folder
+                self.folders[folder] = self._entries(folder)
+        self.links = tuple(self._links())
+        self._by_name: dict[str, list[Link]] = {}
+        self._pulled: dict[tuple[str, str], list[Link]] = {}
+        for link in self.links:
+            self._by_name.setdefault(link.name, []).append(link)
+            within = posixpath.dirname(posixpath.dirname(link.path))
+            self._pulled.setdefault((within, link.name), []).append(link)
+            if unitname.is_instance(link.name):
+                template = unitname.template_of(link.name)
+                self._pulled.setdefault((within, template), []).append(link)
+        self._aliases: dict[tuple[str, str], list[str]] = {}
+        for folder, entries in self.folders.items():
+            for name, entry in entries.items():
+                if entry.kind == "link":
+                    target = posixpath.basename(entry.target)
+                    self._aliases.setdefault((folder, target), []).append(name)
+        self._left = BUDGET
+        self._parsed: dict[str, tuple[unitfile.Setting, ...] | None] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Names that have a file or a link of their own, sorted."""
+        found = {
+            name
+            for entries in self.folders.values()
+            for name, entry in entries.items()
+            if entry.kind in ("file", "link") and unitname.is_valid(name)
+        }
+        if len(found) > UNITS:
+            self.gaps["units"] = f"more than {UNITS}: the rest is left out"
+        return tuple(sorted(found)[:UNITS])
+
+    def all(self) -> tuple[Unit, ...]:
+        """Those, and the instances and missing units that something pulls in."""
+        wanted = {link.name for link in self.links if unitname.is_valid(link.name)}
+        return tuple(self.unit(name) for name in sorted(wanted.union(self.names())))
+
+    @functools.cache  # noqa: B019 - a Units lives for one look
+    def unit(self, name: str) -> Unit:
+        """One unit, also where there is none: its state is then `not-found`."""
+        links = tuple(self._by_name.get(name, ()))
+        try:
+            found = self._discover(name)
+        except OSError:
+            # A link that leads to nothing is bad; no file and no link at all is not found.
+            path = self._first(name)
+            if not path:
+                return Unit(name, "not-found", "", (), unitfile.Settings(), links)
+            # One that leads to a file of its own name is bad for `systemctl`, and starts all the same.
+            files, settings = self._load(_Found(name, path, "regular"))
+            return Unit(name, "bad", path, files if path in files else (), settings, links)
+        if found.type == "masked":
+            runtime = found.path.startswith("/run/")
+            state = "masked-runtime" if runtime else "masked"
+            return Unit(name, state, found.path, (found.path,), unitfile.Settings(), links)
+        files, settings = self._load(found)
+        return Unit(name, self._state(name, found), found.path, files, settings, links)
+
+    # --- finding the file
+
+    def _discover(self, name: str) -> _Found:
+        """Follows aliases and links to the file that defines a unit."""
+        path, entry = self._search(name)
+        for _ in range(FOLLOW):
+            if entry.kind == "file":
+                return _Found(name, path, "regular" if entry.size else "masked")
+            target = self._target(path, entry.target)
+            if target == NULL:
+                return _Found(name, path, "masked")
+            folder, _, last = target.rpartition("/")
+            if folder not in self._real:
+                if self._is_empty(target):
+                    return _Found(name, path, "masked")
+                # Linked from elsewhere: the file there, under the name of the link.
+                self.tree.read(target)
+                return _Found(name, target, "linked")
+            _check_alias(posixpath.basename(path), last)
+            instance = unitname.instance_of(name)
+            filled = bool(instance) and unitname.is_template(last)
+            if filled:
+                last = unitname.template_of(last, instance or "")
+            if filled and last == name:
+                # `a@x.service -> a@.service`: the link says which template, and is taken at its word.
+                path, entry = target, self._entry(target)
+            else:
+                name = last
+                path, entry = self._search(name)
+        raise OSError(40, "Too many levels of symbolic links")
+
+    def _search(self, name: str) -> tuple[str, trees.Entry]:
+        wanted = [name]
+        if unitname.is_instance(name):
+            wanted.append(unitname.template_of(name))
+        for one in wanted:
+            for folder, entries in self.folders.items():
+                entry = entries.get(one)
+                if entry is not None:
+                    if entry.kind not in ("file", "link"):
+                        raise trees.NotPlainError("it is not a plain file")
+                    return f"{folder}/{one}", entry
+        raise FileNotFoundError(2, "No such file or directory")
+
+    def _entry(self, path: str) -> trees.Entry:
+        folder, _, last = path.rpartition("/")
+        entry = self.folders.get(self._real[folder], {}).get(last)
+        if entry is None or entry.kind not in ("file", "link"):
+            raise FileNotFoundError(2, "No such file or directory")
+        return entry
+
+    def _first(self, name: str) -> str:
+        try:
+            return self._search(name)[0]
+        except OSError:
+            return ""
+
+    def _target(self, path: str, target: str) -> str:
+        """A link's target as a path from the root; its folder is resolved, its last name is not."""
+        within = "" if target.startswith("/") else posixpath.dirname(path)
+        folder = self.tree.resolve(f"{within}/{posixpath.dirname(target)}")
+        if folder is None:
+            raise FileNotFoundError(2, "No such file or directory")
+        return f"{folder.rstrip('/')}/{posixpath.basename(target)}"
+
+    def _is_empty(self, path: str) -> bool:
+        found = self.tree.stat(path)
+        return found is not None and not found.st_size and self.tree.resolve(path) != "/"
+
+    # --- what holds for it
+
+    def _load(self, found: _Found) -> tuple[tuple[str, ...], unitfile.Settings]:
+        paths = [found.path, *self._drop_ins(found.name)]
+        kept = []
+        assigned: list[unitfile.Setting] = []
+        for path in paths:
+            settings = self._parse(path)
+            if settings is not None:
+                kept.append(path)
+                assigned += settings
+        return tuple(kept), unitfile.Settings(assigned)
+
+    def _parse(self, path: str) -> tuple[unitfile.Setting, ...] | None:
+        if path not in self._parsed:
+            try:
+                if self._left <= 0:
+                    raise trees.TooLargeError(f"more than {BUDGET} bytes of units")
+                text = self.tree.text(path)
+                self._left -= len(text)
+                self._parsed[path] = unitfile.parse_unit(text, path)
+            except OSError as error:
+                self.gaps[path] = trees.why(error)
+                self._parsed[path] = None
+        return self._parsed[path]
+
+    def _drop_ins(self, name: str) -> tuple[str, ...]:
+        """`NAME.d/*.conf` and of shorter names and of the kind; by file name, the nearest wins."""
+        names = [name]
+        if unitname.is_instance(name):
+            names.append(unitname.template_of(name))
+        names += unitname.shorter(names[-1])
+        kind = unitname.kind_of(name)
+        places = [(folder, one) for folder in self.folders for one in names]
+        return self._files_of([*places, *((folder, kind) for folder in self.folders)])
+
+    def _install(self, found: _Found) -> unitfile.Settings:
+        """What holds for [Install]: install.c asks fewer drop-ins, and those of the name first."""
+        names = [found.name]
+        if unitname.is_instance(found.name):
+            names.append(unitname.template_of(found.name))
+        drop_ins = self._files_of([(folder, one) for one in names for folder in self.folders])
+        # Of a unit linked from elsewhere the file is read after them.
+        files = (*drop_ins, found.path) if found.type == "linked" else (found.path, *drop_ins)
+        return unitfile.Settings(one for path in files for one in self._parse(path) or ())
+
+    def _files_of(self, places: list[tuple[str, str]]) -> tuple[str, ...]:
+        first: dict[str, str] = {}
+        for folder, name in places:
+            within = f"{name}.d"
+            entry = self.folders[folder].get(within)
+            if entry is not None and entry.kind in ("folder", "link"):
+                for file in self._entries(f"{folder}/{within}"):
+                    if file.endswith(".conf"):
+                        first.setdefault(file, f"{folder}/{within}/{file}")
+        return tuple(path for _, path in sorted(first.items()) if not self.tree.is_null(path))
+
+    # --- whether it is enabled
+
+    def _state(self, name: str, found: _Found) -> str:
+        base = posixpath.basename(found.path)
+        if name != base and not unitname.is_instance(found.name):
+            return "alias"
+        if found.path.startswith(("/run/systemd/generator", "/run/systemd/generator.")):
+            return "generated"
+        if found.path.startswith(("/run/systemd/transient/", "/run/systemd/system.control/", "/etc/systemd/system.control/")):  # fmt: skip
+            return "transient"
+        settings = self._install(found)
+        known = self._known_names(found.name, settings)
+        if (state := self._linked(found, known)) is not None:
+            return state
+        if self._linked(found, None) is not None:
+            return "indirect"
+        if any(settings.words("Install", key) for key in ("WantedBy", "RequiredBy", "UpheldBy", "Alias")):  # fmt: skip
+            return "disabled"
+        return "indirect" if settings.words("Install", "Also") else "static"
+
+    def _known_names(self, name: str, settings: unitfile.Settings) -> set[str]:
+        """Names that `systemctl enable` would make links of."""
+        known = {name}
+        default = settings.value("Install", "DefaultInstance")
+        if unitname.is_template(name) and default:
+            known.add(unitname.template_of(name, unitname.specify(default, name) or default))
+        for alias in settings.words("Install", "Alias"):
+            known.add(unitname.specify(alias, name) or alias)
+        return known
+
+    def _linked(self, found: _Found, known: set[str] | None) -> str | None:
+        """The state that links make; any name counts where none are given."""
+        runtime = anywhere = same = same_runtime = below = False
+        for folder, entries in self.folders.items():
+            hit, same_here = self._links_in(folder, entries, found, known, below)
+            if hit:
+                if folder == CONFIG:
+                    return "enabled"
+                if folder.startswith("/run/"):
+                    runtime = True
+                else:
+                    anywhere = True
+            elif same_here:
+                same = same or folder == CONFIG
+                same_runtime = same_runtime or folder.startswith("/run/")
+            below = below or found.path.startswith(folder + "/")
+        if runtime:
+            return "enabled-runtime"
+        if anywhere and unitname.is_instance(found.name):
+            return "static"
+        if same:
+            return "linked"
+        return "linked-runtime" if same_runtime else None
+
+    def _links_in(
+        self,
+        folder: str,
+        entries: dict[str, trees.Entry],
+        found: _Found,
+        known: set[str] | None,
+        below: bool,
+    ) -> tuple[bool, bool]:
+        """Whether links in a folder enable the unit, and whether one only lends it its own name."""
+        for link in self._pulled.get((folder, found.name), ()):
+            if known is None or link.name in known:
+                return True, False
+        same_name = False
+        named = [found.name] if found.name in entries else []
+        for name in (*named, *self._aliases.get((folder, found.name), ())):
+            if entries[name].kind != "link":
+                continue
+            same_path = name == found.name and not below
+            same_target = posixpath.basename(entries[name].target) == found.name
+            if same_path and same_target:
+                same_name = True
+            elif (same_path or same_target) and (known is None or name in known):
+                return True, same_name
+        return False, same_name
+
+    # --- reading folders
+
+    def _links(self) -> list[Link]:
+        found = []
+        for folder, entries in self.folders.items():
+            for name, entry in entries.items():
+                by, dot, kind = name.rpartition(".")
+                if (
+                    not dot
+                    or kind not in ("wants", "requires", "upholds")
+                    or entry.kind != "folder"
+                ):
+                    continue
+                for linked, one in self._entries(f"{folder}/{name}").items():
+                    if one.kind == "link":
+                        path = f"{folder}/{name}/{linked}"
+                        found.append(Link(path, one.target, by, linked, kind == "requires"))
+        return found
+
+    def _entries(self, folder: str) -> dict[str, trees.Entry]:
+        try:
+            return self.tree.entries(folder)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self.gaps[folder] = trees.why(error)
+            return {}
+
+
+def _check_alias(link: str, target: str) -> None:
+    """Links between names that are no aliases of each other are refused, as systemd does."""
+    fine = unitname.is_valid(link) and unitname.is_valid(target)
+    fine = fine and unitname.kind_of(link) == unitname.kind_of(target)
+    if fine and unitname.instance_of(link) is not None:
+        mine, theirs = unitname.instance_of(link), unitname.instance_of(target)
+        fine = theirs in (mine, "")
+    elif fine:
+        fine = unitname.instance_of(target) is None
+    if not fine:
+        raise OSError(22, "no alias of that name is allowed")

@@ -1,0 +1,93 @@
+"""How many memory cgroups the kernel keeps, against how many are in use.
+
+A cgroup whose directory is gone lives on, dying, while one page is still charged to it. cgroup v1
+counts both kinds in /proc/cgroups, the root included; the directories are those in use::
+
+    #subsys_name    hierarchy       num_cgroups     enabled
+    memory          4               68680           1
+
+v2 counts the dying ones itself, in `cgroup.stat` (the last two lines from about 6.12)::
+
+    nr_descendants 239
+    nr_dying_descendants 68440
+    nr_subsys_memory 240
+    nr_dying_subsys_memory 68440
+
+Where they hang is said by `cgroup.stat` of each directory on v2. v1 has no such count, but what the
+dying hold is still charged to the directory above them: see `parents.read_parents`.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import time
+
+from overnight import sources
+from overnight.sources.memorycgroups import counting, parents
+
+__all__ = ["SIGNALS"]
+
+
+def open_census(root: pathlib.Path) -> sources.Look:
+    """The look of `memory-cgroups`."""
+    layout = counting.read_layout(root)
+    timer = counting.StatTimer(layout, root)
+
+    def look() -> sources.Rows:
+        now = counting.read_census(layout, root)
+        return {"": (now.tracked, now.in_use, now.dying, timer.look(), timer.reads)}
+
+    return look
+
+
+def open_parents(root: pathlib.Path) -> sources.Look:
+    """The look of `memory-cgroup-parents`. After one that took long it rests for an hour."""
+    layout = counting.read_layout(root)
+    rows: dict[str, tuple[int, ...]] = {}
+    rests_until = 0.0
+
+    def look() -> sources.Rows:
+        nonlocal rows, rests_until
+        began = time.monotonic()
+        if began >= rests_until:
+            dying = counting.read_census(layout, root).dying
+            rows = {
+                one.path: (one.dying, one.at_least, one.at_most, one.in_use)
+                for one in parents.read_parents(layout, dying, root)
+            }
+            if time.monotonic() - began > counting.STAT_SLOW_S:
+                rests_until = began + counting.STAT_REST
+        return rows
+
+    return look
+
+
+SIGNALS = (
+    sources.Signal(
+        "memory-cgroups",
+        60.0,
+        "",
+        (
+            sources.Column("tracked", "gauge"),
+            sources.Column("in_use", "gauge"),
+            sources.Column("dying", "gauge"),
+            sources.Column("stat_read", "gauge", "us"),
+            sources.Column("stat_reads"),
+        ),
+        open_census,
+        "/proc/cgroups and the directories (v1), cgroup.stat (v2): zombies; how long the root's statistics take to read",
+    ),
+    sources.Signal(
+        "memory-cgroup-parents",
+        600.0,
+        "cgroup",
+        (
+            sources.Column("dying", "gauge"),
+            sources.Column("at_least", "gauge"),
+            sources.Column("at_most", "gauge"),
+            sources.Column("in_use", "gauge"),
+        ),
+        open_parents,
+        "cgroup.stat of each directory (v2, counted); what is charged to none of its children (v1, estimated)",
+    ),
+)

@@ -1,0 +1,205 @@
+"""What a systemd says of its services, asked over D-Bus.
+
+All services in one question; the rest only of those that are new or have changed, and the restart
+counter of those that are restarted at all: a service that failed and came back between two looks
+has changed in nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import time
+from collections.abc import Callable
+
+from overnight import sources
+from overnight.sources.systemd import dbus, manager
+
+__all__ = ["Fleet", "Manager", "Unit"]
+
+MANAGER = ("/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+PROPERTIES = "org.freedesktop.DBus.Properties"
+UNIT = "org.freedesktop.systemd1.Unit"
+SERVICE = "org.freedesktop.systemd1.Service"
+ALL = (
+    (UNIT, "StateChangeTimestamp"),
+    (UNIT, "UnitFileState"),
+    (UNIT, "UnitFilePreset"),
+    (SERVICE, "Restart"),
+    (SERVICE, "Result"),
+    (SERVICE, "NRestarts"),
+)
+OFTEN = ((UNIT, "StateChangeTimestamp"), (SERVICE, "NRestarts"))
+
+MOST_UNITS = 1000
+SAME_LOOK_S = 5.0
+MACHINES_EVERY_S = 300.0
+FILES_EVERY = 20  # looks: `systemctl disable` changes no state of the unit
+LONGEST = 200
+
+
+@dataclasses.dataclass
+class Unit:
+    """One service. `since_us` is the wall clock at its last change of state."""
+
+    load: str
+    active: str
+    sub: str
+    path: str
+    since_us: int = 0
+    file: str = ""
+    preset: str = ""
+    restart: str = "no"
+    result: str = ""
+    restarts: int = 0
+
+    def fact(self) -> dict[str, str | int | float | bool]:
+        """What is stored of it."""
+        return {
+            "active": self.active,
+            "sub": self.sub,
+            "result": self.result,
+            "file": self.file,
+            "preset": self.preset,
+            "restart": self.restart,
+            "since": self.since_us // 1_000_000,
+        }
+
+
+class Manager:
+    """One systemd: the host's, or a machine's where `leader` is its PID 1."""
+
+    def __init__(self, address: str, leader: int = 0) -> None:
+        self.address = address
+        self.leader = leader
+        self._known: dict[str, Unit] = {}
+        self._looks = 0
+
+    def look(self) -> dict[str, Unit]:
+        """Its services, by name; raises OSError when it does not answer.
+
+        A line for each look: systemd tells every change on its own socket, asked or not, and what
+        nobody reads would pile up in PID 1.
+        """
+        line = dbus.Connection(self.address, leader=self.leader)
+        try:
+            return self._look(line)
+        finally:
+            line.close()
+
+    def _look(self, line: dbus.Connection) -> dict[str, Unit]:
+        (listed,) = line.ask([(*MANAGER, "ListUnitsByPatterns", ([], ["*.service"]))])
+        if listed is None:  # systemd before 230
+            (listed,) = line.ask([(*MANAGER, "ListUnits", ())])
+        known: dict[str, Unit] = {}
+        questions: list[tuple[Unit, str, str]] = []
+        again = self._looks % FILES_EVERY == 0
+        self._looks += 1
+        for name, load, active, sub, path in _services(listed)[:MOST_UNITS]:
+            unit = self._known.get(name)
+            fresh = again or unit is None or (unit.active, unit.sub) != (active, sub)
+            if unit is None:
+                unit = Unit(load, active, sub, path)
+            unit.load, unit.active, unit.sub = load, active, sub
+            known[name] = unit
+            if fresh:
+                questions.extend((unit, *one) for one in ALL)
+            elif unit.restart != "no":
+                questions.extend((unit, *one) for one in OFTEN)
+        answers = line.ask(
+            (unit.path, PROPERTIES, "Get", (interface, name)) for unit, interface, name in questions
+        )
+        for (unit, _, name), answer in zip(questions, answers, strict=True):
+            if answer:
+                _learn(unit, name, answer[0])
+        self._known = known
+        return known
+
+
+def _services(listed: list[object] | None) -> list[tuple[str, str, str, str, str]]:
+    """name, load, active, sub, path of each service that has a file, or runs without."""
+    found = []
+    rows = listed[0] if listed else []
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, tuple) and len(row) >= 7:
+            name, _, load, active, sub, _, path = (str(word) for word in row[:7])
+            if name.endswith(".service") and (load != "not-found" or active != "inactive"):
+                found.append((name[:LONGEST], load, active, sub, path))
+    return sorted(found)
+
+
+def _learn(unit: Unit, name: str, value: object) -> None:
+    if name == "StateChangeTimestamp" and isinstance(value, int):
+        unit.since_us = value
+    elif name == "NRestarts" and isinstance(value, int):
+        unit.restarts = value
+    elif isinstance(value, str):
+        field = {
+            "UnitFileState": "file",
+            "UnitFilePreset": "preset",
+            "Restart": "restart",
+            "Result": "result",
+        }.get(name)
+        if field:
+            setattr(unit, field, value[:LONGEST])
+
+
+class Fleet:
+    """Every systemd of this host: its own, and those of machines inside, found anew every 5 minutes."""
+
+    def __init__(
+        self, root: pathlib.Path = sources.ROOT, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._root = root
+        self._clock = clock
+        self._managers: dict[str, Manager] = {}
+        self._searched = -MACHINES_EVERY_S
+        self._looked = -SAME_LOOK_S
+        self._units: dict[str, Unit] = {}
+
+    def look(self) -> dict[str, Unit]:
+        """Services by name, those of a machine as `machine:unit`; NoDataError where nobody answers."""
+        now = self._clock()
+        if now - self._looked < SAME_LOOK_S:
+            return self._units
+        if now - self._searched >= MACHINES_EVERY_S:
+            self._searched = now
+            self._search()
+        units: dict[str, Unit] = {}
+        answered = False
+        for machine, one in list(self._managers.items()):
+            try:
+                found = one.look()
+            except OSError:
+                # A machine that is gone is found gone at the next search; another may have its name.
+                self._searched = min(self._searched, now - MACHINES_EVERY_S + 30)
+                continue
+            answered = True
+            prefix = f"{machine}:" if machine else ""
+            units.update({prefix + name: unit for name, unit in found.items()})
+        if not answered:
+            raise sources.NoDataError("no systemd answers here")
+        self._units, self._looked = units, now
+        return units
+
+    def _search(self) -> None:
+        there: dict[str, tuple[str, int]] = {}
+        if manager.booted(self._root):
+            private = self._root / "run/systemd/private"
+            bus = self._root / "run/dbus/system_bus_socket"
+            there[""] = (str(private if _is_ours(private) else bus), 0)
+        for name, leader in manager.machines(self._root).items():
+            there[name[:LONGEST]] = ("/run/systemd/private", leader)
+        for name in list(self._managers):
+            one = self._managers[name]
+            if there.get(name) != (one.address, one.leader):
+                del self._managers[name]
+        for name, (address, leader) in there.items():
+            if name not in self._managers:
+                self._managers[name] = Manager(address, leader)
+
+
+def _is_ours(path: pathlib.Path) -> bool:
+    """Whether we may connect: systemd's own socket is for root alone."""
+    return os.access(path, os.W_OK)

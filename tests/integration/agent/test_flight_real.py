@@ -1,0 +1,213 @@
+"""The flight recorder on this very host: what happens to it is an event, at its second, on its core."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import machines
+import pytest
+from prometheus_client.openmetrics import parser
+
+from overnight.sources import cpu, interrupts
+from overnight.store.ring import check, reader
+
+if TYPE_CHECKING:
+    from overnight.model import event
+
+pytestmark = pytest.mark.needs_root
+# A supervisor of its own: to systemd it runs without a fault, while its tasks die one after the other.
+SUPERVISE = """
+path=$(sed -n 's/^[0-9]*:name=systemd:/systemd/p' /proc/self/cgroup)
+[ -n "$path" ] || path=$(sed -n 's/^0:://p' /proc/self/cgroup)
+cd "/sys/fs/cgroup/$path" || exit 1
+while :; do
+  mkdir task
+  sh -c 'echo 0 > task/cgroup.procs; exec sleep 0.05'
+  until rmdir task; do :; done
+done
+"""
+CORES = cpu.online()
+
+
+class Agent:
+    """`python -m overnight.agent` in a process of its own."""
+
+    def __init__(self, home: pathlib.Path, *more: str) -> None:
+        self.home = home
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "overnight.agent", "--home", str(home), *more],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def events(self, kind: str) -> tuple[event.Event, ...]:
+        return reader.Reader(self.home).events(0, time.time_ns() // 1000 + 10**9, kinds=[kind])
+
+    def looks(self, signal_name: str) -> list[int]:
+        """The wall times of a signal's looks so far."""
+        source = reader.Reader(self.home)
+        return [
+            when
+            for host in source.hosts()
+            for frame in source.numbers(host, signal_name, 0, time.time_ns() // 1000 + 10**9)
+            for when in frame.wall_us
+        ]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> dict[str, object]:
+        self.process.send_signal(number)
+        out, said = self.process.communicate(timeout=30)
+        if number is not signal.SIGKILL:
+            assert self.process.returncode == 0, said
+        return dict(json.loads(out.splitlines()[-1])) if out else {}
+
+
+@pytest.fixture
+def start(tmp_path: pathlib.Path, wait_for: Callable[..., None]) -> Iterator[Callable[..., Agent]]:
+    """Starts agents that look already; those that a test left are ended."""
+    started: list[Agent] = []
+
+    def begin(*more: str, home: pathlib.Path | None = None) -> Agent:
+        agent = Agent(home or tmp_path, *more)
+        started.append(agent)
+        before = len(agent.looks("cpu"))
+        wait_for(lambda: len(agent.looks("cpu")) > before)
+        return agent
+
+    yield begin
+    for agent in started:
+        if agent.process.poll() is None:
+            agent.process.kill()
+        agent.process.communicate()
+
+
+def test_a_core_that_is_pinned_is_an_event_with_its_core_second_and_process(
+    start, busy, wait_for
+) -> None:
+    agent = start()
+    core = CORES[-1]
+    with busy(core, 1.0, "the-hog"):
+        began = time.time()
+        wait_for(lambda: [e for e in agent.events("cpu.core_pinned") if e.core == core], 40)
+        wait_for(lambda: any("the-hog" in e.process for e in agent.events("cpu.core_pinned")), 20)
+    told = [one for one in agent.events("cpu.core_pinned") if one.core == core]
+    # What else ran on this host may have kept the other cores busy for some seconds.
+    assert any(began - 2 <= one.time_us / 1e6 <= began + 30 for one in told)
+    assert any(one.process.startswith("the-hog[") for one in told)
+    assert all(one.fields["others_percent"] < 50 for one in told)
+    assert {one.severity for one in told} <= {"warning", "critical"}
+    pinned = {pin.id for pin in reader.Reader(agent.home).pins(told[0].host)}
+    assert {one.id for one in told} <= pinned
+    assert int(str(agent.end()["events"])) >= 1
+
+
+def test_a_line_of_a_driver_is_an_event_with_queue_and_core_within_a_second(start) -> None:
+    agent = start()
+    facts = interrupts.read_queues()
+    key = next(k for k, one in facts.items() if one["core"] != -1 and one["queue"] != -1)
+    interface, queue = str(facts[key]["interface"]), int(facts[key]["queue"])
+    until = time.monotonic() + 15
+    while (
+        not reader.Reader(agent.home)
+        .facts(os.uname().nodename, "nic-queues", time.time_ns() // 1000)
+        .state
+    ):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    line = (
+        f"ena 0000:20:03.0 {interface}: TX q {queue} is paused for too long (threshold 5000000). "
+        "Time since last napi 6596000 usec. napi scheduled: 1"
+    )
+    wrote = time.monotonic()
+    pathlib.Path("/dev/kmsg").write_text(f"{line} (a test of overnight)\n")
+    while not agent.events("net.driver_reset"):
+        assert time.monotonic() - wrote < 20
+        time.sleep(0.02)
+    (told,) = agent.events("net.driver_reset")
+    assert told.fields["queue"] == queue
+    assert told.fields["interface"] == interface
+    assert told.core == interrupts.core_of(facts, interface, queue)
+    assert told.fields["written_by_process"] is True
+    assert abs(told.monotonic_ns / 1e9 - wrote) < 1.0
+    assert told.severity == "critical"
+
+
+def test_kill_9_loses_at_most_the_last_second_and_the_next_agent_goes_on(
+    start, tmp_path, wait_for
+) -> None:
+    agent = start()
+    wait_for(lambda: len(agent.looks("cpu")) >= 4)
+    agent.end(signal.SIGKILL)
+    killed = time.time()
+    last = max(agent.looks("cpu")) / 1e6
+    assert killed - last < 2.5  # a look a second, and this process may have waited for its core
+    before = len(agent.looks("cpu"))
+    again = start()
+    again.end()
+    assert len(again.looks("cpu")) > before
+    assert check.check(tmp_path).problems == ()
+
+
+def test_metrics_are_served_on_loopback_alone(start, wait_for) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start("--metrics", str(port))
+
+    def page() -> str:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            return answer.read().decode() if answer.status == 200 else ""
+        except OSError:
+            return ""
+
+    wait_for(lambda: "overnight_memory_cgroups" in page(), 20)
+    names = {family.name for family in parser.text_string_to_metric_families(page())}
+    assert {"overnight_host", "overnight_memory_cgroups", "overnight_agent_cpu_seconds"} <= names
+    listening = pathlib.Path("/proc/net/tcp").read_text()
+    assert re.search(rf"0100007F:{port:04X} 00000000:0000 0A", listening)
+    assert f"00000000:{port:04X} " not in listening
+
+
+def test_a_second_agent_for_the_same_home_says_who_is_there(start, tmp_path) -> None:
+    start()
+    done = subprocess.run(
+        [sys.executable, "-m", "overnight.agent", "--home", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "being recorded already" in done.stderr
+
+
+@pytest.mark.long  # units are asked for every 30 s
+@pytest.mark.needs_nspawn
+def test_loops_in_a_booted_machine_are_events_the_visible_and_the_hidden(start, wait_for) -> None:
+    units = {
+        "loop.service": machines.unit("exit 3", service="Restart=always\nRestartSec=50ms"),
+        "hidden.service": machines.unit("exec sh /supervise", service="Delegate=yes"),
+    }
+    with machines.machine(units, {"supervise": SUPERVISE}):
+        agent = start()
+
+        def units_of(kind: str) -> set[str]:
+            return {one.unit.rpartition(":")[2] for one in agent.events(kind)}
+
+        wait_for(lambda: "hidden.service" in units_of("unit.hidden_crash_loop"), 60)
+        wait_for(lambda: "loop.service" in units_of("unit.crash_loop"), 90)
+        assert "hidden.service" not in units_of("unit.crash_loop")

@@ -1,0 +1,147 @@
+"""`overnight audit` and `overnight snapshot` from the command line: exit codes, JSON, this machine."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import images
+import jsonschema
+import pytest
+
+from overnight.interfaces import cli
+
+REPOSITORY = pathlib.Path(__file__).parents[3]
+
+
+def fits(name: str, text: str) -> dict[str, object]:
+    schema = json.loads((REPOSITORY / f"docs/schemas/{name}.json").read_text())
+    document = json.loads(text)
+    jsonschema.validate(document, schema)
+    return document
+
+
+@pytest.fixture
+def image(tmp_path: pathlib.Path) -> pathlib.Path:
+    images.deep_learning(tmp_path / "image")
+    return tmp_path / "image"
+
+
+def test_something_bad_ends_with_1_and_clear_with_0(
+    image: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["audit", "--root", str(image)]) == 1
+    shown = capsys.readouterr().out
+    assert (
+        "high: ecs.service: it is an agent of Amazon ECS, and this is a host of Kubernetes" in shown
+    )
+    assert "90-ecs.preset:2: vendor preset: enable ecs.service" in shown
+    images.debian(tmp_path / "debian")
+    assert cli.main(["audit", "--root", str(tmp_path / "debian")]) == 0
+    assert "nothing found" in capsys.readouterr().out
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["audit", "--root", str(tmp_path / "empty")]) == 3
+
+
+def test_audit_json_fits_its_schema(
+    image: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["audit", "--root", str(image), "-O", "json"]) == 1
+    fits("audit-1", capsys.readouterr().out)
+    root, outside = tmp_path / "hostile", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    images.hostile(root, outside)
+    cli.main(["audit", "--root", str(root), "-O", "json"])
+    fits("audit-1", capsys.readouterr().out)
+    cli.main(["audit", "--root", str(root)])
+    assert "\x1b[31m\xff" not in capsys.readouterr().out
+
+
+def test_changes_as_json(
+    image: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = ["--home", str(tmp_path / "home"), "audit", "--root", str(image), "-O", "json"]
+    assert cli.main([*audit, "--apply", "--yes"]) == 0
+    assert len(fits("audit-change-1", capsys.readouterr().out)["steps"]) == 3
+    assert cli.main([*audit, "--undo", "--yes"]) == 0
+    assert fits("audit-change-1", capsys.readouterr().out)["done"] == "undone"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--apply"], "add --yes"),
+        (["--undo"], "add --yes"),
+        (["--fix", "ansible"], "one of: preset, shell, packer, cloud-init"),
+        (["--fix", "shell", "--apply"], "do not go together"),
+        (["--cloud", "mine"], "one of: aws"),
+    ],
+)
+def test_nothing_is_changed_by_mistake(
+    image: pathlib.Path, options: list[str], words: str, tmp_path: pathlib.Path
+) -> None:
+    before = sorted(str(path) for path in image.rglob("*"))
+    command = [sys.executable, "-m", "overnight", "--home", str(tmp_path / "home"), "audit", "--root", str(image), *options]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)  # fmt: skip
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert sorted(str(path) for path in image.rglob("*")) == before
+
+
+def test_the_printed_fix_is_a_script_that_a_shell_takes(
+    image: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["audit", "--root", str(image), "--fix", "shell"]) == 1
+    script = capsys.readouterr().out
+    subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+    assert "systemctl mask -- ecs.service" in script
+
+
+def test_this_machine_is_audited(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["audit", "-O", "json"]) in (0, 1)
+    document = fits("audit-1", capsys.readouterr().out)
+    assert document["live"] is True
+    assert document["units"] > 20
+
+
+def test_this_machine_twice_is_the_same(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file in files:
+        assert cli.main(["snapshot", "-o", str(file), "-O", "json"]) == 0
+        document = fits("snapshot-1", capsys.readouterr().out)
+        assert document == json.loads(file.read_text())
+    parts = document["parts"]
+    assert len(parts["sysctl"]) > 300
+    assert len(parts["packages"]) > 50
+    assert parts["versions"]["python3"]["version"].startswith("3.")
+    assert cli.main(["snapshot", "--diff", *map(str, files), "-O", "json"]) == 0
+    # Other tests run beside this one, and may mount or load something: no more than that.
+    changes = fits("snapshot-diff-1", capsys.readouterr().out)["changes"]
+    assert {one["part"] for one in changes} <= {"mounts", "modules"}
+    assert cli.main(["snapshot", "--diff", *map(str, files)]) == 0
+
+
+def test_this_machines_environment_and_command_lines_stay_out(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "Pl4nt3dS3cr3tV4lu3Qq"
+    monkeypatch.setenv("SOME_VARIABLE", secret)
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()", secret]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        try:
+            assert cli.main(["snapshot", "-o", str(tmp_path / "x.json")]) == 0
+        finally:
+            process.communicate()
+    assert secret not in (tmp_path / "x.json").read_text()
+
+
+def test_a_snapshot_goes_into_the_home(tmp_path: pathlib.Path, image: pathlib.Path) -> None:
+    assert cli.main(["--home", str(tmp_path), "snapshot", "--root", str(image)]) == 0
+    files = list((tmp_path / "snapshots/image").iterdir())
+    assert len(files) == 1
+    assert cli.main(["snapshot", "--diff", str(files[0]), "/nonexistent"]) == 3

@@ -1,0 +1,153 @@
+"""Real zombies: made, counted, located, their growth measured, and gone after a purge.
+
+Other sessions of the machine make and lose cgroups too: what they did meanwhile is watched, and is all
+by which a count may differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import jsonschema
+import pytest
+import zombies
+
+from overnight.app import census
+from overnight.sources import cgroupchurn
+from overnight.sources.memorycgroups import counting, parents
+
+REPOSITORY = pathlib.Path(__file__).parents[3]
+SCHEMA = json.loads((REPOSITORY / "docs/schemas/census-1.json").read_text())
+ROOT = pathlib.Path("/")
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.skipif(not zombies.POSSIBLE, reason="the memory controller is not cgroup v1's"),
+]
+
+
+@pytest.fixture
+def leak() -> Iterator[zombies.Zombies]:
+    with zombies.zombies() as one:
+        yield one
+
+
+@pytest.fixture
+def churn(leak: zombies.Zombies) -> Iterator[cgroupchurn.Churn]:
+    with contextlib.closing(cgroupchurn.Churn((str(zombies.MEMORY),))) as one:
+        yield one
+
+
+def counted() -> counting.Census:
+    return counting.read_census(counting.read_layout(ROOT), ROOT)
+
+
+def of_others(churn: cgroupchurn.Churn, leak: zombies.Zombies) -> int:
+    """Births and deaths elsewhere since the start."""
+    return sum(row[0] + row[1] for key, row in churn.look().items() if not key.startswith(leak.key))  # fmt: skip
+
+
+def wait_until_gone(level: int, slack: int) -> None:
+    """The kernel frees them behind our back, after a grace period."""
+    deadline = time.monotonic() + 20
+    while counted().dying > level + slack:
+        assert time.monotonic() < deadline, f"{counted()} does not fall to {level}"
+        time.sleep(0.05)
+
+
+def test_zombies_are_counted_located_and_gone_after_a_purge(
+    leak: zombies.Zombies, churn: cgroupchurn.Churn
+) -> None:
+    for name in "ab":
+        (leak.parent / name).mkdir()
+    churn.look()
+    before = counted()
+    leak.make(100, "a")
+    leak.make(300, "b")
+    after = counted()
+    slack = of_others(churn, leak)
+    assert after.tracked - before.tracked == pytest.approx(400, abs=slack)
+    assert after.in_use - before.in_use == pytest.approx(0, abs=slack)
+    assert after.dying - before.dying == pytest.approx(400, abs=slack)
+    assert churn.look()[f"{leak.key}/b"][:3] == (300, 300, 300)
+
+    found = parents.read_parents(counting.read_layout(ROOT), after.dying, ROOT, budget_s=5)
+    located = {one.path: one for one in found}
+    for name, number in (("a", 100), ("b", 300)):
+        one = located[f"{leak.key}/{name}"]
+        assert one.dying == pytest.approx(number, rel=0.05)
+        assert one.at_least <= number <= one.at_most * 1.05
+
+    leak.purge()
+    wait_until_gone(before.dying, of_others(churn, leak))
+
+
+def test_the_growth_is_that_which_was_made(leak: zombies.Zombies) -> None:
+    made = [(time.monotonic(), 0, 0, 0)]
+
+    def sleep(seconds: float) -> None:
+        leak.make(30)
+        time.sleep(seconds)
+        made.append((time.monotonic(), 0, 0, leak.made))
+
+    found = census.take(seconds=3, sleep=sleep)
+    assert found.growth_per_hour == pytest.approx(census.growth_per_hour(made), rel=0.05)
+    assert found.creators[0].cgroup == leak.key
+    assert found.creators[0].explains == pytest.approx(1, abs=0.05)
+    assert found.creators[0].short_lived == leak.made
+
+
+def test_a_watched_cgroup_is_not_kept_by_its_watch(churn: cgroupchurn.Churn, leak: zombies.Zombies) -> None:  # fmt: skip
+    """The kernel does not take watches back by itself: the recorder must not be the leak."""
+    before = counted()
+    for i in range(50):
+        (leak.parent / str(i)).mkdir()
+    churn.look()
+    watched = len(churn._by_watch)
+    for i in range(50):
+        (leak.parent / str(i)).rmdir()
+    churn.look()
+    assert watched - len(churn._by_watch) == 50
+    info = pathlib.Path(f"/proc/self/fdinfo/{churn.fileno()}").read_text()
+    assert info.count("inotify wd:") == len(churn._by_watch)
+    wait_until_gone(before.dying, of_others(churn, leak))
+
+
+def census_json(*arguments: str) -> tuple[int, dict[str, object]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "overnight", "census", "-O", "json", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, SCHEMA)
+    return done.returncode, document
+
+
+def test_the_command_on_this_host() -> None:
+    code, document = census_json("--for", "1s")
+    assert code == (document["severity"] != "ok")
+    assert document["tracked"] == document["in_use"] + document["dying"]
+
+
+@pytest.mark.long
+def test_five_thousand(leak: zombies.Zombies) -> None:
+    before = counted()
+    leak.make(5_000)
+    code, document = census_json("--for", "2s")
+    assert code == 1
+    assert document["severity"] == "warning"
+    assert document["dying"] - before.dying == pytest.approx(5_000, abs=20)
+    (nest,) = [one for one in document["parents"] if one["path"] == leak.key]
+    assert nest["dying"] == pytest.approx(5_000, rel=0.05)
+    leak.purge()
+    wait_until_gone(before.dying, 20)

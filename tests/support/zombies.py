@@ -1,0 +1,104 @@
+"""Real zombie cgroups: entered once, left, removed, and kept by one page of a tmpfs file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+
+from overnight.sources import cgroups
+
+LAYOUT = cgroups.read_layout()
+MEMORY = pathlib.Path(str(LAYOUT.memory))
+POSSIBLE = LAYOUT.memory_version == 1  # on v2 they would take a delegated tree of their own
+
+
+class Zombies:
+    """Below its own parent; `purge` lets them go."""
+
+    def __init__(self, parent: pathlib.Path, files: pathlib.Path) -> None:
+        self.parent = parent
+        self.files = files
+        self.made = 0
+
+    @property
+    def key(self) -> str:
+        return "/" + str(self.parent.relative_to(MEMORY))
+
+    def make(self, number: int, below: str = "") -> None:
+        """In a process of its own: what enters and leaves cgroups must not be the test."""
+        place = self.parent / below
+        place.mkdir(exist_ok=True)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                self._make(number, place)
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        self.made += number
+
+    def _make(self, number: int, place: pathlib.Path) -> None:
+        # Back to where it came from: a page of this process itself must not stay in the parent.
+        home = next(
+            line.split(":", 2)[2]
+            for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+            if "memory" in line.split(":")[1].split(",")
+        )
+        leave = MEMORY / home.lstrip("/") / "cgroup.procs"
+        for i in range(number):
+            one = place / f"z{i}"
+            one.mkdir()
+            (one / "cgroup.procs").write_text("0")
+            (self.files / f"{place.name}-{self.made + i}").write_text("x")
+            leave.write_text("0")
+            one.rmdir()
+
+    def purge(self) -> None:
+        for path in self.files.iterdir():
+            path.unlink()
+
+
+def remove_tree(top: pathlib.Path, seconds: float = 10) -> None:
+    """Removes empty cgroups from the leaves up; one whose process has just ended is busy for a moment."""
+    deadline = time.monotonic() + seconds
+    while top.exists():
+        for folder, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                pathlib.Path(folder).rmdir()
+        if top.exists():
+            assert time.monotonic() < deadline, f"{top} stays busy"
+            time.sleep(0.02)
+
+
+def tracked() -> int:
+    """How many memory cgroups the kernel keeps, read in another way than the source does."""
+    for line in pathlib.Path("/proc/cgroups").read_text().splitlines():
+        if line.startswith("memory\t"):
+            return int(line.split("\t")[2])
+    raise AssertionError("/proc/cgroups does not count memory cgroups")
+
+
+@contextlib.contextmanager
+def zombies() -> Iterator[Zombies]:
+    files = pathlib.Path(tempfile.mkdtemp(prefix="overnight-zombies-", dir="/dev/shm"))
+    parent = MEMORY / f"overnight-zombies-{os.getpid()}"
+    before = tracked()
+    parent.mkdir()
+    made = Zombies(parent, files)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(files)
+        remove_tree(parent)
+        # The kernel frees them after a grace period; the next test counts from there. Others may
+        # have made a few meanwhile.
+        deadline = time.monotonic() + 10
+        while tracked() > before + made.made // 50 and time.monotonic() < deadline:
+            time.sleep(0.05)

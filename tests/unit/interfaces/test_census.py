@@ -1,0 +1,93 @@
+"""What `overnight census` says, on trees of files."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import jsonschema
+import pytest
+
+from overnight.interfaces import cli
+
+SCHEMA = json.loads((pathlib.Path(__file__).parents[3] / "docs/schemas/census-1.json").read_text())
+
+
+def tree(root: pathlib.Path, in_use: int, dying: int, below: str = "system.slice") -> pathlib.Path:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/mountinfo").write_text("30 23 0:26 / /cg rw - cgroup2 cgroup2 rw\n")
+    (root / "cg" / below).mkdir(parents=True)
+    for folder in (root / "cg", root / "cg" / below):
+        (folder / "cgroup.stat").write_text(
+            f"nr_descendants {in_use - 1}\nnr_dying_descendants {dying}\n"
+        )
+    return root
+
+
+def run(root: pathlib.Path, *options: str) -> int:
+    return cli.main(["census", "--root", str(root), "--for", "0s", *options])
+
+
+@pytest.mark.parametrize(("dying", "code"), [(300, 0), (68_440, 1)])
+def test_one_line_answers_and_too_many_end_with_1(
+    tmp_path: pathlib.Path, dying: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tree(tmp_path, 240, dying)) == code
+    shown = capsys.readouterr().out
+    first = shown.splitlines()[0]
+    assert f"{240 + dying:,} tracked against 240 in use" in first
+    assert f"{dying:,} dying" in first
+    assert "/system.slice" in shown
+    assert "estimated" not in shown
+
+
+def test_json_fits_its_schema(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tree(tmp_path, 240, 68_440), "-O", "json") == 1
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    assert document["ratio"] == 286.17
+    assert document["severity"] == "critical"
+
+
+def test_names_of_the_host_cannot_steer_the_terminal(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tree(tmp_path, 240, 300, below="[red]\x1b]0;x\x07")) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "/[red]\\x1b" in shown
+
+
+def test_a_host_without_memory_cgroups(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path) == 3
+    assert "--root /host" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [(["--watch", "-O", "json"], "no JSON"), (["--for", "soon"], "duration")]
+)
+def test_what_cannot_be_asked(
+    tmp_path: pathlib.Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tree(tmp_path, 2, 1), *options) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_watching_says_a_line_each_time_until_it_is_stopped(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from overnight.app import census
+
+    real, turns = census.take, [0]
+
+    def take(root: pathlib.Path, **options: float) -> census.Report:
+        turns[0] += 1
+        if turns[0] == 4:
+            raise KeyboardInterrupt
+        return real(root, **options)
+
+    monkeypatch.setattr(census, "take", take)
+    assert run(tree(tmp_path, 240, 68_440), "--watch") == 130
+    assert capsys.readouterr().out.count("68,680 tracked") == 3

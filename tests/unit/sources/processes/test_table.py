@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import concurrent.futures as cf
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overnight import sources
+from overnight.sources import processes
+from overnight.sources.processes import table
+
+
+def stat(pid: int, comm: bytes = b"x", *, utime: int = 0, stime: int = 0, state: bytes = b"S", started: int = 5) -> bytes:  # fmt: skip
+    fields = [b"0"] * 50
+    fields[0] = state
+    for at, value in ((9, 3), (11, utime), (12, stime), (19, started), (21, 44), (36, 1)):
+        fields[at] = str(value).encode()
+    return str(pid).encode() + b" (" + comm + b") " + b" ".join(fields) + b"\n"
+
+
+class Host:
+    """A /proc of files."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+        self.last = 0
+        (root / "proc").mkdir()
+
+    def put(self, pid: int, comm: bytes = b"x", **fields: object) -> None:
+        folder = self.root / "proc" / str(pid)
+        folder.mkdir(exist_ok=True)
+        (folder / "stat").write_bytes(stat(pid, comm, **fields))
+        self.last = max(self.last, pid)
+        (self.root / "proc/loadavg").write_text(f"0.1 0.1 0.1 1/9 {self.last}\n")
+
+    def end(self, pid: int) -> None:
+        """What is open of it then reads as nothing; of a real one, as an error."""
+        (self.root / "proc" / str(pid) / "stat").write_bytes(b"")
+        (self.root / "proc" / str(pid) / "stat").unlink()
+        (self.root / "proc" / str(pid)).rmdir()
+
+
+@pytest.fixture
+def host(tmp_path: pathlib.Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_what_was_used_before_us_is_not_of_this_second(host: Host) -> None:
+    host.put(10, utime=100_000)
+    host.put(11)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        assert seen.look() == {}
+        host.put(10, utime=100_090, stime=5)
+        assert seen.look() == {"10 x": (100_090, 5, 44, 1, 3, ord("S"))}
+
+
+def test_a_new_one_is_seen_at_the_next_look(host: Host) -> None:
+    for pid in range(10, 300):
+        host.put(pid)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        seen.look()
+        host.put(900, b"burst", utime=40, started=99)
+        assert seen.look() == {"900 burst": (40, 0, 44, 1, 3, ord("S"))}
+
+
+def test_every_process_has_its_turn_within_five_looks(host: Host) -> None:
+    pids = range(10, 60)
+    for pid in pids:
+        host.put(pid)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        seen.look()
+        for pid in pids:
+            host.put(pid, utime=9)
+        for _ in range(5):
+            seen.look()
+        assert all(one.ticks == 9 for one in seen._known.values())
+
+
+def test_one_that_sleeps_is_looked_at_seldom_and_still_found(host: Host) -> None:
+    pids = range(10, 60)
+    for pid in pids:
+        host.put(pid)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        read: list[int] = []
+        real = seen._text
+        seen._text = lambda pid, one: read.append(pid) or real(pid, one)  # type: ignore[method-assign]
+        for _ in range(1 + table.TURNS * table.PATIENT):
+            seen.look()
+        read.clear()
+        for _ in range(table.TURNS * table.SELDOM):
+            seen.look()
+        assert sorted(read) == list(pids)  # each once, in twenty looks
+        host.put(33, utime=70)
+        rows: sources.Rows = {}
+        for _ in range(table.TURNS * table.SELDOM):
+            rows = rows or seen.look()
+        assert rows["33 x"][0] == 70
+
+
+def test_the_twenty_busiest_are_shown(host: Host) -> None:
+    pids = range(100, 160)
+    for pid in pids:
+        host.put(pid)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        seen.look()
+        for pid in pids:
+            host.put(pid, utime=pid - 99)
+        seen.full_scan()
+        rows = seen.look()
+        assert set(rows) == {f"{pid} x" for pid in range(140, 160)}
+
+
+def test_one_that_ends_and_one_that_takes_its_number(host: Host) -> None:
+    host.put(10, b"old", utime=500)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        seen.look()
+        host.end(10)
+        host.put(10, b"new", utime=7, started=1000)
+        seen.full_scan()
+        assert seen.look() == {"10 new": (7, 0, 44, 1, 3, ord("S"))}
+        host.end(10)
+        seen.full_scan()
+        assert seen.look() == {}
+        assert seen._opened == 0
+
+
+def test_those_that_are_blocked_are_shown_and_counted(host: Host) -> None:
+    host.put(10, state=b"D")
+    host.put(11, state=b"Z")
+    host.put(12, state=b"R")
+    with contextlib.closing(table.Table(host.root)) as seen:
+        assert list(seen.look()) == ["10 x"]
+        assert seen.states() == {"": (3, 1, 1, 1)}
+        host.put(10, state=b"S")
+        seen.full_scan()
+        assert seen.look() == {}
+        assert seen.states() == {"": (3, 1, 0, 1)}
+
+
+@pytest.mark.parametrize(
+    "comm",
+    [b"a) (b", b"tab\tnew\nline", b"\x1b]0;x\x07", b"\xff\xfe", b"", b"x" * 8000, b"1 (2) 3"],
+)
+def test_hostile_names(host: Host, comm: bytes) -> None:
+    host.put(10, comm)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        seen.look()
+        host.put(10, comm, utime=50)
+        seen.full_scan()
+        if len(comm) > 1000:  # cut off by the read: no kernel writes one of more than 64 bytes
+            assert seen.look() == {}
+        else:
+            (key,) = seen.look()
+            assert key.isprintable()
+            assert key == f"10 {table.name_of(comm)}"
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_line_or_a_value_error(text: bytes) -> None:
+    with contextlib.suppress(ValueError, IndexError):
+        assert len(table.parse_stat(text)) == 8
+
+
+def test_open_files_and_work_are_bounded_at_many_processes(host: Host) -> None:
+    for pid in range(1000, 1000 + table.MOST_OPEN + 150):
+        host.put(pid)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        seen.look()
+        assert seen._opened == table.MOST_OPEN
+        read = []
+        real = seen._text
+        seen._text = lambda pid, one: read.append(pid) or real(pid, one)  # type: ignore[method-assign]
+        seen.look()
+        assert 0 < len(read) <= table.MOST_A_TURN + table.HOT
+
+
+def test_a_host_without_proc_is_no_data(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(sources.NoDataError):
+        table.Table(tmp_path)
+
+
+def test_signals_have_a_value_for_each_column(host: Host) -> None:
+    host.put(10, state=b"D")
+    for signal in processes.SIGNALS:
+        for row in signal.open(host.root)().values():
+            assert len(row) == len(signal.columns)
+    host.put(10, utime=5)
+    processes.full_scan(host.root)
+    assert processes.SIGNALS[0].open(host.root)() == {"10 x": (5, 0, 44, 1, 3, ord("S"))}
+
+
+def test_threads_of_this_very_process_are_no_processes() -> None:
+    with contextlib.closing(table.Table()) as seen, cf.ThreadPoolExecutor(3) as pool:
+        started = threading.Barrier(4)
+        for _ in range(3):
+            pool.submit(started.wait)
+        while len(tasks := os.listdir("/proc/self/task")) < 4:  # noqa: PTH208
+            os.sched_yield()
+        real = {int(task): seen._is_process(int(task)) for task in tasks}
+        started.wait()
+    assert real == {task: task == os.getpid() for task in real}
+
+
+def test_this_very_host_new_and_busy_processes_are_seen_at_once() -> None:
+    """The real /proc, where the listing can begin at a PID."""
+    with contextlib.closing(table.Table()) as seen:
+        assert seen._seeks
+        seen.look()
+        busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            deadline = time.monotonic() + 1.5
+            rows: sources.Rows = {}
+            # A row of one that is being loaded, and blocked, has no ticks yet.
+            while not any(k.startswith(f"{busy.pid} ") and sum(row[:2]) for k, row in rows.items()):
+                assert time.monotonic() < deadline
+                rows = seen.look()
+                os.sched_yield()
+        finally:
+            busy.kill()
+            busy.wait()
+        text = pathlib.Path(f"/proc/{os.getpid()}/stat").read_bytes()
+        assert table.parse_stat(text)[0] == pathlib.Path("/proc/self/comm").read_bytes().strip()

@@ -1,0 +1,217 @@
+"""Births and deaths by real inotify, on ordinary directories; on real cgroups in tests/integration."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from overnight import sources
+from overnight.sources import cgroupchurn
+
+MOUNTS = """31 24 0:27 / /cg/memory rw - cgroup cgroup rw,memory
+32 24 0:28 / /cg/systemd rw - cgroup cgroup rw,name=systemd
+39 24 0:35 / /cg/unified rw - cgroup2 cgroup2 rw
+"""
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def top(tmp_path: pathlib.Path) -> pathlib.Path:
+    (tmp_path / "cg/memory/ecs.service").mkdir(parents=True)
+    return tmp_path / "cg/memory"
+
+
+@pytest.fixture
+def churn(top: pathlib.Path, clock: Clock) -> Iterator[cgroupchurn.Churn]:
+    with contextlib.closing(cgroupchurn.Churn((str(top),), clock=clock)) as one:
+        yield one
+
+
+def test_what_was_there_is_not_born(churn: cgroupchurn.Churn) -> None:
+    assert churn.look() == {}
+
+
+def test_one_that_came_and_went_between_two_looks_is_counted(
+    churn: cgroupchurn.Churn, top: pathlib.Path
+) -> None:
+    for i in range(6):
+        (top / f"ecs.service/{i}").mkdir()
+        (top / f"ecs.service/{i}").rmdir()
+    assert churn.look() == {"/ecs.service": (6, 6, 6, 0)}
+
+
+def test_the_same_name_again_and_again_is_each_time_another(
+    churn: cgroupchurn.Churn, top: pathlib.Path, clock: Clock
+) -> None:
+    one = top / "ecs.service/task"
+    one.mkdir()
+    churn.look()
+    for _ in range(3):
+        one.rmdir()
+        one.mkdir()
+    clock.now += 2
+    assert churn.look() == {"/ecs.service": (4, 3, 3, 2000)}
+    (one / "inside").mkdir()
+    assert churn.look()["/ecs.service/task"] == (1, 0, 0, 0)
+
+
+def test_lifetimes_and_who_was_short_lived(
+    churn: cgroupchurn.Churn, top: pathlib.Path, clock: Clock
+) -> None:
+    for name in ("quick", "slow"):
+        (top / "ecs.service" / name).mkdir()
+    churn.look()
+    clock.now += 10
+    (top / "ecs.service/quick").rmdir()
+    churn.look()
+    clock.now += 90
+    (top / "ecs.service/slow").rmdir()
+    assert churn.look()["/ecs.service"] == (2, 2, 1, 110_000)
+
+
+def test_one_that_was_there_before_us_dies_of_unknown_age(
+    churn: cgroupchurn.Churn, top: pathlib.Path
+) -> None:
+    (top / "ecs.service").rmdir()
+    assert churn.look() == {"/": (0, 1, 0, 0)}
+
+
+def test_what_is_made_in_a_new_one_before_it_is_watched_counts(
+    churn: cgroupchurn.Churn, top: pathlib.Path
+) -> None:
+    (top / "new/below/deep").mkdir(parents=True)
+    assert churn.look() == {"/": (1, 0, 0, 0), "/new": (1, 0, 0, 0), "/new/below": (1, 0, 0, 0)}
+
+
+def test_a_parent_that_dies_has_no_row(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
+    (top / "pod/a").mkdir(parents=True)
+    churn.look()
+    (top / "pod/a").rmdir()
+    (top / "pod").rmdir()
+    assert churn.look() == {"/": (1, 1, 1, 0)}
+
+
+def test_quiet_parents_have_no_row(
+    churn: cgroupchurn.Churn, top: pathlib.Path, clock: Clock
+) -> None:
+    (top / "ecs.service/a").mkdir()
+    churn.look()
+    clock.now += cgroupchurn.QUIET_S + 1
+    assert churn.look() == {}
+
+
+def test_watches_are_bounded_and_births_at_the_edge_still_seen(
+    top: pathlib.Path, clock: Clock
+) -> None:
+    for i in range(10):
+        (top / f"many/{i}").mkdir(parents=True)
+    with contextlib.closing(cgroupchurn.Churn((str(top),), most_watches=3, clock=clock)) as churn:
+        assert churn.look() == {cgroupchurn.UNWATCHED: (10, 0, 0, 0)}
+        (top / "new").mkdir()
+        assert churn.look()["/"] == (1, 0, 0, 0)
+        clock.now += 5
+        (top / "new").rmdir()
+        assert churn.look()["/"] == (1, 1, 1, 5000)
+
+
+def test_one_cgroup_in_two_hierarchies_is_one_row(tmp_path: pathlib.Path, clock: Clock) -> None:
+    tops = [tmp_path / name for name in ("memory", "systemd")]
+    for top in tops:
+        (top / "a.service").mkdir(parents=True)
+    with contextlib.closing(cgroupchurn.Churn(tuple(map(str, tops)), clock=clock)) as churn:
+        for top in tops:
+            (top / "a.service/x").mkdir()
+        (tops[1] / "a.service/only").mkdir()
+        assert churn.look() == {"/a.service": (2, 0, 0, 0)}
+
+
+def test_hostile_names(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
+    for name in (b"\x1b[31m", b"\xff\xfe", b"n" * 255, "ü".encode() * 100):
+        (top / os.fsdecode(name) / "x").mkdir(parents=True)
+    keys = list(churn.look())
+    assert len(keys) == 5
+    assert all(key.isprintable() for key in keys)
+
+
+def test_files_are_no_cgroups(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
+    (top / "file").touch()
+    assert churn.look() == {}
+
+
+def test_after_an_overflow_it_looks_again(
+    churn: cgroupchurn.Churn, top: pathlib.Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel says that its queue ran over with an event of watch -1."""
+    (top / "ecs.service/a").mkdir()
+    (top / "ecs.service").rename(top.parent / "aside")  # both events are then thrown away
+    (top / "b").mkdir()
+    events = [cgroupchurn.EVENT.pack(-1, cgroupchurn.IN_Q_OVERFLOW, 0, 0)]
+
+    def read(descriptor: int, size: int) -> bytes:
+        if events:
+            return events.pop()
+        raise BlockingIOError
+
+    monkeypatch.setattr(cgroupchurn.os, "read", read)
+    assert churn.look() == {"/": (1, 1, 0, 0)}
+    assert churn.overflows == 1
+
+
+def test_every_hierarchy_of_the_host_is_watched(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(MOUNTS)
+    assert cgroupchurn.hierarchies(tmp_path) == tuple(
+        str(tmp_path / "cg" / name) for name in ("memory", "systemd", "unified")
+    )
+    (tmp_path / "proc/self/mountinfo").write_text("")
+    with pytest.raises(sources.NoDataError):
+        cgroupchurn.hierarchies(tmp_path)
+
+
+def test_no_more_instances_is_no_data(top: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in pathlib.Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+    try:
+        spare = []
+        with contextlib.suppress(OSError):
+            while True:
+                spare.append(os.dup(0))
+        with pytest.raises(sources.NoDataError, match="inotify"):
+            cgroupchurn.Churn((str(top),))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in spare:
+            os.close(descriptor)
+
+
+def test_births_nested_deeper_than_calls_may_be(
+    churn: cgroupchurn.Churn, top: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (top / "/".join("x" * 300)).mkdir(parents=True)
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        rows = churn.look()
+    finally:
+        sys.setrecursionlimit(before)
+    assert sum(row[0] for row in rows.values()) == 300

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import http.server
+import json
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overnight import sources
+from overnight.sources import host
+
+INSTANCE = {
+    "v1": {
+        "instance_id": "i-0abc",
+        "region": "us-east-1",
+        "availability_zone": "us-east-1a",
+        "cloud_name": "aws",
+        "userdata": "SECRET",
+    },
+    "ds": {
+        "meta_data": {
+            "ami-id": "ami-1",
+            "instance-type": "p4d.24xlarge",
+            "iam": {"security-credentials": {"SecretAccessKey": "SECRET"}},
+            "public-keys": {"k": "SECRET"},
+        },
+        "user_data": "SECRET",
+    },
+}
+
+
+def plant(root: pathlib.Path, files: dict[str, str]) -> None:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+
+
+@pytest.fixture
+def root(tmp_path: pathlib.Path) -> pathlib.Path:
+    plant(
+        tmp_path,
+        {
+            "proc/sys/kernel/random/boot_id": "07ef-boot\n",
+            "proc/sys/kernel/osrelease": "5.4.0-1103-aws\n",
+            "proc/sys/kernel/hostname": "gpu-7\n",
+            "proc/self/mountinfo": "1 1 0:1 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+            "proc/stat": "cpu  1\ncpu0 1\ncpu1 1\nintr 5\nbtime 1700000000\n",
+            "proc/meminfo": "MemTotal:  1000 kB\nMemFree: 5 kB\n",
+            "etc/os-release": 'ID=ubuntu\nPRETTY_NAME="Ubuntu 20.04"\nVERSION_ID="20.04"\n',
+            "etc/image-id": 'image_name="dlami"\nimage_version="61"\n',
+            "sys/class/dmi/id/product_name": "p4d.24xlarge\n",
+            "sys/class/dmi/id/sys_vendor": "Amazon EC2\n",
+            "sys/class/net/eth0/speed": "-1\n",
+            "sys/class/net/lo/speed": "0\n",
+            "run/cloud-init/instance-data.json": json.dumps(INSTANCE),
+        },
+    )
+    (tmp_path / "sys/class/net/eth0/device").mkdir()
+    (tmp_path / "sys/class/net/eth0/device/driver").symlink_to("../../../../bus/pci/drivers/ena")
+    return tmp_path
+
+
+def test_the_labels_of_a_host_in_a_cloud(root: pathlib.Path) -> None:
+    assert host.read_host(root) == {
+        "": {
+            "boot": "07ef-boot",
+            "booted_at": 1_700_000_000,
+            "kernel": "5.4.0-1103-aws",
+            "cgroups": "v1",
+            "memory_controller": "v1",
+            "system": "Ubuntu 20.04",
+            "image_id": 'image_name="dlami"; image_version="61"',
+            "name": "gpu-7",
+            "vendor": "Amazon EC2",
+            "product": "p4d.24xlarge",
+            "cores": 2,
+            "memory_kb": 1000,
+            "instance": "i-0abc",
+            "cloud": "aws",
+            "region": "us-east-1",
+            "zone": "us-east-1a",
+            "image": "ami-1",
+            "instance_type": "p4d.24xlarge",
+        },
+        "eth0": {"driver": "ena", "speed_mbit": -1},
+    }
+
+
+def test_no_secret_of_the_instance_data_is_a_label(root: pathlib.Path) -> None:
+    assert "SECRET" not in json.dumps(host.read_host(root))
+
+
+def test_without_instance_data_the_id_alone(root: pathlib.Path) -> None:
+    (root / "run/cloud-init/instance-data.json").unlink()
+    assert "instance" not in host.read_host(root)[""]
+    plant(root, {"var/lib/cloud/data/instance-id": "i-9\n"})
+    labels = host.read_host(root)[""]
+    assert (labels["instance"], labels["instance_type"]) == ("i-9", "p4d.24xlarge")
+
+
+def test_a_clock_that_is_slewed_does_not_change_when_it_booted(root: pathlib.Path) -> None:
+    look = host.SIGNALS[0].open(root)
+    before = look()[""]["booted_at"]
+    (root / "proc/stat").write_text("cpu  1\nbtime 1700000001\n")
+    assert look()[""]["booted_at"] == before
+    (root / "proc/sys/kernel/random/boot_id").write_text("another\n")
+    assert look()[""]["booted_at"] == 1_700_000_001
+
+
+def test_hostile_texts_become_printable_and_short(root: pathlib.Path) -> None:
+    (root / "sys/class/dmi/id/product_name").write_bytes(b"\x1b[31m\xff" + b"x" * 8000)
+    product = host.read_host(root)[""]["product"]
+    assert isinstance(product, str)
+    assert product.isprintable()
+    assert len(product) <= host.LONGEST
+
+
+def test_an_empty_tree_is_no_data(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(sources.NoDataError):
+        host.read_host(tmp_path)
+
+
+def test_this_very_host() -> None:
+    assert host.read_host()[""]["boot"]
+
+
+@given(st.text(max_size=200) | st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["v1", "ds", "meta_data", "region", "ami-id", "instance-type"]), inner)).map(json.dumps))  # fmt: skip
+def test_any_instance_data_gives_words_or_nothing(text: str) -> None:
+    found = host.parse_instance_data(text)
+    assert all(isinstance(value, str) and value for value in found.values())
+
+
+class Metadata(http.server.BaseHTTPRequestHandler):
+    """A double of the metadata service: a token first, as IMDSv2 wants it."""
+
+    asked: list[str]
+    token = "TOKEN=="
+
+    def do_PUT(self) -> None:
+        assert self.path == "/latest/api/token"
+        assert int(self.headers["X-aws-ec2-metadata-token-ttl-seconds"]) <= 21600
+        self.answer(200, self.token)
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if self.headers["X-aws-ec2-metadata-token"] != self.token:
+            return self.answer(401, "")
+        words = {"instance-id": "i-1", "placement/availability-zone": "us-east-1a", "ami-id": "ami-7"}  # fmt: skip
+        path = self.path.removeprefix("/latest/meta-data/")
+        return self.answer(200 if path in words else 404, words.get(path, "<html>"))
+
+    def answer(self, code: int, text: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None: ...
+
+    protocol_version = "HTTP/1.1"
+
+
+@pytest.fixture
+def service() -> Iterator[http.server.ThreadingHTTPServer]:
+    Metadata.asked = []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_the_metadata_service_is_asked_only_when_told_to(
+    service: http.server.ThreadingHTTPServer,
+) -> None:
+    port = service.server_port
+    assert host.read_metadata(address="127.0.0.1", port=port) == {}
+    assert Metadata.asked == []
+    assert host.read_metadata(ask=True, address="127.0.0.1", port=port) == {
+        "instance": "i-1",
+        "zone": "us-east-1a",
+        "image": "ami-7",
+    }
+
+
+def test_no_metadata_service_is_no_labels() -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        assert host.read_metadata(ask=True, address="127.0.0.1", port=taken.getsockname()[1]) == {}
+
+
+def test_a_service_that_refuses_a_token_is_no_labels(
+    service: http.server.ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Metadata, "do_PUT", lambda self: self.answer(403, ""))
+    assert host.read_metadata(ask=True, address="127.0.0.1", port=service.server_port) == {}
+    assert Metadata.asked == []
