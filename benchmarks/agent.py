@@ -38,7 +38,7 @@ def _cost(pid: int) -> tuple[float, float]:
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     schedstat = pathlib.Path(f"/proc/{pid}/schedstat")
     cpu = sum(map(int, fields[11:15])) / TICKS
-    if schedstat.exists() and len(os.listdir(f"/proc/{pid}/task")) == 1:
+    if schedstat.exists() and len(list(pathlib.Path(f"/proc/{pid}/task").iterdir())) == 1:
         cpu = int(schedstat.read_text().split()[0]) / 1e9
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
@@ -109,12 +109,10 @@ def _agent(folder: pathlib.Path, *more: str) -> list[str]:
 def _side_by_side(folder: pathlib.Path) -> list[Result]:
     peers = _peers(folder)
     exporter = peers / "usr/bin/prometheus-node-exporter"
-    few = "cpu interrupts softnet pressure stat cgroups".split()
+    few = ("cpu", "interrupts", "softnet", "pressure", "stat", "cgroups")
     commands: dict[str, list[str]] = {"overnight": _agent(folder)}
     ports: dict[str, int] = {"overnight, scraped": _free_port()}
-    commands["overnight, scraped"] = _agent(
-        folder, "--metrics", str(ports["overnight, scraped"])
-    )
+    commands["overnight, scraped"] = _agent(folder, "--metrics", str(ports["overnight, scraped"]))
     if (peers / "usr/bin/mpstat").exists():
         commands["mpstat -P ALL 1"] = [str(peers / "usr/bin/mpstat"), "-P", "ALL", "1"]
     if exporter.exists():
@@ -160,12 +158,12 @@ def _side_by_side(folder: pathlib.Path) -> list[Result]:
             met=after["overnight"][1] <= 30,
         ),
     ]  # fmt: skip
-    for what in percent:
+    for what, used in percent.items():
         if what != "overnight":
             results += [
                 Result(
                     "agent, CPU beside", percent["overnight"], "% of a core",
-                    peer=what, peer_value=percent[what],
+                    peer=what, peer_value=used,
                 ),
                 Result(
                     "agent, memory beside", after["overnight"][1], "MB",
@@ -178,7 +176,7 @@ def _side_by_side(folder: pathlib.Path) -> list[Result]:
 def _netdata(peers: pathlib.Path, folder: pathlib.Path) -> list[str]:
     """In the foreground, on loopback, with its folders in ours."""
     config = folder / "netdata.conf"
-    places = ("config", "stock config", "log", "web files", "cache", "lib", "home")
+    places = ("config", "stock config", "log", "web", "cache", "lib", "home")
     lines = [
         "[global]", "run as user = root", "[directories]",
         *(f"{place} = {folder / 'netdata'}" for place in places),
