@@ -14,11 +14,12 @@ from overnight import errors, sources
 from overnight.agent import flight, kernelfeed, outlets, pinning, signals, spool, usage
 from overnight.sources import perf
 from overnight.store.ring import pins as ring_pins
-from overnight.store.ring import writer
+from overnight.store.ring import reader, writer
 
 __all__ = ["FlightOptions", "FlightSummary", "fly"]
 
 DAY = 86400.0
+ABSENT_US = 3_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +87,7 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         budget_bytes=options.budget_bytes,
         age_seconds=options.age_seconds,
     )
+    _note_absence(options.home, host, keep)
     # What the user wrote beside our own rules.
     rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
     log, why_not = kernelfeed.open_feed(options.root, *rules)
@@ -117,6 +119,14 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         dropped=keep.dropped,
         problems=tuple([why_not] if why_not else []) + tuple(problems),
     )
+
+
+def _note_absence(home: pathlib.Path, host: str, keep: writer.Writer) -> None:
+    """The time since the last run is a gap, however that run ended."""
+    extent = reader.Reader(home).extent(host)
+    now = time.time_ns() // 1000
+    if extent is not None and now - extent[1] > ABSENT_US:
+        keep.note_gap(extent[1], now, "the flight recorder did not run")
 
 
 def _outlets(options: FlightOptions) -> tuple[outlets.Outlet, ...]:

@@ -27,6 +27,7 @@ __all__ = ["Flight", "Keep", "LogFeed", "Parts", "SignalState"]
 SELF_SECONDS = 60.0
 AGENT, KERNEL_LOG = "agent", "kernel-log"
 STOP_LOOK_SECONDS = 0.5
+LATE_SECONDS = 2.0
 AGENT_COLUMNS = ("looks", "failures", "cpu_us")
 LOG_COLUMNS = ("lines", "lost", "capped")
 
@@ -50,6 +51,9 @@ class Keep(Protocol):
 
     def event(self, told: event.Event) -> None:
         """An event, new or grown."""
+
+    def note_gap(self, begin_us: int, end_us: int, why: str) -> None:
+        """Nothing was recorded in that time; wall clock."""
 
     def tick(self, now: clock.Clock) -> None:
         """Once a second."""
@@ -147,6 +151,8 @@ class Flight:
             for name in plan.due(now):
                 self._look(name, tick, plan)
             if now >= second:
+                if now - second > LATE_SECONDS:
+                    self._note_late(now - second)
                 second = max(second + 1.0, now)
                 self.tick()
             if now >= self_report:
@@ -155,6 +161,15 @@ class Flight:
             wake = min(plan.next, second, until, time.monotonic() + STOP_LOOK_SECONDS)
             self._wait(poller, wake)
         self.finish()
+
+    def _note_late(self, seconds: float) -> None:
+        """The loop was kept from its second: a host that does not let us run is worth a word."""
+        now = self._parts.read_clock().wall_ns // 1000
+        self._parts.keep.note_gap(
+            now - round(seconds * 1e6),
+            now,
+            f"this host did not let the agent run for {seconds:.1f} s",
+        )
 
     def _wait(self, poller: select.poll, until: float) -> None:
         """Sleep to the next look; a kernel line is taken in as soon as it comes."""

@@ -181,6 +181,9 @@ class Board:
             while len(self._events) > KEPT_EVENTS:
                 self._events.popitem(last=False)
 
+    def note_gap(self, begin_us: int, end_us: int, why: str) -> None:
+        """A screen shows what it has."""
+
     def tick(self, now: clock.Clock) -> None:
         """Nothing to do each second."""
 

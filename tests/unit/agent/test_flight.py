@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+import time
 
 import pytest
 
@@ -22,6 +23,7 @@ class Keep:
         self.rows: list[tuple] = []
         self.words: list[tuple] = []
         self.events: list[event.Event] = []
+        self.gaps: list[tuple] = []
         self.ticks = 0
 
     def numbers(self, signal, columns, clock, rows, every=()):
@@ -32,6 +34,9 @@ class Keep:
 
     def event(self, event):
         self.events.append(event)
+
+    def note_gap(self, begin_us, end_us, why):
+        self.gaps.append((begin_us, end_us, why))
 
     def tick(self, clock):
         self.ticks += 1
@@ -142,6 +147,22 @@ def test_the_loop_runs_for_its_time_and_survives_every_failure():
     flight.Flight(parts(keep, bad, broken, good)).run(stop, 0.3)
     assert sum(name == "a" for name, _, _ in keep.rows) >= 3
     assert keep.ticks >= 1
+
+
+def test_a_loop_that_was_kept_from_its_second_says_so(monkeypatch):
+    monkeypatch.setattr(flight, "LATE_SECONDS", 0.1)
+    keep = Keep()
+    stop = threading.Event()
+
+    def stall():
+        time.sleep(1.3)
+        return {"0": (1,)}
+
+    made = sources.Signal("a", 60.0, "", (sources.Column("n"),), lambda root: stall, "made up")
+    flight.Flight(parts(keep, made)).run(stop, 1.5)
+    (gap,) = keep.gaps
+    assert 100_000 < gap[1] - gap[0] < 1_000_000
+    assert "did not let the agent run" in gap[2]
 
 
 def test_stop_ends_the_loop():
