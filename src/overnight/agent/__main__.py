@@ -33,6 +33,7 @@ def _arguments(words: list[str] | None) -> assembly.FlightOptions:
         "--rules", type=pathlib.Path, action="append", default=[], help="folder of kernel-log rules"
     )
     add("--metrics", default="", help="serve OpenMetrics on [ADDRESS:]PORT")
+    add("--cloud-labels", action="store_true", help="ask the cloud's metadata service for labels")
     add("--with-parent", action="store_true", help="end when the process that started it ends")
     add("--events", action="store_true", help="print events as JSON lines")
     said = parser.parse_args(words)
@@ -47,6 +48,7 @@ def _arguments(words: list[str] | None) -> assembly.FlightOptions:
         rules=tuple(said.rules),
         metrics=assembly.parse_address(said.metrics) if said.metrics else None,
         lines=said.events,
+        cloud=said.cloud_labels,
     )
 
 

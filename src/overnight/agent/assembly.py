@@ -12,6 +12,7 @@ import time
 
 from overnight import errors, sources
 from overnight.agent import flight, kernelfeed, outlets, pinning, signals, spool, usage
+from overnight.sources import host as hostlabels
 from overnight.sources import perf
 from overnight.store.ring import pins as ring_pins
 from overnight.store.ring import reader, writer
@@ -34,6 +35,7 @@ class FlightOptions:
     rules: tuple[pathlib.Path, ...] = ()
     metrics: tuple[str, int] | None = None
     lines: bool = False  # events as JSON lines on standard output
+    cloud: bool = False  # ask the metadata service for labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +106,8 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         root=options.root,
     )
     flying = flight.Flight(parts)
+    if labels := hostlabels.read_metadata(ask=options.cloud):
+        keep.facts("cloud", parts.read_clock(), {"": labels})
     try:
         flying.run(stop, options.seconds)
     finally:

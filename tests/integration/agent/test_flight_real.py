@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -141,6 +142,31 @@ def test_a_line_of_a_driver_is_an_event_with_queue_and_core_within_a_second(star
     assert told.fields["written_by_process"] is True
     assert abs(told.monotonic_ns / 1e9 - wrote) < 1.0
     assert told.severity == "critical"
+
+
+def test_events_are_followed_as_they_happen(start, tmp_path) -> None:
+    start()
+    words = ["events", "--follow", "-O", "json", "--kind", "rcu.stall"]
+    follow = subprocess.Popen(
+        [sys.executable, "-m", "overnight", "--home", str(tmp_path), *words],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert follow.stdout is not None
+    try:
+        deadline = time.monotonic() + 60
+        # Again and again: it tells what happens from when it has started.
+        while not select.select([follow.stdout], [], [], 1.0)[0]:
+            assert time.monotonic() < deadline
+            line = "rcu: INFO: rcu_sched self-detected stall on CPU (a test of overnight)"
+            pathlib.Path("/dev/kmsg").write_text(f"{line}\n")
+        told = json.loads(follow.stdout.readline())
+        assert told["kind"] == "rcu.stall"
+        assert told["fields"]["written_by_process"] is True
+    finally:
+        follow.send_signal(signal.SIGINT)
+        follow.communicate(timeout=20)
+    assert follow.returncode == 0
 
 
 def test_kill_9_loses_at_most_the_last_second_and_the_next_agent_goes_on(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overnight.agent.watches import loops, network, pressure, zombies
+from overnight.agent.watches import blocked, loops, network, pressure, zombies
 from overnight.model import clock
 from overnight.sources import vmstat
 
@@ -155,3 +155,16 @@ def test_an_oom_kill_is_counted_once():
 
     (seen,) = told(pressure.Reclaim(), [(0, row(1)), (1, row(2)), (2, row(2))])
     assert seen.fields == {"kills": 1}
+
+
+def test_a_process_that_is_blocked_for_five_minutes_and_one_that_is_not():
+    def row(state: str) -> tuple[int, ...]:
+        return (1, 1, 1, 0, 0, ord(state))
+
+    stuck = [
+        (s, {"7 dd": row("D"), "8 cat": row("D" if s % 100 else "R")}) for s in range(0, 320, 5)
+    ]
+    seen = told(blocked.Blocked(), stuck)
+    assert {one.process for one in seen} == {"dd[7]"}
+    assert seen[0].begin == at(0)
+    assert seen[0].fields["seconds"] == 300

@@ -11,6 +11,8 @@ from overnight import errors
 from overnight.interfaces.cli import choosing, session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import rich.console
 
     from overnight.model import event
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ORDER", "SEVERITIES", "register", "show_table"]
 
 ORDER = 30
+FOLLOW_SECONDS = 0.5
 SEVERITIES = ("info", "warning", "critical")
 STYLE = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
@@ -50,6 +53,9 @@ def events(
         str, typer.Option(metavar="SEVERITY", help="At least: info, warning or critical.")
     ] = "info",
     core: Annotated[str, typer.Option("--core", metavar="LIST", help="Cores: 39 or 0-3,8.")] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on as they happen, until Ctrl-C.")
+    ] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """What happened on the recorded hosts: pinned cores, driver resets, crash loops, stalls.
@@ -75,13 +81,17 @@ def events(
     hosts = _hosts(source, host)
     first, last = _window(source, hosts, begin, end)
     worth = SEVERITIES.index(severity)
-    found = [
-        one
-        for one in source.events(first, last, hosts, kind)
-        if SEVERITIES.index(one.severity) >= worth
-        and (not cores or one.core in cores)
-        and (not event_id or one.id == event_id)
-    ]
+
+    def wanted(one: event.Event) -> bool:
+        return (
+            SEVERITIES.index(one.severity) >= worth
+            and (not cores or one.core in cores)
+            and (not event_id or one.id == event_id)
+        )
+
+    if follow:
+        return _follow(source, hosts, kind, wanted, current, output)
+    found = [one for one in source.events(first, last, hosts, kind) if wanted(one)]
     if event_id and not found:
         raise errors.CannotError(
             f"no event {event_id!r} is kept", why="it was not seen, or is older than what is kept",
@@ -112,6 +122,52 @@ def events(
     for problem in source.problems:
         console.print(f"damaged: {session.printable(problem)}", style="yellow", markup=False)
     return errors.ExitCode.DONE
+
+
+def _follow(
+    source: reader.Reader,
+    hosts: tuple[str, ...],
+    kinds: list[str] | None,
+    wanted: Callable[[event.Event], bool],
+    current: session.Session,
+    output: session.Output,
+) -> int:
+    """Each new event once, and again when it has grown; JSON lines, or lines of a table."""
+    import json
+    import sys
+
+    begin = time.time_ns() // 1000
+    told: dict[str, event.Event] = {}
+    console = current.console()
+    try:
+        while True:
+            now = time.time_ns() // 1000
+            for one in source.events(begin, now + 1_000_000, hosts, kinds):
+                if not wanted(one) or told.get(one.id) == one:
+                    continue
+                if output is session.Output.JSON:
+                    sys.stdout.write(json.dumps(one.as_json()) + "\n")
+                    sys.stdout.flush()
+                elif one.id not in told or one.severity != told[one.id].severity:
+                    console.print(_one_line(one, hosts=len(hosts) > 1))
+                told[one.id] = one
+            time.sleep(FOLLOW_SECONDS)
+    except KeyboardInterrupt:
+        return errors.ExitCode.DONE
+
+
+def _one_line(one: event.Event, *, hosts: bool) -> str:
+    from rich.markup import escape
+
+    from overnight.model import times
+
+    style = STYLE.get(one.severity, "default")
+    where = f"{escape(session.printable(one.host))}  " if hosts else ""
+    core = f"core {one.core}  " if one.core >= 0 else ""
+    text = escape(session.printable(one.text).replace("\n", " "))
+    return (
+        f"{times.format_instant(one.time_us)}  {where}[{style}]{escape(one.kind)}[/]  {core}{text}"
+    )
 
 
 def _hosts(source: reader.Reader, wanted: list[str] | None) -> tuple[str, ...]:

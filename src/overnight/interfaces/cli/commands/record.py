@@ -74,6 +74,9 @@ def record(
     rules: Annotated[
         list[str] | None, typer.Option(metavar="DIR", help="More kernel-log rules; again for more.")
     ] = None,
+    cloud: Annotated[
+        bool, typer.Option("--cloud-labels", help="Ask the cloud's metadata service for labels.")
+    ] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Record signals, events and the stacks of every core of this host, and show what was seen.
@@ -95,7 +98,7 @@ def record(
         recorder=kind,
         profiles=not signals_only,
         signals=not profiles_only,
-        agent=_agent(metrics, rules),
+        agent=_agent(metrics, rules, cloud=cloud),
     )
     if signals_only and profiles_only:
         raise errors.UsageError(
@@ -113,14 +116,15 @@ def record(
     return errors.ExitCode.DONE
 
 
-def _agent(metrics: str, rules: list[str] | None) -> tuple[str, ...]:
+def _agent(metrics: str, rules: list[str] | None, *, cloud: bool) -> tuple[str, ...]:
     """The flight recorder's own arguments; a bad address is an error here, not in its log."""
     if metrics:
         from overnight.agent import assembly
 
         assembly.parse_address(metrics)
     words = [word for folder in rules or () for word in ("--rules", folder)]
-    return (*words, *(("--metrics", metrics) if metrics else ()))
+    words += ["--metrics", metrics] if metrics else []
+    return (*words, *(["--cloud-labels"] if cloud else []))
 
 
 def _positive(option: str, text: str) -> float:

@@ -1,0 +1,48 @@
+"""Processes that wait for a disk or a lock and cannot be woken: blocked (D) for five minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from overnight.agent import watches
+
+if TYPE_CHECKING:
+    from overnight import sources
+    from overnight.model import clock
+
+__all__ = ["WATCHES", "Blocked"]
+
+STATE = 5  # of a row of `processes`
+UNINTERRUPTIBLE = ord("D")
+SECONDS = 300.0
+
+
+class Blocked:
+    """Rows of `processes`: those that are blocked are among them."""
+
+    name = "blocked"
+    needs = ("processes",)
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._since: dict[str, clock.Clock] = {}
+
+    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
+        """One reading."""
+        del signal
+        blocked = {key for key, row in rows.items() if row[STATE] == UNINTERRUPTIBLE}
+        self._since = {key: self._since.get(key, now) for key in blocked}
+        for key, since in self._since.items():
+            seconds = (now.monotonic_ns - since.monotonic_ns) / 1e9
+            if seconds >= self._seconds:
+                pid, _, comm = key.partition(" ")
+                process = f"{comm}[{pid}]"
+                yield watches.Sighting(
+                    "task.blocked", key, since,
+                    f"{process} has been blocked for {seconds / 60:.0f} minutes",
+                    process=process, fold_seconds=60.0, fields={"seconds": round(seconds)},
+                )  # fmt: skip
+
+
+WATCHES = (Blocked,)

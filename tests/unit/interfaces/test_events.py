@@ -1,0 +1,115 @@
+"""`overnight events`: which are shown, and what else is said; recorded events as marks."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import captures
+import jsonschema
+import pytest
+import rings
+
+from overnight.interfaces import cli
+from overnight.model import event
+
+SCHEMA = pathlib.Path(__file__).parents[3] / "docs/schemas/events-1.json"
+
+
+def make(second: float, kind: str, **more: object) -> event.Event:
+    values = {"host": rings.HOST, "boot": rings.BOOT, "id": f"{kind}-{second:.0f}", **more}
+    return event.Event(rings.us(second), kind, **values)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> pathlib.Path:
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(100))
+    pinned = {"core": 39, "severity": "critical", "fields": {"busy_percent": 99.5, "rule": "x"}}
+    writer.event(make(10, "cpu.core_pinned", text="core 39 was \x1b[31m pinned", **pinned))
+    writer.event(make(12, "net.driver_reset", core=39, severity="critical", count=7))
+    writer.event(make(50, "clock.unsynchronised", severity="info"))
+    writer.note_gap(rings.us(60), rings.us(70), "the disk was full")
+    writer.tick(rings.at(100))
+    writer.close()
+    return tmp_path
+
+
+def ask(home: pathlib.Path, *words: str) -> int:
+    return cli.main(["--home", str(home), "events", *words])
+
+
+def kinds(home: pathlib.Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    assert ask(home, "-O", "json", *words) == 0
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
+    return [one["kind"] for one in told["events"]]
+
+
+def test_everything_that_is_kept_by_time(home, capsys) -> None:
+    assert kinds(home, capsys) == ["cpu.core_pinned", "net.driver_reset", "clock.unsynchronised"]
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--severity", "warning"], ["cpu.core_pinned", "net.driver_reset"]),
+        (["--kind", "net."], ["net.driver_reset"]),
+        (["--kind", "net.driver"], []),
+        (["--core", "0-40"], ["cpu.core_pinned", "net.driver_reset"]),
+        (["--core", "3"], []),
+        (["-b", "11s", "-e", "+10s"], ["net.driver_reset"]),
+        (["--host", rings.HOST, "-b", "20s"], ["clock.unsynchronised"]),
+        (["cpu.core_pinned-10"], ["cpu.core_pinned"]),
+    ],
+)
+def test_which_are_shown(home, capsys, words, shown) -> None:
+    assert kinds(home, capsys, *words) == shown
+
+
+def test_people_see_what_happened_where_and_what_is_missing(home, capsys) -> None:
+    assert ask(home) == 0
+    text = capsys.readouterr().out
+    assert "net.driver_reset" in text
+    assert "7 times" in text
+    assert "the disk was full" in " ".join(text.split())
+    assert "\x1b[31m" not in text
+
+
+def test_one_event_with_everything_known_of_it(home, capsys) -> None:
+    assert ask(home, "cpu.core_pinned-10") == 0
+    text = capsys.readouterr().out
+    assert "busy_percent" in text
+    assert "boot 1a2b3c4d" in text
+    assert "overnight flame -b 2026" in text
+    assert "--core 39" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["nothing-1"], 3, "no event 'nothing-1' is kept"),
+        (["--severity", "bad"], 2, "no severity 'bad'"),
+        (["--core", "x"], 2, "not a list of cores"),
+        (["--host", "elsewhere"], 3, "no signals of host 'elsewhere'"),
+        (["-b", "20s", "-e", "10s"], 2, "a window of no length"),
+    ],
+)
+def test_mistakes_are_explained(home, capsys, words, code, said) -> None:
+    assert ask(home, *words) == code
+    assert said in capsys.readouterr().err
+
+
+def test_without_a_recording_it_says_how_to_make_one(tmp_path, capsys) -> None:
+    assert ask(tmp_path) == 3
+    assert "overnight record --signals-only" in capsys.readouterr().err
+
+
+def test_recorded_events_are_marks_on_the_heatmap(home, capsys) -> None:
+    second = captures.SECOND
+    begin = rings.us(0) * (captures.SECOND // 1_000_000)
+    samples = captures.random_samples(5, 300, begin=begin, end=begin + 30 * second)
+    captures.store(home, captures.build(samples, host=rings.HOST))
+    assert cli.main(["--home", str(home), "heatmap", "-O", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["kind"] for one in told["events"]] == ["cpu.core_pinned", "net.driver_reset"]
