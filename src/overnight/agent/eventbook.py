@@ -135,13 +135,16 @@ class Eventbook:
         for name, value in seen.fields.items():
             if name in fields or len(fields) < MAX_FIELDS:
                 fields[name] = value
+        # The same stretch told again, now longer: its newest words are the truest.
+        same = seen.begin.monotonic_ns == before.monotonic_ns
+        retold = worse or (same and seen.severity == before.severity)
         learned = (before.core < 0 <= seen.core) or (seen.unit and not before.unit)
         opened.event = dataclasses.replace(
             before,
             until_us=now.wall_ns // 1000,
             count=before.count + seen.count,
             severity=seen.severity if worse else before.severity,
-            text=seen.text[:MAX_TEXT] if worse else before.text,
+            text=seen.text[:MAX_TEXT] if retold else before.text,
             core=seen.core if before.core < 0 else before.core,
             unit=before.unit or seen.unit,
             process=before.process or seen.process,

@@ -54,6 +54,15 @@ def test_growing_worse_and_learning_the_core_are_told_at_once():
     }
 
 
+def test_a_stretch_that_goes_on_has_its_newest_words_and_other_sightings_do_not():
+    events = book()
+    events.see([sighting(5, text="for 3 s")], at(8), "w")
+    events.see([sighting(5, text="for 4 s")], at(9), "w")
+    events.see([sighting(9.5, text="another line")], at(9.5), "w")
+    (last,) = events.close()
+    assert (last.text, last.count) == ("for 4 s", 3)
+
+
 def test_after_a_rest_it_is_a_new_event():
     events = book()
     (first,) = events.see([sighting(5)], at(8), "w")
