@@ -117,6 +117,16 @@ def test_six_short_lives_under_a_parent_are_a_hidden_loop():
     assert seen.begin == at(11)
 
 
+@pytest.mark.parametrize(
+    "shelf", ["/system.slice", "/user.slice/user-1000.slice", "/m/system.slice"]
+)
+def test_timers_of_a_healthy_host_are_no_hidden_loop_but_very_many_are(shelf):
+    timers = [(30 * n, {shelf: (n, n, n)}) for n in range(100)]  # twenty in ten minutes
+    assert told(loops.HiddenLoop(), timers) == []
+    storm = [(5 * n, {shelf: (n, n, n)}) for n in range(100)]
+    assert told(loops.HiddenLoop(), storm)
+
+
 def test_pressure_must_last():
     us = 1_000_000
     watch = pressure.Pressure()
