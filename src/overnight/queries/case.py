@@ -1,0 +1,111 @@
+"""One event and everything recorded around it: what detectors look at.
+
+A case is read from a data home or from an opened bundle, which is a data home, too. It only reads, and
+keeps what was read: detectors ask for the same windows again and again.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from typing import TYPE_CHECKING
+
+from overnight.model import event, selection
+from overnight.queries import reader as profiles
+from overnight.queries import signals
+from overnight.store import segments
+from overnight.store.ring import reader as rings
+
+if TYPE_CHECKING:
+    from overnight.queries import diff, flame, top
+
+__all__ = ["Case"]
+
+SECOND = 1_000_000
+BEFORE_US = 30 * SECOND
+AFTER_US = 10 * SECOND
+BASELINE_US = 600 * SECOND
+GUARD_US = 60 * SECOND  # between baseline and window: the trouble may have begun before the event
+MOST_RECURRENCES = 50
+
+
+class Case:
+    """The evidence of one event on one host; `home` may hold other hosts, too."""
+
+    def __init__(self, home: pathlib.Path, told: event.Event) -> None:
+        self.home = home
+        self.event = told
+        self.host = told.host
+        self.ring = rings.Reader(home)
+        self.profiles = profiles.Reader(segments.Catalogue(home))
+
+    @property
+    def window(self) -> selection.Window:
+        """The hot stretch: half a minute before the event to ten seconds after."""
+        end = max(self.event.time_us, min(self.event.until_us, self.event.time_us + 60 * SECOND))
+        return selection.Window(self.event.time_us - BEFORE_US, end + AFTER_US)
+
+    @property
+    def baseline(self) -> selection.Window:
+        """Ten minutes that end a minute before the hot stretch."""
+        end = self.window.begin_us - GUARD_US
+        return selection.Window(end - BASELINE_US, end)
+
+    @functools.cached_property
+    def recurrences(self) -> tuple[event.Event, ...]:
+        """Other events of the same kind, on any host, this one left out; the latest first."""
+        same = [
+            one
+            for one in self.ring.events(0, 1 << 62, kinds=[self.event.kind])
+            if one.id != self.event.id
+        ]
+        return tuple(sorted(same, key=lambda one: -one.time_us)[:MOST_RECURRENCES])
+
+    def events(self, window: selection.Window, *kinds: str) -> tuple[event.Event, ...]:
+        """Events of this host in a window; a kind that ends with a dot stands for all below it."""
+        return self.ring.events(window.begin_us, window.end_us, (self.host,), kinds or None)
+
+    def cores(self, window: selection.Window) -> signals.Cores:
+        """What each core did, second by second."""
+        return signals.core_series(self.ring, self.host, window)
+
+    def has_signals(self, window: selection.Window) -> bool:
+        """Whether the flight recorder kept anything of a window."""
+        return bool(self.ring.signals(self.host, window.begin_us, window.end_us))
+
+    def has_profile(self, window: selection.Window) -> bool:
+        """Whether stacks were sampled in a window."""
+        return self.host in self.profiles.catalogue.hosts() and bool(
+            self.profiles.touched((self.host,), window)
+        )
+
+    def top(
+        self,
+        window: selection.Window,
+        chosen: selection.Selection | None = None,
+        kind: str = "processes",
+        limit: int = 20,
+    ) -> top.Top:
+        """Who used the cores."""
+        from overnight.queries import top as tops
+
+        return tops.top(self.profiles, window, chosen, hosts=(self.host,), kind=kind, limit=limit)
+
+    def flame(
+        self, window: selection.Window, chosen: selection.Selection | None = None
+    ) -> flame.FlameTree:
+        """The stacks of a window."""
+        from overnight.queries import flame as flames
+
+        return flames.flame(self.profiles, window, chosen, hosts=(self.host,))
+
+    def diff(
+        self,
+        window: selection.Window,
+        baseline: selection.Window,
+        chosen: selection.Selection | None = None,
+    ) -> diff.Difference:
+        """What changed against a baseline, function by function."""
+        from overnight.queries import diff as diffs
+
+        return diffs.diff(self.profiles, window, baseline, chosen, hosts=(self.host,))
