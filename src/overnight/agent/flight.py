@@ -191,7 +191,8 @@ class Flight:
             rows = state.look()
         except (OSError, ValueError, LookupError, sources.NoDataError) as error:
             state.failures += 1
-            state.problem = f"{type(error).__name__}: {error}"
+            absent = isinstance(error, sources.NoDataError)
+            state.problem = str(error) if absent else f"{type(error).__name__}: {error}"
             state.look = None
             return error
         state.looks += 1

@@ -133,7 +133,7 @@ class CorePinned:
         where = "in the kernel" if kernel >= user else "in user space"
         text = (
             f"core {core} was {user + kernel:.0f} % busy for {seconds:.0f} s, mostly {where}, while "
-            + (f"the other {cores - 1} averaged {others:.0f} %" if cores > 1 else "it was alone")
+            + _others(cores - 1, others)
         )
         fields: dict[str, str | int | float | bool] = {
             "seconds": round(seconds, 1),
@@ -201,6 +201,12 @@ class CorePinned:
             if ticks > self._runs.get(core, (0, ""))[0]:
                 pid, _, comm = key.partition(" ")
                 self._runs[core] = (ticks, f"{comm}[{pid}]")
+
+
+def _others(count: int, mean: float) -> str:
+    if count < 1:
+        return "it was alone"
+    return f"the other {count if count > 1 else 'core'} averaged {mean:.0f} %"
 
 
 def _go_on(

@@ -216,7 +216,8 @@ def _show(
     else:
         show_table(found, console, hosts=len(hosts) > 1)
         console.print(
-            f"[dim]{len(found)} events; overnight events ID shows one, the ids are in -O json[/]"
+            f"[dim]{len(found)} event{'s' * (len(found) != 1)}; "
+            "overnight events ID shows one, the ids are in -O json[/]"
         )
     for name, gap in gaps:
         seconds = (gap.end_us - gap.begin_us) / 1e6
@@ -241,13 +242,15 @@ def show_table(
         table.add_column(name, no_wrap=name != "what")
     for one in found:
         style = STYLE.get(one.severity, "")
-        again = f" [dim]({one.count} times)[/]" if one.count > 1 else ""
+        # What lasts says how long in its own words; what came again says how often.
+        again = one.count > 1 and "seconds" not in one.fields
+        often = f" [dim]({one.count} times)[/]" if again else ""
         table.add_row(
             times.format_instant(one.time_us)[:23],
             *([escape(session.printable(one.host))] if hosts else []),
             f"[{style}]{escape(one.kind)}[/]" if style else escape(one.kind),
             str(one.core) if one.core >= 0 else "",
-            escape(session.printable(one.text).replace("\n", " ")) + again,
+            escape(session.printable(one.text).replace("\n", " ")) + often,
         )
     console.print(table)
 

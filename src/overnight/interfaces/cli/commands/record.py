@@ -276,7 +276,8 @@ def _show_signals(signals: recording.Signals, console: rich.console.Console) -> 
     from overnight.model import sizes
 
     console.print(
-        f"{signals.signals} signals and {signals.events} events; the flight recorder cost "
+        f"{signals.signals} signals and {signals.events} event{'s' * (signals.events != 1)}; "
+        f"the flight recorder cost "
         f"{signals.cpu_percent:.2f} % of one core and {sizes.format_size(signals.rss_bytes)}"
     )
     for missing in signals.missing:
