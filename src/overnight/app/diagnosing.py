@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from overnight import detectors, errors
 from overnight.model import finding
-from overnight.queries import case as cases
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
     from overnight.model import event
+    from overnight.queries import case as cases
 
 __all__ = ["choose_event", "discover", "look"]
 
@@ -77,7 +77,7 @@ def look(
             answer = finding.Answer(
                 detector.name, finding.Status.NO_DATA, why=f"{error.what}: {error.why}"
             )
-        except Exception as error:  # noqa: BLE001  a bug in one detector must not hide the others' answers
+        except Exception as error:  # a bug in one must not hide the others' answers
             why = f"{type(error).__name__}: {error}"
             answer = finding.Answer(detector.name, finding.Status.FAILED, why=why)
         on_answer(answer)
