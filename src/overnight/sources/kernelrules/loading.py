@@ -6,6 +6,7 @@ import pathlib
 import re
 import string
 import tomllib
+import warnings
 from collections.abc import Iterable
 
 from overnight import errors
@@ -123,8 +124,10 @@ def _strings(value: object, key: str, origin: str, name: str) -> tuple[str, ...]
 
 def _compile(regex: str, origin: str, name: str) -> re.Pattern[str]:
     try:
-        return re.compile(regex)
-    except (re.error, RecursionError, OverflowError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # a set that will mean something else
+            return re.compile(regex)
+    except (re.error, RecursionError, OverflowError, FutureWarning) as error:
         raise _problem(origin, name, f"bad regex {regex!r}: {error}") from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 
 from overnight import errors
@@ -46,8 +47,10 @@ def translate(pattern: str) -> str:
     """
     translated = "(?a)" + "".join(_pieces(pattern)) + r"\Z"
     try:
-        re.compile(translated)
-    except (re.error, OverflowError, RecursionError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # a set that will mean something else
+            re.compile(translated)
+    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
         raise NotTranslatableError(f"Python does not take it: {error}") from error
     return translated
 

@@ -155,7 +155,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @given(
     made=st.lists(STACKS, min_size=1, max_size=8, unique_by=lambda stack: stack.frames),
 )
-@settings(max_examples=100, deadline=1000)
+@settings(max_examples=100, deadline=None)
 def test_what_is_written_is_read_again(folder: pathlib.Path, made: list[flame.FoldedStack]) -> None:
     root = flame.Frame("a process")  # names of NAMES that equal it would be functions
     whole = [flame.FoldedStack((root, *stack.frames), stack.count) for stack in made]
@@ -179,14 +179,14 @@ def test_what_is_written_is_read_again(folder: pathlib.Path, made: list[flame.Fo
 
 
 @given(data=st.binary(max_size=500))
-@settings(max_examples=100, deadline=1000)
+@settings(max_examples=100, deadline=None)
 def test_any_bytes_are_read_or_refused(folder: pathlib.Path, data: bytes) -> None:
     with contextlib.suppress(errors.DamagedFileError):
         assert len(read(folder, data).time) > 0
 
 
 @given(text=st.text(alphabet="ab;_[k] 019.e+-/?\n\r\t", max_size=300))
-@settings(max_examples=200, deadline=1000)
+@settings(max_examples=200, deadline=None)
 def test_lines_much_like_stacks_are_read_or_refused(folder: pathlib.Path, text: str) -> None:
     try:
         taken = read(folder, text)

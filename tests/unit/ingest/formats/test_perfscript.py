@@ -459,13 +459,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @given(data=st.binary(max_size=2000))
-@settings(max_examples=100, deadline=1000)
+@settings(max_examples=100, deadline=None)
 def test_any_bytes_are_read_or_refused(folder: pathlib.Path, data: bytes) -> None:
     reads_or_refuses(folder, data)
 
 
 @given(data=st.binary(max_size=400), magic=st.sampled_from([b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"]))
-@settings(max_examples=60, deadline=1000)
+@settings(max_examples=60, deadline=None)
 def test_any_compressed_bytes_are_read_or_refused(
     folder: pathlib.Path, data: bytes, magic: bytes
 ) -> None:
@@ -473,7 +473,7 @@ def test_any_compressed_bytes_are_read_or_refused(
 
 
 @given(at=st.integers(0, len(GOOD) - 1), bit=st.integers(0, 7), end=st.integers(0, len(GOOD)))
-@settings(max_examples=150, deadline=1000)
+@settings(max_examples=150, deadline=None)
 def test_flipped_and_cut_files_are_read_or_refused(
     folder: pathlib.Path, at: int, bit: int, end: int
 ) -> None:
@@ -494,7 +494,7 @@ def test_flipped_and_cut_files_are_read_or_refused(
         max_size=40,
     )
 )
-@settings(max_examples=150, deadline=1000)
+@settings(max_examples=150, deadline=None)
 def test_lines_much_like_samples_are_read_or_refused(
     folder: pathlib.Path, lines: list[str]
 ) -> None:

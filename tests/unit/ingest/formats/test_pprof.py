@@ -236,7 +236,7 @@ STACKS = st.builds(
     frequency=st.sampled_from([0, 97, 1000]),
     event=st.sampled_from(["cpu-clock", "page-faults", ""]),
 )
-@settings(max_examples=100, deadline=1000)
+@settings(max_examples=100, deadline=None)
 def test_what_is_written_is_read_again(
     folder: pathlib.Path, made: list[flame.FoldedStack], frequency: int, event: str
 ) -> None:
@@ -281,7 +281,7 @@ def reads_or_refuses(folder: pathlib.Path, data: bytes) -> None:
 
 
 @given(data=st.binary(max_size=500))
-@settings(max_examples=150, deadline=1000)
+@settings(max_examples=150, deadline=None)
 def test_any_bytes_are_read_or_refused(folder: pathlib.Path, data: bytes) -> None:
     reads_or_refuses(folder, data)
     reads_or_refuses(folder, GOOD + data)
@@ -292,7 +292,7 @@ def test_any_bytes_are_read_or_refused(folder: pathlib.Path, data: bytes) -> Non
     bits=st.integers(1, 255),
     end=st.integers(1, len(GOOD)),
 )
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300, deadline=None)
 def test_flipped_and_cut_files_are_read_or_refused(
     folder: pathlib.Path, at: int, bits: int, end: int
 ) -> None:

@@ -76,7 +76,7 @@ def test_every_cell_has_the_level_of_its_share() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 9))
-@settings(max_examples=25, deadline=2000)
+@settings(max_examples=25, deadline=None)
 def test_no_cell_is_lost_or_moved(seed: int, columns: int, rows: int) -> None:
     chance = np.random.default_rng(seed)
     values = chance.choice([0, 0, 3, 50, 99], (columns, rows))
@@ -223,7 +223,7 @@ hostile = st.text() | st.sampled_from(
 
 
 @given(name=hostile, mode=st.sampled_from(["busy", "kernel", "softirq", "idle"]))
-@settings(max_examples=60, deadline=2000)
+@settings(max_examples=60, deadline=None)
 def test_hostile_names_break_nothing(name: str, mode: str) -> None:
     marks = (event.Event(BEGIN, name, name), event.Event(BEGIN + 10**6, "mark", name))
     gap = (BEGIN, BEGIN + 1, name)

@@ -108,3 +108,8 @@ def test_rules_that_are_none() -> None:
     assert done.rules == ()
     assert len(done.problems) == len(strange)
     assert "journald" in done.notes[0]
+
+
+def test_a_set_that_python_will_read_otherwise_is_told():
+    with pytest.raises(npd.NotTranslatableError, match="set difference"):
+        npd.translate("[:--]")

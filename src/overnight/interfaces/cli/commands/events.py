@@ -134,26 +134,30 @@ def _follow(
 ) -> int:
     """Each new event once, and again when it has grown; JSON lines, or lines of a table."""
     import json
+    import signal
     import sys
+    import threading
 
     begin = time.time_ns() // 1000
     told: dict[str, event.Event] = {}
     console = current.console()
-    try:
-        while True:
-            now = time.time_ns() // 1000
-            for one in source.events(begin, now + 1_000_000, hosts, kinds):
-                if not wanted(one) or told.get(one.id) == one:
-                    continue
-                if output is session.Output.JSON:
-                    sys.stdout.write(json.dumps(one.as_json()) + "\n")
-                    sys.stdout.flush()
-                elif one.id not in told or one.severity != told[one.id].severity:
-                    console.print(_one_line(one, hosts=len(hosts) > 1))
-                told[one.id] = one
-            time.sleep(FOLLOW_SECONDS)
-    except KeyboardInterrupt:
-        return errors.ExitCode.DONE
+    stop = threading.Event()
+    # By ourselves: a shell's background job has SIGINT ignored, and would never end.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    while not stop.is_set():
+        now = time.time_ns() // 1000
+        for one in source.events(begin, now + 1_000_000, hosts, kinds):
+            if not wanted(one) or told.get(one.id) == one:
+                continue
+            if output is session.Output.JSON:
+                sys.stdout.write(json.dumps(one.as_json()) + "\n")
+                sys.stdout.flush()
+            elif one.id not in told or one.severity != told[one.id].severity:
+                console.print(_one_line(one, hosts=len(hosts) > 1))
+            told[one.id] = one
+        stop.wait(FOLLOW_SECONDS)
+    return errors.ExitCode.DONE
 
 
 def _one_line(one: event.Event, *, hosts: bool) -> str:
