@@ -143,7 +143,7 @@ def _starving(case: cases.Case) -> dict[str, int]:
 
 def last_seen_on(case: cases.Case, stretch: saturation.Stretch) -> dict[str, tuple[float, float]]:
     """User and kernel ticks in those seconds of every process that was last on the core, the most first."""
-    rates = case.rates("processes", stretch.window, columns=("utime", "stime", "core"))
+    rates = case.rates("processes", stretch.window, columns=("utime", "stime"))
     if "utime" not in rates.values or not len(rates.seconds):
         return {}
     there = seen_cores(case, stretch)
