@@ -48,7 +48,7 @@ def starved(
         confidence = min(0.95, (0.8 if event_says or own else 0.5) + 0.08 * (len(said) - 1))
         against = []
         if queue.threaded:
-            confidence *= 0.6
+            confidence *= 0.8
             against.append(
                 finding.Evidence(
                     "a kernel thread polls this queue, and may run on another core than its interrupt",

@@ -33,10 +33,11 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Tally:
-    """Busy samples in which an item was on the stack: `counts[item][window]`."""
+    """Busy samples in which an item was on the stack: `counts[item][window]`; `own`: that ended in it."""
 
     items: tuple[Item, ...]
     counts: Integers
+    own: Integers
     samples: Integers  # all busy ones of each window
     seconds: npt.NDArray[np.float64]  # how much of each window was recorded
     lost: Integers
@@ -86,10 +87,10 @@ def tally(
         np.add.at(samples, rows.window[busy], rows.n[busy])
         _climb(rows, busy, len(windows), found)
     items = sorted(found)
-    counts = np.array([found[item] for item in items], np.int64).reshape(len(items), len(windows))
+    both = np.array([found[item] for item in items], np.int64).reshape(len(items), 2, len(windows))
     seconds, lost, frequency = _recorded(source, host, windows, chosen)
     made = tuple(Item(*item) for item in items)
-    return Tally(made, counts, samples, seconds, lost, frequency)
+    return Tally(made, both[:, 0], both[:, 1], samples, seconds, lost, frequency)
 
 
 def ran(
@@ -203,8 +204,9 @@ def _climb(
     names = rows.names
     at, n = rows.node[busy], rows.n[busy]
     cell = rows.who[busy] * windows + rows.window[busy]
-    keys, weights = [], []
     cells = max(1, len(rows.people) * windows)
+    _add(rows, names.frame[at].astype(np.int64) * cells + cell, n, windows, 1, found)
+    keys, weights = [], []
     while len(at):
         first = names.outermost[at]
         keys.append(names.frame[at[first]].astype(np.int64) * cells + cell[first])
@@ -212,18 +214,29 @@ def _climb(
         up = names.up[at].astype(np.int64)
         going = up > 0
         at, n, cell = (at - up)[going], n[going], cell[going]
-    if not keys:
-        return
-    key, place = np.unique(np.concatenate(keys), return_inverse=True)
-    sums = np.bincount(place, np.concatenate(weights)).astype(np.int64)
+    if keys:
+        _add(rows, np.concatenate(keys), np.concatenate(weights), windows, 0, found)
+
+
+def _add(
+    rows: _Rows,
+    keys: Integers,
+    weights: Integers,
+    windows: int,
+    part: int,
+    found: dict[tuple[str, str, str], Integers],
+) -> None:
+    """Into each item's counts (part 0) or its own (part 1); a key is frame, person and window in one."""
+    key, place = np.unique(keys, return_inverse=True)
+    sums = np.bincount(place, weights, len(key)).astype(np.int64)
     for one, total in zip(key.tolist(), sums.tolist(), strict=True):
-        frame, rest = divmod(one, cells)
-        person, window = divmod(rest, windows)
-        item = (*rows.people[person], _function(names, frame))
+        rest, window = divmod(one, windows)
+        frame, person = divmod(rest, len(rows.people))
+        item = (*rows.people[person], _function(rows.names, frame))
         row = found.get(item)
         if row is None:
-            row = found[item] = np.zeros(windows, np.int64)
-        row[window] += total
+            row = found[item] = np.zeros((2, windows), np.int64)
+        row[part, window] += total
 
 
 def _function(names: stored.Names, frame: int) -> str:
