@@ -164,7 +164,8 @@ def _finding(
         ),
         finding.Evidence(
             f"the mean over all {len(told.cores)} cores said {stretch.mean_percent:.0f} % in those seconds and"
-            f" {told.mean_percent:.0f} % over the whole window: an average hides it",
+            f" {told.mean_percent:.0f} % over the whole window"
+            + (": an average hides it" if stretch.others_percent < saturation.OTHERS else ""),
             told.source,
             {
                 "mean_percent_of_all_cores": round(stretch.mean_percent, 1),

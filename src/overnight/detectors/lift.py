@@ -6,6 +6,7 @@ No stack is too rare to be tested: how many were is said, and pays for itself in
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,15 @@ __all__ = ["DETECTORS", "KIND", "Lift", "Plan", "plan"]
 KIND = "stack.lift"
 SECOND = 1_000_000
 BEFORE_US = 10 * SECOND
+# Watches date some events to the begin of the trouble itself: of these the first seconds belong to it.
+DATED_TO_BEGIN = (
+    "cpu.core_pinned",
+    "cpu.core_stolen",
+    "cpu.run_queue",
+    "net.interrupt_skew",
+    "pressure.",
+)
+INTO_US = 8 * SECOND
 # Between a baseline and an event of the kind: the trouble may have begun well before, and last.
 GUARD_US = 60 * SECOND
 # Other events of the host: what they do is over after half a minute.
@@ -41,7 +51,11 @@ MOST_RECURRENCES = 16
 RECORDED = 0.8  # of a window, or it takes no part
 MOST_FINDINGS = 5
 # The function that is named has at least this share of its process's samples before the event.
-MAIN_SHARE = 0.5
+MAIN_SHARE = 0.25
+# Less than half as much again happens between any two windows of a host whose load goes up and down.
+LEAST_LOW = 0.405
+# What is lifted this far and uses less than a twentieth of a core is seldom the cause.
+SMALL_CORES = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +98,7 @@ class Lift:
         used = tuple(one for one, kept in zip(made.events, usable, strict=True) if kept)
         told = ratios.lifts(counts, there[usable])
         context = _Context(case, tally, counts, there[usable], own, told, used)
-        passed = np.flatnonzero(told.found())
+        passed = np.flatnonzero(told.found() & (told.low >= LEAST_LOW))
         if not len(passed):
             return finding.Answer(self.name, finding.Status.CLEAR, why=_why_clear(context))
         findings = _findings(context, passed)
@@ -127,7 +141,7 @@ def plan(case: cases.Case) -> Plan:
     for one in (case.event, *mine):
         # Of several within the guard only one counts: their windows would be the same trouble.
         near = any(abs(one.time_us - other.time_us) < 2 * GUARD_US for other in chosen)
-        window = selection.Window(one.time_us - BEFORE_US, one.time_us)
+        window = _before(one)
         if not near and case.has_profile(window) and len(chosen) < MOST_RECURRENCES:
             chosen.append(one)
     if not chosen:
@@ -136,16 +150,19 @@ def plan(case: cases.Case) -> Plan:
     last = max(one.time_us for one in chosen) + SECOND
     shut = _shut(case, case.events(selection.Window(first, last)))
     wanted = BASELINES.get(len(chosen), MANY_BASELINES)
-    rows = []
-    for one in chosen:
-        before = selection.Window(one.time_us - BEFORE_US, one.time_us)
-        rows.append((before, *_baselines(one, shut, wanted)))
+    rows = [(_before(one), *_baselines(one, shut, wanted)) for one in chosen]
     kept = [(one, row) for one, row in zip(chosen, rows, strict=True) if len(row) > LEAST_BASELINES]
     if not kept:
         return Plan((), ())
     # As many of each recurrence, so that they make a table.
     length = min(len(row) for _, row in kept)
     return Plan(tuple(one for one, _ in kept), tuple(row[:length] for _, row in kept))
+
+
+def _before(one: event.Event) -> selection.Window:
+    """The ten seconds in which the cause of an event must have run."""
+    into = INTO_US if one.kind.startswith(DATED_TO_BEGIN) else 0
+    return selection.Window(one.time_us + into - BEFORE_US, one.time_us + into)
 
 
 def _shut(case: cases.Case, told: Iterable[event.Event]) -> list[tuple[int, int]]:
@@ -215,9 +232,10 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
     subject = finding.Subject(
         host=case.host, unit=item.unit, process=item.process, function=item.function
     )
-    window = selection.Window(case.event.time_us - BEFORE_US, case.event.time_us)
+    window = _before(case.event)
     recurrences = told.recurrences
     confidence = {1: 0.4, 2: 0.6, 3: 0.75, 4: 0.8}.get(recurrences, 0.9)
+    confidence *= 0.5 + 0.5 * min(1.0, max(0.0, more) / SMALL_CORES)
     against = []
     if recurrences == 1:
         against.append(finding.Evidence("recurrence is 1: this may be a coincidence", "events"))
@@ -250,7 +268,7 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
                 "lost_samples": lost,
             },
             window,
-            f"overnight flame -b {begin} -e {end} --host {case.host} --unit '{item.unit}'",
+            f"overnight flame -b {begin} -e {end} --host {case.host} --process '^{re.escape(item.process)}$'",
         ),
         finding.Evidence(
             f"{told.tested} items were tested; false discovery rate {told.q_value[best]:.2g}, and the highest of all"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from overnight.detectors import place
 from overnight.model import selection
 from overnight.queries import heatmap, signals
 
@@ -27,6 +28,8 @@ BUSY, KERNEL = 95.0, 90.0
 SECONDS = 2.0
 # Where the others are busy, too, no mean hides anything: the host is loaded.
 OTHERS = 50.0
+# Of the core that the event names it is still worth saying, unless really all were full.
+OTHERS_OF_EVENT = 85.0
 # Samples of a core that is full: some are lost, and a second has a few more or less of them.
 SAMPLED_BUSY, SAMPLED_KERNEL = 90.0, 85.0
 # One second in which the core took a breath does not end a stretch.
@@ -128,17 +131,20 @@ def _from_samples(case: cases.Case, window: selection.Window) -> Series | None:
     )
 
 
-def stretches(told: Series, least_seconds: float = SECONDS) -> list[Stretch]:
-    """All of them, the longest first."""
+def stretches(
+    told: Series, least_seconds: float = SECONDS, *, event_core: int = -1
+) -> list[Stretch]:
+    """All of them, the longest first. Of the event's own core the others may be busier."""
     count = np.isfinite(told.busy).sum(axis=1, keepdims=True)
     whole = np.nansum(told.busy, axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         others = np.where(count > 1, (whole - told.busy) / np.maximum(count - 1, 1), 0.0)
         limits = (BUSY, KERNEL) if told.source == "cpu" else (SAMPLED_BUSY, SAMPLED_KERNEL)
-        full = ((told.busy >= limits[0]) | (told.kernel >= limits[1])) & (others < OTHERS)
+        room = np.where(np.array(told.cores) == event_core, OTHERS_OF_EVENT, OTHERS)
+        full = ((told.busy >= limits[0]) | (told.kernel >= limits[1])) & (others < room)
     found = []
-    for place in np.flatnonzero(full.any(axis=0)).tolist():
-        rows = np.flatnonzero(full[:, place])
+    for column in np.flatnonzero(full.any(axis=0)).tolist():
+        rows = np.flatnonzero(full[:, column])
         breaks = np.flatnonzero(told.begin_us[rows[1:]] - told.end_us[rows[:-1]] > BREATH_US) + 1
         for run in np.split(rows, breaks):
             all_ = slice(int(run[0]), int(run[-1]) + 1)
@@ -147,13 +153,13 @@ def stretches(told: Series, least_seconds: float = SECONDS) -> list[Stretch]:
                 continue
             found.append(
                 Stretch(
-                    told.cores[place],
+                    told.cores[column],
                     begin,
                     end,
-                    float(np.nanmean(told.busy[all_, place])),
-                    float(np.nanmean(told.kernel[all_, place])),
-                    float(np.nanmean(told.softirq[all_, place])),
-                    float(np.nanmean(others[all_, place])),
+                    float(np.nanmean(told.busy[all_, column])),
+                    float(np.nanmean(told.kernel[all_, column])),
+                    float(np.nanmean(told.softirq[all_, column])),
+                    float(np.nanmean(others[all_, column])),
                     float(np.nanmean(told.busy[all_])),
                 )
             )
@@ -166,7 +172,8 @@ def near_event(case: cases.Case) -> tuple[Series | None, list[Stretch]]:
     if told is None:
         return None, []
     latest = case.event.time_us + AFTER_US
-    return told, [one for one in stretches(told) if one.begin_us <= latest]
+    own = place.event_place(case).core
+    return told, [one for one in stretches(told, event_core=own) if one.begin_us <= latest]
 
 
 def baseline_stretches(case: cases.Case) -> tuple[float, list[Stretch]]:
