@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 from collections.abc import Callable
 
-from scenarios import acts, recording, setting, truth
+from scenarios import acts, fleet, inventory, recording, setting, truth
 
 OLD = {"kernel": "5.4.0-1103-aws", "cgroups": "v1", "driver": "2.11.0g"}
 NEW = {"kernel": "6.8.0-1015-aws", "cgroups": "v2", "driver": "2.17.0"}
@@ -32,6 +32,10 @@ def _play(
     night.absent = missing
     night.ring_gaps, night.profile_gaps = ring_gaps or [], profile_gaps or []
     recording.record(home, night)
+    # A real-time thread starves others only where nobody holds it back.
+    hogs = any(work.who.rt for work in night.load.works)
+    sysctl = {"kernel.sched_rt_runtime_us": "-1"} if hogs else {}
+    inventory.write(home, made.host, made.begin_us, night.units, sysctl=sysctl)
     facts: dict[str, object] = {}
     for act in reversed(played):
         facts |= act.facts
@@ -225,4 +229,5 @@ STORIES: dict[str, Story] = {
     "quiet": tell_quiet,
     "random": tell_random,
     "half-missing": tell_half_missing,
+    "fleet": fleet.tell_fleet,
 }
