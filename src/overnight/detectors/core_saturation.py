@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import place, saturation
+from overnight.detectors import _guard as guard
+from overnight.detectors import _place as place
+from overnight.detectors import _saturation as saturation
 from overnight.model import finding, selection, times
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ class CoreSaturation:
     name = "core-saturation"
     needs = ("cpu",)
 
+    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Stretches of at least two seconds that began before the event."""
         told, near = saturation.near_event(case)
@@ -206,7 +210,7 @@ def _finding(
 
 def _look(case: cases.Case, window: selection.Window) -> str:
     begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
-    return f"overnight heatmap -b {begin} -e {end} --host {case.host}"
+    return f"overnight heatmap -b {begin} -e {end} --host {shlex.quote(case.host)}"
 
 
 DETECTORS = (CoreSaturation(),)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import place
+from overnight.detectors import _guard as guard
+from overnight.detectors import _place as place
 from overnight.model import finding, selection, times
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ class EventItself:
     name = "event"
     needs = ("events", "nic-queues", "tx-timeouts")
 
+    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """The event as a finding; the queue's core is the one known before it."""
         told = case.event
@@ -44,7 +47,7 @@ class EventItself:
                 f"events: {told.source or told.kind}",
                 {**told.fields, "severity": told.severity},
                 window,
-                f"overnight events --host {case.host} --kind {told.kind}",
+                f"overnight events --host {shlex.quote(case.host)} --kind {told.kind}",
             )
         ]
         if where.how and told.core < 0:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import ratios
+from overnight.detectors import _guard as guard
+from overnight.detectors import _ratios as ratios
 from overnight.model import event, finding, selection, times
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class Lift:
     name = "lift"
     needs = ("profiles", "events")
 
+    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Items that pass their own interval, the false discovery rate and the max statistic."""
         made = plan(case)
@@ -252,6 +255,7 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
             )
         )
     begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
+    exactly = shlex.quote(f"^{re.escape(item.process)}$")
     what = f"{item.process}{f' of {item.unit}' if item.unit else ''}"
     what += f" in {item.function}" if item.function else ""
     evidence = (
@@ -268,7 +272,7 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
                 "lost_samples": lost,
             },
             window,
-            f"overnight flame -b {begin} -e {end} --host {case.host} --process '^{re.escape(item.process)}$'",
+            f"overnight flame -b {begin} -e {end} --host {shlex.quote(case.host)} --process {exactly}",
         ),
         finding.Evidence(
             f"{told.tested} items were tested; false discovery rate {told.q_value[best]:.2g}, and the highest of all"

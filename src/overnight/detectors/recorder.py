@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import core_saturation, place, saturation
+from overnight.detectors import _guard as guard
+from overnight.detectors import _place as place
+from overnight.detectors import _saturation as saturation
+from overnight.detectors import core_saturation
 from overnight.model import finding, selection, times
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ class RecorderCost:
     name = "recorder"
     needs = ("profiles",)
 
+    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Clear when small; a finding above 3 % of a core, or where it held the saturated core."""
         if not case.has_profile(case.window):
@@ -83,7 +88,7 @@ class RecorderCost:
                         "lost_samples": tally.lost,
                     },
                     case.window,
-                    f"overnight top processes -b {begin} -e {end} --host {case.host}",
+                    f"overnight top processes -b {begin} -e {end} --host {shlex.quote(case.host)}",
                 ),
             ),
             magnitude={

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import core_saturation, place, saturation, starvation
+from overnight.detectors import _guard as guard
+from overnight.detectors import _place as place
+from overnight.detectors import _saturation as saturation
+from overnight.detectors import _starvation as starvation
+from overnight.detectors import core_saturation
 from overnight.model import finding, selection
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ class RealTimeHog:
     name = "rt-hog"
     needs = ("cpu", "processes", "profiles")
 
+    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Real-time processes that used half of the core or more."""
         told, near = saturation.near_event(case)

@@ -7,12 +7,15 @@ than it did before, and something says that it is the network's: packets, polls 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from overnight.detectors import place, saturation
+from overnight.detectors import _guard as guard
+from overnight.detectors import _place as place
+from overnight.detectors import _saturation as saturation
 from overnight.model import finding, selection, times
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ class SoftirqStorm:
     name = "softirq"
     needs = ("cpu", "softirqs", "softnet", "interfaces")
 
+    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Cores that soft interrupts filled from before the event on."""
         told = saturation.series(case, case.window)
@@ -213,7 +217,7 @@ def _stacks(case: cases.Case, storm: _Storm) -> finding.Evidence | None:
         "profiles",
         {"network_samples": net.samples, "softirq_samples": soft, "lost_samples": net.lost},
         storm.window,
-        f"overnight flame -b {begin} -e {end} --host {case.host} --core {storm.core}",
+        f"overnight flame -b {begin} -e {end} --host {shlex.quote(case.host)} --core {storm.core}",
     )
 
 

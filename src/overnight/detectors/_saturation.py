@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from overnight.detectors import place
+from overnight.detectors import _place as place
 from overnight.model import selection
 from overnight.queries import heatmap, signals
 

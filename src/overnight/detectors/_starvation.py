@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import place, saturation
+from overnight.detectors import _place as place
+from overnight.detectors import _saturation as saturation
 from overnight.model import finding
 
 if TYPE_CHECKING:
