@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.model import event, selection
@@ -17,7 +18,7 @@ from overnight.store import segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
-    from overnight.queries import diff, flame, top
+    from overnight.queries import diff, flame, top, who
 
 __all__ = ["Case"]
 
@@ -38,6 +39,7 @@ class Case:
         self.host = told.host
         self.ring = rings.Reader(home)
         self.profiles = profiles.Reader(segments.Catalogue(home))
+        self._cores: dict[selection.Window, signals.Cores] = {}
 
     @property
     def window(self) -> selection.Window:
@@ -67,7 +69,38 @@ class Case:
 
     def cores(self, window: selection.Window) -> signals.Cores:
         """What each core did, second by second."""
-        return signals.core_series(self.ring, self.host, window)
+        if window not in self._cores:
+            self._cores[window] = signals.core_series(self.ring, self.host, window)
+        return self._cores[window]
+
+    def rates(
+        self,
+        signal: str,
+        window: selection.Window,
+        *,
+        keys: Collection[str] | None = None,
+        columns: Collection[str] | None = None,
+    ) -> signals.Rates:
+        """Counters of a signal by the second."""
+        return signals.counter_rate(
+            self.ring, self.host, signal, window, keys=keys, columns=columns
+        )
+
+    def ran(
+        self, windows: Sequence[selection.Window], chosen: selection.Selection | None = None
+    ) -> tuple[tuple[who.Ran, ...], int]:
+        """Who ran in any of the windows, by unit and process, the most first; and the idle samples."""
+        from overnight.queries import who as people
+
+        return people.ran(self.profiles, self.host, windows, chosen)
+
+    def tally(
+        self, windows: Sequence[selection.Window], chosen: selection.Selection | None = None
+    ) -> who.Tally:
+        """Samples of every unit, process and function in each window."""
+        from overnight.queries import who as people
+
+        return people.tally(self.profiles, self.host, windows, chosen)
 
     def has_signals(self, window: selection.Window) -> bool:
         """Whether the flight recorder kept anything of a window."""

@@ -48,9 +48,11 @@ SIGNALS = (
             sources.Column("core", "gauge"),
             sources.Column("major_faults"),
             sources.Column("state", "gauge"),
+            sources.Column("policy", "gauge"),
+            sources.Column("rt_priority", "gauge"),
         ),
         open_processes,
-        "/proc/PID/stat of the 20 busiest and of those that are blocked; state is the letter's code (68 is D)",
+        "/proc/PID/stat of the 20 busiest and of those that are blocked; state is the letter's code (68 is D), policy 1, 2 and 6 are real-time",
     ),
     sources.Signal(
         "process-states",

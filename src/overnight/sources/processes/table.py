@@ -1,7 +1,8 @@
 """Every process's processor time, without reading every process every second.
 
 /proc/PID/stat, of which these are used: comm, state (3), major faults (12), utime and stime (14, 15),
-start time (22), resident pages (24) and the core it last ran on (39)::
+start time (22), resident pages (24), the core it last ran on (39), real-time priority (40) and scheduling
+policy (41; 1 is FIFO, 2 round robin, 6 deadline). Both are of the process's first thread::
 
     1234 (tokio-rt (x)) S 1 1234 1234 0 -1 4194560 9 0 2 0 150 70 0 0 20 0 1 0 812 9900032 771 …
 
@@ -39,15 +40,15 @@ WARM = 0.5
 D_STATE = ord("D")
 
 
-def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int]:
-    """comm, state, major faults, utime, stime, start time, resident pages, core.
+def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int]:
+    """comm, state, major faults, utime, stime, start time, resident pages, core, policy, real-time priority.
 
-    >>> parse_stat(b"7 (a) b) D 1" + b" 0" * 7 + b" 5 0 11 22" + b" 0" * 6 + b" 99 0 44" + b" 0" * 14 + b" 3 0")
-    (b'a) b', 68, 5, 11, 22, 99, 44, 3)
+    >>> parse_stat(b"7 (a) b) D 1" + b" 0" * 7 + b" 5 0 11 22" + b" 0" * 6 + b" 99 0 44" + b" 0" * 14 + b" 3 50 1 0")
+    (b'a) b', 68, 5, 11, 22, 99, 44, 3, 1, 50)
     """
     begin = text.index(b"(")
     end = text.rindex(b")")
-    f = text[end + 2 :].split(None, 38)
+    f = text[end + 2 :].split(None, 39)
     return (
         text[begin + 1 : end],
         f[0][0],
@@ -57,6 +58,8 @@ def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int]:
         int(f[19]),
         int(f[21]),
         int(f[36]),
+        int(f[38]),
+        int(f[37]),
     )
 
 
@@ -220,7 +223,9 @@ class Table:
                 self._hot.discard(pid)
             return
         try:
-            comm, state, faults, utime, stime, started, pages, core = parse_stat(text)
+            comm, state, faults, utime, stime, started, pages, core, policy, priority = parse_stat(
+                text
+            )
         except (ValueError, IndexError):
             return  # not a line that we know: leave it
         ticks = utime + stime
@@ -235,7 +240,7 @@ class Table:
         if comm != one.comm or not one.key:
             one.comm = comm
             one.key = f"{pid} {name_of(comm)}"
-        one.row = (utime, stime, pages, core, faults, state)
+        one.row = (utime, stime, pages, core, faults, state, policy, priority)
 
     def _text(self, pid: int, one: Process) -> bytes:
         if one.open >= 0:

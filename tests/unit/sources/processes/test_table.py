@@ -18,10 +18,19 @@ from overnight.sources import processes
 from overnight.sources.processes import table
 
 
-def stat(pid: int, comm: bytes = b"x", *, utime: int = 0, stime: int = 0, state: bytes = b"S", started: int = 5) -> bytes:  # fmt: skip
+def stat(pid: int, comm: bytes = b"x", *, utime: int = 0, stime: int = 0, state: bytes = b"S", started: int = 5, policy: int = 0, priority: int = 0) -> bytes:  # fmt: skip
     fields = [b"0"] * 50
     fields[0] = state
-    for at, value in ((9, 3), (11, utime), (12, stime), (19, started), (21, 44), (36, 1)):
+    for at, value in (
+        (9, 3),
+        (11, utime),
+        (12, stime),
+        (19, started),
+        (21, 44),
+        (36, 1),
+        (37, priority),
+        (38, policy),
+    ):
         fields[at] = str(value).encode()
     return str(pid).encode() + b" (" + comm + b") " + b" ".join(fields) + b"\n"
 
@@ -59,7 +68,20 @@ def test_what_was_used_before_us_is_not_of_this_second(host: Host) -> None:
     with contextlib.closing(table.Table(host.root)) as seen:
         assert seen.look() == {}
         host.put(10, utime=100_090, stime=5)
-        assert seen.look() == {"10 x": (100_090, 5, 44, 1, 3, ord("S"))}
+        assert seen.look() == {"10 x": (100_090, 5, 44, 1, 3, ord("S"), 0, 0)}
+
+
+def test_a_real_time_process_says_so(host: Host) -> None:
+    host.put(10)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        seen.look()
+        host.put(10, utime=90, policy=1, priority=50)
+        assert seen.look()["10 x"][-2:] == (1, 50)
+
+
+def test_the_policy_of_a_real_process_is_the_kernels() -> None:
+    text = pathlib.Path("/proc/self/stat").read_bytes()
+    assert table.parse_stat(text)[-2] == os.sched_getscheduler(0)
 
 
 def test_a_new_one_is_seen_at_the_next_look(host: Host) -> None:
@@ -68,7 +90,7 @@ def test_a_new_one_is_seen_at_the_next_look(host: Host) -> None:
     with contextlib.closing(table.Table(host.root)) as seen:
         seen.look()
         host.put(900, b"burst", utime=40, started=99)
-        assert seen.look() == {"900 burst": (40, 0, 44, 1, 3, ord("S"))}
+        assert seen.look() == {"900 burst": (40, 0, 44, 1, 3, ord("S"), 0, 0)}
 
 
 def test_every_process_has_its_turn_within_five_looks(host: Host) -> None:
@@ -125,7 +147,7 @@ def test_one_that_ends_and_one_that_takes_its_number(host: Host) -> None:
         host.end(10)
         host.put(10, b"new", utime=7, started=1000)
         seen.full_scan()
-        assert seen.look() == {"10 new": (7, 0, 44, 1, 3, ord("S"))}
+        assert seen.look() == {"10 new": (7, 0, 44, 1, 3, ord("S"), 0, 0)}
         host.end(10)
         seen.full_scan()
         assert seen.look() == {}
@@ -166,7 +188,7 @@ def test_hostile_names(host: Host, comm: bytes) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_line_or_a_value_error(text: bytes) -> None:
     with contextlib.suppress(ValueError, IndexError):
-        assert len(table.parse_stat(text)) == 8
+        assert len(table.parse_stat(text)) == 10
 
 
 def test_open_files_and_work_are_bounded_at_many_processes(host: Host) -> None:
@@ -194,7 +216,7 @@ def test_signals_have_a_value_for_each_column(host: Host) -> None:
             assert len(row) == len(signal.columns)
     host.put(10, utime=5)
     processes.full_scan(host.root)
-    assert processes.SIGNALS[0].open(host.root)() == {"10 x": (5, 0, 44, 1, 3, ord("S"))}
+    assert processes.SIGNALS[0].open(host.root)() == {"10 x": (5, 0, 44, 1, 3, ord("S"), 0, 0)}
 
 
 def test_threads_of_this_very_process_are_no_processes() -> None:

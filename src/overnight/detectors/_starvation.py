@@ -1,0 +1,178 @@
+"""Queues of network interfaces whose core was taken from them, and who was seen on a core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight.detectors import _place as place
+from overnight.detectors import _saturation as saturation
+from overnight.model import finding
+
+if TYPE_CHECKING:
+    from overnight.queries import case as cases
+
+__all__ = ["KIND", "last_seen_on", "starved"]
+
+KIND = "net.queue_starved"
+SAYING = ("net.driver_reset", "net.driver_starved", "net.tx_timeout")
+# Counters of ENA, and of others by the same words.
+STARVING = ("suspected_poll_starvation", "missing_tx", "missed_tx", "tx_timeout")
+# A core leaves a few packets for later in any second; the watch's limit is 100 a second.
+SQUEEZES = 100
+
+
+def starved(
+    case: cases.Case, stretch: saturation.Stretch, where: place.Place
+) -> list[finding.Finding]:
+    """Queues of that core that something says starved: the event, the driver, or the backlog."""
+    made = []
+    counters = _starving(case)
+    timeouts = place.risen(case, "tx-timeouts", "timeouts")
+    squeezed = place.risen(case, "softnet", "squeezed").get(str(stretch.core), 0)
+    for queue in place.queues_before(case):
+        if queue.core != stretch.core or queue.way == "rx":
+            continue
+        named = case.event.kind in SAYING and where.interface == queue.interface
+        event_says = named and where.queue == queue.queue
+        if named and where.queue >= 0 and not event_says:
+            continue
+        own = timeouts.get(f"{queue.interface} q{queue.queue}", 0)
+        host_wide = {
+            name: more for name, more in counters.items() if name.startswith(f"{queue.interface} ")
+        }
+        said = _said(case, queue, where, event_says, own, host_wide, squeezed)
+        # The backlog alone tells of load, not of a queue that stood still.
+        if not said or (not event_says and not own and not host_wide):
+            continue
+        confidence = min(0.95, (0.8 if event_says or own else 0.5) + 0.08 * (len(said) - 1))
+        against = []
+        if queue.threaded:
+            confidence *= 0.8
+            against.append(
+                finding.Evidence(
+                    "a kernel thread polls this queue, and may run on another core than its interrupt",
+                    "nic-queues",
+                )
+            )
+        subject = finding.Subject(
+            host=case.host, interface=queue.interface, queue=queue.queue, core=stretch.core
+        )
+        served = finding.Evidence(
+            f"core {stretch.core} serves {queue.interface} queue {queue.queue}, as known before the event, and was at"
+            f" its limit for {stretch.seconds:.0f} s",
+            "nic-queues",
+            {"core": stretch.core, "queue": queue.queue},
+            stretch.window,
+        )
+        made.append(
+            finding.Finding(
+                id=finding.finding_id("culprit", KIND, subject, stretch.begin_us),
+                detector="culprit",
+                kind=KIND,
+                subject=subject,
+                window=stretch.window,
+                confidence=confidence,
+                summary=(
+                    f"{queue.interface} queue {queue.queue} was not served: its core {stretch.core} was at its limit"
+                    f" for {stretch.seconds:.0f} s"
+                ),
+                evidence=(served, *said),
+                magnitude={"seconds": round(stretch.seconds, 3)},
+                against=tuple(against),
+            )
+        )
+    return made
+
+
+def _said(
+    case: cases.Case,
+    queue: place.Queue,
+    where: place.Place,
+    event_says: bool,
+    timeouts: int,
+    counters: dict[str, int],
+    squeezed: int,
+) -> list[finding.Evidence]:
+    said = []
+    if event_says:
+        since = case.event.fields.get("since_napi_us")
+        waited = f", {int(since) / 1e6:.1f} s since the last poll" if isinstance(since, int) else ""
+        said.append(
+            finding.Evidence(
+                f"the event names the queue: {case.event.text or case.event.kind}{waited}",
+                "events",
+                {"queue": where.queue, **({"since_napi_us": since} if since is not None else {})},
+            )
+        )
+    if timeouts:
+        said.append(
+            finding.Evidence(
+                f"the queue's own counter of timeouts rose by {timeouts}",
+                "tx-timeouts",
+                {"timeouts": timeouts},
+                case.window,
+            )
+        )
+    if counters:
+        text = ", ".join(f"{name.partition(' ')[2]} by {more}" for name, more in counters.items())
+        said.append(
+            finding.Evidence(
+                f"the driver's counters of {queue.interface} rose: {text}",
+                "ethtool",
+                {name.partition(" ")[2]: more for name, more in counters.items()},
+                case.window,
+            )
+        )
+    if squeezed >= SQUEEZES:
+        said.append(
+            finding.Evidence(
+                f"the core left received packets for later {squeezed} times",
+                "softnet",
+                {"squeezed": squeezed},
+                case.window,
+            )
+        )
+    return said
+
+
+def _starving(case: cases.Case) -> dict[str, int]:
+    rose = place.risen(case, "ethtool", "value")
+    return {name: more for name, more in rose.items() if any(word in name for word in STARVING)}
+
+
+def last_seen_on(case: cases.Case, stretch: saturation.Stretch) -> dict[str, tuple[float, float]]:
+    """User and kernel ticks in those seconds of every process that was last on the core, the most first."""
+    rates = case.rates("processes", stretch.window, columns=("utime", "stime"))
+    if "utime" not in rates.values or not len(rates.seconds):
+        return {}
+    there = seen_cores(case, stretch)
+    used: dict[str, tuple[float, float]] = {}
+    for n, key in enumerate(rates.keys):
+        share = there.get(key, 0.0)
+        if share <= 0:
+            continue
+        user, system = (
+            float(np.nansum(rates.values[name][:, n] * rates.seconds)) * share
+            for name in ("utime", "stime")
+        )
+        if user + system > 0:
+            used[key] = (user, system)
+    return dict(sorted(used.items(), key=lambda pair: -sum(pair[1])))
+
+
+def seen_cores(case: cases.Case, stretch: saturation.Stretch) -> dict[str, float]:
+    """Of each process, the share of its looks in those seconds that found it on the core."""
+    looks: dict[str, list[int]] = {}
+    for frame in case.ring.numbers(
+        case.host, "processes", stretch.begin_us, stretch.end_us + 1, None, ("core",)
+    ):
+        for key in frame.keys:
+            _, cores = frame.series(key, "core")
+            looks.setdefault(key, []).extend(cores)
+    return {
+        key: sum(core == stretch.core for core in cores) / len(cores)
+        for key, cores in looks.items()
+        if cores
+    }

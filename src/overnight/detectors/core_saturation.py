@@ -1,0 +1,216 @@
+"""Cores at their limit around the event while the mean over all cores shows a host at rest."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from overnight.detectors import _guard as guard
+from overnight.detectors import _place as place
+from overnight.detectors import _saturation as saturation
+from overnight.model import finding, selection, times
+
+if TYPE_CHECKING:
+    from overnight.queries import case as cases
+
+__all__ = ["DETECTORS", "KIND", "CoreSaturation", "select"]
+
+KIND = "cpu.core_saturated"
+MOST_FINDINGS = 8
+# How many stretches as long as this one the baseline lets expect in the hot stretch: above, it is what
+# this host always does. For the event's own core it is said, and the finding stands, less sure.
+ORDINARY = 0.2
+# Without a baseline nobody knows what is ordinary.
+NO_BASELINE = 0.7
+
+
+class CoreSaturation:
+    """Seconds by core, not means."""
+
+    name = "core-saturation"
+    needs = ("cpu",)
+
+    @guard.told
+    def look(self, case: cases.Case) -> finding.Answer:
+        """Stretches of at least two seconds that began before the event."""
+        told, near = saturation.near_event(case)
+        if told is None:
+            return finding.Answer(
+                self.name,
+                finding.Status.NO_DATA,
+                why="neither the seconds of the cores (signal cpu) nor samples were recorded around the event",
+            )
+        where = place.event_place(case)
+        known, before = saturation.baseline_stretches(case)
+        chosen, ordinary = select(near, where.core, known, before, case.window.seconds)
+        if not chosen:
+            return finding.Answer(
+                self.name, finding.Status.CLEAR, why=_why_clear(told, ordinary, len(near))
+            )
+        made = tuple(
+            _finding(case, told, stretch, where, known, before)
+            for stretch in chosen[:MOST_FINDINGS]
+        )
+        left = len(chosen) - len(made)
+        return finding.Answer(
+            self.name,
+            finding.Status.FOUND,
+            made,
+            f"{left} more cores were at their limit" if left else "",
+        )
+
+
+def select(
+    near: list[saturation.Stretch],
+    event_core: int,
+    known_seconds: float,
+    before: list[saturation.Stretch],
+    window_seconds: float,
+) -> tuple[list[saturation.Stretch], int]:
+    """One stretch a core, the event's core first, then the longest; and how many are ordinary here."""
+    longest: dict[int, saturation.Stretch] = {}
+    for one in near:
+        longest.setdefault(one.core, one)
+    chosen, ordinary = [], 0
+    for one in longest.values():
+        if (
+            one.core != event_core
+            and _expected(one, known_seconds, before, window_seconds) >= ORDINARY
+        ):
+            ordinary += 1
+        else:
+            chosen.append(one)
+    return sorted(
+        chosen, key=lambda one: (one.core != event_core, -one.seconds, one.core)
+    ), ordinary
+
+
+def _expected(
+    stretch: saturation.Stretch,
+    known_seconds: float,
+    before: list[saturation.Stretch],
+    window_seconds: float,
+    *,
+    same_core: bool = False,
+) -> float:
+    """Stretches as long as this one that the baseline lets expect in the hot stretch."""
+    if known_seconds <= 0:
+        return 0.0
+    # As many cores busy for as long as here, or for longer: a second less is as long, for looks are seconds.
+    alike = [
+        one
+        for one in before
+        if one.seconds >= stretch.seconds - 1 and (not same_core or one.core == stretch.core)
+    ]
+    return len(alike) * window_seconds / known_seconds
+
+
+def _why_clear(told: saturation.Series, ordinary: int, near: int) -> str:
+    mean = f"the mean over {len(told.cores)} cores was {told.mean_percent:.0f} %"
+    if ordinary:
+        return f"{ordinary} cores were at their limit, as often and as long as in the ten minutes before; {mean}"
+    if told.mean_percent >= saturation.OTHERS and not near:
+        return f"the whole host was busy: {mean}, so no core stood out"
+    return (
+        f"no core was at its limit for {saturation.SECONDS:.0f} s while the others had room; {mean}"
+    )
+
+
+def _finding(
+    case: cases.Case,
+    told: saturation.Series,
+    stretch: saturation.Stretch,
+    where: place.Place,
+    known: float,
+    before: list[saturation.Stretch],
+) -> finding.Finding:
+    subject = finding.Subject(host=case.host, core=stretch.core)
+    same = where.core == stretch.core
+    expected = _expected(stretch, known, before, case.window.seconds, same_core=same)
+    confidence = 0.95 if same else 0.8 if where.core < 0 else 0.5
+    if told.source != "cpu":
+        confidence *= 0.8
+    if not known:
+        confidence *= NO_BASELINE
+    against = []
+    if expected >= ORDINARY:
+        confidence *= 0.5
+        against.append(
+            finding.Evidence(
+                f"the baseline lets expect {expected:.1f} stretches as long on this core in such a window",
+                told.source,
+                {"expected_in_window": round(expected, 2), "baseline_seconds": round(known)},
+                case.baseline,
+            )
+        )
+    begin, end = times.format_instant(stretch.begin_us), times.format_instant(stretch.end_us)
+    relation = (
+        "it is the core of the event"
+        if same
+        else "the event's core is not known"
+        if where.core < 0
+        else f"the event's core is {where.core}, another one"
+    )
+    lead = (case.event.time_us - stretch.begin_us) / 1e6
+    evidence = (
+        finding.Evidence(
+            f"core {stretch.core} was {stretch.busy_percent:.0f} % busy, {stretch.kernel_percent:.0f} % of its"
+            f" time in the kernel, from {begin} to {end}; the other cores averaged {stretch.others_percent:.0f} %",
+            told.source,
+            {
+                "busy_percent_of_core_time": round(stretch.busy_percent, 1),
+                "kernel_percent_of_core_time": round(stretch.kernel_percent, 1),
+                "softirq_percent_of_core_time": round(stretch.softirq_percent, 1),
+                "others_percent_of_their_time": round(stretch.others_percent, 1),
+            },
+            stretch.window,
+            _look(case, stretch.window),
+        ),
+        finding.Evidence(
+            f"the mean over all {len(told.cores)} cores said {stretch.mean_percent:.0f} % in those seconds and"
+            f" {told.mean_percent:.0f} % over the whole window"
+            + (": an average hides it" if stretch.others_percent < saturation.OTHERS else ""),
+            told.source,
+            {
+                "mean_percent_of_all_cores": round(stretch.mean_percent, 1),
+                "window_mean_percent_of_all_cores": round(told.mean_percent, 1),
+                "cores": len(told.cores),
+            },
+            case.window,
+        ),
+        finding.Evidence(
+            f"it began {lead:.1f} s before the event; {relation}",
+            where.how or "events",
+            {"seconds_before_event": round(lead, 1), "event_core": where.core},
+        ),
+    )
+    return finding.Finding(
+        id=finding.finding_id("core-saturation", KIND, subject, stretch.begin_us),
+        detector="core-saturation",
+        kind=KIND,
+        subject=subject,
+        window=stretch.window,
+        confidence=confidence,
+        summary=(
+            f"core {stretch.core} was {stretch.busy_percent:.0f} % busy for {stretch.seconds:.0f} s"
+            f" ({stretch.kernel_percent:.0f} % in the kernel) while the mean over all cores was"
+            f" {stretch.mean_percent:.0f} %"
+        ),
+        evidence=evidence,
+        magnitude={
+            "seconds": round(stretch.seconds, 3),
+            "busy_percent": round(stretch.busy_percent, 2),
+            "kernel_percent": round(stretch.kernel_percent, 2),
+            "others_percent": round(stretch.others_percent, 2),
+            "cores_burnt": round(stretch.busy_percent / 100, 3),
+        },
+        against=tuple(against),
+    )
+
+
+def _look(case: cases.Case, window: selection.Window) -> str:
+    begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
+    return f"overnight heatmap -b {begin} -e {end} --host {shlex.quote(case.host)}"
+
+
+DETECTORS = (CoreSaturation(),)

@@ -1,0 +1,305 @@
+"""Who ran on the saturated core in exactly those seconds, and the queue that it starved.
+
+With samples: process, unit, hottest function and the way down to it. Without: the process that the
+flight recorder saw there last, which knows no function and may have moved meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight.detectors import _guard as guard
+from overnight.detectors import _place as place
+from overnight.detectors import _saturation as saturation
+from overnight.detectors import _starvation as starvation
+from overnight.detectors import core_saturation
+from overnight.model import finding, selection, times
+
+if TYPE_CHECKING:
+    from overnight.queries import case as cases
+    from overnight.queries import flame, who
+
+__all__ = ["DETECTORS", "KIND", "Culprit"]
+
+KIND = "cpu.culprit"
+MOST_CORES = 3
+# Whoever has less of the core did not keep it from others; two may share it.
+LEAST_SHARE = 0.25
+# Below this many samples a share is a guess: 20 give +-20 points.
+FEW_SAMPLES = 20
+# The way down a flame graph is one way while a child has most of its parent.
+MAIN_WAY = 0.5
+LONGEST_PATH = 24
+TICKS = 100  # a second, in /proc/PID/stat: USER_HZ on every Linux that is recorded
+
+
+class Culprit:
+    """Joins the saturated core, the samples of its seconds, and the queues it serves."""
+
+    name = "culprit"
+    needs = ("cpu", "profiles", "processes", "nic-queues", "tx-timeouts", "ethtool", "softnet")
+
+    @guard.told
+    def look(self, case: cases.Case) -> finding.Answer:
+        """For each saturated core, the event's first."""
+        told, near = saturation.near_event(case)
+        if told is None:
+            return finding.Answer(
+                self.name,
+                finding.Status.NO_DATA,
+                why="which core was at its limit is not known: neither the signal cpu nor samples were recorded",
+            )
+        where = place.event_place(case)
+        known, before = saturation.baseline_stretches(case)
+        chosen, _ = core_saturation.select(near, where.core, known, before, case.window.seconds)
+        if not chosen:
+            return finding.Answer(self.name, finding.Status.CLEAR, why="no core was at its limit")
+        findings: list[finding.Finding] = []
+        notes: list[str] = []
+        for stretch in chosen[:MOST_CORES]:
+            found, why = _culprits(case, stretch, where)
+            findings += found
+            if why:
+                notes.append(why)
+            findings += starvation.starved(case, stretch, where)
+        if findings:
+            return finding.Answer(
+                self.name, finding.Status.FOUND, tuple(findings), "; ".join(notes)
+            )
+        missing = not case.has_profile(case.window) and not _has_processes(case, case.window)
+        return finding.Answer(
+            self.name,
+            finding.Status.NO_DATA if missing else finding.Status.CLEAR,
+            why="; ".join(notes),
+        )
+
+
+def _culprits(
+    case: cases.Case, stretch: saturation.Stretch, where: place.Place
+) -> tuple[list[finding.Finding], str]:
+    if case.has_profile(stretch.window):
+        chosen = selection.Selection(cores=(stretch.core,))
+        ran, idle = case.ran((stretch.window,), chosen)
+        total = sum(one.samples + one.softirq for one in ran) + idle
+        if total >= FEW_SAMPLES:
+            return _from_samples(case, stretch, where, ran, total)
+    return _from_processes(case, stretch, where)
+
+
+def _from_samples(
+    case: cases.Case,
+    stretch: saturation.Stretch,
+    where: place.Place,
+    ran: tuple[who.Ran, ...],
+    total: int,
+) -> tuple[list[finding.Finding], str]:
+    made = [
+        _sampled(case, stretch, where, one, total)
+        for one in ran
+        if one.samples / total >= LEAST_SHARE
+    ]
+    if made:
+        return made, ""
+    soft = sum(one.softirq for one in ran)
+    most = f"{ran[0].process} with {100 * ran[0].samples / total:.0f} %" if ran else "nobody"
+    return [], (
+        f"no process had {100 * LEAST_SHARE:.0f} % of the {total} samples of core {stretch.core}: the most had"
+        f" {most}, soft interrupts {100 * soft / total:.0f} %"
+    )
+
+
+def _sampled(
+    case: cases.Case,
+    stretch: saturation.Stretch,
+    where: place.Place,
+    one: who.Ran,
+    total: int,
+) -> finding.Finding:
+    window = stretch.window
+    tree_of = case.flame(
+        window,
+        selection.Selection(cores=(stretch.core,), process=f"^{re.escape(one.process)}$"),
+    )
+    path = main_way(tree_of)
+    function = max(one.functions.items(), key=lambda pair: (pair[1], pair[0]))[0]
+    share = one.samples / total
+    coverage = tree_of.coverage
+    per_second = coverage.capacity / coverage.recorded_seconds if coverage.recorded_seconds else 0.0
+    burnt = one.samples / coverage.capacity if coverage.capacity else share
+    seen = total / coverage.capacity if coverage.capacity else 1.0
+    subject = finding.Subject(
+        host=case.host, core=stretch.core, process=one.process, unit=one.unit, function=function
+    )
+    confidence = min(0.95, 0.55 + 0.45 * share) * min(1.0, 0.5 + 0.5 * seen)
+    against = []
+    if one.softirq > one.samples:
+        confidence *= 0.5
+        against.append(
+            finding.Evidence(
+                "soft interrupts on top of this process took more samples than its own work",
+                "profiles",
+                {"softirq_samples": one.softirq, "own_samples": one.samples},
+                window,
+            )
+        )
+    if where.core >= 0 and where.core != stretch.core:
+        confidence *= 0.6
+        against.append(_elsewhere(where, stretch))
+    look = _spell(case, window, stretch.core, one.process)
+    kernel_share = one.kernel / one.samples
+    evidence = (
+        finding.Evidence(
+            f"{one.process}{_of(one.unit)} has {one.samples} of the {total} samples of core {stretch.core} in those"
+            f" {stretch.seconds:.0f} s ({100 * share:.0f} %), {100 * kernel_share:.0f} % of them in the kernel;"
+            f" {coverage.lost} samples were lost",
+            "profiles",
+            {
+                "samples": one.samples,
+                "samples_of_core": total,
+                "share_of_core_samples": round(share, 4),
+                "kernel_share_of_its_samples": round(kernel_share, 4),
+                "lost_samples": coverage.lost,
+                "samples_expected_of_core": round(per_second * coverage.recorded_seconds),
+            },
+            window,
+            f"overnight top processes {look}",
+        ),
+        finding.Evidence(
+            "the main way down: " + " > ".join(path),
+            "profiles",
+            {
+                "path": ";".join(path),
+                "function": function,
+                "function_share_of_its_samples": round(one.functions[function] / one.samples, 4),
+            },
+            window,
+            f"overnight flame {look}",
+        ),
+    )
+    return finding.Finding(
+        id=finding.finding_id("culprit", KIND, subject, stretch.begin_us),
+        detector="culprit",
+        kind=KIND,
+        subject=subject,
+        window=window,
+        confidence=confidence,
+        summary=(
+            f"{one.process}{_of(one.unit)} had {100 * share:.0f} % of core {stretch.core}'s samples in those"
+            f" {stretch.seconds:.0f} s, most of them in {function}"
+        ),
+        evidence=evidence,
+        magnitude={
+            "cores_burnt": round(burnt, 4),
+            "share_of_core_samples": round(share, 4),
+            "samples": float(one.samples),
+            "kernel_share": round(kernel_share, 4),
+        },
+        against=tuple(against),
+    )
+
+
+def main_way(shown: flame.FlameTree) -> list[str]:
+    """From the process down, while one child has most of its parent's samples."""
+    path: list[str] = []
+    at, whole = -1, int(shown.whole[shown.parent < 0].sum())
+    while len(path) < LONGEST_PATH:
+        below = np.flatnonzero(shown.parent == at)
+        if not len(below):
+            break
+        widest = int(below[np.argmax(shown.whole[below])])
+        if shown.whole[widest] < MAIN_WAY * whole:
+            break
+        path.append(shown.names[shown.frame[widest]])
+        at, whole = widest, int(shown.whole[widest])
+    return path
+
+
+def _from_processes(
+    case: cases.Case, stretch: saturation.Stretch, where: place.Place
+) -> tuple[list[finding.Finding], str]:
+    used = starvation.last_seen_on(case, stretch)
+    if not used:
+        return [], (
+            f"who ran on core {stretch.core} was not recorded: no samples, and no process was seen there"
+        )
+    made = []
+    for key, (user, system) in used.items():
+        burnt = (user + system) / TICKS / stretch.seconds
+        if burnt < LEAST_SHARE:
+            continue
+        process = key.partition(" ")[2] or key
+        subject = finding.Subject(host=case.host, core=stretch.core, process=process)
+        against = [
+            finding.Evidence(
+                "no samples of these seconds: the function and the unit are not known, and the process may have"
+                " used other cores as well",
+                "processes",
+            )
+        ]
+        if where.core >= 0 and where.core != stretch.core:
+            against.append(_elsewhere(where, stretch))
+        made.append(
+            finding.Finding(
+                id=finding.finding_id("culprit", KIND, subject, stretch.begin_us),
+                detector="culprit",
+                kind=KIND,
+                subject=subject,
+                window=stretch.window,
+                confidence=0.5 * min(1.0, burnt) * (0.6 if len(against) > 1 else 1.0),
+                summary=(
+                    f"{process} was last seen on core {stretch.core} and used {burnt:.2f} cores in those"
+                    f" {stretch.seconds:.0f} s; there are no samples of it"
+                ),
+                evidence=(
+                    finding.Evidence(
+                        f"process {key} ran on core {stretch.core} at the looks of these seconds and used"
+                        f" {user + system:.0f} ticks, {system:.0f} of them in the kernel",
+                        "processes",
+                        {"user_ticks": round(user), "kernel_ticks": round(system)},
+                        stretch.window,
+                    ),
+                ),
+                magnitude={
+                    "cores_burnt": round(burnt, 4),
+                    "kernel_share": round(system / max(1.0, user + system), 4),
+                    "samples": 0.0,
+                },
+                against=tuple(against),
+            )
+        )
+    made.sort(key=lambda one: -one.magnitude["cores_burnt"])
+    if made:
+        return (
+            made,
+            f"no samples of core {stretch.core} in these seconds: the process signal answered",
+        )
+    return [], f"no process that was seen on core {stretch.core} used a quarter of it"
+
+
+def _has_processes(case: cases.Case, window: selection.Window) -> bool:
+    return "processes" in case.ring.signals(case.host, window.begin_us, window.end_us)
+
+
+def _elsewhere(where: place.Place, stretch: saturation.Stretch) -> finding.Evidence:
+    return finding.Evidence(
+        f"the event is of core {where.core}, this is core {stretch.core}",
+        where.how or "events",
+        {"event_core": where.core},
+    )
+
+
+def _of(unit: str) -> str:
+    return f" of {unit}" if unit else ""
+
+
+def _spell(case: cases.Case, window: selection.Window, core: int, process: str) -> str:
+    begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
+    return (
+        f"-b {begin} -e {end} --host {case.host} --core {core} --process '^{re.escape(process)}$'"
+    )
+
+
+DETECTORS = (Culprit(),)

@@ -1,0 +1,157 @@
+"""A real-time process on the core that starved: nothing of ordinary priority runs beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overnight.detectors import _guard as guard
+from overnight.detectors import _place as place
+from overnight.detectors import _saturation as saturation
+from overnight.detectors import _starvation as starvation
+from overnight.detectors import core_saturation
+from overnight.model import finding, selection
+
+if TYPE_CHECKING:
+    from overnight.queries import case as cases
+
+__all__ = ["DETECTORS", "KIND", "RealTimeHog"]
+
+KIND = "cpu.rt_hog"
+REAL_TIME = {1: "FIFO", 2: "round robin", 6: "deadline"}
+# Of the core, while it was full. The kernel itself leaves others 5 % (sched_rt_runtime_us).
+LEAST_CORES = 0.5
+TICKS = 100
+MOST_CORES = 3
+
+
+class RealTimeHog:
+    """Policy and time of the processes that were last seen on the saturated core."""
+
+    name = "rt-hog"
+    needs = ("cpu", "processes", "profiles")
+
+    @guard.told
+    def look(self, case: cases.Case) -> finding.Answer:
+        """Real-time processes that used half of the core or more."""
+        told, near = saturation.near_event(case)
+        if told is None:
+            return finding.Answer(
+                self.name, finding.Status.NO_DATA, why="the seconds of the cores were not recorded"
+            )
+        where = place.event_place(case)
+        known, before = saturation.baseline_stretches(case)
+        chosen, _ = core_saturation.select(near, where.core, known, before, case.window.seconds)
+        if not chosen:
+            return finding.Answer(self.name, finding.Status.CLEAR, why="no core was at its limit")
+        findings = []
+        policies_known = False
+        for stretch in chosen[:MOST_CORES]:
+            policies = _policies(case, stretch)
+            policies_known = policies_known or bool(policies)
+            for key, (user, system) in starvation.last_seen_on(case, stretch).items():
+                policy, priority = policies.get(key, (0, 0))
+                burnt = (user + system) / TICKS / stretch.seconds
+                if policy in REAL_TIME and burnt >= LEAST_CORES:
+                    findings.append(_finding(case, stretch, where, key, policy, priority, burnt))
+        if findings:
+            return finding.Answer(self.name, finding.Status.FOUND, tuple(findings))
+        if not policies_known:
+            return finding.Answer(
+                self.name,
+                finding.Status.NO_DATA,
+                why="the scheduling policy of processes was not recorded (signal processes) in those seconds",
+            )
+        return finding.Answer(
+            self.name,
+            finding.Status.CLEAR,
+            why="no process whose first thread is real-time used half of the core; policies of other threads are not"
+            " recorded",
+        )
+
+
+def _policies(case: cases.Case, stretch: saturation.Stretch) -> dict[str, tuple[int, int]]:
+    """Policy and real-time priority of each process that was seen in those seconds."""
+    found: dict[str, tuple[int, int]] = {}
+    for frame in case.ring.numbers(
+        case.host,
+        "processes",
+        stretch.begin_us,
+        stretch.end_us + 1,
+        None,
+        ("policy", "rt_priority"),
+    ):
+        if not {"policy", "rt_priority"} <= set(frame.columns):
+            continue  # recorded by a version that did not keep them
+        for key in frame.keys:
+            policy, priority = (frame.series(key, name)[1] for name in ("policy", "rt_priority"))
+            if len(policy):
+                found[key] = (policy[-1], priority[-1])
+    return found
+
+
+def _finding(
+    case: cases.Case,
+    stretch: saturation.Stretch,
+    where: place.Place,
+    key: str,
+    policy: int,
+    priority: int,
+    burnt: float,
+) -> finding.Finding:
+    process = key.partition(" ")[2] or key
+    evidence = [
+        finding.Evidence(
+            f"process {key} has the policy {REAL_TIME[policy]}, priority {priority}, was last seen on core {stretch.core}"
+            f" and used {burnt:.2f} of a core in those {stretch.seconds:.0f} s",
+            "processes",
+            {"policy": policy, "rt_priority": priority, "cores_burnt": round(burnt, 3)},
+            stretch.window,
+        )
+    ]
+    confidence, unit = 0.75, ""
+    against = []
+    if case.has_profile(stretch.window):
+        ran, idle = case.ran((stretch.window,), selection.Selection(cores=(stretch.core,)))
+        total = sum(one.samples + one.softirq for one in ran) + idle
+        mine = [one for one in ran if one.process == process]
+        samples = sum(one.samples for one in mine)
+        unit = mine[0].unit if mine else ""
+        said = finding.Evidence(
+            f"{samples} of the {total} samples of core {stretch.core} are its",
+            "profiles",
+            {"samples": samples, "samples_of_core": total},
+            stretch.window,
+        )
+        if total and samples >= LEAST_CORES * total:
+            confidence = 0.95
+            evidence.append(said)
+        elif total:
+            confidence = 0.3
+            against.append(said)
+    if where.core >= 0 and where.core != stretch.core:
+        confidence *= 0.5
+        against.append(
+            finding.Evidence(
+                f"the event is of core {where.core}, this is core {stretch.core}",
+                where.how or "events",
+            )
+        )
+    subject = finding.Subject(host=case.host, core=stretch.core, process=process, unit=unit)
+    return finding.Finding(
+        id=finding.finding_id("rt-hog", KIND, subject, stretch.begin_us),
+        detector="rt-hog",
+        kind=KIND,
+        subject=subject,
+        window=stretch.window,
+        confidence=confidence,
+        summary=(
+            f"{process}, a real-time process ({REAL_TIME[policy]}, priority {priority}), held core {stretch.core} for"
+            f" {stretch.seconds:.0f} s"
+        ),
+        evidence=tuple(evidence),
+        magnitude={"cores_burnt": round(burnt, 4), "rt_priority": float(priority)},
+        against=tuple(against),
+    )
+
+
+DETECTORS = (RealTimeHog(),)

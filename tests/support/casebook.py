@@ -1,0 +1,113 @@
+"""Small data homes for detectors: cores, processes, counters and stacks second by second.
+
+`Home` begins at `rings.us(0)`; a whole made-up night is `scenarios.build`.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Mapping
+
+import captures
+import rings
+
+from overnight.model import event
+from overnight.queries import case
+
+CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+PROCESSES = ("utime", "stime", "rss", "core", "major_faults", "state", "policy", "rt_priority")
+EVENT_SECOND = 900
+Shares = Callable[[int, int], tuple[float, float, float]]  # second, core: user, system, softirq
+
+
+def quiet(_second: int, _core: int) -> tuple[float, float, float]:
+    return 0.1, 0.03, 0.01
+
+
+class Home:
+    """What is recorded of one host, until `case` is asked for."""
+
+    def __init__(self, folder: pathlib.Path, *, cores: int = 4, seconds: int = 960) -> None:
+        self.folder, self.cores, self.seconds = folder, cores, seconds
+        self.writer = rings.open_writer(folder)
+        self._told: list[event.Event] = []
+
+    def cpu(self, shares: Shares = quiet, first: int = 0) -> Home:
+        ticks = {core: [0] * len(CPU) for core in range(self.cores)}
+        for second in range(first, self.seconds):
+            rows = {str(core): tuple(row) for core, row in ticks.items()}
+            self.writer.numbers("cpu", CPU, rings.at(second), rows)
+            for core, row in ticks.items():
+                user, system, softirq = (round(100 * one) for one in shares(second, core))
+                row[0] += user
+                row[2] += system
+                row[6] += softirq
+                row[3] += 100 - user - system - softirq
+        return self
+
+    def numbers(
+        self,
+        signal: str,
+        columns: tuple[str, ...],
+        rows: Callable[[int], Mapping[str, tuple[int, ...]]],
+        seconds: range,
+    ) -> Home:
+        for second in seconds:
+            self.writer.numbers(signal, columns, rings.at(second), rows(second))
+        return self
+
+    def queues(self, cores: Mapping[int, int], second: float = 1.0, **more: object) -> Home:
+        """Which core serves each queue of eth0, from that second on."""
+        facts = {
+            f"eth0 q{queue}": {"interface": "eth0", "queue": queue, "way": "", "core": core, **more}
+            for queue, core in cores.items()
+        }
+        self.writer.facts("nic-queues", rings.at(second), facts)  # type: ignore[arg-type]
+        return self
+
+    def stacks(self, samples: list[captures.Sample], *, end: int | None = None) -> Home:
+        """Sampled at 100 Hz; times are from `moment`."""
+        made = captures.build(
+            samples,
+            host=rings.HOST,
+            begin=moment(0),
+            end=moment(end or self.seconds),
+            cores=tuple(range(self.cores)),
+        )
+        captures.store(self.folder, made)
+        return self
+
+    def event(self, kind: str = "net.driver_reset", second: float = EVENT_SECOND, **said: object) -> event.Event:  # fmt: skip
+        told = event.Event(
+            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{second}", **said  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.writer.event(told)
+        self._told.append(told)
+        return told
+
+    def case(self) -> case.Case:
+        """The case of the event that was told last."""
+        self.writer.close()
+        return case.Case(self.folder, self._told[-1])
+
+
+def moment(second: float) -> int:
+    """Nanoseconds since the epoch, so many seconds after the beginning."""
+    return rings.BEGIN_US * 1000 + round(second * 1e9)
+
+
+def busy(
+    begin: float,
+    end: float,
+    core: int,
+    process: str,
+    path: tuple[captures.Function, ...],
+    *,
+    unit: str = "",
+    hertz: int = 100,
+) -> list[captures.Sample]:
+    """A process that fills a core, or a share of it."""
+    return [
+        captures.Sample(moment(begin + n / hertz), path, core, process, process, unit=unit)
+        for n in range(round((end - begin) * hertz))
+    ]

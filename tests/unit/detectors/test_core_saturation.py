@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pathlib
+
+import captures
+import casebook
+import pytest
+import rings
+
+from overnight.detectors import core_saturation
+from overnight.model import finding
+
+DETECTOR = core_saturation.DETECTORS[0]
+AT = casebook.EVENT_SECOND
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> casebook.Home:
+    return casebook.Home(tmp_path)
+
+
+def pinned(core: int, begin: int, end: int) -> casebook.Shares:
+    def shares(second: int, one: int) -> tuple[float, float, float]:
+        if one == core and begin <= second < end:
+            return 0.0, 1.0, 0.0
+        return casebook.quiet(second, one)
+
+    return shares
+
+
+def test_a_core_that_the_mean_hides_is_found_to_the_second(home: casebook.Home) -> None:
+    home.cpu(pinned(2, AT - 6, AT))
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert (found.kind, found.subject.core) == ("cpu.core_saturated", 2)
+    assert (found.window.begin_us, found.window.end_us) == (rings.us(AT - 6), rings.us(AT))
+    assert found.magnitude["seconds"] == 6
+    assert found.magnitude["kernel_percent"] == 100
+    assert found.evidence[1].values["mean_percent_of_all_cores"] == pytest.approx(35.5)
+    assert found.confidence > 0.9
+
+
+def test_the_others_come_behind_the_events_core(home: casebook.Home) -> None:
+    def both(second: int, core: int) -> tuple[float, float, float]:
+        begin = {1: 12, 2: 4}.get(core, 0)
+        return (0.0, 1.0, 0.0) if AT - begin <= second < AT else (0.05, 0.0, 0.0)
+
+    home.cpu(both)
+    home.event(core=2)
+    found = DETECTOR.look(home.case()).findings
+    assert [one.subject.core for one in found] == [2, 1]
+    assert found[0].confidence > found[1].confidence
+
+
+def test_a_quiet_host_is_clear(home: casebook.Home) -> None:
+    home.cpu()
+    home.event(core=2)
+    answer = DETECTOR.look(home.case())
+    assert answer.status is finding.Status.CLEAR
+    assert "14 %" in answer.why
+
+
+def test_a_host_that_is_busy_everywhere_has_no_core_that_stands_out(home: casebook.Home) -> None:
+    home.cpu(lambda _second, _core: (0.98, 0.0, 0.0))
+    home.event(core=2)
+    answer = DETECTOR.look(home.case())
+    assert answer.status is finding.Status.CLEAR
+    assert "whole host" in answer.why
+
+
+def test_what_this_host_always_does_is_no_finding(home: casebook.Home) -> None:
+    def often(second: int, core: int) -> tuple[float, float, float]:
+        return (1.0, 0.0, 0.0) if core == 1 and second % 30 < 5 else (0.05, 0.0, 0.0)
+
+    home.cpu(often)
+    home.event(core=2)
+    answer = DETECTOR.look(home.case())
+    assert answer.status is finding.Status.CLEAR
+    assert "as often" in answer.why
+
+
+def test_of_the_events_core_it_is_said_and_held_against_it(home: casebook.Home) -> None:
+    def often(second: int, core: int) -> tuple[float, float, float]:
+        return (1.0, 0.0, 0.0) if core == 2 and second % 30 < 5 else (0.05, 0.0, 0.0)
+
+    home.cpu(often)
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.against
+    assert found.confidence < 0.5
+
+
+def test_what_began_after_the_event_did_not_cause_it(home: casebook.Home) -> None:
+    home.cpu(pinned(2, AT + 4, AT + 9))
+    home.event(core=2)
+    assert DETECTOR.look(home.case()).status is finding.Status.CLEAR
+
+
+def test_without_signals_the_samples_tell(home: casebook.Home) -> None:
+    home.stacks(casebook.busy(AT - 6, AT, 2, "dd", (captures.kernel("vfs_read"),)))
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.subject.core == 2
+    assert found.evidence[0].source == "profiles"
+    assert found.magnitude["seconds"] == 6
+    assert found.confidence < 0.95
+
+
+def test_nothing_recorded_is_no_data(home: casebook.Home) -> None:
+    home.event(core=2)
+    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA

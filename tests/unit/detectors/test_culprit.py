@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pathlib
+
+import captures
+import casebook
+import pytest
+
+from overnight.detectors import culprit
+from overnight.model import finding
+
+DETECTOR = culprit.DETECTORS[0]
+AT = casebook.EVENT_SECOND
+WALK = (
+    captures.user("main", "/usr/bin/kubelet"),
+    captures.kernel("do_syscall_64"),
+    captures.kernel("memcg_numa_stat_show"),
+    captures.kernel("mem_cgroup_nr_lru_pages"),
+)
+STARVED = {"interface": "eth0", "queue": 5, "since_napi_us": 6_000_000}
+
+
+def pinned(second: int, core: int) -> tuple[float, float, float]:
+    return (0.0, 1.0, 0.0) if core == 2 and AT - 6 <= second < AT else (0.05, 0.0, 0.0)
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> casebook.Home:
+    return casebook.Home(tmp_path).cpu(pinned)
+
+
+def kinds(answer: finding.Answer) -> list[str]:
+    return [one.kind for one in answer.findings]
+
+
+def test_who_ran_there_in_those_seconds_and_the_queue_it_starved(home: casebook.Home) -> None:
+    before = casebook.busy(AT - 60, AT - 6, 2, "trainer", (captures.user("forward"),))
+    home.stacks(
+        before + casebook.busy(AT - 6, AT, 2, "kubelet", WALK, unit="kubelet.service")
+    ).queues({4: 1, 5: 2})
+    home.event(fields=STARVED)
+    who, queue = DETECTOR.look(home.case()).findings
+    assert who.subject == finding.Subject(
+        "db-7", 2, "kubelet.service", "kubelet", "mem_cgroup_nr_lru_pages"
+    )
+    assert who.magnitude["share_of_core_samples"] == 1.0
+    assert who.magnitude["cores_burnt"] == pytest.approx(1.0)
+    assert who.magnitude["kernel_share"] == 1.0
+    assert who.evidence[1].values["path"] == (
+        "kubelet;main;do_syscall_64;memcg_numa_stat_show;mem_cgroup_nr_lru_pages"
+    )
+    assert "--process '^kubelet$'" in who.evidence[0].look
+    assert queue.kind == "net.queue_starved"
+    assert queue.subject == finding.Subject("db-7", 2, interface="eth0", queue=5)
+    assert "6.0 s since the last poll" in queue.evidence[1].text
+
+
+def test_a_queue_that_nobody_calls_starved_is_none(home: casebook.Home) -> None:
+    home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", WALK)).queues({5: 2})
+    home.event("cpu.core_pinned", core=2)
+    assert kinds(DETECTOR.look(home.case())) == ["cpu.culprit"]
+
+
+def test_the_event_of_another_queue_says_nothing_of_this_one(home: casebook.Home) -> None:
+    home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", WALK)).queues({4: 1, 5: 2})
+    home.event(fields={"interface": "eth0", "queue": 4})
+    answer = DETECTOR.look(home.case())
+    assert kinds(answer) == ["cpu.culprit"]
+    assert answer.findings[0].against
+
+
+def test_counters_say_it_where_the_event_does_not(home: casebook.Home) -> None:
+    home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", WALK)).queues({5: 2})
+    home.numbers(
+        "ethtool",
+        ("value",),
+        lambda second: {"eth0 suspected_poll_starvation": (int(second >= AT),)},
+        range(0, 960, 10),
+    )
+    home.event("cpu.core_pinned", core=2)
+    answer = DETECTOR.look(home.case())
+    assert kinds(answer) == ["cpu.culprit", "net.queue_starved"]
+    assert answer.findings[1].confidence < 0.7
+
+
+def test_soft_interrupts_are_not_blamed_on_whom_they_interrupt(home: casebook.Home) -> None:
+    path = (captures.user("main"), captures.kernel("handle_softirqs"), captures.kernel("net_rx"))
+    home.stacks(casebook.busy(AT - 6, AT, 2, "victim", path))
+    home.event(core=2)
+    answer = DETECTOR.look(home.case())
+    assert answer.status is finding.Status.CLEAR
+    assert "soft interrupts 100 %" in answer.why
+
+
+def test_two_that_share_the_core_are_both_told(home: casebook.Home) -> None:
+    home.stacks(
+        casebook.busy(AT - 6, AT - 2, 2, "big", WALK)
+        + casebook.busy(AT - 2, AT, 2, "small", (captures.user("spin"),))
+    )
+    home.event(core=2)
+    found = DETECTOR.look(home.case()).findings
+    assert [(one.subject.process, one.subject.function) for one in found] == [
+        ("big", "mem_cgroup_nr_lru_pages"),
+        ("small", "spin"),
+    ]
+
+
+def test_without_samples_the_process_seen_there_is_told_less_surely(home: casebook.Home) -> None:
+    home.numbers(
+        "processes",
+        casebook.PROCESSES,
+        lambda second: {
+            "77 hog": (0, 100 * max(0, min(6, second - AT + 6)), 9, 2, 0, 82, 0, 0),
+            "78 elsewhere": (100 * second, 0, 9, 1, 0, 82, 0, 0),
+        },
+        range(AT - 30, AT + 30),
+    )
+    home.event(core=2)
+    answer = DETECTOR.look(home.case())
+    (found,) = answer.findings
+    assert found.subject == finding.Subject("db-7", 2, process="hog")
+    assert found.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
+    assert found.magnitude["kernel_share"] == 1.0
+    assert found.confidence <= 0.5
+    assert "no samples" in found.against[0].text
+    assert "no samples" in answer.why
+
+
+def test_nobody_seen_is_no_data(home: casebook.Home) -> None:
+    home.event(core=2)
+    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
+
+
+def test_damaged_samples_are_a_failure_not_an_absence(home: casebook.Home) -> None:
+    home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", WALK))
+    home.event(core=2)
+    for path in home.folder.rglob("samples.parquet"):
+        path.write_bytes(b"PAR1 no more")
+    answer = DETECTOR.look(home.case())
+    assert answer.status is finding.Status.FAILED
+    assert "cannot be read" in answer.why

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pathlib
+
+import captures
+import casebook
+import pytest
+import rings
+
+from overnight.detectors import lift
+from overnight.model import finding
+
+DETECTOR = lift.DETECTORS[0]
+EVENTS = (300, 600, casebook.EVENT_SECOND)
+WALK = (captures.user("main"), captures.kernel("vfs_read"), captures.kernel("walk"))
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> casebook.Home:
+    return casebook.Home(tmp_path)
+
+
+def everyday() -> list[captures.Sample]:
+    """A trainer that runs all night at 10 Hz, a poller at 1 Hz."""
+    return [
+        *casebook.busy(0, 960, 1, "trainer", (captures.user("forward"),), hertz=10),
+        *casebook.busy(0, 960, 0, "poller", (captures.user("poll"),), unit="p.service", hertz=1),
+    ]
+
+
+def test_what_runs_before_each_event_is_found_with_its_function(home: casebook.Home) -> None:
+    walks = [
+        sample
+        for at in EVENTS
+        for sample in casebook.busy(at - 5, at, 2, "kubelet", WALK, unit="kubelet.service")
+    ]
+    home.stacks(everyday() + walks)
+    for at in EVENTS:
+        home.event(second=at)
+    answer = DETECTOR.look(home.case())
+    (found,) = answer.findings
+    assert found.subject == finding.Subject("db-7", -1, "kubelet.service", "kubelet", "walk")
+    assert found.magnitude["recurrences"] == 3
+    assert found.magnitude["cores_more"] == pytest.approx(0.5, abs=0.01)
+    assert found.magnitude["q_value"] < 0.01
+    assert found.magnitude["low"] > 3
+    assert found.evidence[1].values["items_tested"] == 8
+    assert "of 8 items" in answer.why
+
+
+def test_one_recurrence_is_said_to_be_one(home: casebook.Home) -> None:
+    home.stacks(everyday() + casebook.busy(casebook.EVENT_SECOND - 5, casebook.EVENT_SECOND, 2, "kubelet", WALK))  # fmt: skip
+    home.event()
+    answer = DETECTOR.look(home.case())
+    (found,) = answer.findings
+    assert found.magnitude["recurrences"] == 1
+    assert found.confidence <= 0.4
+    assert "recurrence is 1" in answer.why
+    assert "recurrence is 1" in found.against[0].text
+
+
+def test_the_same_before_one_of_three_is_not_enough(home: casebook.Home) -> None:
+    home.stacks(everyday() + casebook.busy(595, 600, 2, "backup", WALK))
+    for at in EVENTS:
+        home.event(second=at)
+    answer = DETECTOR.look(home.case())
+    assert answer.status is finding.Status.CLEAR
+    assert "none of" in answer.why
+
+
+def test_baselines_keep_away_from_every_event(home: casebook.Home) -> None:
+    home.stacks(everyday())
+    for at in EVENTS[:2]:
+        home.event(second=at)
+    home.event("storage.timeout", second=820, severity="warning")
+    home.event(second=EVENTS[2])
+    made = lift.plan(home.case())
+    assert [(one.time_us - rings.us(0)) // 1_000_000 for one in made.events] == [900, 600, 300]
+    for told, (before, *quiet) in zip(made.events, made.windows, strict=True):
+        assert before.end_us == told.time_us
+        assert len(quiet) >= 8
+        for window in quiet:
+            assert window.seconds == 10
+            for at in EVENTS:
+                assert window.end_us <= rings.us(at - 60) or window.begin_us >= rings.us(at + 60)
+            assert window.end_us <= rings.us(810) or window.begin_us >= rings.us(850)
+
+
+def test_events_of_one_outburst_are_one_recurrence(home: casebook.Home) -> None:
+    home.stacks(everyday())
+    for at in (860, 880, 890, 900):
+        home.event(second=at)
+    assert len(lift.plan(home.case()).events) == 1
+
+
+def test_without_samples_before_the_event_there_is_no_data(home: casebook.Home) -> None:
+    home.stacks(casebook.busy(0, 100, 1, "trainer", WALK, hertz=10), end=100)
+    home.event()
+    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA

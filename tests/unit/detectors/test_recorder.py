@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pathlib
+
+import captures
+import casebook
+import pytest
+
+from overnight.detectors import recorder
+from overnight.model import finding
+
+DETECTOR = recorder.DETECTORS[0]
+AT = casebook.EVENT_SECOND
+WORK = (captures.user("work"),)
+OURS = (captures.user("decode", "/usr/lib/python3/dist-packages/overnight/sources/perf/_x.so"),)
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> casebook.Home:
+    return casebook.Home(tmp_path)
+
+
+def look(home: casebook.Home, *samples: list[captures.Sample]) -> finding.Answer:
+    home.stacks(
+        [
+            *casebook.busy(AT - 40, AT + 20, 1, "trainer", WORK, hertz=20),
+            *(s for one in samples for s in one),
+        ]
+    )
+    home.event(core=2)
+    return DETECTOR.look(home.case())
+
+
+def test_a_cheap_recorder_is_clear_with_its_figure(home: casebook.Home) -> None:
+    answer = look(home, casebook.busy(AT - 30, AT + 10, 0, "perf", WORK, hertz=1))
+    assert answer.status is finding.Status.CLEAR
+    assert "0.0100 cores" in answer.why
+
+
+@pytest.mark.parametrize(
+    ("process", "unit", "path"),
+    [("perf", "", WORK), ("python3", "overnight.service", WORK), ("python3.11", "", OURS)],
+)
+def test_a_dear_one_is_found_by_name_unit_or_code(
+    home: casebook.Home, process: str, unit: str, path: tuple[captures.Function, ...]
+) -> None:
+    (found,) = look(
+        home, casebook.busy(AT - 30, AT + 10, 0, process, path, unit=unit, hertz=10)
+    ).findings
+    assert found.magnitude["cores_burnt"] == pytest.approx(0.1, abs=0.005)
+    assert found.subject == finding.Subject("db-7")
+
+
+def test_one_that_held_the_saturated_core_says_which(home: casebook.Home) -> None:
+    (found,) = look(home, casebook.busy(AT - 6, AT, 2, "perf", WORK)).findings
+    assert found.subject.core == 2
+    assert found.magnitude["share_of_core_samples"] == 1.0
+
+
+def test_a_python_program_of_somebody_else_is_not_ours_and_is_mentioned(
+    home: casebook.Home,
+) -> None:
+    answer = look(home, casebook.busy(AT - 30, AT + 10, 0, "python3", WORK, hertz=10))
+    assert answer.status is finding.Status.CLEAR
+    assert "400 samples of Python programs" in answer.why
+
+
+def test_nothing_sampled_is_no_data(home: casebook.Home) -> None:
+    home.event(core=2)
+    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA

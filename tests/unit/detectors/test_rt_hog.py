@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pathlib
+
+import captures
+import casebook
+import pytest
+
+from overnight.detectors import rt_hog
+from overnight.model import finding
+
+DETECTOR = rt_hog.DETECTORS[0]
+AT = casebook.EVENT_SECOND
+POLL = (captures.user("poll_loop"),)
+
+
+def pinned(second: int, core: int) -> tuple[float, float, float]:
+    return (1.0, 0.0, 0.0) if core == 2 and AT - 6 <= second < AT else (0.05, 0.0, 0.0)
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> casebook.Home:
+    return casebook.Home(tmp_path).cpu(pinned)
+
+
+def processes(home: casebook.Home, policy: int, priority: int, keep: int = 8) -> casebook.Home:
+    def rows(second: int) -> dict[str, tuple[int, ...]]:
+        used = 100 * max(0, min(6, second - AT + 6))
+        row = (used, 0, 9, 2, 0, 82, policy, priority)
+        return {"77 ptp": row[:keep]}
+
+    return home.numbers("processes", casebook.PROCESSES[:keep], rows, range(AT - 30, AT + 30))
+
+
+def test_a_real_time_process_that_held_the_core_is_found(home: casebook.Home) -> None:
+    processes(home, 1, 80).stacks(casebook.busy(AT - 6, AT, 2, "ptp", POLL, unit="ptp.service"))
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.subject == finding.Subject("db-7", 2, "ptp.service", "ptp")
+    assert found.magnitude["rt_priority"] == 80
+    assert found.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
+    assert "FIFO" in found.summary
+    assert found.confidence == pytest.approx(0.95)
+
+
+def test_without_samples_it_is_told_less_surely(home: casebook.Home) -> None:
+    processes(home, 2, 5)
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.confidence == pytest.approx(0.75)
+
+
+def test_samples_of_somebody_else_speak_against_it(home: casebook.Home) -> None:
+    processes(home, 1, 80).stacks(casebook.busy(AT - 6, AT, 2, "other", POLL))
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.against
+    assert found.confidence < 0.5
+
+
+def test_an_ordinary_process_is_no_hog(home: casebook.Home) -> None:
+    processes(home, 0, 0)
+    home.event(core=2)
+    assert DETECTOR.look(home.case()).status is finding.Status.CLEAR
+
+
+def test_a_ring_without_policies_is_no_data(home: casebook.Home) -> None:
+    processes(home, 0, 0, keep=6)
+    home.event(core=2)
+    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA

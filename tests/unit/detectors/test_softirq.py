@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pathlib
+
+import captures
+import casebook
+import pytest
+
+from overnight.detectors import softirq
+from overnight.model import finding
+
+DETECTOR = softirq.DETECTORS[0]
+AT = casebook.EVENT_SECOND
+RECEIVE = (
+    captures.kernel("run_ksoftirqd"),
+    captures.kernel("handle_softirqs"),
+    captures.kernel("net_rx_action"),
+)
+
+
+def storm(second: int, core: int) -> tuple[float, float, float]:
+    return (0.0, 0.0, 0.97) if core == 2 and AT - 5 <= second < AT + 5 else (0.05, 0.0, 0.02)
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> casebook.Home:
+    return casebook.Home(tmp_path)
+
+
+def receive(home: casebook.Home, more: int) -> casebook.Home:
+    """Soft interrupts and packets of core 2: 100 a second, and `more` during the storm."""
+
+    def total(second: int) -> int:
+        return 100 * second + more * max(0, min(10, second - AT + 5))
+
+    home.numbers(
+        "softirqs", ("NET_RX",), lambda s: {"2": (total(s),), "1": (s,)}, range(home.seconds)
+    )
+    return home.numbers(
+        "interfaces",
+        ("rx_packets",),
+        lambda s: {"eth0": (9 * total(s),), "lo": (s,)},
+        range(0, home.seconds, 10),
+    )
+
+
+def test_a_storm_is_found_with_its_packets_and_where_they_come_from(home: casebook.Home) -> None:
+    receive(home.cpu(storm), 20_000)
+    home.stacks(casebook.busy(AT - 5, AT + 5, 2, "ksoftirqd/2", RECEIVE))
+    home.event("net.softnet_drops", core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert (found.kind, found.subject.core) == ("net.softirq_storm", 2)
+    assert found.magnitude["softirq_percent"] == pytest.approx(97)
+    assert found.magnitude["packets_per_second"] > 50_000
+    assert [one.source for one in found.evidence] == ["cpu", "softirqs", "interfaces", "profiles"]
+    assert found.evidence[2].values["interface"] == "eth0"
+
+
+def test_ordinary_receive_work_is_clear(home: casebook.Home) -> None:
+    receive(home.cpu(lambda _s, core: (0.1, 0.0, 0.6 if core == 2 else 0.0)), 0)
+    home.event("net.softnet_drops", core=2)
+    answer = DETECTOR.look(home.case())
+    assert answer.status is finding.Status.CLEAR
+    assert "ten minutes before" in answer.why
+
+
+def test_soft_interrupts_that_are_not_the_networks_are_no_storm(home: casebook.Home) -> None:
+    receive(home.cpu(storm), 0)
+    path = (captures.kernel("handle_softirqs"), captures.kernel("run_timer_softirq"))
+    home.stacks(casebook.busy(AT - 5, AT + 5, 2, "swapper", path))
+    home.event("cpu.core_pinned", core=2)
+    answer = DETECTOR.look(home.case())
+    assert answer.status is finding.Status.CLEAR
+    assert "nothing says" in answer.why
+
+
+def test_nothing_recorded_is_no_data(home: casebook.Home) -> None:
+    home.event(core=2)
+    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
