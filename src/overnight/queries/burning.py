@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Burner",
+    "Integers",
+    "Marks",
     "Piece",
     "Stacks",
     "Who",
@@ -152,14 +154,15 @@ def _piece(
     )
     busy = (names.flags[rows["node"]] & tree.IDLE) == 0
     rows = {name: column[busy] for name, column in rows.items()}
-    tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit"))
+    tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit", "pid"))
     number = np.array(
         [
-            whos.setdefault((process or thread, unit), len(whos))
-            for process, thread, unit in zip(
+            whos.setdefault((process or thread or f"pid {pid}", unit), len(whos))
+            for process, thread, unit, pid in zip(
                 tasks["process"].tolist(),
                 tasks["thread"].tolist(),
                 tasks["unit"].tolist(),
+                tasks["pid"].tolist(),
                 strict=True,
             )
         ],

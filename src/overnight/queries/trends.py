@@ -126,9 +126,11 @@ def growth(
     window: selection.Window,
     columns: Collection[str],
     every_us: int,
+    *,
+    from_zero: bool = False,
 ) -> dict[str, Growth]:
-    """Counters met every `every_us`. A key that was not there at one end of an interval counts as zero
-    there: the sources forget keys that rest, and begin anew with zero.
+    """Counters met every `every_us`. `from_zero`: a key that is new began at zero then, as with sources that
+    forget what rests; otherwise nobody knows how much of its number is new, and it counts from there.
     """
     met: list[tuple[int, int, str, dict[str, dict[str, int]]]] = []
     at = window.end_us
@@ -159,7 +161,7 @@ def growth(
             before, after = rows0.get(key), rows1.get(key)
             for name in columns:
                 high = after[name] if after else 0
-                low = before[name] if before else 0
+                low = before[name] if before else 0 if from_zero else high
                 rises[name].append(float(high - low if high >= low else high))
         if seconds:
             found[key] = Growth(
