@@ -27,6 +27,7 @@ class Setting:
     background: list[work.Work]
     units: dict[str, dict[str, str]]
     taken: set[str] = dataclasses.field(default_factory=set)
+    used: set[int] = dataclasses.field(default_factory=set)
     episodes: list[work.Episode] = dataclasses.field(default_factory=list)
     profiles: bool = True
     pids: int = 1000
@@ -61,8 +62,10 @@ class Setting:
         )
 
     def queue(self) -> tuple[int, int]:
-        """A queue of the interface and the core that serves it; not core 0, which does everything."""
-        queue = self.chance.choice([n for n, core in enumerate(self.host.queue_cores) if core])
+        """A queue and the core that serves it; not core 0, which does everything, and none twice."""
+        free = [n for n, core in enumerate(self.host.queue_cores) if core and core not in self.used]
+        queue = self.chance.choice(free)
+        self.used.add(self.host.queue_cores[queue])
         return queue, self.host.queue_cores[queue]
 
     def moments(self, count: int, apart: float = 150.0) -> list[float]:
@@ -81,6 +84,7 @@ class Setting:
 def make(
     seed: int,
     *,
+    story: str = "",
     cores: int = 16,
     minutes: float = 30.0,
     profiles: bool = True,
@@ -88,7 +92,7 @@ def make(
     **fixed: object,
 ) -> Setting:
     """A host on an ordinary night; `busy` is the mean share of its cores, `fixed` parts of the host."""
-    chance = random.Random(f"scenario {seed}")
+    chance = random.Random(f"{story} {seed}")
     queues = min(cores, chance.choice((4, 8, 8, 16, 32)))
     said: dict[str, object] = {
         "name": f"{chance.choice(('node', 'gpu', 'worker', 'ip-10-0'))}-{chance.randrange(1, 999)}",

@@ -1,188 +1,228 @@
-"""The stories: what happened in each night, and what of it is true."""
+"""The stories: which acts share a night, and what of it is true."""
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Callable
 
-from scenarios import machine, recording, setting, stacks, truth, work
+from scenarios import acts, recording, setting, truth
 
-ENA_DONE = "ena {bus}: Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v{driver}"
-WALKERS = frozenset(
-    (
-        "memcg_numa_stat_show", "mem_cgroup_nr_lru_pages", "mem_cgroup_node_nr_lru_pages",
-        "mem_cgroup_iter", "css_next_descendant_pre", "shrink_node", "shrink_lruvec",
-        "shrink_node_memcgs", "shrink_slab", "list_lru_count_one",
-    )
-)  # fmt: skip
+OLD = {"kernel": "5.4.0-1103-aws", "cgroups": "v1", "driver": "2.11.0g"}
+NEW = {"kernel": "6.8.0-1015-aws", "cgroups": "v2", "driver": "2.17.0"}
+SEGMENT = recording.SEGMENT
+
+Story = Callable[..., truth.Truth]
 
 
-def reset_lines(night: machine.Night, queue: int, core: int, when: float, stalled: float) -> None:
-    """The driver gives up on a queue that nobody polled; the counters tell it, too."""
-    host = night.host
-    new = host.driver >= "2.17"
-    since = (
-        f"usecs since napi {round(stalled * 1e6)}. napi scheduled: 1. napi CPU: {core}."
-        f" msecs since interrupt: {round(stalled * 1e3)}"
-        if new
-        else f"Time since last napi {round(stalled * 1e6)} usec. napi scheduled: 1"
-    )
-    head = f"ena {host.bus} {host.interface}:"
-    night.log += [
-        (when, f"{head} TX q {queue} is paused for too long (threshold 5000000). {since}"),
-        (when + 1e-5, f"{head} napi handler hasn't been called for a long time but is scheduled"),
-        (when + 9e-4, ENA_DONE.format(bus=host.bus, driver=host.driver)),
-    ]
-    for counter in ("total_resets", "suspected_poll_starvation"):
-        night.steps["ethtool", host.interface, counter].append((when, 1))
-
-
-def pin(
-    made: setting.Setting, who: work.Work, core: int, moments: list[float], *, past: float = 0.3
-) -> list[tuple[float, float]]:
-    """Somebody holds a core until the driver gives up; each reset's time and how long it had waited."""
-    found = []
-    for moment in moments:
-        stalled = made.chance.uniform(5.1, 6.8)
-        end = moment + made.chance.uniform(0.05, past)
-        made.episodes.append(work.Episode(who, core, moment - stalled, end, 1.0))
-        found.append((moment, stalled))
-    return found
-
-
-def reset_chain(
-    made: setting.Setting, queue: int, core: int, *causes: truth.Expected
-) -> tuple[truth.Expected, ...]:
-    """Causes first, then from the core to the reset."""
-    place: dict[str, truth.Part] = {"interface": made.host.interface, "queue": queue}
-    return (
-        *causes,
-        ("cpu.core_saturated", {"core": core}),
-        ("net.queue_starved", {**place, "core": core}),
-        ("net.driver_reset", place),
-    )
-
-
-def tell(
-    name: str,
-    home: pathlib.Path,
-    night: machine.Night,
-    kind: str,
-    when: float,
-    chain: tuple[truth.Expected, ...],
-    status: str = truth.FOUND,
-    **facts: object,
-) -> truth.Truth:
-    """The truth of a recorded night."""
-    told = truth.find_event(home, night.host.name, kind, night.time_us(when)) if kind else None
-    if told is not None and not chain:
-        chain = ((kind, {}),)
-    return truth.Truth(
-        name, home, night.host.name, told, chain, truth.forbidden(chain), status, facts=facts
-    )
-
-
-def walker(made: setting.Setting) -> tuple[work.Work, work.Work]:
-    """The node's agent: its everyday, and its read of statistics that walks all memory cgroups."""
-    process = made.chance.choice(("kubelet", "kubelet", "cadvisor", f"{made.word()}-kubelet"))
-    unit = f"{process}.service"
-    made.units[unit] = {}
-    known = made.who(process, unit)
-    module = f"/usr/bin/{process}"
-    names = ("k8s.io/kubernetes/pkg/kubelet.(*Kubelet).syncLoop", "runtime.mallocgc")
-    usual = stacks.program(module, names, 0.3)
-    usual += tuple((0.02 * weight, path) for weight, path in stacks.numa_stat(module))
-    made.background.append(work.Work(known, usual, 0.03 * made.chance.uniform(0.5, 1.5)))
-    return made.background[-1], work.Work(known, stacks.numa_stat(module))
-
-
-def leak(made: setting.Setting, night: machine.Night, births: machine.Births) -> None:
-    """Each birth leaves a dead memory cgroup, since the boot."""
-    leaking = made.chance.uniform(0.9, 1.0)
-    night.births.append(births)
-    night.dying_per_hour = leaking * 3600 / births.every
-    night.dying = night.dying_per_hour * made.host.uptime_seconds / 3600
-    night.zombie_parent = births.parent
-
-
-def hidden_loop(made: setting.Setting) -> tuple[str, machine.Births]:
-    """A unit whose own supervisor starts a container again and again; systemd counts no restart."""
-    unit = made.chance.choice(("ecs.service", "ecs.service", f"{made.word()}-agent.service"))
-    made.units[unit] = {"file": "enabled", "preset": "disabled", "restart": "always"}
-    every = made.chance.uniform(11.0, 17.0)
-    return unit, machine.Births(f"/system.slice/{unit}", every, every - 1.5)
-
-
-def tell_reference(
-    home: pathlib.Path, seed: int, *, recurrences: int = 2, name: str = "reference", **more: object
-) -> truth.Truth:
-    """Kernel 5.4, cgroup v1: dead memory cgroups of a hidden crash loop make one read take seconds."""
-    made = setting.make(seed, **{"kernel": "5.4.0-1103-aws", "driver": "2.11.0g", **more})  # type: ignore[arg-type]
-    _, walking = walker(made)
-    unit, births = hidden_loop(made)
-    queue, core = made.queue()
-    moments = made.moments(recurrences + 1)
-    resets = pin(made, walking, core, moments)
-    # The same read on cores that serve no queue harms nobody, and is part of the night.
-    for _ in range(2):
-        begin = made.chance.uniform(30, made.seconds - 300)
-        free = [c for c in range(made.host.cores) if c not in made.host.queue_cores]
-        if free and all(abs(begin - one) > 60 for one in moments):
-            length = made.chance.uniform(4.0, 6.0)
-            where = made.chance.choice(free)
-            made.episodes.append(work.Episode(walking, where, begin, begin + length, 1.0))
-    night = made.node()
-    leak(made, night, births)
-    night.zombie_us = 2.0
-    for when, stalled in resets:
-        reset_lines(night, queue, core, when, stalled)
-    return finish_reference(name, home, made, night, queue, core, unit, births, walking, moments)
-
-
-def finish_reference(
+def _play(
     name: str,
     home: pathlib.Path,
     made: setting.Setting,
-    night: machine.Night,
-    queue: int,
-    core: int,
-    unit: str,
-    births: machine.Births,
-    walking: work.Work,
-    moments: list[float],
+    *played: acts.Act,
+    status: str = truth.FOUND,
+    missing: frozenset[str] = frozenset(),
+    ring_gaps: list[tuple[int, int, str]] | None = None,
+    profile_gaps: list[tuple[int, int, str]] | None = None,
 ) -> truth.Truth:
-    """Record it, and say what is true."""
+    """Record a night of these acts; the first is the one to diagnose."""
+    night = made.node()
+    for act in played:
+        act.put(night)
+    night.absent = missing
+    night.ring_gaps, night.profile_gaps = ring_gaps or [], profile_gaps or []
     recording.record(home, night)
-    chain = reset_chain(
-        made,
-        queue,
-        core,
-        ("unit.hidden_crash_loop", {"unit": unit}),
-        ("memory.zombie_cgroups", {}),
-        (
-            "memory.cgroup_walk",
-            {"process": walking.who.process, "core": core, "function": WALKERS},
-        ),
-    )
-    return tell(
-        name, home, night, "net.driver_reset", moments[-1], chain,
-        core=core, queue=queue, unit=unit, cgroup=births.parent, process=walking.who.process,
-        moments=[night.time_us(one) for one in moments], dying=night.dying,
-        dying_per_hour=night.dying_per_hour, births_per_hour=3600 / births.every,
-    )  # fmt: skip
+    facts: dict[str, object] = {}
+    for act in reversed(played):
+        facts |= act.facts
+    truths = [
+        dataclasses.replace(_truth(name, home, made, act, status), facts={**facts, **act.facts})
+        for act in played
+        if act.kind
+    ]
+    if not truths:
+        return truth.Truth(
+            name, home, made.host.name, None, (), truth.CAUSES, truth.NONE, facts=facts
+        )
+    return dataclasses.replace(truths[0], others=tuple(truths[1:]))
+
+
+def _truth(
+    name: str, home: pathlib.Path, made: setting.Setting, act: acts.Act, status: str
+) -> truth.Truth:
+    near_us = made.begin_us + round(act.when * 1e6)
+    told = truth.find_event(home, made.host.name, act.kind, near_us)
+    chain = act.chain or ((act.kind, {}),)
+    absent = truth.CAUSES - {kind for kind, _ in chain} - act.also_true
+    return truth.Truth(name, home, made.host.name, told, chain, absent, status)
+
+
+def _make(
+    story: str, seed: int, said: dict[str, object], more: dict[str, object]
+) -> setting.Setting:
+    return setting.make(seed, story=story, **{**said, **more})  # type: ignore[arg-type]  # parts of a Host too
+
+
+def tell_reference(
+    home: pathlib.Path, seed: int, *, recurrences: int = 2, **more: object
+) -> truth.Truth:
+    """The reference incident."""
+    made = _make("reference", seed, OLD, more)
+    act = acts.walk_of_zombies(made, made.moments(recurrences + 1))
+    return _play("reference", home, made, act)
+
+
+def tell_modern(
+    home: pathlib.Path, seed: int, *, recurrences: int = 2, **more: object
+) -> truth.Truth:
+    """The same on a kernel of today."""
+    made = _make("modern", seed, NEW, more)
+    act = acts.walk_in_reclaim(made, made.moments(recurrences + 1))
+    return _play("modern", home, made, act)
+
+
+def tell_rt_hog(
+    home: pathlib.Path, seed: int, *, recurrences: int = 1, **more: object
+) -> truth.Truth:
+    """A real-time process on the core of a queue."""
+    made = _make("rt-hog", seed, {**NEW, "threaded": True}, more)
+    return _play("rt-hog", home, made, acts.rt_hog(made, made.moments(recurrences + 1)))
+
+
+def tell_storm(
+    home: pathlib.Path, seed: int, *, recurrences: int = 1, **more: object
+) -> truth.Truth:
+    """Receive work fills one core."""
+    made = _make("softirq-storm", seed, NEW, more)
+    return _play("softirq-storm", home, made, acts.storm(made, made.moments(recurrences + 1)))
+
+
+def tell_reclaim(
+    home: pathlib.Path,
+    seed: int,
+    *,
+    recurrences: int = 1,
+    host_wide: bool = False,
+    **more: object,
+) -> truth.Truth:
+    """Reclaim without zombies."""
+    made = _make("reclaim", seed, NEW, more)
+    act = acts.reclaim(made, made.moments(recurrences + 1), host_wide=host_wide)
+    return _play("reclaim", home, made, act)
+
+
+def tell_convoy(
+    home: pathlib.Path, seed: int, *, recurrences: int = 0, **more: object
+) -> truth.Truth:
+    """Everybody waits for one lock."""
+    made = _make("lock-convoy", seed, NEW, more)
+    return _play("lock-convoy", home, made, acts.convoy(made, made.moments(recurrences + 1)))
+
+
+def tell_decoy(
+    home: pathlib.Path,
+    seed: int,
+    *,
+    cause: str = "",
+    hidden: bool | None = None,
+    zombies: int = 0,
+    **more: object,
+) -> truth.Truth:
+    """A harmless crash loop beside another cause: rt-hog, softirq-storm or reclaim."""
+    made = _make("decoy", seed, {**NEW, "threaded": True}, more)
+    known = {"rt-hog": acts.rt_hog, "softirq-storm": acts.storm, "reclaim": acts.reclaim}
+    chosen = cause or made.chance.choice(sorted(known))
+    aside = made.chance.random() < 0.5 if hidden is None else hidden
+    act = known[chosen](made, made.moments(2))
+    decoy = acts.decoy_loop(made, hidden=aside, zombies=zombies)
+    act.facts["cause"] = chosen
+    return _play("decoy", home, made, act, decoy)
+
+
+def tell_two_causes(home: pathlib.Path, seed: int, **more: object) -> truth.Truth:
+    """Two events of one night that have nothing to do with each other."""
+    made = _make("two-cause", seed, OLD, more)
+    moments = made.moments(2, apart=400.0)
+    made.chance.shuffle(moments)
+    first = acts.walk_of_zombies(made, moments[:1])
+    second = acts.storm(made, moments[1:])
+    return _play("two-cause", home, made, first, second)
 
 
 def tell_quiet(
     home: pathlib.Path, seed: int, *, unsynced: bool = False, **more: object
 ) -> truth.Truth:
     """Nothing happens; `unsynced`: the agent notes that no server holds the clock, and that is all."""
-    made = setting.make(seed, **more)  # type: ignore[arg-type]
-    night = made.node()
-    night.unsynced = unsynced
-    recording.record(home, night)
+    made = _make("quiet", seed, NEW, more)
+
+    def put(night: object) -> None:
+        night.unsynced = unsynced  # type: ignore[attr-defined]  # a machine.Night
+
     kind = "clock.unsynchronised" if unsynced else ""
-    return tell("quiet", home, night, kind, 0.0, (), truth.NONE)
+    act = acts.Act(kind, 0.0, (), put, {})
+    return _play("quiet", home, made, act, status=truth.NONE)
 
 
-Story = Callable[..., truth.Truth]
-STORIES: dict[str, Story] = {"reference": tell_reference, "quiet": tell_quiet}
+def tell_random(home: pathlib.Path, seed: int, **more: object) -> truth.Truth:
+    """Random load, and an event that has nothing to do with it."""
+    made = _make("random", seed, {**NEW, "driver": "2.11.0g"}, more)
+    acts.bursts(made)
+    return _play("random", home, made, acts.chance_event(made), status=truth.NONE)
+
+
+def tell_half_missing(
+    home: pathlib.Path,
+    seed: int,
+    *,
+    keep_event: bool = True,
+    recurrences: int = 2,
+    **more: object,
+) -> truth.Truth:
+    """The reference incident with half of the segments and some signals missing.
+
+    With `keep_event` the segment of the event is among those that are there; without it neither its
+    stacks nor those of its recurrences are, and nobody can say who held the core.
+    """
+    made = _make("half-missing", seed, OLD, more)
+    moments = made.moments(recurrences + 1)
+    act = acts.walk_of_zombies(made, moments)
+    numbers = list(range(-(-made.seconds // SEGMENT)))
+    hot = {int((one + shift) // SEGMENT) for one in moments for shift in (-8.0, 1.0)}
+    last = {int((moments[-1] + shift) // SEGMENT) for shift in (-8.0, 1.0)}
+    must_go = set() if keep_event else hot
+    may_go = [n for n in numbers if n not in (last if keep_event else hot)]
+    made.chance.shuffle(may_go)
+    gone = sorted([*must_go, *may_go][: max(len(must_go), len(numbers) // 2)])
+    why = "the recorder ended"
+    profile_gaps = [
+        (n * SEGMENT, min((n + 1) * SEGMENT, made.seconds), why) for n in gone
+    ]  # fmt: skip
+    begin = made.chance.randrange(100, int(moments[-1]) - 200)
+    ring_gaps = [(begin, begin + 75, "this host did not let the agent run for 75.0 s")]
+    missing = frozenset(("memory-cgroup-parents", "processes", "softnet"))
+    status = truth.FOUND if keep_event else truth.OPEN
+    found = _play(
+        "half-missing", home, made, act,
+        status=status, missing=missing, ring_gaps=ring_gaps, profile_gaps=profile_gaps,
+    )  # fmt: skip
+    if keep_event:
+        return found
+    chain = tuple(step for step in found.chain if step[0] != "memory.cgroup_walk")
+    # What was recorded still says which core was full and which queue starved.
+    place = next(n for n, (kind, _) in enumerate(chain) if kind == "cpu.core_saturated")
+    return dataclasses.replace(found, chain=chain[place:], absent=frozenset())
+
+
+STORIES: dict[str, Story] = {
+    "reference": tell_reference,
+    "modern": tell_modern,
+    "rt-hog": tell_rt_hog,
+    "softirq-storm": tell_storm,
+    "reclaim": tell_reclaim,
+    "lock-convoy": tell_convoy,
+    "decoy": tell_decoy,
+    "two-cause": tell_two_causes,
+    "quiet": tell_quiet,
+    "random": tell_random,
+    "half-missing": tell_half_missing,
+}

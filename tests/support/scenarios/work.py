@@ -205,20 +205,17 @@ class Load:
         # Each core's timer ticks at an instant of its own.
         phase = chance.random(self.cores) / FREQUENCY
         time = begin + row / FREQUENCY + phase[core]
-        kept = np.ones(len(time), bool)
-        extra: list[tuple[Floats, int, int]] = []
+        # Who holds a core takes it from everybody else, from those who held it before, too.
+        holder = np.full((count, self.cores), -1, np.int16)
         for one in episodes:
             grid = begin + np.arange(count) / FREQUENCY + phase[one.core]
             inside = (grid >= one.begin) & (grid < one.end)
             taken = inside & (chance.random(count) < one.share)
-            kept &= ~((core == one.core) & taken[row])
-            extra.append((grid[taken], one.core, self.works.index(one.work)))
-        times = np.concatenate([time[kept], *(times for times, _, _ in extra)])
-        cores = np.concatenate(
-            [core[kept], *(np.full(len(times), where) for times, where, _ in extra)]
-        )
-        works = np.concatenate(
-            [work[kept], *(np.full(len(times), which) for times, _, which in extra)]
-        )
+            holder[taken, one.core] = self.works.index(one.work)
+        kept = holder[row, core] < 0
+        held, where = np.nonzero(holder >= 0)
+        times = np.concatenate([time[kept], begin + held / FREQUENCY + phase[where]])
+        cores = np.concatenate([core[kept], where])
+        works = np.concatenate([work[kept], holder[held, where]])
         order = np.argsort(times, kind="stable")
         return times[order], cores[order].astype(np.int32), works[order].astype(np.uint32)
