@@ -40,6 +40,7 @@ SHELF = re.compile(
 RECENT_US = HOUR_US  # it must still go on shortly before the event
 # NRestarts explains the births where it rises at least half as fast.
 SEEN_SHARE = 0.5
+LEAST_SECONDS = 300.0  # less than this is no time for a rate
 MOST = 8
 
 
@@ -106,10 +107,12 @@ class CrashLoops(_answering.Asking):
             for one in case.events(span, VISIBLE)
             if max(one.until_us, one.time_us) >= case.event.time_us - RECENT_US and one.unit
         ]
-        if not counted and not told and not case.has_signals(case.window):
-            raise _answering.MissingError("restarts of units were not recorded")
+        if counted.seconds < LEAST_SECONDS and not told:
+            raise _answering.MissingError(
+                f"restarts of units were recorded for {counted.seconds:.0f} s before the event"
+            )
         found = []
-        for unit, one in counted.items():
+        for unit, one in counted.keys.items():
             loop = _loop(one, "restarts", RESTARTS_PER_HOUR, LEAST_RESTARTS, case.window.end_us)
             if loop is not None:
                 found.append(self._finding(case, unit, loop))
@@ -119,10 +122,9 @@ class CrashLoops(_answering.Asking):
                 known.add(happened.unit)
                 found.append(self._told(case, happened.unit, happened))
         found.sort(key=lambda made: -made.magnitude["restarts_per_hour"])
-        if not counted:
-            return found[:MOST], "no unit that systemd restarts was recorded"
         return found[:MOST], (
-            f"none of {len(counted)} units was restarted {RESTARTS_PER_HOUR} times an hour"
+            f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour, in"
+            f" {counted.seconds / 3600:.1f} h"
         )
 
     def _finding(
@@ -202,14 +204,16 @@ class HiddenLoops(_answering.Asking):
         counted = trends.growth(
             case.ring, case.host, "cgroup-births", span, columns, MEET_US, from_zero=True
         )
-        if not counted and not self._recorded(case):
-            raise _answering.MissingError("births of cgroups were not recorded")
+        if counted.seconds < LEAST_SECONDS:
+            raise _answering.MissingError(
+                f"births of cgroups were recorded for {counted.seconds:.0f} s before the event"
+            )
         restarts = trends.growth(
             case.ring, case.host, "unit-restarts", span, ("restarts",), MEET_US
-        )
+        ).keys
         found = []
         hidden_by = 0
-        for cgroup, one in counted.items():
+        for cgroup, one in counted.keys.items():
             factor = SHELF_FACTOR if SHELF.search(cgroup) else 1
             loop = _loop(
                 one, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT, case.window.end_us
@@ -223,15 +227,10 @@ class HiddenLoops(_answering.Asking):
                 continue
             found.append(self._finding(case, cgroup, unit, one, loop, seen, unit in restarts))
         found.sort(key=lambda made: -made.magnitude["births_per_hour"])
-        why = f"cgroups below {len(counted)} directories came and went, none in a loop"
+        why = f"cgroups below {len(counted.keys)} directories came and went, none in a loop"
         if hidden_by:
             why += f" but {hidden_by} that systemd counts as restarts"
         return found[:MOST], why
-
-    @staticmethod
-    def _recorded(case: cases.Case) -> bool:
-        """No row is what a host says on which nothing is born; then something else was recorded."""
-        return case.has_signals(case.window)
 
     def _finding(
         self,
@@ -299,7 +298,7 @@ class HiddenLoops(_answering.Asking):
             window,
             0.5 if shelf else 0.9,
             f"something below {unit or cgroup} is started {born / hours:.0f} times an hour and lives"
-            f" {life:.0f} s, for {window.seconds / 3600:.1f} h at least; systemd counts no restart of it",
+            f" {life:.0f} s, for {window.seconds / 3600:.1f} h at least; systemd does not count that",
             evidence,
             magnitude,
             against,

@@ -13,7 +13,7 @@ import numpy as np
 
 from overnight.detectors import _answering
 from overnight.model import finding, selection
-from overnight.queries import signals, trends
+from overnight.queries import signals
 
 if TYPE_CHECKING:
     from overnight.model import event
@@ -177,7 +177,7 @@ class OutOfMemory(_answering.Asking):
                     f"the kernel killed {kills:.0f} processes for memory; the log does not say which",
                     [_kills(kills, around)],
                     {"kills": kills},
-                )  # fmt: skip
+                )
             )
         return found[:MOST], "nothing was killed for memory around the event"
 
@@ -254,7 +254,7 @@ class Storage(_answering.Asking):
                     " no disk complained",
                     [evidence_of],
                     {"io_wait_percent": percent},
-                )  # fmt: skip
+                )
             )
         return found[:MOST], "no disk complained, and no task waited long for one"
 
@@ -337,7 +337,7 @@ class Limits(_answering.Asking):
                     text,
                     [made],
                     {"used": float(one), "maximum": float(top), "used_share": share},
-                )  # fmt: skip
+                )
             )
         found.sort(key=lambda made: -made.magnitude["used_share"])
         fullest = max((share for share, *_ in most.values()), default=0.0)

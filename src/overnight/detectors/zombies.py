@@ -30,6 +30,7 @@ ALARMING = 10_000  # whatever is in use beside them
 # Growth alone: by its lower bound, for an hour at least, and more than a deploy leaves behind.
 GROWTH_PER_HOUR = 50.0
 GROWTH_HOURS = 1.0
+GROWTH_LOOKS = 10  # where the level alarms already: ten minutes of looks are enough for a slope
 GROWTH_LEAST = 200
 # A fall by a fifth is a purge; what comes and goes with pressure is less.
 FALL_SHARE, FALL_LEAST = 0.2, 100
@@ -87,7 +88,7 @@ class Zombies(_answering.Asking):
         growing = (
             slope is not None
             and slope.low > GROWTH_PER_HOUR
-            and slope.hours >= GROWTH_HOURS
+            and (slope.hours >= GROWTH_HOURS or (many and slope.points >= GROWTH_LOOKS))
             and level >= GROWTH_LEAST
         )
         if not many and not growing:
@@ -283,7 +284,7 @@ def _creators(case: cases.Case, span: selection.Window, slope: trends.Slope) -> 
         case.ring, case.host, "cgroup-births", span, ("born", "died"), every, from_zero=True
     )
     found = []
-    for cgroup, one in rates.items():
+    for cgroup, one in rates.keys.items():
         died, hours = one.total("died"), float(one.seconds.sum()) / 3600
         if cgroup == UNWATCHED or died < 3 or not hours:
             continue

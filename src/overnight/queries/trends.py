@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from overnight.model import selection
     from overnight.store.ring import frames, reader
 
-__all__ = ["Gauges", "Growth", "Slope", "gauges", "growth", "slope", "table"]
+__all__ = ["Gauges", "Growth", "Meetings", "Slope", "gauges", "growth", "slope", "table"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -119,6 +119,17 @@ class Growth:
         return 3600 * self.total(column) / seconds if seconds else 0.0
 
 
+@dataclasses.dataclass(frozen=True)
+class Meetings:
+    """Each key's growth, and how many seconds lie between the first meeting and the last."""
+
+    keys: dict[str, Growth]
+    seconds: float
+
+
+_Met = tuple[int, int, str, dict[str, dict[str, int]]]  # wall, monotonic, boot, rows
+
+
 def growth(
     source: reader.Reader,
     host: str,
@@ -128,50 +139,59 @@ def growth(
     every_us: int,
     *,
     from_zero: bool = False,
-) -> dict[str, Growth]:
-    """Counters met every `every_us`. `from_zero`: a key that is new began at zero then, as with sources that
-    forget what rests; otherwise nobody knows how much of its number is new, and it counts from there.
+) -> Meetings:
+    """Counters met at both ends of a window and every `every_us` between. `from_zero`: a key that is new began
+    at zero then, as with sources that forget what rests; otherwise nobody knows how much of its number
+    is new, and it counts from there.
     """
-    met: list[tuple[int, int, str, dict[str, dict[str, int]]]] = []
-    at = window.end_us
-    while at > window.begin_us - every_us:
-        begin = max(window.begin_us, at - NEAR_US)
+    extent = source.extent(host)
+    begin_us = max(window.begin_us, extent[0]) if extent else window.begin_us
+    places = [(at - NEAR_US, at) for at in range(window.end_us, begin_us, -every_us)]
+    met: dict[tuple[str, int], _Met] = {}
+    for number, (begin, end) in enumerate([*places, (begin_us, begin_us + NEAR_US)]):
+        is_first = number == len(places)
         looks = [
             frame
-            for frame in source.numbers(host, signal, begin, max(at, begin + 1), None, columns)
+            for frame in source.numbers(
+                host, signal, max(begin, begin_us), min(end, window.end_us), None, columns
+            )
             if len(frame.wall_us) and set(columns) <= set(frame.columns)
         ]
         if looks:
-            last = max(looks, key=lambda frame: frame.wall_us[-1])
-            n = len(last.wall_us) - 1
-            met.append((last.wall_us[n], last.monotonic_ns[n], last.boot, _rows(last, n)))
-        at -= every_us
-    met.sort(key=lambda one: one[0])
-    keys = sorted({key for *_, rows in met for key in rows})
-    found = {}
-    for key in keys:
-        begins, ends, seconds = [], [], []
-        rises: dict[str, list[float]] = {name: [] for name in columns}
-        for (t0, m0, boot0, rows0), (t1, m1, boot1, rows1) in itertools.pairwise(met):
-            if boot0 != boot1 or m1 <= m0:
-                continue
-            begins.append(t0)
-            ends.append(t1)
-            seconds.append((m1 - m0) / 1e9)
-            before, after = rows0.get(key), rows1.get(key)
-            for name in columns:
-                high = after[name] if after else 0
-                low = before[name] if before else 0 if from_zero else high
-                rises[name].append(float(high - low if high >= low else high))
-        if seconds:
-            found[key] = Growth(
-                key,
-                np.array(begins, np.int64),
-                np.array(ends, np.int64),
-                np.array(seconds, np.float64),
-                {name: np.array(more, np.float64) for name, more in rises.items()},
-            )
-    return found
+            pick = min if is_first else max
+            frame = pick(looks, key=lambda one: one.wall_us[0])
+            n = 0 if is_first else len(frame.wall_us) - 1
+            one = (frame.wall_us[n], frame.monotonic_ns[n], frame.boot, _rows(frame, n))
+            met[frame.boot, frame.monotonic_ns[n]] = one
+    ordered = sorted(met.values(), key=lambda one: one[0])
+    pairs = [
+        (one, two)
+        for one, two in itertools.pairwise(ordered)
+        if one[2] == two[2] and two[1] > one[1]
+    ]
+    names = tuple(columns)
+    keys = sorted({key for one in ordered for key in one[3]})
+    found = {key: _grown(key, pairs, names, from_zero) for key in keys} if pairs else {}
+    return Meetings(found, sum(two[1] - one[1] for one, two in pairs) / 1e9)
+
+
+def _grown(
+    key: str, pairs: list[tuple[_Met, _Met]], columns: tuple[str, ...], from_zero: bool
+) -> Growth:
+    rises: dict[str, list[float]] = {name: [] for name in columns}
+    for (*_, rows), (*_, more) in pairs:
+        before, after = rows.get(key), more.get(key)
+        for name in columns:
+            high = after[name] if after else 0
+            low = before[name] if before else 0 if from_zero else high
+            rises[name].append(float(high - low if high >= low else high))
+    return Growth(
+        key,
+        np.array([one[0] for one, _ in pairs], np.int64),
+        np.array([two[0] for _, two in pairs], np.int64),
+        np.array([(two[1] - one[1]) / 1e9 for one, two in pairs], np.float64),
+        {name: np.array(more, np.float64) for name, more in rises.items()},
+    )
 
 
 @dataclasses.dataclass(frozen=True)
