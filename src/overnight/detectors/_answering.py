@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
 
 __all__ = [
+    "SHELF",
     "Asking",
     "MissingError",
     "burn_evidence",
@@ -36,6 +39,11 @@ LEAST_SAMPLES = 25  # a Poisson count of 25 is known within 40 %
 LEAST_LIFT = 2.0  # by the lower bound: twice as much as in the ten minutes before, at least
 FULL_CORE = 0.8  # whoever fills a core matters, also when he did the same ten minutes ago
 LOST_SHARE = 0.1  # of the samples: more lost than this lowers what is said about the others
+
+# Timers, sessions and jobs of many units are born here and soon gone, on every healthy host.
+SHELF = re.compile(
+    r"(?:^|/)(?:system|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$|^/$"
+)
 
 
 class MissingError(Exception):
@@ -98,13 +106,7 @@ def make(
 def command(what: str, window: selection.Window, host: str, *more: str) -> str:
     """The command line that shows a window."""
     begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
-    return " ".join(("overnight", what, "-b", begin, "-e", end, "--host", _quoted(host), *more))
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
+    return " ".join(("overnight", what, "-b", begin, "-e", end, "--host", shlex.quote(host), *more))
 
 
 def stacks(case: cases.Case) -> tuple[burning.Stacks, burning.Stacks | None]:
@@ -173,7 +175,13 @@ def burn_evidence(
         values,
         one.window,
         command(
-            "flame", one.window, case.host, "--core", str(one.core), "--function", _quoted(function)
+            "flame",
+            one.window,
+            case.host,
+            "--core",
+            str(one.core),
+            "--function",
+            shlex.quote(function),
         ),
     )
 

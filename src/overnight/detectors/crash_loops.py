@@ -6,7 +6,6 @@ says what it costs.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,9 +33,6 @@ LEAST_RESTARTS = 5
 SHORT_PER_HOUR = 36.0
 LEAST_SHORT = 6
 SHELF_FACTOR = 10
-SHELF = re.compile(
-    r"(?:^|/)(?:system|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$|^/$"
-)
 RECENT_US = HOUR_US  # it must still go on shortly before the event
 # NRestarts explains the births where it rises at least half as fast.
 SEEN_SHARE = 0.5
@@ -214,7 +210,7 @@ class HiddenLoops(_answering.Asking):
         found = []
         hidden_by = 0
         for cgroup, one in counted.keys.items():
-            factor = SHELF_FACTOR if SHELF.search(cgroup) else 1
+            factor = SHELF_FACTOR if _answering.SHELF.search(cgroup) else 1
             loop = _loop(
                 one, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT, case.window.end_us
             )
@@ -285,7 +281,7 @@ class HiddenLoops(_answering.Asking):
         if cost is not None:
             evidence.append(cost)
             magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
-        shelf = SHELF.search(cgroup) is not None
+        shelf = _answering.SHELF.search(cgroup) is not None
         against = (
             [finding.Evidence(f"many units are born below {cgroup}", "cgroup-births", {})]
             if shelf

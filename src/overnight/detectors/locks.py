@@ -38,10 +38,14 @@ class LockContention(_answering.Asking):
             for lock, burners in self._by_lock(now, before, role).items():
                 whole = sum(one.cores_burnt for one in burners)
                 most = max(most, whole)
-                leading = burners[0]
-                if whole >= least and _answering.stands_out(leading, baseline=before is not None):
+                burners.sort(key=lambda one: (one.core != case.event.core, -one.cores_burnt))
+                if whole >= least and any(
+                    _answering.stands_out(one, baseline=before is not None) for one in burners
+                ):
                     found.append(self._finding(case, now, lock, burners, role))
         found.sort(key=lambda made: -made.magnitude["cores_burnt"])
+        # One who waits for two locks is told with the one that cost more.
+        found = list({one.id: one for one in reversed(found)}.values())[::-1]
         return found[:MOST], (
             f"waiting for locks burnt {most:.2f} cores at most, or no more than before;"
             f" {now.coverage.samples} samples, {now.coverage.lost} lost"
@@ -64,8 +68,9 @@ class LockContention(_answering.Asking):
         burners: list[burning.Burner],
         role: str,
     ) -> finding.Finding:
-        leading = burners[0]
+        leading = burners[0]  # on the core of the event, where somebody waits there
         process, unit = leading.who
+        waits_in = _waits_in(leading, role)
         whole = sum(one.cores_burnt for one in burners)
         magnitude = _answering.burn_magnitude(leading)
         magnitude.update(cores_burnt=whole, waiters=float(len(burners)))
@@ -80,15 +85,30 @@ class LockContention(_answering.Asking):
             self.name,
             KIND,
             finding.Subject(
-                host=case.host, core=leading.core, unit=unit, process=process, function=lock
+                host=case.host, core=leading.core, unit=unit, process=process, function=waits_in
             ),
             leading.window,
             (0.85 if role == "spin" else 0.6) * _answering.lost_factor(now),
             f"{whole:.2f} cores were burnt {waits}, asked for by {lock}: {process}"
             f" {leading.cores_burnt:.2f}{also}",
-            [_answering.burn_evidence(case, one, now, lock) for one in burners[:3]],
+            [
+                finding.Evidence(
+                    f"the lock is one that {lock} takes; {len(burners)} wait for it",
+                    "profiles",
+                    {"caller": lock, "waiters": len(burners), "cores_burnt": round(whole, 3)},
+                    leading.window,
+                ),
+                *(_answering.burn_evidence(case, one, now, waits_in) for one in burners[:3]),
+            ],
             magnitude,
         )
+
+
+def _waits_in(one: burning.Burner, role: str) -> str:
+    """The waiting function itself, of the stack met most."""
+    waits = _signatures.matcher(KIND, role)
+    names = [burning.plain(name) for name in reversed(one.path)]
+    return next((name for name in names if waits(name)), one.label)
 
 
 def _callers(role: str) -> burning.Marks:

@@ -53,6 +53,7 @@ class _Creator:
     ratio: float  # deaths for each zombie
     low: float
     high: float
+    restarts: bool = False  # systemd's restarts of the unit, each of which is a birth and a death
 
     @property
     def fits(self) -> bool:
@@ -68,7 +69,7 @@ class Zombies(_answering.Asking):
     """Level, slope, age, where they hang, and who makes them."""
 
     name = "zombies"
-    needs = (SIGNAL, "memory-cgroup-parents", "cgroup-births", "host")
+    needs = (SIGNAL, "memory-cgroup-parents", "cgroup-births", "unit-restarts", "host")
 
     def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
         """The count at the event, and how it came to be."""
@@ -146,9 +147,11 @@ class Zombies(_answering.Asking):
         cgroup, parents = _parents(case, dying)
         evidence.extend(parents)
         creator = None
+        below = ""
         if growing and slope is not None:
             creators = _creators(case, span, slope)
             creator = next((one for one in creators if one.fits), None)
+            below = next((one.cgroup for one in creators if one.fits and one.cgroup), "")
             evidence.extend(_creator_evidence(one, span) for one in creators[:3] if one.fits)
             against.extend(_creator_evidence(one, span) for one in creators[:3] if not one.fits)
         if creator is not None:
@@ -161,10 +164,7 @@ class Zombies(_answering.Asking):
         return _answering.make(
             self.name,
             KIND,
-            finding.Subject(
-                host=case.host,
-                cgroup=cgroup or (creator.cgroup if creator else ""),
-            ),
+            finding.Subject(host=case.host, cgroup=cgroup or below),
             span,
             0.95 if dying > ALARMING or (growing and dying > LEVEL) else 0.8,
             f"{dying} memory cgroups are dying and never go ({in_use} in use){grows}{by_whom}",
@@ -280,28 +280,49 @@ def _creators(case: cases.Case, span: selection.Window, slope: trends.Slope) -> 
     if span.seconds < 60:
         return []
     every = min(MEET_US, max(60_000_000, (span.end_us - span.begin_us) // 6))
-    rates = trends.growth(
+    born = trends.growth(
         case.ring, case.host, "cgroup-births", span, ("born", "died"), every, from_zero=True
     )
-    found = []
-    for cgroup, one in rates.keys.items():
-        died, hours = one.total("died"), float(one.seconds.sum()) / 3600
-        if cgroup == UNWATCHED or died < 3 or not hours:
-            continue
-        low, high = diff.poisson_bounds(round(died))
-        growth_low = max(slope.low, 1e-9)
-        found.append(
-            _Creator(
-                unit=processes.unit_of(cgroup) or cgroup,
-                cgroup=cgroup,
-                births_per_hour=one.per_hour("born"),
-                deaths_per_hour=died / hours,
-                ratio=died / hours / slope.per_hour,
-                low=low / hours / max(slope.high, 1e-9),
-                high=high / hours / growth_low,
-            )
-        )
-    return sorted(found, key=lambda one: (not one.fits, one.distance, one.cgroup))
+    found = [
+        _creator(processes.unit_of(cgroup) or cgroup, cgroup, one, ("born", "died"), slope)
+        for cgroup, one in born.keys.items()
+        if cgroup != UNWATCHED
+    ]
+    # Births of services show below the slice they all share: their own counters tell them apart.
+    again = trends.growth(case.ring, case.host, "unit-restarts", span, ("restarts",), every)
+    found += [
+        _creator(unit, "", one, ("restarts", "restarts"), slope) for unit, one in again.keys.items()
+    ]
+    return sorted(
+        (one for one in found if one is not None),
+        key=lambda one: (
+            not one.fits,
+            _answering.SHELF.search(one.cgroup) is not None,
+            one.distance,
+            one.unit,
+        ),
+    )
+
+
+def _creator(
+    unit: str, cgroup: str, one: trends.Growth, columns: tuple[str, str], slope: trends.Slope
+) -> _Creator | None:
+    """None where hardly any died."""
+    born, died = columns
+    count, hours = one.total(died), float(one.seconds.sum()) / 3600
+    if count < 3 or not hours:
+        return None
+    low, high = diff.poisson_bounds(round(count))
+    return _Creator(
+        unit=unit,
+        cgroup=cgroup,
+        births_per_hour=one.per_hour(born),
+        deaths_per_hour=count / hours,
+        ratio=count / hours / slope.per_hour,
+        low=low / hours / max(slope.high, 1e-9),
+        high=high / hours / max(slope.low, 1e-9),
+        restarts=not cgroup,
+    )
 
 
 def _creator_evidence(one: _Creator, span: selection.Window) -> finding.Evidence:
@@ -312,10 +333,15 @@ def _creator_evidence(one: _Creator, span: selection.Window) -> finding.Evidence
         if one.ratio < 1
         else "far more than become zombies"
     )
+    what = (
+        f"{one.unit} is restarted {one.births_per_hour:.0f} times an hour"
+        if one.restarts
+        else f"{one.births_per_hour:.0f} cgroups an hour are born and {one.deaths_per_hour:.0f} die"
+        f" below {one.cgroup}"
+    )
     return finding.Evidence(
-        f"{one.births_per_hour:.0f} cgroups an hour are born and {one.deaths_per_hour:.0f} die below"
-        f" {one.cgroup}: {one.ratio:.2f} ({one.low:.2f} to {one.high:.2f}) for each new zombie; {fits}",
-        "cgroup-births",
+        f"{what}: {one.ratio:.2f} ({one.low:.2f} to {one.high:.2f}) for each new zombie; {fits}",
+        "unit-restarts" if one.restarts else "cgroup-births",
         {
             "creator": one.unit,
             "cgroup": one.cgroup,

@@ -226,5 +226,5 @@ def slope(time_us: Integers, values: npt.NDArray[np.integer]) -> Slope | None:
     )
     rates = np.diff(y[edges]) / np.diff(x[edges])
     spread = float(rates.std(ddof=1)) if len(rates) > 1 else abs(per_hour)
-    half = STUDENT_99[max(0, min(len(rates), BATCHES) - 2)] * spread / np.sqrt(len(rates))
+    half = STUDENT_99[max(0, min(len(rates), BATCHES) - 2)] * spread / float(np.sqrt(len(rates)))
     return Slope(per_hour, per_hour - half, per_hour + half, float(hours[-1]), len(time_us))
