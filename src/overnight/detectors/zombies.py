@@ -35,6 +35,7 @@ GROWTH_LEAST = 200
 # A fall by a fifth is a purge; what comes and goes with pressure is less.
 FALL_SHARE, FALL_LEAST = 0.2, 100
 WATCHDOG_US = 5_000_000  # the network driver's, which a walk under one core must not outlast
+FAR_HOURS = 8766.0
 SLOW_READ_US = 1_000  # below this a read does not grow with the zombies, or they are few
 # A cgroup that dies leaves one zombie at most. Less than half as many deaths cannot be the source of a leak;
 # more than ten times as many would mean that nine of ten go as they should.
@@ -247,7 +248,10 @@ def _read_time(counted: trends.Gauges, slope: trends.Slope | None) -> finding.Ev
         # Linear in the zombies: dd8657b6c1cb measured 0.7 s at 10,000, before it.
         hours = dying * (WATCHDOG_US / read - 1) / slope.per_hour
         values["hours_to_watchdog"] = round(hours, 1)
-        text += f"; at this rate it will be 5 s, a network driver's watchdog, in {hours:.0f} h"
+        if hours <= FAR_HOURS:
+            text += f"; at this rate it will be 5 s, a network driver's watchdog, in {hours:.0f} h"
+        else:
+            text += "; it will not be 5 s, a network driver's watchdog, for a year"
     elif read < SLOW_READ_US:
         text += ": this kernel does not visit every cgroup for that"
     return finding.Evidence(text, SIGNAL, values)
