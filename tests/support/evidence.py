@@ -101,7 +101,8 @@ class Home:
                 cores=(0, 1, 2, 3),
                 frequency=HERTZ,
             )
-            segments.write_capture(self.path, built)
+            # Few segments: each is synced to the disk.
+            segments.write_capture(self.path, built, segment_seconds=3600)
         return case.Case(self.path, told)
 
 
