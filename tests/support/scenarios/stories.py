@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 from collections.abc import Callable
 
-from scenarios import acts, recording, setting, truth
+from scenarios import acts, fleet, inventory, recording, setting, truth
 
 OLD = {"kernel": "5.4.0-1103-aws", "cgroups": "v1", "driver": "2.11.0g"}
 NEW = {"kernel": "6.8.0-1015-aws", "cgroups": "v2", "driver": "2.17.0"}
@@ -26,12 +26,18 @@ def _play(
     profile_gaps: list[tuple[int, int, str]] | None = None,
 ) -> truth.Truth:
     """Record a night of these acts; the first is the one to diagnose."""
+    if made.bystander and played[0].kind:
+        played[0].facts |= acts.bystander(made, played[0].when)
     night = made.node()
     for act in played:
         act.put(night)
-    night.absent = missing
+    night.absent |= missing
     night.ring_gaps, night.profile_gaps = ring_gaps or [], profile_gaps or []
     recording.record(home, night)
+    # A real-time thread starves others only where nobody holds it back.
+    hogs = any(work.who.rt for work in night.load.works)
+    sysctl = {"kernel.sched_rt_runtime_us": "-1"} if hogs else {}
+    inventory.write(home, made.host, made.begin_us, night.units, sysctl=sysctl)
     facts: dict[str, object] = {}
     for act in reversed(played):
         facts |= act.facts
@@ -156,7 +162,7 @@ def tell_quiet(
     made = _make("quiet", seed, NEW, more)
 
     def put(night: object) -> None:
-        night.unsynced = unsynced  # type: ignore[attr-defined]  # a machine.Night
+        night.unsynced = unsynced  # type: ignore[attr-defined]  # a nights.Night
 
     kind = "clock.unsynchronised" if unsynced else ""
     act = acts.Act(kind, 0.0, (), put, {})
@@ -225,4 +231,5 @@ STORIES: dict[str, Story] = {
     "quiet": tell_quiet,
     "random": tell_random,
     "half-missing": tell_half_missing,
+    "fleet": fleet.tell_fleet,
 }

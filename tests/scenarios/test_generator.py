@@ -1,0 +1,260 @@
+"""The made-up nights themselves: whole, the same for the same seed, and true to what they claim."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+
+import scenarios
+from overnight.model import finding, selection, verdict
+from overnight.queries import case
+from overnight.store import check as profiles
+from overnight.store import segments
+from overnight.store.ring import check as rings
+from overnight.store.ring import reader
+
+SECOND = 1_000_000
+EVER = 1 << 62
+SHORT = {"minutes": 15.0}
+CAUSED = ("reference", "modern", "rt-hog", "softirq-storm", "reclaim", "lock-convoy", "decoy")
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, scenarios.Truth]:
+    """Built when first asked for."""
+
+    class Built(dict[str, scenarios.Truth]):
+        def __missing__(self, name: str) -> scenarios.Truth:
+            home = tmp_path_factory.mktemp(name)
+            options = {} if name == "fleet" else SHORT
+            self[name] = scenarios.build(name, home, seed=1, **options)
+            return self[name]
+
+    return Built()
+
+
+def told(home: pathlib.Path) -> list[tuple[str, str, int, int]]:
+    return [(e.id, e.kind, e.time_us, e.core) for e in reader.Reader(home).events(0, EVER)]
+
+
+@pytest.mark.parametrize("name", scenarios.NAMES)
+def test_a_night_is_whole_and_its_event_is_there(
+    nights: dict[str, scenarios.Truth], name: str
+) -> None:
+    night = nights[name]
+    assert rings.check(night.home).problems == ()
+    report = profiles.check(segments.Catalogue(night.home))
+    assert report.problems == ()
+    assert (report.samples > 0) == (name != "fleet")
+    assert (night.event is None) == (name == "quiet")
+    if night.event is not None:
+        assert night.event.kind == night.chain[-1][0]
+        assert night.event.id in [one[0] for one in told(night.home)]
+    assert not night.absent & {kind for kind, _ in night.chain}
+
+
+@pytest.mark.parametrize("name", CAUSED)
+def test_the_agents_own_eyes_see_the_core_that_the_truth_names(
+    nights: dict[str, scenarios.Truth], name: str
+) -> None:
+    night = nights[name]
+    assert night.event is not None
+    assert night.event.core == night.facts["core"]
+    if name == "lock-convoy":
+        return  # the other cores are busy with the same lock
+    pinned = [
+        one
+        for one in reader.Reader(night.home).events(0, EVER, None, ["cpu.core_pinned"])
+        if one.time_us - 5 * SECOND <= night.event.time_us <= one.until_us + 5 * SECOND
+    ]
+    assert [one.core for one in pinned] == [night.facts["core"]]
+
+
+@pytest.mark.parametrize("name", CAUSED)
+def test_signals_and_stacks_agree_on_the_hot_seconds(
+    nights: dict[str, scenarios.Truth], name: str
+) -> None:
+    night = nights[name]
+    assert night.event is not None
+    core = int(str(night.facts["core"]))
+    seen = case.Case(night.home, night.event)
+    cores = seen.cores(seen.window)
+    busy = cores.values["busy"][:, cores.cores.index(core)]
+    assert np.nanmax(busy) > 95
+    longest = max(len(run) for run in "".join("x" if b > 90 else " " for b in busy).split())
+    assert longest >= 4
+    chosen = selection.Selection(cores=frozenset((core,)))
+    named = night.facts.get("process", night.facts.get("processes"))
+    first = seen.top(seen.window, chosen, limit=1).rows[0]
+    assert first.name.partition("[")[0].strip() in ([named] if isinstance(named, str) else named)
+
+
+def test_ticks_and_samples_are_of_the_same_work(nights: dict[str, scenarios.Truth]) -> None:
+    night = nights["quiet"]
+    source = reader.Reader(night.home)
+    begin, end = source.extent(night.host) or (0, 0)
+    window = selection.Window(begin, end)
+    from overnight.queries import reader as stacks
+    from overnight.queries import signals, top
+
+    cores = signals.core_series(source, night.host, window)
+    spent = float(np.nansum(cores.values["busy"])) / 100
+    found = top.top(
+        stacks.Reader(segments.Catalogue(night.home)), window, hosts=(night.host,), limit=50
+    )
+    sampled = sum(row.samples for row in found.rows) / 97
+    assert sampled == pytest.approx(spent, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["reference", "softirq-storm"])
+def test_a_seed_makes_the_same_night_and_another_seed_another(
+    tmp_path: pathlib.Path, name: str
+) -> None:
+    made = [
+        scenarios.build(name, tmp_path / str(n), seed=seed, minutes=13.0)
+        for n, seed in enumerate((4, 4, 5))
+    ]
+    assert told(made[0].home) == told(made[1].home)
+    assert made[0].facts == made[1].facts
+    samples = [
+        profiles.check(segments.Catalogue(one.home)).samples for one in (made[0], made[1], made[2])
+    ]
+    assert samples[0] == samples[1] != samples[2]
+    assert made[0].facts != made[2].facts
+    assert made[0].event != made[2].event
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", ["quiet", "random"])
+def test_nothing_is_seen_where_nothing_happens(
+    tmp_path: pathlib.Path, name: str, seed: int
+) -> None:
+    night = scenarios.build(name, tmp_path, seed=seed, minutes=14.0, profiles=False)
+    kinds = [kind for _, kind, _, _ in told(tmp_path)]
+    assert kinds == ([night.event.kind] if night.event else [])
+    assert night.status == "no-cause"
+
+
+def test_a_clock_that_nobody_holds_is_all_there_is(tmp_path: pathlib.Path) -> None:
+    night = scenarios.build("quiet", tmp_path, unsynced=True, minutes=5.0, profiles=False)
+    assert [kind for _, kind, _, _ in told(tmp_path)] == ["clock.unsynchronised"]
+    assert night.event is not None
+
+
+def test_two_causes_are_two_events_on_two_cores(nights: dict[str, scenarios.Truth]) -> None:
+    first, (second,) = nights["two-cause"], nights["two-cause"].others
+    assert first.event is not None
+    assert second.event is not None
+    assert first.event.core != second.event.core
+    assert abs(first.event.time_us - second.event.time_us) > 120 * SECOND
+    assert "memory.cgroup_walk" in second.absent
+    assert "net.softirq_storm" in first.absent
+
+
+def test_a_decoy_loops_and_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
+    for hidden, kind in ((True, "unit.hidden_crash_loop"), (False, "unit.crash_loop")):
+        home = tmp_path / kind
+        night = scenarios.build("decoy", home, seed=2, hidden=hidden, profiles=False, **SHORT)
+        kinds = [one[1] for one in told(home)]
+        assert kind in kinds
+        assert "memory.zombie_cgroups" not in kinds
+        assert kind in night.absent
+
+
+def test_zombies_grow_as_fast_as_cgroups_are_born(nights: dict[str, scenarios.Truth]) -> None:
+    night = nights["reference"]
+    source = reader.Reader(night.home)
+    begin, end = source.extent(night.host) or (0, 0)
+    (series,) = [
+        frame.series("", "dying")
+        for frame in source.numbers(night.host, "memory-cgroups", begin, end + 1)
+        if len(frame.wall_us) > 5
+    ][:1]
+    times, dying = (np.array(column, float) for column in series)
+    slope = np.polyfit(times / 3.6e9, dying, 1)[0]
+    assert slope == pytest.approx(float(str(night.facts["births_per_hour"])), rel=0.25)
+
+
+@pytest.mark.parametrize("keep_event", [True, False])
+def test_half_of_a_night_is_missing_and_that_is_noted(
+    tmp_path: pathlib.Path, keep_event: bool
+) -> None:
+    night = scenarios.build("half-missing", tmp_path, seed=3, keep_event=keep_event)
+    assert night.event is not None
+    seen = case.Case(tmp_path, night.event)
+    hot = selection.Window(night.event.time_us - 5 * SECOND, night.event.time_us)
+    assert seen.has_profile(hot) is keep_event
+    assert len(seen.profiles.catalogue.segments(night.host)) <= 8  # of 15
+    assert seen.ring.gaps(night.host)
+    begin, end = seen.ring.extent(night.host) or (0, 0)
+    assert "processes" not in seen.ring.signals(night.host, begin, end)
+
+
+def test_a_fleet_is_skewed_as_it_says(nights: dict[str, scenarios.Truth]) -> None:
+    night = nights["fleet"]
+    source = reader.Reader(night.home)
+    hosts = source.hosts()
+    assert len(hosts) == 30
+    assert len(list((night.home / "snapshots").glob("*/*.json"))) == 30
+    rate = collections.Counter[bool]()
+    sick = {}
+    for host in hosts:
+        _, end = source.extent(host) or (0, 0)
+        labels = (source.facts(host, "host", end).state or {})[""]
+        sick[host] = labels[str(night.facts["label"])] == night.facts["value"]
+    for one in source.events(0, EVER):
+        rate[sick[one.host]] += 1
+        assert one.monotonic_ns / 86400e9 >= float(str(night.facts["onset_days"]))
+    count = collections.Counter(sick.values())
+    assert rate[True] / count[True] > 3 * rate[False] / count[False]
+
+
+def _verdict(night: scenarios.Truth, status: str, *steps: finding.Finding) -> verdict.Verdict:
+    chain = verdict.Chain(steps, (), 1.0) if steps else None
+    return verdict.Verdict(night.event, status, 0.9, "", chain, (), (), (), (), (), ())
+
+
+def test_a_truth_knows_a_right_verdict_from_a_wrong_one(nights: dict[str, scenarios.Truth]) -> None:
+    night = nights["rt-hog"]
+    window = selection.Window(0, 1)
+    right = [
+        finding.Finding("x", "d", kind, finding.Subject(host="h", **parts), window, 1.0, "", ())  # type: ignore[arg-type]
+        for kind, parts in night.chain
+    ]
+    assert night.problems(_verdict(night, "cause-found", *right)) == []
+    between = dataclasses.replace(right[0], kind="cpu.culprit")
+    assert night.problems(_verdict(night, "cause-found", right[0], between, *right[1:])) == []
+    assert night.problems(_verdict(night, "inconclusive", *right))
+    assert night.problems(_verdict(night, "cause-found", *right[1:]))
+    assert night.problems(_verdict(night, "cause-found", *reversed(right)))
+    wrong = dataclasses.replace(right[0], subject=finding.Subject(host="h", process="other"))
+    assert night.problems(_verdict(night, "cause-found", wrong, *right[1:]))
+    invented = dataclasses.replace(right[0], kind="memory.zombie_cgroups")
+    assert night.problems(_verdict(night, "cause-found", invented, *right))
+
+
+def test_a_bystander_is_busy_elsewhere_and_harms_nobody(tmp_path: pathlib.Path) -> None:
+    night = scenarios.build("rt-hog", tmp_path, seed=7, bystander=True, **SHORT)
+    assert night.event is not None
+    seen = case.Case(tmp_path, night.event)
+    core = int(str(night.facts["bystander_core"]))
+    assert core != night.event.core
+    cores = seen.cores(seen.window)
+    assert np.nanmedian(cores.values["busy"][:, cores.cores.index(core)]) > 90
+
+
+def test_what_is_lost_or_not_there_is_told(tmp_path: pathlib.Path) -> None:
+    night = scenarios.build(
+        "reference", tmp_path, seed=6, lost=0.2, missing=["cgroup-births"], **SHORT
+    )
+    assert night.event is not None
+    seen = case.Case(tmp_path, night.event)
+    assert seen.flame(seen.window).coverage.lost > 0
+    begin, end = seen.ring.extent(night.host) or (0, 0)
+    kept = seen.ring.signals(night.host, begin, end)
+    assert "cpu" in kept
+    assert "cgroup-births" not in kept

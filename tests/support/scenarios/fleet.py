@@ -1,0 +1,200 @@
+"""Many hosts in one home, light ones: labels, uptimes, snapshots and events, no profiles."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import random
+import uuid
+from collections.abc import Iterator
+
+from overnight.agent import eventbook, watches
+from overnight.model import clock
+from overnight.store.ring import writer
+from scenarios import inventory, nights, setting, truth
+
+DAY = 86400.0
+CENSUS = ("tracked", "in_use", "dying", "stat_read", "stat_reads")
+VALUES = {
+    "zone": ("us-east-1a", "us-east-1b", "us-east-1d"),
+    "image": ("ami-0aa11", "ami-0bb22", "ami-0cc33"),
+    "kernel": ("5.4.0-1103-aws", "5.4.0-1110-aws", "5.10.0-33-aws"),
+    "instance_type": ("g5.4xlarge", "g5.48xlarge", "p4d.24xlarge"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How events come: so many a day on a host of the cohort, once it has been up for `onset` days."""
+
+    label: str
+    value: str
+    a_day: float
+    ratio: float
+    onset: float
+
+    def rate(self, host: nights.Host, uptime: float) -> float:
+        """Events a day at that uptime, in seconds."""
+        if uptime < self.onset * DAY:
+            return 0.0
+        sick = not self.label or getattr(host, self.label) == self.value
+        return self.a_day if sick else self.a_day / self.ratio
+
+
+def tell_fleet(
+    home: pathlib.Path,
+    seed: int,
+    *,
+    hosts: int = 30,
+    days: float = 14.0,
+    label: str = "zone",
+    ratio: float = 8.0,
+    onset_days: float = 6.0,
+    events_per_day: float = 0.6,
+    snapshots: bool = True,
+) -> truth.Truth:
+    """Resets skewed to one cohort, and to hosts that have been up for long: a reboot cures them.
+
+    `label` "" is a fleet without a skew, `onset_days` 0 one whose hazard does not depend on uptime.
+    `facts` has label, value, ratio, onset_days, unit (on the cohort's hosts alone), events by host.
+    """
+    chance = random.Random(f"fleet {seed}")
+    value = chance.choice(VALUES[label]) if label else ""
+    plan = Plan(label, value, events_per_day, ratio, onset_days)
+    unit = chance.choice(("ecs.service", f"{chance.choice(setting.WORDS)}-agent.service"))
+    begin_us = setting.NIGHT_US - round(days * DAY * 1e6)
+    told: dict[str, int] = {}
+    last = (0, "")
+    for number in range(hosts):
+        host = _host(chance, number)
+        sick = bool(label) and getattr(host, label) == value
+        happened = []
+        for boot in _boots(chance, host, begin_us, days):
+            happened += _record(chance, home, boot, plan, leaks=sick or not label)
+        told[host.name] = len(happened)
+        last = max([last, *((when, host.name) for when in happened)])
+        if snapshots:
+            _snapshot(chance, home, host, unit if sick else "")
+    found = truth.find_event(home, last[1], "net.driver_reset", last[0]) if last[1] else None
+    facts = {
+        "label": label, "value": value, "ratio": ratio, "onset_days": onset_days,
+        "accumulating": onset_days > 0, "unit": unit if label else "", "events": told,
+    }  # fmt: skip
+    chain: tuple[truth.Expected, ...] = (("net.driver_reset", {}),) if found else ()
+    status = truth.OPEN if found else truth.NONE
+    return truth.Truth("fleet", home, last[1], found, chain, frozenset(), status, facts=facts)
+
+
+def _host(chance: random.Random, number: int) -> nights.Host:
+    labels = {name: chance.choice(values) for name, values in VALUES.items()}
+    return nights.Host(
+        name=f"{chance.choice(('gpu', 'node', 'ip-10-0'))}-{number:03d}",
+        cores=chance.choice((16, 96)),
+        bus=f"0000:{chance.randrange(256):02x}:03.0",
+        queue_cores=tuple(chance.sample(range(16), 8)),
+        **labels,  # type: ignore[arg-type]
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Boot:
+    """One stretch in which a host ran and was watched."""
+
+    host: nights.Host
+    begin_us: int
+    end_us: int
+    uptime: float  # at its beginning
+
+    def clock_at(self, seconds: float) -> clock.Clock:
+        return clock.Clock(
+            self.begin_us * 1000 + round(seconds * 1e9), round((self.uptime + seconds) * 1e9)
+        )
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_us - self.begin_us) / 1e6
+
+
+def _boots(chance: random.Random, host: nights.Host, begin_us: int, days: float) -> Iterator[_Boot]:
+    """The watched time of a host, cut by reboots; at its beginning it may have been up for days."""
+    at, end = chance.uniform(0, days / 4) * DAY, days * DAY
+    uptime = chance.uniform(0.1, 10.0) * DAY
+    while at < end - 3600:
+        length = min(end - at, chance.uniform(3, 16) * DAY)
+        booted = dataclasses.replace(host, boot=str(uuid.UUID(int=chance.getrandbits(128))))
+        first, last = begin_us + round(at * 1e6), begin_us + round((at + length) * 1e6)
+        yield _Boot(booted, first, last, uptime)
+        at, uptime = at + length + 600, 120.0
+
+
+def _record(
+    chance: random.Random, home: pathlib.Path, boot: _Boot, plan: Plan, *, leaks: bool
+) -> list[int]:
+    """Write one boot; when its events were, in microseconds."""
+    host = boot.host
+    most = max(plan.a_day, 1e-9)
+    moments, at = [], 0.0
+    while (at := at + chance.expovariate(most) * DAY) < boot.seconds - 60:
+        if chance.random() < plan.rate(host, boot.uptime + at) / most:
+            moments.append(at)
+    keep = writer.Writer(home, host.name, host.boot, budget_bytes=1 << 28, age_seconds=1e9)
+    book = eventbook.Eventbook(host.name, host.boot, boot.clock_at(0))
+    births = chance.uniform(200, 300) if leaks else 0.5
+    happened = []
+    # The first look of a boot and its last say how long the host was watched.
+    for second in (0.0, boot.seconds):
+        now = boot.clock_at(second)
+        dying = int((boot.uptime + second) / 3600 * births)
+        keep.numbers("memory-cgroups", CENSUS, now, {"": (240 + dying, 240, dying, 200, 1)})
+        keep.facts("host", now, _labels(boot))
+    for second in moments:
+        now = boot.clock_at(second)
+        queue = chance.randrange(len(host.queue_cores))
+        for one in book.see([_sighting(boot, now, queue)], now, "ena-tx-paused"):
+            keep.event(one)
+        happened.append(now.wall_ns // 1000)
+    for one in book.close():
+        keep.event(one)
+    keep.close()
+    return happened
+
+
+def _labels(boot: _Boot) -> dict[str, dict[str, str | int]]:
+    host = boot.host
+    said: dict[str, str | int] = {
+        "boot": host.boot,
+        "booted_at": boot.begin_us // 1_000_000 - int(boot.uptime),
+        "kernel": host.kernel,
+        "image": host.image,
+        "zone": host.zone,
+        "instance_type": host.instance_type,
+        "name": host.name,
+        "cores": host.cores,
+    }
+    return {"": said, host.interface: {"driver": "ena", "speed_mbit": -1}}
+
+
+def _sighting(boot: _Boot, now: clock.Clock, queue: int) -> watches.Sighting:
+    host = boot.host
+    text = (
+        f"ena {host.bus} {host.interface}: TX q {queue} is paused for too long (threshold 5000000)."
+        " Time since last napi 5900000 usec. napi scheduled: 1"
+    )
+    return watches.Sighting(
+        "net.driver_reset", host.interface, now, text, "critical",
+        core=host.queue_cores[queue], fields={"interface": host.interface, "queue": queue},
+    )  # fmt: skip
+
+
+def _snapshot(chance: random.Random, home: pathlib.Path, host: nights.Host, unit: str) -> None:
+    """What it is made of: mostly the same everywhere, some of it by chance, one thing that matters."""
+    units: dict[str, dict[str, str]] = {"kubelet.service": {}, "containerd.service": {}}
+    if unit:
+        units[unit] = {"preset": "disabled", "restart": "always"}
+    for word in setting.WORDS:
+        if chance.random() < 0.4:
+            units[f"{word}.service"] = {}
+    packages = {
+        f"lib{word}:amd64": chance.choice(("1.0-1", "1.0-1", "1.1-2")) for word in setting.WORDS
+    }
+    inventory.write(home, host, setting.NIGHT_US - 3_600_000_000, units, packages=packages)

@@ -1,0 +1,60 @@
+"""The snapshot of a made-up host, where `overnight snapshot` would have put it."""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from overnight.app import snapshot as saving
+from overnight.model import snapshot
+
+if TYPE_CHECKING:
+    from scenarios import nights
+
+
+def write(
+    home: pathlib.Path,
+    host: nights.Host,
+    at_us: int,
+    units: Mapping[str, Mapping[str, str]],
+    *,
+    packages: Mapping[str, str] | None = None,
+    sysctl: Mapping[str, str] | None = None,
+) -> pathlib.Path:
+    """Take it at that time; `units` as `nights.Night` has them, `packages` with their versions."""
+    taken_at = datetime.datetime.fromtimestamp(at_us // 1_000_000, datetime.UTC)
+    where = "/sys/fs/cgroup" if host.cgroups == "v2" else "/sys/fs/cgroup/memory"
+    parts: dict[str, snapshot.Part] = {
+        "os": {"PRETTY_NAME": "Amazon Linux 2", "VERSION_ID": "2"},
+        "kernel": {"release": host.kernel, "tainted": "0"},
+        "cpu": {"cores": str(host.cores)},
+        "memory": {"MemTotal": "64000000 kB"},
+        "packages": {name: {"version": version} for name, version in (packages or {}).items()},
+        "units": {
+            name: {
+                "state": said.get("file", "enabled"),
+                "preset": said.get("preset", "enabled"),
+                "Type": "simple",
+                "Restart": said.get("restart", "on-failure"),
+            }
+            for name, said in units.items()
+        },
+        "modules": {"ena": {"version": host.driver}},
+        "sysctl": {"vm.swappiness": "60", "kernel.sched_rt_runtime_us": "950000", **(sysctl or {})},
+        "cgroups": {where: {"type": "cgroup2" if host.cgroups == "v2" else "cgroup"}},
+        "nics": {host.interface: {"driver": "ena", "driver version": host.driver, "mtu": "9001"}},
+    }
+    header: dict[str, object] = {
+        "host": host.name,
+        "taken_at": taken_at.isoformat(timespec="seconds"),
+        "overnight": "0.1.0",
+        "root": "/",
+        "live": True,
+        "as_root": True,
+    }
+    taken = snapshot.Snapshot(header, parts, ())
+    place = saving.default_file(home, taken)
+    saving.save(taken, place)
+    return place
