@@ -1,0 +1,199 @@
+"""What detectors share: how they answer, and how what burns a core is told."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from overnight import errors
+from overnight.model import finding, selection, times
+from overnight.queries import trends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from overnight.model import event
+    from overnight.queries import burning
+    from overnight.queries import case as cases
+
+__all__ = [
+    "SHELF",
+    "Asking",
+    "MissingError",
+    "burn_evidence",
+    "burn_magnitude",
+    "command",
+    "dying_now",
+    "lost_factor",
+    "make",
+    "stacks",
+    "stands_out",
+]
+
+HOUR_US = 3_600_000_000
+# What burns less than a quarter of one core for two seconds has not starved anybody.
+LEAST_CORES = 0.25
+LEAST_SECONDS = 2.0
+LEAST_SAMPLES = 25  # a Poisson count of 25 is known within 40 %
+LEAST_LIFT = 2.0  # by the lower bound: twice as much as in the ten minutes before, at least
+FULL_CORE = 0.8  # whoever fills a core matters, also when he did the same ten minutes ago
+LOST_SHARE = 0.1  # of the samples: more lost than this lowers what is said about the others
+
+# Timers, sessions and jobs of many units are born here and soon gone, on every healthy host.
+SHELF = re.compile(
+    r"(?:^|/)(?:system|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$|^/$"
+)
+
+
+class MissingError(Exception):
+    """What a detector needs was not recorded; the text says what."""
+
+
+class Asking:
+    """A detector whose answer never raises: what is missing is no-data, what breaks is failed."""
+
+    name = ""
+    needs: tuple[str, ...] = ()
+
+    def look(self, case: cases.Case) -> finding.Answer:
+        """Answer for one event."""
+        try:
+            found, why = self.examine(case)
+        except MissingError as missing:
+            return finding.Answer(self.name, finding.Status.NO_DATA, why=str(missing))
+        except errors.OvernightError as error:
+            return finding.Answer(
+                self.name, finding.Status.FAILED, why=f"{error.what}: {error.why}"
+            )
+        except Exception as error:  # one detector's fault must not take the others' answers away
+            told = f"{type(error).__name__}: {error}"
+            return finding.Answer(self.name, finding.Status.FAILED, why=told)
+        status = finding.Status.FOUND if found else finding.Status.CLEAR
+        return finding.Answer(self.name, status, tuple(found), "" if found else why)
+
+    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+        """The findings, and why there is none where there is none."""
+        raise NotImplementedError
+
+
+def make(
+    detector: str,
+    kind: str,
+    subject: finding.Subject,
+    window: selection.Window,
+    confidence: float,
+    summary: str,
+    evidence: Iterable[finding.Evidence],
+    magnitude: Mapping[str, float],
+    against: Iterable[finding.Evidence] = (),
+) -> finding.Finding:
+    """A finding with its id, its numbers rounded to what is worth reading."""
+    return finding.Finding(
+        finding.finding_id(detector, kind, subject, window.begin_us),
+        detector,
+        kind,
+        subject,
+        window,
+        min(1.0, max(0.0, confidence)),
+        summary,
+        tuple(evidence),
+        {name: round(float(number), 4) for name, number in magnitude.items()},
+        tuple(against),
+    )
+
+
+def command(what: str, window: selection.Window, host: str, *more: str) -> str:
+    """The command line that shows a window."""
+    begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
+    return " ".join(("overnight", what, "-b", begin, "-e", end, "--host", shlex.quote(host), *more))
+
+
+def stacks(case: cases.Case) -> tuple[burning.Stacks, burning.Stacks | None]:
+    """The stacks of the hot stretch and of the baseline, None where that was not recorded."""
+    if not case.has_profile(case.window):
+        raise MissingError("no stacks were sampled around the event")
+    now = case.stacks(case.window)
+    if not now.one_core or not now.seconds:
+        raise MissingError("the capture does not say how often it sampled which cores")
+    before = None
+    if case.has_profile(case.baseline):
+        before = case.stacks(case.baseline, by_second=False)
+        if not before.one_core or not before.seconds:
+            before = None
+    return now, before
+
+
+def stands_out(one: burning.Burner, *, baseline: bool) -> bool:
+    """Whether it burnt enough, for long enough, and more than it does otherwise."""
+    if one.samples < LEAST_SAMPLES or one.cores_burnt < LEAST_CORES:
+        return False
+    if one.window.seconds < LEAST_SECONDS:
+        return False
+    if not baseline:
+        return one.cores_burnt >= 2 * LEAST_CORES
+    return one.lift_low >= LEAST_LIFT or one.share_of_core_samples >= FULL_CORE
+
+
+def burn_magnitude(one: burning.Burner) -> dict[str, float]:
+    """The numbers by which what burns cores is compared; no infinite ones."""
+    found = {
+        "cores_burnt": one.cores_burnt,
+        "share_of_core_samples": one.share_of_core_samples,
+        "samples": float(one.samples),
+        "seconds": one.window.seconds,
+        "baseline_cores": one.baseline_cores,
+    }
+    if one.lift_low > 0:
+        found["lift_low"] = one.lift_low
+    return found
+
+
+def burn_evidence(
+    case: cases.Case, one: burning.Burner, now: burning.Stacks, function: str
+) -> finding.Evidence:
+    """Who burnt how much where, with the stack that was met most."""
+    process, unit = one.who
+    of_unit = f" of {unit}" if unit else ""
+    than = f"{one.baseline_cores:.2f} cores in the ten minutes before"
+    kernel = " > ".join(one.path[-8:])
+    values: dict[str, event.Value] = {
+        "cores_burnt": round(one.cores_burnt, 3),
+        "samples": one.samples,
+        "share_of_that_core_s_possible_samples": round(one.share_of_core_samples, 3),
+        "share_on_that_core_of_its_samples": round(one.core_share, 3),
+        "baseline_cores": round(one.baseline_cores, 4),
+        "lost_samples_in_the_window": now.coverage.lost,
+        "path": kernel,
+        **{f"samples_in_{name}": n for name, n in one.marked.items()},
+    }
+    return finding.Evidence(
+        f"{process}{of_unit} burnt {one.cores_burnt:.2f} cores in {function} for"
+        f" {one.window.seconds:.0f} s, {one.share_of_core_samples:.0%} of what core {one.core} can"
+        f" give, against {than}: {kernel}",
+        "profiles",
+        values,
+        one.window,
+        command(
+            "flame",
+            one.window,
+            case.host,
+            "--core",
+            str(one.core),
+            "--function",
+            shlex.quote(function),
+        ),
+    )
+
+
+def lost_factor(now: burning.Stacks) -> float:
+    """By how much lost samples lower what is said about the rest."""
+    told = now.coverage.lost / max(1, now.coverage.samples + now.coverage.lost)
+    return 0.8 if told > LOST_SHARE else 1.0
+
+
+def dying_now(case: cases.Case) -> int | None:
+    """Zombie memory cgroups at the event; None where nobody counted within two hours before."""
+    window = selection.Window(case.event.time_us - 2 * HOUR_US, case.window.end_us)
+    row = trends.table(case.ring, case.host, "memory-cgroups", window).get("")
+    return None if row is None else row["dying"]

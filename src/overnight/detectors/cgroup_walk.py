@@ -1,0 +1,135 @@
+"""memory.cgroup_walk: a core is burnt going from one memory cgroup to the next.
+
+Reading a cgroup's statistics and reclaiming its memory both visit every memory cgroup below, dead ones
+included. That is told apart from reclaim that works by the stack: by who reads statistics, and by how many
+of the samples in reclaim are in the step from one cgroup to the next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overnight.detectors import _answering, _signatures
+from overnight.model import finding
+from overnight.queries import burning
+
+if TYPE_CHECKING:
+    from overnight.queries import case as cases
+
+__all__ = ["DETECTORS", "CgroupWalk"]
+
+KIND = "memory.cgroup_walk"
+# Of the samples in reclaim, those in the step to the next cgroup. With 240 cgroups in use it stays
+# below one in twenty; 15,000 dead ones made it the first function (measured, 6.18).
+WALK_SHARE = 0.15
+MANY_DYING = 1_000  # as the watch that warns of them
+MOST = 4
+
+
+class CgroupWalk(_answering.Asking):
+    """Who walks, on which core, how much of it."""
+
+    name = "cgroup-walk"
+    needs = ("profiles", "memory-cgroups")
+
+    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+        """Signature functions on stacks of the hot stretch, against the baseline."""
+        now, before = _answering.stacks(case)
+        walk = _signatures.pattern(KIND, "reader", "walk")
+        dying = _answering.dying_now(case)
+        found, seen = [], 0.0
+        shrinking = _signatures.pattern(KIND, "reader", "walk", "shrink")
+        wider = {
+            one.who: one
+            for one in burning.hottest(now, before, burning.innermost_marks(shrinking), most=24)
+        }
+        for one in burning.hottest(now, before, burning.innermost_marks(walk)):
+            share = self._walk_share(now, one.who)
+            # The walk is what this reclaim is about: the pages it looks at on its way count, too.
+            walking = share is not None and share >= WALK_SHARE
+            whole = wider.get(one.who, one) if walking else one
+            seen = max(seen, whole.cores_burnt)
+            reads = _reads(one)
+            if share is not None and share < WALK_SHARE and not reads:
+                continue
+            if _answering.stands_out(whole, baseline=before is not None):
+                found.append(self._finding(case, now, one, whole, share, reads, dying))
+        found.sort(key=lambda made: -made.magnitude["cores_burnt"])
+        why = (
+            f"functions that visit every memory cgroup burnt {seen:.2f} cores at most, or no more than before"
+            if seen
+            else "no function that visits every memory cgroup is on a stack"
+        )
+        return found[:MOST], f"{why}; {now.coverage.samples} samples, {now.coverage.lost} lost"
+
+    @staticmethod
+    def _walk_share(now: burning.Stacks, who: burning.Who) -> float | None:
+        """Of its samples in reclaim, those in the step; None where it did not reclaim."""
+        step = _signatures.pattern(KIND, "walk")
+        both, all_ = burning.share(now, step, _signatures.pattern(KIND, "shrink"), (who,))
+        return both / all_ if all_ >= _answering.LEAST_SAMPLES else None
+
+    def _finding(
+        self,
+        case: cases.Case,
+        now: burning.Stacks,
+        one: burning.Burner,
+        whole: burning.Burner,
+        share: float | None,
+        reads: str,
+        dying: int | None,
+    ) -> finding.Finding:
+        process, unit = whole.who
+        subject = finding.Subject(
+            host=case.host, core=whole.core, unit=unit, process=process, function=one.label
+        )
+        evidence = [_answering.burn_evidence(case, whole, now, one.label)]
+        against: list[finding.Evidence] = []
+        confidence = 0.9
+        if reads:
+            text = f"it reads statistics that sum over all memory cgroups ({reads} is on the stack)"
+            evidence.append(finding.Evidence(text, "profiles", {"reader": reads}, whole.window))
+            confidence = 0.95
+        if share is not None:
+            text = f"{share:.0%} of its samples in reclaim are in the step from one memory cgroup to the next"
+            made = finding.Evidence(
+                text, "profiles", {"share_of_its_reclaim_samples": round(share, 3)}, whole.window
+            )
+            (evidence if share >= WALK_SHARE else against).append(made)
+        if dying is None:
+            confidence *= 0.8
+        else:
+            told = finding.Evidence(
+                f"{dying} memory cgroups were dying then", "memory-cgroups", {"dying": dying}
+            )
+            if dying >= MANY_DYING:
+                evidence.append(told)
+            else:
+                against.append(told)
+                confidence *= 0.45
+        magnitude = _answering.burn_magnitude(whole)
+        if dying is not None:
+            magnitude["dying"] = float(dying)
+        of_unit = f" ({unit})" if unit else ""
+        return _answering.make(
+            self.name,
+            KIND,
+            subject,
+            whole.window,
+            confidence * _answering.lost_factor(now),
+            f"{process}{of_unit} burnt {whole.cores_burnt:.2f} cores on core {whole.core} for"
+            f" {whole.window.seconds:.0f} s visiting memory cgroups one by one, in {one.label}",
+            evidence,
+            magnitude,
+            against,
+        )
+
+
+def _reads(one: burning.Burner) -> str:
+    """The function that reads statistics, where it is on the stack met most."""
+    search = _signatures.matcher(KIND, "reader")
+    names = [*one.marked, *one.path]
+    return next((burning.plain(name) for name in names if search(burning.plain(name))), "")
+
+
+DETECTORS = (CgroupWalk(),)

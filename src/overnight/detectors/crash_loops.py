@@ -1,0 +1,304 @@
+"""Units that start again for ever: those that systemd counts, and those whose own supervisor hides it.
+
+A loop that does no harm is found, too: whether it caused anything is for the chain to say. So each
+says what it costs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight.detectors import _answering
+from overnight.model import finding, selection
+from overnight.queries import trends
+from overnight.sources import processes
+
+if TYPE_CHECKING:
+    from overnight.model import event
+    from overnight.queries import case as cases
+
+__all__ = ["DETECTORS", "CrashLoops", "HiddenLoops"]
+
+VISIBLE, HIDDEN = "unit.crash_loop", "unit.hidden_crash_loop"
+HOUR_US = _answering.HOUR_US
+LOOK_BACK_US = 12 * HOUR_US
+MEET_US = 600_000_000
+# The watch's five within 20 minutes are 15 an hour; over an hour half of it is a loop with longer pauses.
+RESTARTS_PER_HOUR = 7.5
+LEAST_RESTARTS = 5
+# Six within ten minutes, none of which lived a minute; ten times that on shelves, where timers and
+# sessions come and go on every healthy host. As the watch has it.
+SHORT_PER_HOUR = 36.0
+LEAST_SHORT = 6
+SHELF_FACTOR = 10
+RECENT_US = HOUR_US  # it must still go on shortly before the event
+# NRestarts explains the births where it rises at least half as fast.
+SEEN_SHARE = 0.5
+LEAST_SECONDS = 300.0  # less than this is no time for a rate
+MOST = 8
+
+
+def _span(case: cases.Case) -> selection.Window:
+    return selection.Window(case.window.end_us - LOOK_BACK_US, case.window.end_us)
+
+
+def _loop(
+    one: trends.Growth, column: str, per_hour: float, least: int, event_us: int
+) -> tuple[selection.Window, float, float] | None:
+    """The stretch up to the event in which it went on: window, rate an hour, count."""
+    rates = 3600 * one.rises[column] / one.seconds
+    going = (rates >= per_hour) & (one.begin_us < event_us)
+    places = np.flatnonzero(going)
+    if not len(places) or one.end_us[places[-1]] < event_us - RECENT_US:
+        return None
+    # Backwards from the last: a pause of one interval does not end it.
+    first = last = int(places[-1])
+    for n in reversed(places.tolist()):
+        if first - n > 2:
+            break
+        first = n
+    count = float(one.rises[column][first : last + 1].sum())
+    seconds = float(one.seconds[first : last + 1].sum())
+    if count < least or not seconds:
+        return None
+    return (
+        selection.Window(int(one.begin_us[first]), int(one.end_us[last])),
+        3600 * count / seconds,
+        count,
+    )
+
+
+def _cost(case: cases.Case, unit: str) -> finding.Evidence | None:
+    """Cores that a unit used in the ten minutes before the trouble, where stacks were sampled."""
+    if not unit or not case.has_profile(case.baseline):
+        return None
+    before = case.stacks(case.baseline, by_second=False)
+    # A unit that is a path holds what lies below it.
+    mine = np.array([who[1] == unit or who[1].startswith(f"{unit}/") for who in before.whos], bool)
+    samples = sum(int(piece.count[mine[piece.who]].sum()) for piece in before.pieces)
+    cores = before.cores_of(samples, before.seconds)
+    return finding.Evidence(
+        f"it used {cores:.3f} cores in the ten minutes before the trouble",
+        "profiles",
+        {"cores_burnt": round(cores, 4), "samples": samples, "lost": before.coverage.lost},
+        before.window,
+        _answering.command("top", before.window, case.host),
+    )
+
+
+class CrashLoops(_answering.Asking):
+    """Rows of `unit-restarts`, and what the watch and the kernel log told."""
+
+    name = "crash-loops"
+    needs = ("unit-restarts", "units", "events")
+
+    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+        """Restarts an hour over hours."""
+        span = _span(case)
+        counted = trends.growth(case.ring, case.host, "unit-restarts", span, ("restarts",), MEET_US)
+        told = [
+            one
+            for one in case.events(span, VISIBLE)
+            if max(one.until_us, one.time_us) >= case.event.time_us - RECENT_US and one.unit
+        ]
+        if counted.seconds < LEAST_SECONDS and not told:
+            raise _answering.MissingError(
+                f"restarts of units were recorded for {counted.seconds:.0f} s before the event"
+            )
+        found = []
+        for unit, one in counted.keys.items():
+            loop = _loop(one, "restarts", RESTARTS_PER_HOUR, LEAST_RESTARTS, case.window.end_us)
+            if loop is not None:
+                found.append(self._finding(case, unit, loop))
+        known = {one.subject.unit for one in found}
+        for happened in told:
+            if happened.unit not in known and happened.id != case.event.id:
+                known.add(happened.unit)
+                found.append(self._told(case, happened.unit, happened))
+        found.sort(key=lambda made: -made.magnitude["restarts_per_hour"])
+        return found[:MOST], (
+            f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour, in"
+            f" {counted.seconds / 3600:.1f} h"
+        )
+
+    def _finding(
+        self, case: cases.Case, unit: str, loop: tuple[selection.Window, float, float]
+    ) -> finding.Finding:
+        window, rate, count = loop
+        evidence = [
+            finding.Evidence(
+                f"systemd restarted {unit} {count:.0f} times in {window.seconds / 3600:.1f} h",
+                "unit-restarts",
+                {"restarts": count, "restarts_per_hour": round(rate, 2)},
+                window,
+                _answering.command("events", window, case.host, "--kind", "unit."),
+            ),
+            *_states(case, unit),
+        ]
+        magnitude = {"restarts_per_hour": rate, "hours": window.seconds / 3600}
+        cost = _cost(case, unit)
+        if cost is not None:
+            evidence.append(cost)
+            magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
+        return _answering.make(
+            self.name,
+            VISIBLE,
+            finding.Subject(host=case.host, unit=unit),
+            window,
+            0.95,
+            f"{unit} is restarted {rate:.0f} times an hour, for {window.seconds / 3600:.1f} h at least",
+            evidence,
+            magnitude,
+        )
+
+    def _told(self, case: cases.Case, unit: str, happened: event.Event) -> finding.Finding:
+        end = max(happened.until_us, happened.time_us + 1)
+        window = selection.Window(happened.time_us, end)
+        restarts = float(happened.fields.get("restarts", happened.count))
+        # The watch counts within 20 minutes.
+        rate = 3 * restarts
+        return _answering.make(
+            self.name, VISIBLE, finding.Subject(host=case.host, unit=unit), window, 0.7,
+            f"{unit} is restarted again and again, as the flight recorder saw",
+            [_event_evidence(happened)], {"restarts_per_hour": rate},
+        )  # fmt: skip
+
+
+def _event_evidence(happened: event.Event) -> finding.Evidence:
+    return finding.Evidence(
+        happened.text, f"event {happened.id}", dict(happened.fields),
+        selection.Window(happened.time_us, max(happened.until_us, happened.time_us) + 1),
+        f"overnight events {happened.id}",
+    )  # fmt: skip
+
+
+def _states(case: cases.Case, unit: str) -> list[finding.Evidence]:
+    """What systemd says of the unit at the event."""
+    facts = case.ring.facts(case.host, "units", case.event.time_us)
+    fact = (facts.state or {}).get(unit)
+    if fact is None:
+        return []
+    values = {
+        name: value for name, value in fact.items() if isinstance(value, (str, int, float, bool))
+    }
+    said = ", ".join(f"{name} {value}" for name, value in values.items() if name != "since")
+    return [finding.Evidence(f"{unit}: {said}", "units", values)]
+
+
+class HiddenLoops(_answering.Asking):
+    """Rows of `cgroup-births`: cgroups that lived less than a minute, while NRestarts stays."""
+
+    name = "hidden-crash-loops"
+    needs = ("cgroup-births", "unit-restarts", "units", "events")
+
+    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+        """Short lives an hour over hours, by the directory they were born in."""
+        span = _span(case)
+        columns = ("born", "died", "short_lived", "lived")
+        counted = trends.growth(
+            case.ring, case.host, "cgroup-births", span, columns, MEET_US, from_zero=True
+        )
+        if counted.seconds < LEAST_SECONDS:
+            raise _answering.MissingError(
+                f"births of cgroups were recorded for {counted.seconds:.0f} s before the event"
+            )
+        restarts = trends.growth(
+            case.ring, case.host, "unit-restarts", span, ("restarts",), MEET_US
+        ).keys
+        found = []
+        hidden_by = 0
+        for cgroup, one in counted.keys.items():
+            factor = SHELF_FACTOR if _answering.SHELF.search(cgroup) else 1
+            loop = _loop(
+                one, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT, case.window.end_us
+            )
+            if loop is None:
+                continue
+            unit = processes.unit_of(cgroup)
+            seen = restarts[unit].per_hour("restarts") if unit in restarts else 0.0
+            if seen >= SEEN_SHARE * loop[1]:
+                hidden_by += 1  # systemd restarts it and says so: the other detector's
+                continue
+            found.append(self._finding(case, cgroup, unit, one, loop, seen, unit in restarts))
+        found.sort(key=lambda made: -made.magnitude["births_per_hour"])
+        why = f"cgroups below {len(counted.keys)} directories came and went, none in a loop"
+        if hidden_by:
+            why += f" but {hidden_by} that systemd counts as restarts"
+        return found[:MOST], why
+
+    def _finding(
+        self,
+        case: cases.Case,
+        cgroup: str,
+        unit: str,
+        one: trends.Growth,
+        loop: tuple[selection.Window, float, float],
+        seen: float,
+        counted: bool,
+    ) -> finding.Finding:
+        window, short, count = loop
+        inside = (one.begin_us >= window.begin_us) & (one.end_us <= window.end_us)
+        hours = float(one.seconds[inside].sum()) / 3600
+        born, died, lived = (
+            float(one.rises[name][inside].sum()) for name in ("born", "died", "lived")
+        )
+        life = lived / died / 1000 if died else 0.0
+        evidence = [
+            finding.Evidence(
+                f"{born:.0f} cgroups were born below {cgroup} in {hours:.1f} h, {count:.0f} of them lived"
+                f" less than a minute, {life:.1f} s on average",
+                "cgroup-births",
+                {"born": born, "died": died, "short_lived": count, "hours": round(hours, 2),
+                 "mean_life_seconds": round(life, 2)},
+                window,
+                "overnight census --for 1m",
+            ),
+            *_states(case, unit),
+        ]  # fmt: skip
+        if counted:
+            evidence.append(
+                finding.Evidence(
+                    f"systemd restarted {unit} {seen:.1f} times an hour: its counter does not show this",
+                    "unit-restarts",
+                    {"restarts_per_hour": round(seen, 2)},
+                    window,
+                )
+            )
+        evidence.extend(
+            _event_evidence(happened)
+            for happened in case.events(window, "container.agent_restart")[-1:]
+        )
+        magnitude = {
+            "births_per_hour": born / hours,
+            "deaths_per_hour": died / hours,
+            "short_lived_per_hour": short,
+            "mean_life_seconds": life,
+            "hours": window.seconds / 3600,
+        }
+        cost = _cost(case, unit)
+        if cost is not None:
+            evidence.append(cost)
+            magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
+        shelf = _answering.SHELF.search(cgroup) is not None
+        against = (
+            [finding.Evidence(f"many units are born below {cgroup}", "cgroup-births", {})]
+            if shelf
+            else []
+        )
+        return _answering.make(
+            self.name,
+            HIDDEN,
+            finding.Subject(host=case.host, unit=unit, cgroup=cgroup),
+            window,
+            0.5 if shelf else 0.9,
+            f"something below {unit or cgroup} is started {born / hours:.0f} times an hour and lives"
+            f" {life:.0f} s, for {window.seconds / 3600:.1f} h at least; systemd does not count that",
+            evidence,
+            magnitude,
+            against,
+        )
+
+
+DETECTORS = (CrashLoops(), HiddenLoops())

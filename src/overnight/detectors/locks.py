@@ -1,0 +1,128 @@
+"""kernel.lock_contention: cores are burnt while they wait for a lock.
+
+Which lock it is, the stack does not say; who asks for it does: the first function above the lock's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overnight.detectors import _answering, _signatures
+from overnight.model import finding
+from overnight.queries import burning
+
+if TYPE_CHECKING:
+    from overnight.queries import case as cases
+
+__all__ = ["DETECTORS", "LockContention"]
+
+KIND = "kernel.lock_contention"
+# Spinning is waste from the first core on; futexes are how threads sleep, and much of it is daily business.
+LEAST_CORES = {"spin": 0.5, "futex": 2.0}
+MOST = 4
+
+
+class LockContention(_answering.Asking):
+    """Which lock, asked for by whom, and how many cores waited for it."""
+
+    name = "lock-contention"
+    needs = ("profiles",)
+
+    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+        """Spinning by caller; futexes by process."""
+        now, before = _answering.stacks(case)
+        found = []
+        most = 0.0
+        for role, least in LEAST_CORES.items():
+            # The callers of one lock are told together first: each waiter alone may burn little.
+            for lock, burners in self._by_lock(now, before, role).items():
+                whole = sum(one.cores_burnt for one in burners)
+                most = max(most, whole)
+                burners.sort(key=lambda one: (one.core != case.event.core, -one.cores_burnt))
+                if whole >= least and any(
+                    _answering.stands_out(one, baseline=before is not None) for one in burners
+                ):
+                    found.append(self._finding(case, now, lock, burners, role))
+        found.sort(key=lambda made: -made.magnitude["cores_burnt"])
+        # One who waits for two locks is told with the one that cost more.
+        found = list({one.id: one for one in reversed(found)}.values())[::-1]
+        return found[:MOST], (
+            f"waiting for locks burnt {most:.2f} cores at most, or no more than before;"
+            f" {now.coverage.samples} samples, {now.coverage.lost} lost"
+        )
+
+    @staticmethod
+    def _by_lock(
+        now: burning.Stacks, before: burning.Stacks | None, role: str
+    ) -> dict[str, list[burning.Burner]]:
+        locks: dict[str, list[burning.Burner]] = {}
+        for one in burning.hottest(now, before, _callers(role), by_function=True, most=24):
+            locks.setdefault(one.label, []).append(one)
+        return locks
+
+    def _finding(
+        self,
+        case: cases.Case,
+        now: burning.Stacks,
+        lock: str,
+        burners: list[burning.Burner],
+        role: str,
+    ) -> finding.Finding:
+        leading = burners[0]  # on the core of the event, where somebody waits there
+        process, unit = leading.who
+        waits_in = _waits_in(leading, role)
+        whole = sum(one.cores_burnt for one in burners)
+        magnitude = _answering.burn_magnitude(leading)
+        magnitude.update(cores_burnt=whole, waiters=float(len(burners)))
+        others = [f"{one.who[0]} {one.cores_burnt:.2f}" for one in burners[1:4]]
+        also = f"; also {', '.join(others)} cores" if others else ""
+        waits = (
+            "waiting for a lock"
+            if role == "spin"
+            else "in futexes, its threads wait for each other"
+        )
+        return _answering.make(
+            self.name,
+            KIND,
+            finding.Subject(
+                host=case.host, core=leading.core, unit=unit, process=process, function=waits_in
+            ),
+            leading.window,
+            (0.85 if role == "spin" else 0.6) * _answering.lost_factor(now),
+            f"{whole:.2f} cores were burnt {waits}, asked for by {lock}: {process}"
+            f" {leading.cores_burnt:.2f}{also}",
+            [
+                finding.Evidence(
+                    f"the lock is one that {lock} takes; {len(burners)} wait for it",
+                    "profiles",
+                    {"caller": lock, "waiters": len(burners), "cores_burnt": round(whole, 3)},
+                    leading.window,
+                ),
+                *(_answering.burn_evidence(case, one, now, waits_in) for one in burners[:3]),
+            ],
+            magnitude,
+        )
+
+
+def _waits_in(one: burning.Burner, role: str) -> str:
+    """The waiting function itself, of the stack met most."""
+    waits = _signatures.matcher(KIND, role)
+    names = [burning.plain(name) for name in reversed(one.path)]
+    return next((name for name in names if waits(name)), one.label)
+
+
+def _callers(role: str) -> burning.Marks:
+    """Marks samples that wait: the first function above the lock's own code."""
+    waits = _signatures.pattern(KIND, role)
+    own = _signatures.pattern(KIND, "spin", "futex", "plumbing")
+
+    def marks(piece: burning.Piece) -> burning.Integers:
+        at = piece.innermost(piece.node, piece.kernel_frames(waits))
+        if role == "futex":
+            return at
+        return piece.innermost(at, ~piece.kernel_frames(own))
+
+    return marks
+
+
+DETECTORS = (LockContention(),)

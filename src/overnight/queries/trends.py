@@ -1,0 +1,230 @@
+"""Numbers over hours: gauges as they were, counters as growth, slopes with their uncertainty.
+
+Hours of a signal that is kept each second are not read: counters are met every so often, and what
+happened between is their difference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from overnight.model import selection
+    from overnight.store.ring import frames, reader
+
+__all__ = ["Gauges", "Growth", "Meetings", "Slope", "gauges", "growth", "slope", "table"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+# A counter is met where a look lies this near: the slowest signal that is met so has one each 60 s.
+NEAR_US = 65_000_000
+MOST_POINTS = 400  # pairs of points grow with the square: 80,000 slopes take 2 ms
+BATCHES = 8
+# Two-sided 99 % points of Student's t for 1 to 7 degrees of freedom.
+STUDENT_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gauges:
+    """One key's numbers, by time; `boot` differs where the host was booted between."""
+
+    time_us: Integers
+    boot: Integers
+    values: dict[str, Integers]
+
+
+def gauges(
+    source: reader.Reader,
+    host: str,
+    signal: str,
+    window: selection.Window,
+    columns: Collection[str],
+    key: str = "",
+) -> Gauges:
+    """All looks of one key; for signals that are kept every ten seconds or slower."""
+    times: list[int] = []
+    boots: list[int] = []
+    values: dict[str, list[int]] = {name: [] for name in columns}
+    known: dict[str, int] = {}
+    for frame in source.numbers(host, signal, window.begin_us, window.end_us, (key,), columns):
+        if key not in frame.keys or not set(columns) <= set(frame.columns):
+            continue
+        for name in columns:
+            mine, numbers = frame.series(key, name)
+            values[name].extend(numbers)
+        times.extend(mine)
+        boots.extend([known.setdefault(frame.boot, len(known))] * len(mine))
+    order = np.argsort(np.array(times, np.int64), kind="stable")
+    return Gauges(
+        np.array(times, np.int64)[order],
+        np.array(boots, np.int64)[order],
+        {name: np.array(numbers, np.int64)[order] for name, numbers in values.items()},
+    )
+
+
+def table(
+    source: reader.Reader, host: str, signal: str, window: selection.Window
+) -> dict[str, dict[str, int]]:
+    """The last look in a window: each key's numbers; empty where there was none."""
+    found: dict[str, dict[str, int]] = {}
+    last = -1
+    for frame in source.numbers(host, signal, window.begin_us, window.end_us):
+        if len(frame.wall_us) and frame.wall_us[-1] >= last:
+            last = frame.wall_us[-1]
+            found = _rows(frame, len(frame.wall_us) - 1)
+    return found
+
+
+def _rows(frame: frames.Frame, look: int) -> dict[str, dict[str, int]]:
+    """What one look of a frame saw."""
+    rows: dict[str, dict[str, int]] = {}
+    for k, key in enumerate(frame.keys):
+        at = frame.starts[k] + look
+        if frame.looks is not None:
+            mine = frame.looks[frame.starts[k] : frame.starts[k + 1]]
+            if look not in mine:
+                continue
+            at = frame.starts[k] + mine.index(look)
+        rows[key] = {name: numbers[at] for name, numbers in frame.values.items()}
+    return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """How much the counters of one key rose between meetings, and in how many seconds each time.
+
+    `rises[column]` has one number an interval; a counter that fell was born anew and counts from zero.
+    """
+
+    key: str
+    begin_us: Integers
+    end_us: Integers
+    seconds: Floats
+    rises: dict[str, Floats]
+
+    def total(self, column: str) -> float:
+        """All of it."""
+        return float(self.rises[column].sum())
+
+    def per_hour(self, column: str) -> float:
+        """The mean over the time that was met."""
+        seconds = float(self.seconds.sum())
+        return 3600 * self.total(column) / seconds if seconds else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Meetings:
+    """Each key's growth, and how many seconds lie between the first meeting and the last."""
+
+    keys: dict[str, Growth]
+    seconds: float
+
+
+_Met = tuple[int, int, str, dict[str, dict[str, int]]]  # wall, monotonic, boot, rows
+
+
+def growth(
+    source: reader.Reader,
+    host: str,
+    signal: str,
+    window: selection.Window,
+    columns: Collection[str],
+    every_us: int,
+    *,
+    from_zero: bool = False,
+) -> Meetings:
+    """Counters met at both ends of a window and every `every_us` between. `from_zero`: a key that is new began
+    at zero then, as with sources that forget what rests; otherwise nobody knows how much of its number
+    is new, and it counts from there.
+    """
+    extent = source.extent(host)
+    begin_us = max(window.begin_us, extent[0]) if extent else window.begin_us
+    places = [(at - NEAR_US, at) for at in range(window.end_us, begin_us, -every_us)]
+    met: dict[tuple[str, int], _Met] = {}
+    for number, (begin, end) in enumerate([*places, (begin_us, begin_us + NEAR_US)]):
+        is_first = number == len(places)
+        looks = [
+            frame
+            for frame in source.numbers(
+                host, signal, max(begin, begin_us), min(end, window.end_us), None, columns
+            )
+            if len(frame.wall_us) and set(columns) <= set(frame.columns)
+        ]
+        if looks:
+            pick = min if is_first else max
+            frame = pick(looks, key=lambda one: one.wall_us[0])
+            n = 0 if is_first else len(frame.wall_us) - 1
+            one = (frame.wall_us[n], frame.monotonic_ns[n], frame.boot, _rows(frame, n))
+            met[frame.boot, frame.monotonic_ns[n]] = one
+    ordered = sorted(met.values(), key=lambda one: one[0])
+    pairs = [
+        (one, two)
+        for one, two in itertools.pairwise(ordered)
+        if one[2] == two[2] and two[1] > one[1]
+    ]
+    names = tuple(columns)
+    keys = sorted({key for one in ordered for key in one[3]})
+    found = {key: _grown(key, pairs, names, from_zero) for key in keys} if pairs else {}
+    return Meetings(found, sum(two[1] - one[1] for one, two in pairs) / 1e9)
+
+
+def _grown(
+    key: str, pairs: list[tuple[_Met, _Met]], columns: tuple[str, ...], from_zero: bool
+) -> Growth:
+    rises: dict[str, list[float]] = {name: [] for name in columns}
+    for (*_, rows), (*_, more) in pairs:
+        before, after = rows.get(key), more.get(key)
+        for name in columns:
+            high = after[name] if after else 0
+            low = before[name] if before else 0 if from_zero else high
+            rises[name].append(float(high - low if high >= low else high))
+    return Growth(
+        key,
+        np.array([one[0] for one, _ in pairs], np.int64),
+        np.array([two[0] for _, two in pairs], np.int64),
+        np.array([(two[1] - one[1]) / 1e9 for one, two in pairs], np.float64),
+        {name: np.array(more, np.float64) for name, more in rises.items()},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Slope:
+    """Growth an hour with its 99 % interval, over how many hours and looks."""
+
+    per_hour: float
+    low: float
+    high: float
+    hours: float
+    points: int
+
+
+def slope(time_us: Integers, values: npt.NDArray[np.integer]) -> Slope | None:
+    """The slope by Theil and Sen: the median of all pairs', which outliers do not move.
+
+    Its interval is from the growth in eight stretches beside each other (batch means, Student's t): a
+    count that leaks is a sum, so its values are not independent and the usual interval of
+    a regression is several times too narrow. None before three looks.
+    """
+    if len(time_us) < 3 or time_us[-1] <= time_us[0]:
+        return None
+    hours = (time_us - time_us[0]) / 3.6e9
+    pick = np.unique(np.linspace(0, len(hours) - 1, min(len(hours), MOST_POINTS)).astype(np.int64))
+    x, y = hours[pick], values[pick].astype(np.float64)
+    i, j = np.triu_indices(len(x), 1)
+    apart = x[j] - x[i]
+    far = apart > 0
+    per_hour = float(np.median((y[j] - y[i])[far] / apart[far]))
+    edges = np.unique(
+        np.linspace(0, len(x) - 1, min(BATCHES, max(2, len(x) // 3)) + 1).astype(np.int64)
+    )
+    rates = np.diff(y[edges]) / np.diff(x[edges])
+    spread = float(rates.std(ddof=1)) if len(rates) > 1 else abs(per_hour)
+    half = STUDENT_99[max(0, min(len(rates), BATCHES) - 2)] * spread / float(np.sqrt(len(rates)))
+    return Slope(per_hour, per_hour - half, per_hour + half, float(hours[-1]), len(time_us))

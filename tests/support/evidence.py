@@ -1,0 +1,120 @@
+"""Small data homes for detectors: a ring, events and stacks of one host, and the case of one event."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import captures
+import rings
+
+from overnight.model import event
+from overnight.queries import case
+from overnight.store import writer as segments
+
+if TYPE_CHECKING:
+    from overnight.store.ring import writer
+
+Rows = Mapping[str, Sequence[int]]
+HERTZ = 100
+COLUMNS = {
+    "memory-cgroups": ("tracked", "in_use", "dying", "stat_read", "stat_reads"),
+    "memory-cgroup-parents": ("dying", "at_least", "at_most", "in_use"),
+    "cgroup-births": ("born", "died", "short_lived", "lived"),
+    "unit-restarts": ("restarts", "since"),
+    "vmstat": ("pgscan_direct", "pgscan_kswapd", "allocstall", "oom_kill"),
+    "pressure": ("some", "full"),
+    "limits": ("used", "maximum"),
+    "load": ("load1",),
+}
+
+
+@dataclasses.dataclass
+class Home:
+    """What is told of a night that begins at second 0; `case` closes it and opens an event in it."""
+
+    path: pathlib.Path
+    seconds: int
+    begin: int = 0
+    looks: dict[str, tuple[float, Callable[[int], Rows]]] = dataclasses.field(default_factory=dict)
+    facts: dict[str, dict[str, dict[str, str | int]]] = dataclasses.field(default_factory=dict)
+    events: list[event.Event] = dataclasses.field(default_factory=list)
+    samples: list[captures.Sample] = dataclasses.field(default_factory=list)
+
+    def signal(self, name: str, every: int, look: Callable[[int], Rows]) -> None:
+        """A signal that shows `look(second)` every so many seconds."""
+        self.looks[name] = (every, look)
+
+    def tell(self, second: float, kind: str, **more: object) -> event.Event:
+        """An event; its id is its place among all."""
+        made = event.Event(
+            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{len(self.events)}", **more  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.events.append(made)
+        return made
+
+    def burn(
+        self,
+        begin: int,
+        seconds: int,
+        functions: Sequence[str],
+        *,
+        core: int = 0,
+        process: str = "app",
+        unit: str = "app.service",
+        share: float = 1.0,
+    ) -> None:
+        """Somebody is in these kernel functions, outermost first, for a share of a core's samples."""
+        path = (captures.user("main"), *map(captures.kernel, functions))
+        first = (rings.us(begin)) * 1000
+        for n in range(HERTZ * seconds):
+            if int((n + 1) * share) > int(n * share):
+                self.samples.append(
+                    captures.Sample(
+                        first + n * captures.SECOND // HERTZ, path, core, process, unit=unit
+                    )
+                )
+
+    def idle(self, cores: int = 4) -> None:
+        """Every core is sampled at rest, one sample in a while standing for many."""
+        for second in range(self.begin, self.seconds, 5):
+            for core in range(cores):
+                self.samples.append(
+                    captures.Sample(
+                        rings.us(second) * 1000, captures.IDLE, core, "swapper", pid=0, tid=0
+                    )
+                )
+
+    def case(self, told: event.Event) -> case.Case:
+        """Everything written, one event opened."""
+        made = rings.open_writer(self.path)
+        _record(made, self)
+        made.close()
+        if self.samples:
+            built = captures.build(
+                self.samples,
+                host=rings.HOST,
+                begin=rings.us(self.begin) * 1000,
+                end=rings.us(self.seconds) * 1000,
+                cores=(0, 1, 2, 3),
+                frequency=HERTZ,
+            )
+            # Few segments: each is synced to the disk.
+            segments.write_capture(self.path, built, segment_seconds=3600)
+        return case.Case(self.path, told)
+
+
+def _record(made: writer.Writer, home: Home) -> None:
+    for name, rows in home.facts.items():
+        made.facts(name, rings.at(home.begin), rows)
+    paces = [every for every, _ in home.looks.values()]
+    step = int(min(paces, default=60))
+    for second in range(home.begin, home.seconds, step):
+        for name, (every, look) in home.looks.items():
+            if (second - home.begin) % every == 0:
+                made.numbers(name, COLUMNS[name], rings.at(second), look(second))
+        made.tick(rings.at(second))
+    for one in home.events:
+        made.event(one)

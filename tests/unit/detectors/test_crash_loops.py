@@ -1,0 +1,129 @@
+"""Loops that systemd counts, loops that it does not, and what is no loop."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+
+import evidence
+import pytest
+import rings
+
+from overnight.detectors import crash_loops
+from overnight.model import finding
+
+VISIBLE, HIDDEN = crash_loops.DETECTORS
+HOURS_2 = 7200
+
+
+def _look(
+    home: evidence.Home, detector: crash_loops.CrashLoops | crash_loops.HiddenLoops = VISIBLE
+) -> finding.Answer:
+    return detector.look(home.case(home.tell(home.seconds - 30, "net.driver_reset")))
+
+
+def test_a_unit_that_systemd_restarts_for_hours(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.facts["units"] = {"ecs.service": {"active": "activating", "result": "exit-code"}}
+    home.signal(
+        "unit-restarts",
+        30,
+        lambda s: {"ecs.service": (max(0, s - 3600) // 30, 0), "ssh.service": (4, 0)},
+    )
+    (one,) = _look(home).findings
+    assert one.subject == finding.Subject(host=rings.HOST, unit="ecs.service")
+    assert one.magnitude["restarts_per_hour"] == pytest.approx(120, rel=0.1)
+    # It began an hour into the night; counters are met every ten minutes.
+    assert abs(one.window.begin_us - rings.us(3600)) <= crash_loops.MEET_US
+    assert any("exit-code" in e.text for e in one.evidence)
+
+
+def test_a_loop_that_ended_hours_ago_is_none_now(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, 3 * 3600)
+    home.signal("unit-restarts", 30, lambda s: {"ecs.service": (min(s, 3600) // 30, 0)})
+    assert _look(home).status == finding.Status.CLEAR
+
+
+def test_a_counter_that_begins_high_is_no_loop(tmp_path: pathlib.Path) -> None:
+    """For a while systemd did not answer: the unit and its old counter come back."""
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("unit-restarts", 30, lambda s: {"ecs.service": (900, 0)} if s > 6000 else {})
+    assert _look(home).status == finding.Status.CLEAR
+
+
+def test_what_the_watch_told_is_enough_where_nothing_was_counted(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.tell(
+        5000, "unit.crash_loop", unit="ecs.service", until_us=rings.us(7000), fields={"restarts": 9}
+    )
+    (one,) = _look(home).findings
+    assert one.magnitude["restarts_per_hour"] == 27
+    assert one.confidence < 0.95
+
+
+def test_nothing_was_counted(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("load", 60, lambda s: {"": (1,)})
+    made = home.case(home.tell(7000, "net.driver_reset"))
+    assert {detector.look(made).status for detector in crash_loops.DETECTORS} == {
+        finding.Status.NO_DATA
+    }
+
+
+def test_a_supervisor_s_own_loop(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    cgroup = "/system.slice/ecs.service"
+    home.signal("cgroup-births", 60, lambda s: {cgroup: (s // 15, s // 15, s // 15, 800 * s)})
+    home.signal("unit-restarts", 60, lambda s: {"ecs.service": (0, 0)})
+    home.idle()
+    home.burn(6500, 60, ("do_syscall_64",), unit="ecs.service", process="ecs-agent", share=0.05)
+    (one,) = _look(home, HIDDEN).findings
+    assert one.subject == finding.Subject(host=rings.HOST, unit="ecs.service", cgroup=cgroup)
+    assert one.magnitude["births_per_hour"] == pytest.approx(240, rel=0.03)
+    assert one.magnitude["deaths_per_hour"] == pytest.approx(240, rel=0.03)
+    assert one.magnitude["mean_life_seconds"] == pytest.approx(12, rel=0.05)
+    assert one.magnitude["cores_burnt"] == pytest.approx(0.05 * 60 / 600, rel=0.3)
+    assert any(e.source == "unit-restarts" for e in one.evidence)
+
+
+def test_births_that_systemd_counts_as_restarts_are_not_hidden(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    cgroup = "/system.slice/ecs.service"
+    home.signal("cgroup-births", 60, lambda s: {cgroup: (s // 15, s // 15, s // 15, 800 * s)})
+    home.signal("unit-restarts", 60, lambda s: {"ecs.service": (s // 16, 0)})
+    answer = _look(home, HIDDEN)
+    assert answer.status == finding.Status.CLEAR
+    assert "that systemd counts" in answer.why
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "every", "found"),
+    [("/system.slice", 60, 0), ("/system.slice", 5, 1), ("/docker", 60, 1), ("/docker", 300, 0)],
+)
+def test_timers_of_a_healthy_host_are_no_loop(
+    tmp_path: pathlib.Path, cgroup: str, every: int, found: int
+) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("cgroup-births", 60, lambda s: {cgroup: (s // every,) * 3 + (s,)})
+    answer = _look(home, HIDDEN)
+    assert len(answer.findings) == found
+    assert all(one.confidence == (0.5 if cgroup == "/system.slice" else 0.9) for one in answer.findings)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_healthy_host_has_no_loop(tmp_path: pathlib.Path, seed: int) -> None:
+    """Some restarts a night, jobs that come and go, most of them for longer than a minute."""
+    chance = random.Random(seed)
+    restarts = sorted(chance.sample(range(HOURS_2), 4))
+    births = sorted(chance.sample(range(HOURS_2), 40))
+    short = births[::4]
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("unit-restarts", 60, lambda s: {"app.service": (sum(t <= s for t in restarts), 0)})
+    home.signal(
+        "cgroup-births", 60,
+        lambda s: {"/kubepods/burstable": (
+            sum(t <= s for t in births), sum(t <= s for t in births), sum(t <= s for t in short), 99 * s
+        )},
+    )  # fmt: skip
+    made = home.case(home.tell(7000, "net.driver_reset"))
+    assert [detector.look(made).findings for detector in crash_loops.DETECTORS] == [(), ()]

@@ -1,0 +1,37 @@
+"""Every signature knows its functions and no others."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from overnight.detectors import _signatures
+
+
+@pytest.mark.parametrize("one", _signatures.signatures(), ids=lambda one: one.name)
+def test_samples_of_a_signature(one: _signatures.Signature) -> None:
+    assert one.matches
+    assert one.misses
+    known = re.compile(one.functions).fullmatch
+    assert [name for name in one.matches if not known(name)] == []
+    assert [name for name in one.misses if known(name)] == []
+
+
+def test_names_are_not_given_twice() -> None:
+    names = [one.name for one in _signatures.signatures()]
+    assert len(set(names)) == len(names)
+
+
+def test_the_functions_of_the_reference_incident_are_known() -> None:
+    known = _signatures.matcher("memory.cgroup_walk", "reader", "walk", "shrink")
+    for name in (
+        "memcg_numa_stat_show", "memcg_stat_show", "mem_cgroup_iter", "mem_cgroup_nr_lru_pages",
+        "mem_cgroup_node_nr_lru_pages", "memcg_sum_events", "css_next_descendant_pre",
+        "css_rstat_flush", "cgroup_rstat_flush", "shrink_slab", "shrink_node",
+    ):  # fmt: skip
+        assert known(name), name
+
+
+def test_a_role_that_nobody_has_matches_nothing() -> None:
+    assert not _signatures.matcher("memory.cgroup_walk", "no such")("")
