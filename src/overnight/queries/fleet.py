@@ -199,8 +199,8 @@ def _snapshot_files(home: pathlib.Path) -> dict[str, list[tuple[int, pathlib.Pat
     found: dict[str, list[tuple[int, pathlib.Path]]] = {}
     for path in sorted((home / "snapshots").glob("*/*.json")):
         try:
-            taken = datetime.datetime.strptime(path.stem, "%Y%m%dT%H%M%SZ")
-            time_us = int(taken.replace(tzinfo=datetime.UTC).timestamp()) * SECOND
+            taken = datetime.datetime.strptime(path.stem + "+0000", "%Y%m%dT%H%M%SZ%z")
+            time_us = int(taken.timestamp()) * SECOND
         except ValueError:
             time_us = 0  # a name of its own: it is used where there is no other
         found.setdefault(path.parent.name, []).append((time_us, path))

@@ -1,4 +1,4 @@
-"""Cohort skew: do hosts of one zone, image, kernel, instance type or driver fail more often?"""
+"""Cohort skew: whether hosts of one zone, image, kernel, instance type or driver fail more often."""
 
 from __future__ import annotations
 

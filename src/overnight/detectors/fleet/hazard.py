@@ -191,7 +191,7 @@ def find_onset(line: Timeline, chance: np.random.Generator, *, rising: bool) -> 
     draws = min(BOOTSTRAPS, max(99, permutation.CELLS // (hosts + len(candidates))))
     weights = np.vstack(
         (np.ones(hosts), chance.multinomial(hosts, np.full(hosts, 1 / hosts), draws))
-    )
+    ).astype(np.float64)
     late, late_time = weights @ after, weights @ beyond
     early = (weights @ count)[:, None] - late
     early_time = (weights @ total)[:, None] - late_time

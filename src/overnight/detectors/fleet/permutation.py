@@ -43,7 +43,7 @@ def draws_for(cells: int) -> int:
 
 
 def adjusted(seen: Floats, largest: Floats) -> Floats:
-    """p of each value against the largest of all in each draw: as many looks as were had are paid for.
+    """The p of each value against the largest of all in each draw: as many looks as were had are paid for.
 
     What was seen counts as one of the draws, so that no p is 0.
     """
@@ -68,7 +68,7 @@ def smallest_p(hosts: int, group: int, sick: int) -> float:
     >>> round(1 / smallest_p(12, 3, 3))
     220
     """
-    if not 0 < group < hosts or not 0 < sick:
+    if not 0 < group < hosts or sick <= 0:
         return 1.0
     if sick <= group:
         return math.comb(group, sick) / math.comb(hosts, sick)

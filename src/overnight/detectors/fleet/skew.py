@@ -12,6 +12,7 @@ every other label, and whoever is gone then was only the other's shadow.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -154,7 +155,7 @@ def within(
     chance: np.random.Generator,
     draws: int | None = None,
 ) -> float:
-    """p of one cohort when hosts are dealt anew only within strata: what the strata explain is taken out."""
+    """The p of one cohort when hosts are dealt anew only within strata: what the strata explain is taken out."""
     z, drawn = _statistics(events, seconds, member[:, None], strata, chance, draws)
     return float(permutation.adjusted(z, drawn[:, 0])[0])
 
@@ -237,7 +238,7 @@ def uptime_band(uptime_seconds: float) -> str:
     """
     days = uptime_seconds / 86400
     edges = (0.0, 1.0, 3.0, 7.0, 14.0, 30.0, math.inf)
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         if days < high:
             return f"{low:g}d to {high:g}d" if high < math.inf else f"over {low:g}d"
     return ""

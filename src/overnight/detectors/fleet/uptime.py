@@ -1,4 +1,4 @@
-"""Uptime hazard: does it come the more often the longer a host has been up, and does a reboot cure it?"""
+"""Uptime hazard: whether it comes more often the longer a host has been up, and a reboot cures it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,11 @@ def look(fleet: fleets.Fleet, kind: str) -> finding.Answer:
 
 def timeline(hosts: tuple[fleets.Host, ...], kind: str) -> hazard.Timeline:
     """Watched time and the events in it; what happened while nobody watched is left out."""
-    owner, uptime, seconds, spells, into = [], [], [], [], []
+    owner: list[int] = []
+    spells: list[int] = []
+    uptime: list[float] = []
+    seconds: list[float] = []
+    into: list[float] = []
     for number, host in enumerate(hosts):
         base = len(owner)
         owner += [number] * len(host.spells)
