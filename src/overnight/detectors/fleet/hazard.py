@@ -91,7 +91,7 @@ class Onset:
 
 def bands(line: Timeline, edges: permutation.Floats | None = None) -> tuple[Band, ...]:
     """The fit of the Poisson regression on bands: events by watched time; bands without time are left out."""
-    from scipy import stats
+    from scipy import special
 
     inner = np.array(EDGES) if edges is None else edges
     cuts = np.concatenate(([0.0], inner))
@@ -102,8 +102,8 @@ def bands(line: Timeline, edges: permutation.Floats | None = None) -> tuple[Band
     found = []
     for low, high, count, time in zip(cuts, ends, counts, seconds, strict=True):
         if time > 0:
-            least = stats.chi2.ppf(0.025, 2 * count) / 2 / time if count else 0.0
-            most = stats.chi2.ppf(0.975, 2 * (count + 1)) / 2 / time
+            least = special.gammaincinv(count, 0.025) / time if count else 0.0
+            most = special.gammaincinv(count + 1, 0.975) / time
             found.append(
                 Band(float(low), float(high), int(count), float(time), float(least), float(most))
             )

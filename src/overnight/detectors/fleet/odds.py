@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from overnight.detectors.fleet import permutation
 
-__all__ = ["Column", "bound", "lift", "rank"]
+__all__ = ["Column", "bound", "fisher", "lift", "rank", "smallest_p"]
 
 QUANTILE = 1.96  # two-sided 95 % of the normal distribution
 
@@ -90,7 +91,7 @@ def rank(
         [bound(*_counts(has, known, some))[1].max(axis=1) for some in np.array_split(rows, 8)]
     )
     p_max = permutation.adjusted(low, best)
-    p = _fisher(a, b, c, d)
+    p = fisher(a, b, c, d)
     q = permutation.false_discovery(p)
     found = [
         Column(
@@ -123,12 +124,37 @@ def _counts(
     return a, b, c, d
 
 
-def _fisher(
+def fisher(
     a: permutation.Floats, b: permutation.Floats, c: permutation.Floats, d: permutation.Floats
 ) -> permutation.Floats:
-    """Fisher's exact test of each table, two-sided; tables that are the same are computed once."""
-    from scipy import stats
+    """Fisher's exact test of each table, two-sided: all tables with these margins that are no likelier.
 
-    tables, which = np.unique(np.stack((a, b, c, d), axis=1).astype(np.int64), axis=0, return_inverse=True)  # fmt: skip
-    p = np.array([stats.fisher_exact(table.reshape(2, 2)).pvalue for table in tables], np.float64)
-    return np.asarray(p[which.reshape(-1)], np.float64)
+    scipy's own takes a table at a time, 0.3 ms each; thousands come here.
+    """
+    from scipy import special
+
+    having, sick, count = a + c, a + b, a + b + c + d
+    cells = np.arange(int(max(sick.max(), 0)) + 1, dtype=np.float64)[None, :]
+    row, column, total = sick[:, None], having[:, None], count[:, None]
+    possible = (cells <= np.minimum(row, column)) & (cells >= row + column - total)
+    first = np.where(possible, cells, np.minimum(row, column))
+    log_p = _log_ways(special.gammaln, row, first) + _log_ways(
+        special.gammaln, total - row, column - first
+    )
+    log_p -= _log_ways(special.gammaln, total, column)
+    seen = np.take_along_axis(log_p, a[:, None].astype(np.int64), axis=1)
+    # The margin is scipy's, for tables that are equally likely but for rounding.
+    return np.asarray(
+        np.minimum(
+            1.0, np.where(possible & (log_p <= seen + 1e-7), np.exp(log_p), 0.0).sum(axis=1)
+        ),
+        np.float64,
+    )
+
+
+def _log_ways(
+    gammaln: Callable[[permutation.Floats], permutation.Floats],
+    of: permutation.Floats,
+    take: permutation.Floats,
+) -> permutation.Floats:
+    return gammaln(of + 1) - gammaln(take + 1) - gammaln(of - take + 1)

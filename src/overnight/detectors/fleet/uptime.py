@@ -106,7 +106,7 @@ def timeline(hosts: tuple[fleets.Host, ...], kind: str) -> hazard.Timeline:
 
 def cures(fleet: fleets.Fleet, kind: str, onset: float, late_rate: float) -> Cure:
     """What followed the reboots of hosts that had had the event before."""
-    from scipy import stats
+    from scipy import special
 
     reboots, seconds, events = 0, 0.0, 0
     for host in fleet.watched:
@@ -120,7 +120,7 @@ def cures(fleet: fleets.Fleet, kind: str, onset: float, late_rate: float) -> Cur
                 events += sum(at == number and spell.uptime + into < onset for at, into in placed)
         reboots += len(seen)
     expected = late_rate * seconds
-    p = float(stats.poisson.cdf(events, expected)) if seconds else 1.0
+    p = float(special.pdtr(events, expected)) if seconds else 1.0
     return Cure(reboots, seconds, events, expected, p)
 
 
