@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["DETECTOR", "KIND", "Comparison", "Difference", "Item", "compare", "look", "parse_items"]
 
+Pairs = tuple[tuple[str, str], ...]
+
 DETECTOR = "fleet.drift"
 KIND = "fleet.drift"
 LEAST = 2  # hosts on each side; that this is seldom enough, the smallest attainable p says
 MOST_FINDINGS = 10
 MOST_NAMED = 10
+UNIT_KINDS = (".service", ".socket", ".timer", ".mount", ".target", ".path", ".slice", ".automount", ".swap")  # fmt: skip
 # Which name stands for several that are the same on every host: what an operator can act on first.
 ORDER = ("units", "packages", "modules", "sysctl", "cmdline")
 
 
-@dataclasses.dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """Something a snapshot can say. `value` None: that the thing is there at all."""
 
     part: str
@@ -160,54 +162,89 @@ def _too_few(sick: tuple[str, ...], healthy: tuple[str, ...], without: tuple[str
     )
 
 
-def parse_items(taken: snapshot.Snapshot) -> dict[Item, bool]:
-    """What a snapshot says: each thing that is there, and each value of it.
+def parse_items(part: str, key: str, value: snapshot.Value) -> tuple[Item, ...]:
+    """What one thing of a snapshot says: that it is there, and each value of it.
 
-    >>> taken = snapshot.Snapshot({}, {"sysctl": {"vm.swappiness": "10"}}, ())
-    >>> [str(item) for item in parse_items(taken)]
+    >>> [str(item) for item in parse_items("sysctl", "vm.swappiness", "10")]
     ['sysctl: vm.swappiness', 'sysctl: vm.swappiness = 10']
     """
-    found: dict[Item, bool] = {}
-    for part, things in taken.parts.items():
-        for key, value in things.items():
-            found[Item(part, key)] = True
-            for name, text in (("", value),) if isinstance(value, str) else value.items():
-                found[Item(part, key, name, text)] = True
-    return found
+    each = (("", value),) if isinstance(value, str) else value.items()
+    return (Item(part, key), *(Item(part, key, name, text) for name, text in each))
+
+
+def _variants(taken: list[snapshot.Snapshot]) -> Iterator[tuple[tuple[Item, ...], list[int]]]:
+    """Each thing as some hosts have it, but not all, and which hosts those are."""
+    for part in sorted({name for one in taken for name in one.parts}):
+        rows: dict[tuple[str, str | Pairs], list[int]] = {}
+        value: snapshot.Value
+        for row, one in enumerate(taken):
+            for key, value in one.parts.get(part, {}).items():
+                # As it is written, which is sorted; a value is no key of a dict.
+                said = value if isinstance(value, str) else tuple(value.items())
+                rows.setdefault((key, said), []).append(row)
+        for (key, said), having in rows.items():
+            if len(having) < len(taken):
+                value = said if isinstance(said, str) else dict(said)
+                yield parse_items(part, key, value), having
 
 
 def _table(
     taken: list[snapshot.Snapshot],
 ) -> tuple[list[Item], permutation.Booleans, permutation.Booleans]:
-    """All items, which host has which, and of which that is known at all."""
-    said = [parse_items(one) for one in taken]
-    # What every host has in common tells nothing, and is most of it.
-    common = set(said[0]).intersection(*said[1:]) if said else set()
+    """All items that differ, which host has which, and of which that is known at all."""
     number: dict[Item, int] = {}
-    for mine in said:
+    having: list[list[int]] = []
+    for mine, rows in _variants(taken):
         for item in mine:
-            if item not in common:
-                number.setdefault(item, len(number))
+            n = number.setdefault(item, len(number))
+            if n == len(having):
+                having.append([])
+            having[n] += rows
     items = list(number)
     present = np.zeros((len(taken), len(items)), np.bool_)
     known = np.ones((len(taken), len(items)), np.bool_)
+    for n, rows in enumerate(having):
+        present[rows, n] = True
     parts = np.array([item.part for item in items], dtype=object)
-    for row, (one, mine) in enumerate(zip(taken, said, strict=True)):
-        present[row, [number[item] for item in mine if item not in common]] = True
-        for part in set(parts.tolist()):
-            unread = {gap.what for gap in one.gaps if gap.part == part}
-            # What a snapshot could not read is neither there nor absent.
-            if part not in one.parts or any(w.startswith("/") or w == part for w in unread):
-                known[row] &= (parts != part) | present[row]
+    of_part = {part: parts == part for part in set(parts.tolist())}
+    for row, one in enumerate(taken):
+        for part, here in of_part.items():
+            # What could not be read is neither there nor absent. Of a part that was read in pieces not
+            # even what is there counts: hosts would be known to have it, and never not to.
+            unread = _unread(one, part)
+            if unread is None:
+                known[row, here] = False
             elif unread:
-                of_part = np.flatnonzero(parts == part)
-                lost = [n for n in of_part if _is_unread(items[n], unread)]
-                known[row, lost] = present[row, lost]
+                known[row, [n for n in np.flatnonzero(here) if _is_unread(items[n], unread)]] = (
+                    False
+                )
     return items, present, known
+
+
+def _unread(one: snapshot.Snapshot, part: str) -> set[str] | None:
+    """The things of a part that a snapshot has gaps for; None: it cannot be said which."""
+    if part not in one.parts:
+        return None
+    found = set()
+    for gap in one.gaps:
+        if gap.part != part:
+            continue
+        # A unit's file, or a drop-in of it, is a gap of that unit alone.
+        names = [name.removesuffix(".d") for name in gap.what.split("/")[:0:-1]]
+        named = [name for name in names if part == "units" and name.endswith(UNIT_KINDS)]
+        if named:
+            found.add(named[0])
+        elif gap.what.startswith("/") or gap.what == part:
+            return None
+        else:
+            found.add(gap.what)
+    return found
 
 
 def _is_unread(item: Item, unread: set[str]) -> bool:
     """Whether a gap names it, or what it belongs to: `net.ipv6` stands for all below it."""
+    if item.key in unread:
+        return True
     words = item.key.split(".")
     return any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
 

@@ -87,6 +87,34 @@ def test_a_gap_of_one_thing_hides_that_alone() -> None:
     assert names == ["sysctl: vm.new = 1", "sysctl: vm.new"]
 
 
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [
+        ("/etc/systemd/system/broken.service", ["units: new.service"]),
+        ("/etc/systemd/system/broken.service.d/10-x.conf", ["units: new.service"]),
+        ("/etc/systemd/system", []),
+    ],
+)
+def test_a_broken_unit_file_hides_that_unit_alone(what: str, left: list[str]) -> None:
+    gap = snapshot.Gap("units", what, "too many links")
+    with_it = {"units": {**BASE["units"], "broken.service": "x", "new.service": "x"}}
+    made_ = drift.compare(
+        made([taken(with_it)] * 4, [taken({}, gap)] * 9), ["s0", "s1", "s2", "s3"]
+    )
+    names = [str(item) for one in made_.differences for item, _ in one.items]
+    assert [name for name in names if "=" not in name] == left
+
+
+def test_hosts_that_were_read_in_pieces_are_not_known_to_have_more() -> None:
+    """Half of all hosts have it; where a part is not whole, that it is there is no news."""
+    gap = snapshot.Gap("packages", "/var/lib/dpkg/status", "cut off")
+    some = [taken({}, gap), taken({"packages": {}}, gap)] * 8
+    made_ = drift.compare(
+        made(some, [taken({}), taken({"packages": {}})] * 8), [f"s{n}" for n in range(16)]
+    )
+    assert made_.standing == ()
+
+
 def test_too_few_hosts_to_conclude_anything_and_yet_all_is_shown() -> None:
     made_ = drift.compare(made([taken(AGENT)] * 3, [taken({})] * 3), ["s0", "s1", "s2"])
     assert "cannot conclude: 3 sick hosts against 3" in made_.why_not
