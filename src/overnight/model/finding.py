@@ -26,6 +26,8 @@ class Subject:
     cgroup: str = ""
     interface: str = ""
     queue: int = -1
+    cohort: str = ""  # hosts that share a label: `zone=us-east-1a`
+    item: str = ""  # of a snapshot: `units: agent.service state=enabled`
 
     def as_json(self) -> dict[str, str | int]:
         """Those that apply."""

@@ -22,7 +22,7 @@ from overnight.store.ring import (
     retention,
 )
 
-__all__ = ["Change", "Facts", "Gap", "Reader"]
+__all__ = ["Change", "Facts", "Gap", "Reader", "Stretch"]
 
 MOST_PROBLEMS = 100
 MONTH_US = 31 * 86_400_000_000
@@ -57,6 +57,16 @@ class Facts:
     changes: tuple[Change, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """Looks of one boot that are kept together; `uptime_us` is the monotonic clock at the first."""
+
+    boot: str
+    begin_us: int
+    end_us: int
+    uptime_us: int
+
+
 class Reader:
     """Questions to the rings under HOME. What is damaged is left out, and told in `problems`."""
 
@@ -87,6 +97,16 @@ class Reader:
                 end = max(head.end_us for head in heads)
                 break
         return None if begin is None or end is None else (begin, end)
+
+    def stretches(self, host: str) -> tuple[Stretch, ...]:
+        """What is kept of a host, a stretch a block, by time; only heads are read."""
+        return tuple(
+            Stretch(head.boot, head.begin_us, head.end_us, head.begin_mono_us)
+            for head in sorted(
+                (block.head for block in self._blocks(host, 0, EVER)),
+                key=lambda head: (head.begin_us, head.boot),
+            )
+        )
 
     def signals(self, host: str, begin_us: int, end_us: int) -> dict[str, tuple[str, ...]]:
         """The signals of numbers in a window, and the columns of each."""

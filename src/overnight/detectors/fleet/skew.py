@@ -1,0 +1,244 @@
+"""The statistics of cohort skew: do hosts that share a label fail more often? Pure.
+
+A host's excess is its events less what its watched time would give at the rate of all hosts,
+e_i - t_i * (sum e / sum t). A cohort's excess is the sum over its hosts, divided by the spread that this sum
+has when hosts are dealt to cohorts at random. p is against the largest such number of any cohort in each
+of some thousand deals: events in bursts, and as many labels as were looked at, are paid for by that.
+
+Labels go together (one image, one zone). So a cohort that stands out is asked again within each value of
+every other label, and whoever is gone then was only the other's shadow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from overnight.detectors.fleet import permutation
+
+__all__ = [
+    "UPTIME",
+    "Cohort",
+    "Groups",
+    "codes",
+    "compare",
+    "excess",
+    "form_groups",
+    "smallest_stratified",
+    "uptime_band",
+    "within",
+]
+
+UPTIME = (
+    "uptime"  # a label that is made here, of how long each host had been up while it was watched
+)
+LEAST_HOSTS = 2  # a cohort of one is that host, not a cohort
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """Every set of hosts that shares a label's value; sets that are the same hosts are one.
+
+    `member[host][group]`; `names[group]` are all labels with that value, as (label, value).
+    """
+
+    names: tuple[tuple[tuple[str, str], ...], ...]
+    member: permutation.Booleans
+
+    def labels(self, group: int) -> frozenset[str]:
+        """The labels that make this set of hosts."""
+        return frozenset(label for label, _ in self.names[group])
+
+
+@dataclasses.dataclass(frozen=True)
+class Cohort:
+    """One set of hosts against the others; `p` is adjusted for all sets.
+
+    `smallest` is what it could have been at best, with as many sick hosts, had it been the only set that
+    was looked at; `smallest_adjusted` what it could have been among all of them.
+    """
+
+    names: tuple[tuple[str, str], ...]
+    hosts: int
+    sick: int  # hosts with an event
+    events: float
+    seconds: float
+    expected: float  # events, had it the rate of all
+    rate_ratio: float  # its rate by that of the others, half an event added to each
+    z: float
+    p: float
+    smallest: float
+    smallest_adjusted: float
+
+
+def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
+    """All cohorts of two hosts or more that are not the whole fleet; "" is a value that is not known."""
+    found: dict[bytes, tuple[list[tuple[str, str]], permutation.Booleans]] = {}
+    count = 0
+    for label, values in labels.items():
+        column = np.array(values, dtype=object)
+        count = len(column)
+        for value in sorted({str(one) for one in values} - {""}):
+            member = np.asarray(column == value, np.bool_)
+            if LEAST_HOSTS <= int(member.sum()) < count:
+                found.setdefault(member.tobytes(), ([], member))[0].append((label, value))
+    if not found:
+        return Groups((), np.zeros((count, 0), np.bool_))
+    return Groups(
+        tuple(tuple(names) for names, _ in found.values()),
+        np.stack([member for _, member in found.values()], axis=1),
+    )
+
+
+def excess(
+    events: permutation.Floats, seconds: permutation.Floats, strata: permutation.Integers
+) -> permutation.Floats:
+    """Events of each host less what its watched time gives at the rate of its stratum."""
+    count = int(strata.max()) + 1
+    total = np.bincount(strata, events, count)
+    time = np.bincount(strata, seconds, count)
+    rate = np.divide(total, time, out=np.zeros(count), where=time > 0)
+    return np.asarray(events - rate[strata] * seconds, np.float64)
+
+
+def compare(
+    events: permutation.Floats,
+    seconds: permutation.Floats,
+    groups: Groups,
+    chance: np.random.Generator,
+    draws: int | None = None,
+) -> tuple[Cohort, ...]:
+    """Every cohort against the others, the most striking first; p adjusted for all of them."""
+    count = len(events)
+    if not groups.names or events.sum() == 0:
+        return ()
+    strata = np.zeros(count, np.int64)
+    z, drawn = _statistics(events, seconds, groups.member, strata, chance, draws)
+    largest = drawn.max(axis=1)
+    p = permutation.adjusted(z, largest)
+    best = permutation.adjusted(
+        np.maximum(_best(events, seconds, groups.member, strata), z), largest
+    )
+    rows = []
+    for g, names in enumerate(groups.names):
+        member = groups.member[:, g]
+        inside, watched = float(events[member].sum()), float(seconds[member].sum())
+        outside, other = float(events[~member].sum()), float(seconds[~member].sum())
+        sick = int((events[member] > 0).sum())
+        rows.append(
+            Cohort(
+                names,
+                int(member.sum()),
+                sick,
+                inside,
+                watched,
+                float(events.sum()) * watched / (watched + other),
+                (inside + 0.5) / max(watched, 1e-9) / ((outside + 0.5) / max(other, 1e-9)),
+                float(z[g]),
+                float(p[g]),
+                permutation.smallest_p(count, int(member.sum()), int((events > 0).sum())),
+                float(best[g]),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (row.p, -row.z)))
+
+
+def within(
+    events: permutation.Floats,
+    seconds: permutation.Floats,
+    member: permutation.Booleans,
+    strata: permutation.Integers,
+    chance: np.random.Generator,
+    draws: int | None = None,
+) -> float:
+    """The p of one cohort when hosts are dealt anew only within strata: what the strata explain is taken out."""
+    z, drawn = _statistics(events, seconds, member[:, None], strata, chance, draws)
+    return float(permutation.adjusted(z, drawn[:, 0])[0])
+
+
+def smallest_stratified(
+    events: permutation.Floats, member: permutation.Booleans, strata: permutation.Integers
+) -> float:
+    """The smallest p that `within` could give: each stratum has its own, and they multiply.
+
+    A stratum that holds no other cohort, or no event, tells nothing: 1.
+    """
+    product = 1.0
+    for stratum in np.unique(strata):
+        here = strata == stratum
+        sick = int((events[here] > 0).sum())
+        product *= permutation.smallest_p(int(here.sum()), int(member[here].sum()), sick)
+    return product
+
+
+def _statistics(
+    events: permutation.Floats,
+    seconds: permutation.Floats,
+    member: permutation.Booleans,
+    strata: permutation.Integers,
+    chance: np.random.Generator,
+    draws: int | None,
+) -> tuple[permutation.Floats, permutation.Floats]:
+    """Excess of each cohort in units of its spread under chance: as seen, and a row for each draw."""
+    scores = excess(events, seconds, strata)
+    inside = member.astype(np.float64)
+    mean = np.zeros(inside.shape[1])
+    variance = np.zeros(inside.shape[1])
+    for stratum in np.unique(strata):
+        here = strata == stratum
+        size = int(here.sum())
+        taken = inside[here].sum(axis=0)
+        mine = scores[here]
+        mean += taken * mine.mean()
+        if size > 1:
+            # Drawing `taken` of `size` without putting back.
+            spread = ((mine - mine.mean()) ** 2).sum() / (size - 1)
+            variance += taken * (size - taken) / size * spread
+    scale = np.sqrt(np.maximum(variance, 1e-300))
+    told = variance > 1e-12
+    seen = np.where(told, (scores @ inside - mean) / scale, 0.0)
+    count = draws or permutation.draws_for(len(scores))
+    drawn = permutation.shuffled(scores, strata, count, chance) @ inside
+    return seen, np.where(told, (drawn - mean) / scale, 0.0)
+
+
+def _best(
+    events: permutation.Floats,
+    seconds: permutation.Floats,
+    member: permutation.Booleans,
+    strata: permutation.Integers,
+) -> permutation.Floats:
+    """The largest statistic that each cohort could have: the hosts with the most excess are its own."""
+    scores = excess(events, seconds, strata)
+    scores = scores - scores.mean()
+    count = len(scores)
+    sizes = member.sum(axis=0)
+    sums = np.concatenate(([0.0], np.cumsum(np.sort(scores)[::-1])))
+    variance = sizes * (count - sizes) / count * (scores**2).sum() / max(1, count - 1)
+    scale = np.sqrt(np.maximum(variance, 1e-300))
+    return np.where(variance > 1e-12, sums[sizes] / scale, 0.0)
+
+
+def codes(*columns: Sequence[str]) -> permutation.Integers:
+    """A number for each combination of values: the strata of several labels together."""
+    numbers: dict[tuple[str, ...], int] = {}
+    rows = zip(*columns, strict=True)
+    return np.array([numbers.setdefault(tuple(row), len(numbers)) for row in rows], np.int64)
+
+
+def uptime_band(uptime_seconds: float) -> str:
+    """The band of a host's mean uptime while it was watched.
+
+    >>> uptime_band(5 * 86400)
+    '3d to 7d'
+    """
+    days = uptime_seconds / 86400
+    edges = (0.0, 1.0, 3.0, 7.0, 14.0, 30.0, math.inf)
+    for low, high in itertools.pairwise(edges):
+        if days < high:
+            return f"{low:g}d to {high:g}d" if high < math.inf else f"over {low:g}d"
+    return ""

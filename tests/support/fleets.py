@@ -1,0 +1,100 @@
+"""Fleets for tests, and the fleets of facts: with and without something wrong, drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from overnight.detectors.fleet import hazard
+from overnight.model import event, snapshot
+from overnight.queries import fleet
+
+DAY_US = 86_400_000_000
+KIND = "net.driver_reset"
+
+
+def host(
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    *,
+    days: float = 10,
+    uptime_days: float = 0,
+    events: Sequence[float] = (),
+    taken: snapshot.Snapshot | None = None,
+) -> fleet.Host:
+    """Watched for so many days in one go, with events at those days."""
+    spell = fleet.Spell(0, round(days * DAY_US), uptime_days * 86400, "0000000a")
+    return fleet.Host(name, labels or {}, (spell,), tuple(told(name, at) for at in events), taken)
+
+
+def told(name: str, at_day: float, boot: str = "") -> event.Event:
+    return event.Event(round(at_day * DAY_US), KIND, host=name, boot=boot)
+
+
+# --- cohorts: 60 hosts in 3 zones; some hosts have events again and again, most have none
+
+
+ZONES = np.repeat(["a", "b", "c"], 20)
+
+
+def clustered(
+    chance: np.random.Generator, mean: float, shape: float, times: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Events and watched time of 60 hosts, each with a rate of its own; zone a has `times` the rate.
+
+    Rates are gamma distributed with that shape: with 0.25, a tenth of the hosts has half of the events.
+    """
+    count = len(ZONES)
+    time = chance.uniform(0.3, 1.0, count)
+    rate = mean * chance.gamma(shape, 1 / shape, count) * np.where(ZONES == "a", times, 1.0)
+    return chance.poisson(rate * time).astype(float), time
+
+
+# --- uptime: 60 hosts watched for 30 days, first seen at any uptime, rebooted now and then
+
+
+def rebooted(
+    chance: np.random.Generator,
+    *,
+    events: float = 30,
+    early: float = 1.0,
+    onset_days: float = 7.0,
+    shape: float = 0.0,
+    hosts: int = 60,
+    days: float = 30.0,
+) -> hazard.Timeline:
+    """Before the onset the hazard is `early` of what it is later; `shape` as in clustered, 0: all alike."""
+    owner, uptime, length = [], [], []
+    for number in range(hosts):
+        at, up = 0.0, float(chance.exponential(10))
+        while at < days:
+            span = min(float(chance.exponential(12)), days - at)
+            owner.append(number)
+            uptime.append(up)
+            length.append(span)
+            at, up = at + span, 0.0
+    own, up_at, spans = np.array(owner), np.array(uptime), np.array(length)
+    frailty = chance.gamma(shape, 1 / shape, hosts) if shape else np.ones(hosts)
+    late = np.maximum(0, up_at + spans - np.maximum(up_at, onset_days))
+    rate = events / (frailty[own] * (late + early * (spans - late))).sum()
+    spell = np.repeat(np.arange(len(own)), chance.poisson(rate * frailty[own] * spans))
+    into = chance.random(len(spell)) * spans[spell]
+    kept = (up_at[spell] + into >= onset_days) | (chance.random(len(spell)) < early)
+    day = hazard.DAY
+    return hazard.Timeline(own, up_at * day, spans * day, spell[kept], into[kept] * day)
+
+
+# --- drift: 40 hosts, 12 of them sick, 200 items of which the first is the cause
+
+
+def drifted(chance: np.random.Generator, *, cause: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Which host has which item, and who is sick; items are as common as may be.
+
+    The cause is on 95 % of sick hosts and 15 % of healthy ones.
+    """
+    sick = np.arange(40) < 12
+    has = chance.random((40, 200)) < chance.uniform(0, 1, 200)
+    if cause:
+        has[:, 0] = chance.random(40) < np.where(sick, 0.95, 0.15)
+    return has, sick

@@ -1,0 +1,165 @@
+"""Cohort skew: what is found, what is another label's shadow, and when nothing can be concluded."""
+
+from __future__ import annotations
+
+import fleets
+import numpy as np
+import pytest
+from scipy import stats
+
+from overnight.detectors import fleet as package
+from overnight.detectors.fleet import cohort, permutation, skew
+from overnight.model import finding
+from overnight.queries import fleet
+
+
+def made(count: int, label, often, spread: float = 1.0) -> fleet.Fleet:
+    """Hosts whose labels and number of events follow from their number."""
+    chance = np.random.default_rng(5)
+    return fleet.Fleet(
+        tuple(
+            fleets.host(
+                f"h{n:02}",
+                label(n),
+                uptime_days=float(chance.uniform(0, 2)) * spread,
+                events=chance.uniform(0, 10, int(often(n))).tolist(),
+            )
+            for n in range(count)
+        )
+    )
+
+
+def texts(one: finding.Finding) -> str:
+    return "\n".join(evidence.text for evidence in one.evidence)
+
+
+def test_the_image_is_found_and_the_zone_that_goes_with_it_is_its_shadow() -> None:
+    answer = cohort.look(
+        made(
+            60,
+            lambda n: {"image": "b" if n < 20 else "a", "zone": "z1" if n < 15 or n > 54 else "z2"},
+            lambda n: (2, 3, 1, 4)[n % 4] if n < 20 else n % 10 == 0,
+        ),
+        fleets.KIND,
+    )
+    assert answer.status is finding.Status.FOUND
+    (found,) = answer.findings
+    assert (found.kind, found.subject.cohort) == ("fleet.cohort_skew", "image b")
+    assert "explains away zone z1" in texts(found)
+    assert "within zone" in texts(found)
+    assert found.magnitude["rate_ratio"] > 10
+    assert found.magnitude["p_value"] <= 0.001
+    assert found.against == ()
+    assert answer.why == found.summary
+
+
+def test_labels_that_are_the_same_hosts_are_one_finding() -> None:
+    answer = cohort.look(
+        made(40, lambda n: {"image": f"i{n < 10}", "kernel": f"k{n < 10}"}, lambda n: 2 * (n < 10)),
+        fleets.KIND,
+    )
+    assert [one.subject.cohort for one in answer.findings] == ["image iTrue = kernel kTrue"]
+
+
+def test_labels_that_nearly_are_cannot_be_told_apart_and_that_is_said() -> None:
+    answer = cohort.look(
+        made(
+            40,
+            lambda n: {"image": f"i{n < 10}", "kernel": f"k{n < 11}"},
+            lambda n: 2 * (n < 10),
+        ),
+        fleets.KIND,
+    )
+    found = answer.findings[0]
+    assert any("cannot be told apart" in one.text for one in found.against)
+    assert found.confidence <= 0.5
+
+
+def test_three_of_three_against_none_of_nine() -> None:
+    answer = cohort.look(
+        made(12, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
+    )
+    (found,) = answer.findings
+    assert found.magnitude["smallest_p"] == pytest.approx(1 / 220)
+    values = found.evidence[1].values
+    assert values["p_fisher"] == pytest.approx(1 / 220)
+    table = [[3, 0], [0, 9]]
+    assert values["p_boschloo"] == pytest.approx(
+        stats.boschloo_exact(table, alternative="greater").pvalue
+    )
+    assert values["p_boschloo"] < values["p_fisher"]
+    assert "1/220" in texts(found)
+
+
+def test_too_few_hosts_to_conclude_anything() -> None:
+    answer = cohort.look(
+        made(6, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
+    )
+    assert answer.status is finding.Status.NO_DATA
+    assert "cannot conclude: 3 of 6" in answer.why
+    assert "no smaller than 0.05" in answer.why
+
+
+def test_two_sick_hosts_prove_nothing() -> None:
+    answer = cohort.look(
+        made(60, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: 9 * (n < 2)), fleets.KIND
+    )
+    assert (answer.status, "prove nothing" in answer.why) == (finding.Status.NO_DATA, True)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "label", "often", "status", "why"),
+    [
+        (1, lambda n: {"zone": "a"}, lambda n: 1, finding.Status.NO_DATA, "no cohorts"),
+        (9, lambda n: {"zone": "a"}, lambda n: 1, finding.Status.NO_DATA, "the same labels"),
+        (9, lambda n: {}, lambda n: 1, finding.Status.NO_DATA, "0 watched hosts with labels"),
+        (40, lambda n: {"zone": f"z{n % 2}"}, lambda n: 0, finding.Status.CLEAR, "no net.driver"),
+        (40, lambda n: {"zone": f"z{n % 2}"}, lambda n: n % 3 == 0, finding.Status.CLEAR, "no label"),
+    ],
+)  # fmt: skip
+def test_what_is_said_without_a_finding(hosts, label, often, status, why) -> None:
+    answer = cohort.look(made(hosts, label, often, spread=0.0), fleets.KIND)
+    assert answer.status is status
+    assert why in answer.why
+    assert answer.findings == ()
+
+
+def test_watched_time_counts_and_not_hosts() -> None:
+    """Zone a was watched ten times as long and has ten times the events: nothing is wrong with it."""
+    hosts = [
+        fleets.host(f"h{n}", {"zone": "a" if n < 20 else "b"}, days=100 if n < 20 else 10,
+                    events=[1.0 + n / 50] * (10 if n < 20 else 1))
+        for n in range(40)
+    ]  # fmt: skip
+    answer = cohort.look(fleet.Fleet(tuple(hosts)), fleets.KIND)
+    named = [one.subject.cohort for one in answer.findings]
+    assert not [name for name in named if "zone" in name]
+
+
+def test_the_same_fleet_gets_the_same_answer() -> None:
+    one = made(30, lambda n: {"zone": "a" if n < 9 else "b"}, lambda n: n % 5 == 0 or n < 6)
+    assert cohort.look(one, fleets.KIND) == cohort.look(one, fleets.KIND)
+
+
+def test_unknown_values_are_no_cohort() -> None:
+    groups = skew.form_groups({"zone": ["", "", "a", "a", "b"], "image": ["x"] * 5})
+    assert groups.names == ((("zone", "a"),),)
+
+
+def test_strata_are_dealt_within() -> None:
+    strata = np.array([0, 1, 0, 1, 0])
+    values = np.arange(5.0)
+    rows = permutation.shuffled(values, strata, 50, np.random.default_rng(1))
+    for row in rows:
+        assert sorted(row[strata == 0]) == [0, 2, 4]
+        assert sorted(row[strata == 1]) == [1, 3]
+    assert len(np.unique(rows, axis=0)) > 5
+
+
+def test_all_three_answer_for_an_empty_fleet() -> None:
+    answers = package.look(fleet.Fleet(()), fleets.KIND)
+    assert [(one.detector, one.status) for one in answers] == [
+        ("fleet.cohort", finding.Status.NO_DATA),
+        ("fleet.uptime", finding.Status.NO_DATA),
+        ("fleet.drift", finding.Status.NO_DATA),
+    ]

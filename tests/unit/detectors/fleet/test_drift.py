@@ -1,0 +1,162 @@
+"""Drift: what is ranked, what is one finding, what is not known, and when nothing can be concluded."""
+
+from __future__ import annotations
+
+import fleets
+import numpy as np
+import pytest
+from scipy import stats
+
+from overnight.detectors.fleet import drift, odds
+from overnight.model import finding, snapshot
+from overnight.queries import fleet
+
+BASE = {
+    "units": {"sshd.service": {"state": "enabled"}},
+    "packages": {"bash": {"version": "5.2"}},
+    "sysctl": {"vm.swappiness": "60"},
+}
+
+
+def taken(parts: dict[str, snapshot.Part], *gaps: snapshot.Gap) -> snapshot.Snapshot:
+    return snapshot.Snapshot({}, {**BASE, **parts}, gaps)
+
+
+def made(sick: list[snapshot.Snapshot], healthy: list[snapshot.Snapshot]) -> fleet.Fleet:
+    return fleet.Fleet(
+        (
+            *(fleets.host(f"s{n}", events=[1.0], taken=one) for n, one in enumerate(sick)),
+            *(fleets.host(f"w{n}", taken=one) for n, one in enumerate(healthy)),
+        )
+    )
+
+
+AGENT = {
+    "units": {"sshd.service": {"state": "enabled"}, "agent.service": {"state": "enabled"}},
+    "packages": {"bash": {"version": "5.2"}, "agent": {"version": "1.0"}},
+}
+
+
+def test_what_only_sick_hosts_have_is_one_finding() -> None:
+    answer = drift.look(made([taken(AGENT)] * 4, [taken({})] * 9), fleets.KIND)
+    assert answer.status is finding.Status.FOUND
+    (found,) = answer.findings
+    assert found.kind == "fleet.drift"
+    assert found.subject.unit == "agent.service"
+    assert found.subject.item == "units: agent.service"
+    assert found.magnitude["items"] == 4
+    assert found.magnitude["lift"] == pytest.approx(13 / 4)
+    assert found.magnitude["p_value"] == pytest.approx(1 / 715)
+    assert "packages: agent version = 1.0" in found.evidence[2].text
+    assert "4 of 4 sick hosts and 0 of 9" in found.summary
+
+
+def test_what_sick_hosts_lack_is_found_too() -> None:
+    answer = drift.look(made([taken({})] * 4, [taken(AGENT)] * 9), fleets.KIND)
+    assert [one.subject.item for one in answer.findings] == ["no units: agent.service"]
+    assert answer.findings[0].subject.unit == "agent.service"
+
+
+def test_two_values_of_a_setting_are_one_difference() -> None:
+    answer = drift.look(
+        made([taken({"sysctl": {"vm.swappiness": "10"}})] * 4, [taken({})] * 9), fleets.KIND
+    )
+    (found,) = answer.findings
+    assert found.subject.item == "sysctl: vm.swappiness = 10"
+    assert "no sysctl: vm.swappiness = 60" in found.evidence[2].text
+
+
+def test_what_could_not_be_read_is_neither_there_nor_absent() -> None:
+    gap = snapshot.Gap("packages", "/var/lib/dpkg/status", "not for everybody")
+    unread = taken({"packages": {}}, gap)
+    made_ = drift.compare(
+        made([taken({})] * 4, [unread] * 9), ["s0", "s1", "s2", "s3"]
+    )  # packages are known on no healthy host: nothing can differ
+    assert made_.differences == ()
+    missing = snapshot.Snapshot({}, {"units": BASE["units"]}, ())
+    assert drift.compare(made([taken({})] * 4, [missing] * 9), ["s0"]).differences == ()
+
+
+def test_a_gap_of_one_thing_hides_that_alone() -> None:
+    gap = snapshot.Gap("sysctl", "net.ipv6", "no such folder")
+    with_it = {"sysctl": {"vm.swappiness": "60", "net.ipv6.conf": "1", "vm.new": "1"}}
+    made_ = drift.compare(
+        made([taken(with_it)] * 4, [taken({}, gap)] * 9), ["s0", "s1", "s2", "s3"]
+    )
+    names = [str(item) for one in made_.differences for item, _ in one.items]
+    assert names == ["sysctl: vm.new = 1", "sysctl: vm.new"]
+
+
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [
+        ("/etc/systemd/system/broken.service", ["units: new.service"]),
+        ("/etc/systemd/system/broken.service.d/10-x.conf", ["units: new.service"]),
+        ("/etc/systemd/system", []),
+    ],
+)
+def test_a_broken_unit_file_hides_that_unit_alone(what: str, left: list[str]) -> None:
+    gap = snapshot.Gap("units", what, "too many links")
+    with_it = {"units": {**BASE["units"], "broken.service": "x", "new.service": "x"}}
+    made_ = drift.compare(
+        made([taken(with_it)] * 4, [taken({}, gap)] * 9), ["s0", "s1", "s2", "s3"]
+    )
+    names = [str(item) for one in made_.differences for item, _ in one.items]
+    assert [name for name in names if "=" not in name] == left
+
+
+def test_hosts_that_were_read_in_pieces_are_not_known_to_have_more() -> None:
+    """Half of all hosts have it; where a part is not whole, that it is there is no news."""
+    gap = snapshot.Gap("packages", "/var/lib/dpkg/status", "cut off")
+    some = [taken({}, gap), taken({"packages": {}}, gap)] * 8
+    made_ = drift.compare(
+        made(some, [taken({}), taken({"packages": {}})] * 8), [f"s{n}" for n in range(16)]
+    )
+    assert made_.standing == ()
+
+
+def test_too_few_hosts_to_conclude_anything_and_yet_all_is_shown() -> None:
+    made_ = drift.compare(made([taken(AGENT)] * 3, [taken({})] * 3), ["s0", "s1", "s2"])
+    assert "cannot conclude: 3 sick hosts against 3" in made_.why_not
+    assert "0.1" in made_.why_not
+    assert made_.differences
+    assert not made_.standing
+    answer = drift.look(made([taken(AGENT)] * 3, [taken({})] * 3), fleets.KIND)
+    assert (answer.status, answer.why) == (finding.Status.NO_DATA, made_.why_not)
+
+
+def test_hosts_without_a_snapshot_are_named() -> None:
+    one = fleet.Fleet((fleets.host("a", events=[1.0]), fleets.host("b", taken=taken({}))))
+    made_ = drift.compare(one, ["a"])
+    assert made_.without == ("a",)
+    assert "1 hosts have none" in made_.why_not
+
+
+def test_nothing_differs() -> None:
+    answer = drift.look(made([taken({})] * 4, [taken({})] * 9), fleets.KIND)
+    assert (answer.status, "say the same" in answer.why) == (finding.Status.CLEAR, True)
+
+
+def test_noise_is_clear() -> None:
+    chance = np.random.default_rng(1)
+
+    def random_one() -> snapshot.Snapshot:
+        return taken({"modules": {f"m{n}": "" for n in range(60) if chance.random() < 0.5}})
+
+    answer = drift.look(
+        made([random_one() for _ in range(6)], [random_one() for _ in range(14)]), fleets.KIND
+    )
+    assert answer.status is finding.Status.CLEAR
+    assert "smallest attainable" in answer.why
+
+
+def test_fisher_is_scipys() -> None:
+    tables = np.random.default_rng(2).integers(0, 12, (100, 4)).astype(float)
+    expected = [stats.fisher_exact(one.astype(int).reshape(2, 2)).pvalue for one in tables]
+    assert odds.fisher(*tables.T) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_bound_by_hand() -> None:
+    log_odds, low = odds.bound(*(np.array([float(n)]) for n in (3, 0, 0, 9)))
+    assert log_odds[0] == pytest.approx(np.log(3.5 * 9.5 / 0.25))
+    assert low[0] == pytest.approx(0.79, abs=0.01)

@@ -1,0 +1,211 @@
+"""The statistics keep their promises on fleets whose truth is known: how often they accuse, and find.
+
+Short runs with the tolerance that so many runs need; the long ones are marked, and docs/fleet.md has their
+figures (`pytest -m long -s` prints them).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import fleets
+import numpy as np
+import pytest
+from scipy import stats
+
+from overnight.detectors.fleet import hazard, odds, permutation, skew
+
+ALPHA = 0.05
+SETTINGS = [(0.5, 0.25), (0.8, 0.25), (1.5, 0.2)]  # events a host, shape of their rates
+LENGTHS = [
+    pytest.param(200, id="short", marks=pytest.mark.timeout(60)),
+    pytest.param(2000, id="full", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+]
+GROUPS = skew.form_groups({"zone": [str(zone) for zone in fleets.ZONES]})
+
+
+def tell(figures: str) -> None:
+    """Shown with `-s`."""
+    sys.stdout.write(figures + "\n")
+
+
+def most(share: float, runs: int) -> float:
+    """What a share of that size exceeds once in a thousand times."""
+    return float(stats.binom.ppf(0.999, runs, share)) / runs
+
+
+def least(share: float, runs: int) -> float:
+    return float(stats.binom.ppf(0.001, runs, share)) / runs
+
+
+def share_of(runs: int, hit: Callable[[np.random.Generator], bool], seed: int = 1) -> float:
+    chance = np.random.default_rng(seed)
+    return sum(hit(chance) for _ in range(runs)) / runs
+
+
+# --- cohort skew
+
+
+def permuted(mean: float, shape: float, times: float) -> Callable[[np.random.Generator], bool]:
+    def hit(chance: np.random.Generator) -> bool:
+        events, time = fleets.clustered(chance, mean, shape, times)
+        found = skew.compare(events, time, GROUPS, chance, 399)
+        return bool(found) and found[0].p <= ALPHA
+
+    return hit
+
+
+def binomial(mean: float, shape: float) -> Callable[[np.random.Generator], bool]:
+    """What everybody does first: events of a zone against its share of the time, as if each came alone."""
+
+    def hit(chance: np.random.Generator) -> bool:
+        events, time = fleets.clustered(chance, mean, shape)
+        total = int(events.sum())
+        p = [
+            stats.binom.sf(events[zone].sum() - 1, total, time[zone].sum() / time.sum())
+            for zone in (name == fleets.ZONES for name in "abc")
+        ]
+        return bool(total) and min(p) <= ALPHA
+
+    return hit
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_cohort_accuses_no_more_than_it_says(runs: int) -> None:
+    shares = [share_of(runs, permuted(mean, shape, 1)) for mean, shape in SETTINGS]
+    tell(f"cohort, no effect: {shares}")
+    assert np.mean(shares) <= most(0.05, 3 * runs)
+    assert max(shares) <= most(0.06, runs)
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_counting_events_accuses_at_will(runs: int) -> None:
+    shares = [share_of(runs, binomial(mean, shape)) for mean, shape in SETTINGS]
+    tell(f"cohort, no effect, binomial: {shares}")
+    assert min(shares) > 0.2
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_cohort_finds_five_times_the_rate(runs: int) -> None:
+    shares = [share_of(runs, permuted(mean, shape, 5)) for mean, shape in SETTINGS]
+    tell(f"cohort, 5 times: {shares}")
+    assert min(shares) >= least(0.51, runs)
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_within_the_other_label_the_shadow_is_gone(runs: int) -> None:
+    """Zone goes with image, and the image does it: within images the zone accuses no more than it says."""
+    zone = fleets.ZONES == "a"
+
+    def hit(chance: np.random.Generator) -> bool:
+        image = np.where(chance.random(60) < 0.8, zone, ~zone)
+        time = chance.uniform(0.3, 1.0, 60)
+        events = chance.poisson(time * np.where(image, 2.0, 0.3)).astype(float)
+        return skew.within(events, time, zone, image.astype(np.int64), chance, 199) <= ALPHA
+
+    share = share_of(runs, hit)
+    tell(f"cohort, zone within image: {share}")
+    assert share <= most(0.05, runs)
+
+
+# --- uptime
+
+
+def rises(shape: float, early: float) -> Callable[[np.random.Generator], bool]:
+    def hit(chance: np.random.Generator) -> bool:
+        line = fleets.rebooted(chance, early=early, shape=shape)
+        found = hazard.find_rise(line, chance, 199)
+        return found is not None and found.p <= ALPHA and (early == 1 or found.z > 0)
+
+    return hit
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_a_constant_hazard_is_left_alone(runs: int) -> None:
+    shares = [share_of(runs, rises(shape, 1)) for shape in (0.0, 1.0, 0.3)]
+    tell(f"uptime, constant hazard: {shares}")
+    assert max(shares) <= most(0.06, runs)
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_uptime_at_the_event_alone_rejects_a_constant_hazard(runs: int) -> None:
+    """The naive test: whether uptimes of events are spread evenly from 0 to the longest."""
+
+    def hit(chance: np.random.Generator) -> bool:
+        line = fleets.rebooted(chance)
+        longest = (line.uptime + line.seconds).max()
+        return bool(stats.kstest(line.event_uptime / longest, "uniform").pvalue <= ALPHA)
+
+    share = share_of(min(runs, 1000), hit)
+    tell(f"uptime, constant hazard, naive KS: {share}")
+    assert share >= 0.9
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_a_reboot_that_cures_for_a_week_is_seen(runs: int) -> None:
+    shares = [share_of(runs, rises(0.0, early)) for early in (0.1, 0.0)]
+    tell(f"uptime, a tenth of the hazard in the first week, none: {shares}")
+    assert shares[0] >= least(0.95, runs)
+    assert shares[1] >= least(0.985, runs)
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_the_onset_lies_in_its_interval(runs: int) -> None:
+    runs //= 5
+    inside, middle = 0, []
+    chance = np.random.default_rng(3)
+    for _ in range(runs):
+        onset = hazard.find_onset(fleets.rebooted(chance, early=0.05), chance, rising=True)
+        assert onset is not None
+        inside += onset.low <= 7 * hazard.DAY <= onset.high
+        middle.append(onset.uptime / hazard.DAY)
+    tell(f"onset of 7 days: in the interval {inside / runs}, median {np.median(middle)}")
+    assert inside / runs >= least(0.95, runs)
+    assert np.median(middle) == pytest.approx(7.25, abs=0.75)
+
+
+# --- drift
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_the_lower_bound_ranks_the_cause_first(runs: int) -> None:
+    chance = np.random.default_rng(4)
+    ranks: dict[str, list[float]] = {"lift": [], "low": []}
+    for _ in range(runs):
+        has, sick = fleets.drifted(chance)
+        a, c = has[sick].sum(axis=0).astype(float), has[~sick].sum(axis=0).astype(float)
+        table = (a, sick.sum() - a, c, (~sick).sum() - c)
+        for name, score in (("lift", odds.lift(*table)), ("low", odds.bound(*table)[1])):
+            before, equal = (score > score[0] + 1e-12).sum(), np.isclose(score, score[0]).sum()
+            ranks[name].append(1 + before + (equal - 1) / 2)
+    told = {name: (np.median(of), np.percentile(of, 90)) for name, of in ranks.items()}
+    tell(f"drift, median and p90 rank of the cause: {told}")
+    assert told["low"] == (1, 1)
+    assert told["lift"][0] >= 2
+    assert told["lift"][1] >= 4
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_drift_accuses_no_more_than_it_says(runs: int) -> None:
+    runs //= 2
+
+    def hit(cause: bool) -> Callable[[np.random.Generator], bool]:
+        def one(chance: np.random.Generator) -> bool:
+            has, sick = fleets.drifted(chance, cause=cause)
+            found, _ = odds.rank(has, np.ones_like(has), sick, chance, 199)
+            first = 0 in [item for item, _ in found[0].items] if cause else True
+            return found[0].p_max <= ALPHA and first
+
+        return one
+
+    quiet, found = share_of(runs, hit(False)), share_of(runs, hit(True))
+    tell(f"drift, nothing wrong: {quiet}; the cause first and past the gate: {found}")
+    assert quiet <= most(0.05, runs)
+    assert found >= 0.8
+
+
+def test_the_smallest_p_of_three_against_nine() -> None:
+    assert permutation.smallest_p(12, 3, 3) == pytest.approx(1 / 220)
+    assert odds.smallest_p(3, 9, 4999) == pytest.approx(1 / 220)
+    assert odds.smallest_p(3, 3, 4999) == pytest.approx(2 / 20)

@@ -1,0 +1,133 @@
+"""`overnight drift`: who is sick, what is shown, how it ends; and the detectors on the same home."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+import rings
+
+from overnight.detectors import fleet as detectors
+from overnight.interfaces import cli
+from overnight.model import event, finding, snapshot
+from overnight.queries import case
+from overnight.store.ring import writer
+
+SCHEMA = pathlib.Path(__file__).parents[3] / "docs/schemas/drift-1.json"
+SICK = ("db-00", "db-01", "db-02")
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Twelve hosts; three had a driver reset, and have an agent enabled that the others have not."""
+    for number in range(12):
+        name = f"db-{number:02}"
+        made = writer.Writer(tmp_path, name, rings.BOOT, budget_bytes=1 << 30, age_seconds=1 << 20)
+        made.facts("host", rings.at(0), {"": {"zone": "a" if name in SICK else "b"}})
+        made.numbers("cpu", ("user",), rings.at(0), {"0": (1,)})
+        made.tick(rings.at(3600))
+        made.numbers("cpu", ("user",), rings.at(3600), {"0": (2,)})
+        if name in SICK:
+            made.event(
+                event.Event(
+                    rings.us(60 + number), "net.driver_reset", host=name, boot=rings.BOOT,
+                    severity="critical", id=f"reset-{number}",
+                )
+            )  # fmt: skip
+        made.close()
+        units = {"sshd.service": {"state": "enabled"}, "agent\x1b.service": {"state": "enabled"}}
+        if name not in SICK:
+            del units["agent\x1b.service"]
+        taken = snapshot.Snapshot(
+            {"host": name}, {"units": units, "sysctl": {"kernel.x": str(number)}}, ()
+        )
+        path = tmp_path / "snapshots" / name / "20261115T070000Z.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(taken.as_json()))
+    return tmp_path
+
+
+def ask(home: pathlib.Path, *words: str) -> int:
+    return cli.main(["--home", str(home), "drift", *words])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--kind", "net."], [word for name in SICK for word in ("--sick", name)]],
+    ids=["critical events", "a kind", "named"],
+)
+def test_what_tells_them_apart(home, capsys, words: list[str]) -> None:
+    assert ask(home, "-O", "json", *words) == 0
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
+    assert (told["status"], told["sick"]) == ("found", list(SICK))
+    first = told["differences"][0]
+    assert first["items"][0]["key"] == "agent\x1b.service"
+    assert (first["sick_with"], first["healthy_with"]) == (3, 0)
+    assert first["p"] == pytest.approx(1 / 220)
+    assert [one["stands"] for one in told["differences"]] == [True] + [False] * 12
+    assert told["columns"] == 13
+
+
+def test_check_ends_with_one_and_the_terminal_is_safe(home, capsys) -> None:
+    assert ask(home, "--check", "--limit", "2") == 1
+    shown = capsys.readouterr().out
+    assert "3/3 against 0/9  units: agent\\x1b.service" in shown
+    assert "1 of 13 differences are no chance" in shown
+    assert "11 more differ" in shown
+
+
+def test_nothing_to_conclude_is_no_finding(home, capsys) -> None:
+    assert ask(home, "--check", "--sick", "db-05", "-O", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
+    assert told["status"] == "no-data"
+    assert "cannot conclude" in told["why"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--sick", "db-99"], 3, "no host 'db-99' is here"),
+        (["--kind", "cpu.core_pinned"], 3, "no host had cpu.core_pinned"),
+        (["--kind", "net.", "--sick", "db-01"], 2, "at once"),
+    ],
+)
+def test_what_it_refuses(home, capsys, words: list[str], code: int, said: str) -> None:
+    assert ask(home, *words) == code
+    assert said in capsys.readouterr().err
+
+
+def test_without_snapshots_it_says_how_to_get_them(tmp_path, capsys) -> None:
+    assert ask(tmp_path) == 3
+    assert "overnight snapshot" in capsys.readouterr().err
+
+
+def test_the_detectors_answer_for_a_case(home: pathlib.Path) -> None:
+    one = case.Case(home, event.Event(rings.us(61), "net.driver_reset", host="db-01"))
+    answers = {detector.name: detector.look(one) for detector in detectors.DETECTORS}
+    assert {name: answer.status for name, answer in answers.items()} == {
+        "fleet.cohort": finding.Status.FOUND,
+        "fleet.uptime": finding.Status.NO_DATA,
+        "fleet.drift": finding.Status.FOUND,
+    }
+    assert answers["fleet.cohort"].findings[0].subject.cohort == "zone a"
+    assert answers["fleet.drift"].findings[0].subject.unit == "agent\x1b.service"
+    for answer in answers.values():
+        json.dumps(answer.as_json())
+        json.dumps([found.as_json() for found in answer.findings])
+
+
+def test_starting_up_does_not_pay_for_statistics() -> None:
+    code = (
+        "import sys, overnight.detectors.fleet, overnight.app.drift\n"
+        "from overnight.interfaces import cli\n"
+        "cli.build()\n"
+        "print(sorted({'numpy', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
