@@ -59,10 +59,17 @@ def starved(**subject: str | int) -> finding.Finding:
 
 
 def culprit(
-    process: str, unit: str = "", burnt: float = 0.95, core: int = CORE, begin: float = -6, **who: str
+    process: str,
+    unit: str = "",
+    burnt: float = 0.95,
+    core: int = CORE,
+    begin: float = -6,
+    **who: str,
 ) -> finding.Finding:
     told = {"cores_burnt": burnt, "share_of_core_samples": burnt, "samples": burnt * 580}
-    return found("cpu.culprit", begin, begin + 7, 0.9, told, core=core, process=process, unit=unit, **who)
+    return found(
+        "cpu.culprit", begin, begin + 7, 0.9, told, core=core, process=process, unit=unit, **who
+    )
 
 
 def zombies(dying: float = 68440, growth: float | None = 327, cgroup: str = "/docker"):
@@ -160,7 +167,12 @@ def two_causes() -> list[finding.Finding]:
 
 
 def unknown() -> list[finding.Finding]:
-    return [reset(), saturated(), starved(), culprit("postgres", "postgresql.service", function="crc32c")]
+    return [
+        reset(),
+        saturated(),
+        starved(),
+        culprit("postgres", "postgresql.service", function="crc32c"),
+    ]
 
 
 SCENARIOS = {
@@ -181,9 +193,7 @@ def answers(
     by: dict[str, list[finding.Finding]] = {}
     for one in findings:
         by.setdefault(one.detector, []).append(one)
-    given = [
-        finding.Answer(name, finding.Status.FOUND, tuple(many)) for name, many in by.items()
-    ]
+    given = [finding.Answer(name, finding.Status.FOUND, tuple(many)) for name, many in by.items()]
     given += [
         finding.Answer(name, finding.Status.CLEAR, why="nothing unusual")
         for name in DETECTORS

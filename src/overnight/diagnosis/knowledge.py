@@ -111,13 +111,17 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
-    """What to do about a root: a fix, or the experiment that confirms or refutes it."""
+    """What to do about a root: a fix, or the experiment that confirms or refutes it.
+
+    One with `for_units` is for roots whose unit matches, and then in place of the general one.
+    """
 
     root: str
     title: str
     steps: tuple[verdict.Step, ...]  # templates
     confirm: str = ""
     refute: str = ""
+    for_units: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +190,7 @@ class _Entry:
     def texts(self, name: str) -> tuple[str, ...]:
         value = self.table.pop(name, [])
         many = [value] if isinstance(value, str) else value
-        if not isinstance(many, list) or not all(isinstance(one, str) and one for one in many):
+        if not isinstance(many, list) or not all(isinstance(one, str) for one in many):
             raise self.wrong(f"`{name}` is {value!r}", "write a text or a list of texts")
         return tuple(many)
 
@@ -274,8 +278,9 @@ def _remedy(entry: _Entry, *, experiment: bool) -> Remedy:
         raise entry.wrong("it has no steps", 'add steps = [{ what = "...", command = "..." }]')
     confirm = entry.text("confirm") if experiment else ""
     refute = entry.text("refute") if experiment else ""
+    for_units = entry.texts("for_units")
     entry.done()
-    return Remedy(root, title, tuple(steps), confirm, refute)
+    return Remedy(root, title, tuple(steps), confirm, refute, for_units)
 
 
 def _quotable(entry: _Entry, command: str) -> None:

@@ -7,6 +7,7 @@ and a name that no unit, process or cgroup can have gives no command at all.
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,15 @@ def title(chain: verdict.Chain, told: knowledge.Knowledge) -> str:
 
 
 def _of(chain: verdict.Chain, remedies: Sequence[knowledge.Remedy]) -> tuple[knowledge.Remedy, ...]:
-    return tuple(one for one in remedies if one.root == chain.steps[0].kind)
+    """Those for this unit where there are some: a container runtime is not masked like any other unit."""
+    root = chain.steps[0]
+    mine = [one for one in remedies if one.root == root.kind]
+    special = [
+        one
+        for one in mine
+        if any(fnmatch.fnmatchcase(root.subject.unit, pattern) for pattern in one.for_units)
+    ]
+    return tuple(special or [one for one in mine if not one.for_units])
 
 
 def _steps(remedy: knowledge.Remedy, chain: verdict.Chain) -> list[verdict.Step]:

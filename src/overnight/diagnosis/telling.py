@@ -18,8 +18,10 @@ def cause_found(chain: verdict.Chain, confidence: float, known: knowledge.Knowle
     who = _actor(chain)
     first = _happened(chain.steps[-1])
     places = [_says(one, known) for one in chain.steps[:-1] if one.kind in PLACES]
+    if places and who:
+        places[0] += f" with {who}"
     if places:
-        first += ": " + " and ".join(places) + (f", filled by {who}" if who else "")
+        first += ": " + ", and ".join(places)
     elif who:
         first += f": {who} is behind it"
     root = chain.steps[0]
@@ -29,7 +31,7 @@ def cause_found(chain: verdict.Chain, confidence: float, known: knowledge.Knowle
     if reasons and kind is not None and kind.explains <= 0.6:
         second += "; why it did so is not known, this says who"
     todo = remedies.title(chain, known) or "carry out the experiment, no fix is known for this"
-    third = f"To do: {todo}; this is {confidence:.0%} sure, and the experiment below would confirm or refute it"
+    third = f"To do: {todo}; this is {confidence * 100:.0f} % sure, and the experiment below would confirm or refute it"
     return f"{first}. {second}. {third}."
 
 
@@ -41,12 +43,25 @@ def no_event() -> str:
     )
 
 
-def no_cause(end: finding.Finding, looked: int, gaps: Sequence[verdict.Gap]) -> str:
-    """The event is there, and nothing unusual around it."""
+def no_cause(
+    end: finding.Finding,
+    unusual: Sequence[finding.Finding],
+    looked: int,
+    gaps: Sequence[verdict.Gap],
+    known: knowledge.Knowledge,
+) -> str:
+    """The event is there, and nothing around it that could have caused it."""
     whole = "the evidence is complete" if not gaps else _missing(gaps)
+    first = (
+        "nothing that was recorded explains it"
+        if unusual
+        else "nothing unusual was found around it"
+    )
+    second = f"{looked} detectors looked; {whole}"
+    if unusual:
+        second = f"Found were {_names(unusual, known)}, and none of it leads to the event; {looked} detectors looked, {whole}"
     return (
-        f"{_happened(end)}, and nothing unusual was found around it. "
-        f"{looked} detectors looked and found nothing; {whole}. "
+        f"{_happened(end)}: {first}. {second}. "
         "To do: nothing from this evidence; leave overnight on, a second event would say more."
     )
 
@@ -63,8 +78,7 @@ def inconclusive(
         root = leading.steps[0]
         second = f"Suspected is {known.name(root.kind)} ({_says(root, known)}), but too little supports it"
     elif unusual:
-        names = sorted({known.name(one.kind) for one in unusual})
-        second = f"Found were {', '.join(names)}, but nothing ties them to it"
+        second = f"Found were {_names(unusual, known)}, but nothing ties them to it"
     else:
         second = "Nothing that could explain it was found"
     missing = _missing(gaps) if gaps else "the evidence is complete, so more events are needed"
@@ -130,10 +144,14 @@ def _missing(gaps: Sequence[verdict.Gap]) -> str:
     return f"missing is {', '.join(worst)}" if worst else "no gap matters"
 
 
+def _names(findings: Sequence[finding.Finding], known: knowledge.Knowledge) -> str:
+    return ", ".join(sorted({known.name(one.kind) for one in findings}))
+
+
 def _happened(end: finding.Finding) -> str:
     told = remedies.values(end)
     where = remedies.fill("[ on {host}]", told)
-    place = remedies.fill("[{interface} ][queue {queue} ][core {core}]", told).strip()
+    place = remedies.fill("[, {interface}][ queue {queue}][, core {core}]", told).strip(" ,")
     instant = times.format_instant(end.window.begin_us)
     return f"At {instant} {end.kind}{where}{f' ({place})' if place else ''}"
 

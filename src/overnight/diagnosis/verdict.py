@@ -152,13 +152,19 @@ def _nothing(
     unusual: Sequence[finding.Finding],
     known: knowledge.Knowledge,
 ) -> verdict.Verdict:
-    """No line leads to the event: there was nothing, or it was not recorded, or not understood."""
-    looked = [one for one in base.answers if one.status is finding.Status.CLEAR]
-    whole = completeness.factor(base.gaps) >= COMPLETE
-    if not unusual and looked and whole:
+    """No line leads to the event: there was nothing, or it was not recorded.
+
+    What else was found and has no tie to the event is ruled out with its reason, and is no cause.
+    """
+    looked = [
+        one
+        for one in base.answers
+        if one.status in (finding.Status.CLEAR, finding.Status.FOUND) and one.detector != "event"
+    ]
+    if looked and completeness.factor(base.gaps) >= COMPLETE:
         return dataclasses.replace(
             base,
-            summary=telling.no_cause(end, len(looked), base.gaps),
+            summary=telling.no_cause(end, unusual, len(looked), base.gaps, known),
             next=telling.keep_recording(base.gaps),
         )
     return dataclasses.replace(
@@ -175,15 +181,27 @@ def _suspicion(
     others: tuple[verdict.Chain, ...],
     known: knowledge.Knowledge,
 ) -> verdict.Verdict:
-    """The best chain is too unsure to be claimed: it is shown first among the alternatives."""
+    """The best chain is too unsure to be claimed.
+
+    It comes first among the alternatives; the verdict's chain is that part of it which blames nobody:
+    the full core and the queue that starved.
+    """
     not_claimed = dataclasses.replace(
         leading,
         why_not=f"it is a suspicion: its confidence is {base.confidence:.2f}, and a cause is claimed from {CLAIMED:.2f} on",
     )
+    first = next(
+        n
+        for n in range(len(leading.steps))
+        if all(step.kind in telling.PLACES for step in leading.steps[n:-1])
+    )
+    seen = leading.steps[first:], leading.links[first:]
+    place = verdict.Chain(*seen, chain.score_chain(*seen, known)) if seen[1] else None
     return dataclasses.replace(
         base,
         status="inconclusive",
         summary=telling.inconclusive(leading.steps[-1], (), base.gaps, leading, known),
-        alternatives=(not_claimed, *others)[:MOST_ALTERNATIVES],
+        chain=place,
+        alternatives=((not_claimed,) if first else ()) + others[: MOST_ALTERNATIVES - 1],
         next=(*telling.needed(base.gaps, leading), *remedies.experiment(leading, known)),
     )
