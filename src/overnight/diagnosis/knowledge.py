@@ -239,11 +239,12 @@ def _condition(entry: _Entry) -> Condition:
     return told
 
 
-def _rule(entry: _Entry) -> Rule:
-    cause, effects = entry.text("cause"), entry.texts("effect")
-    entry.place += f" ({cause} -> {', '.join(effects)})"
-    if not effects:
-        raise entry.wrong("it has no `effect`", "name the kind that it causes")
+def _rules(entry: _Entry) -> tuple[Rule, ...]:
+    """One for each of its causes."""
+    causes, effects = entry.texts("cause"), entry.texts("effect")
+    entry.place += f" ({', '.join(causes)} -> {', '.join(effects)})"
+    if not causes or not effects:
+        raise entry.wrong("it has no `cause` or no `effect`", "name the kinds")
     why, base = entry.text("why"), entry.number("base", None, 0.05, 1.0)
     one_of, to_event = entry.texts("one_of"), entry.flag("to_event")
     conditions = tuple(_condition(one) for one in entry.entries("when"))
@@ -251,7 +252,7 @@ def _rule(entry: _Entry) -> Rule:
     there = {one.holds for one in conditions}
     if unknown := sorted(set(one_of) - there):
         raise entry.wrong(f"`one_of` names {unknown[0]}", "name conditions that `when` has")
-    if cause in effects and not to_event:
+    if set(causes) & set(effects) and not to_event:
         raise entry.wrong("it says that a kind causes itself", "to_event = true, or another effect")
     if any("*" in one for one in effects) and not to_event:
         raise entry.wrong("a pattern stands for events only", "add to_event = true")
@@ -261,7 +262,9 @@ def _rule(entry: _Entry) -> Rule:
         for name, weight in (("time_order", 1.0), ("same_host", 0.0))
         if name not in there
     )
-    return Rule(cause, effects, why, base, (*added, *conditions), one_of, to_event)
+    return tuple(
+        Rule(cause, effects, why, base, (*added, *conditions), one_of, to_event) for cause in causes
+    )
 
 
 def _remedy(entry: _Entry, *, experiment: bool) -> Remedy:
@@ -327,7 +330,7 @@ def parse_knowledge(
     document.done()
     told = Knowledge(
         {one.kind: one for one in map(_kind, tables["kind"])},
-        tuple(_rule(one) for one in tables["link"]),
+        tuple(rule for one in tables["link"] for rule in _rules(one)),
         tuple(_remedy(one, experiment=False) for one in tables["fix"]),
         tuple(_remedy(one, experiment=True) for one in tables["experiment"]),
     )

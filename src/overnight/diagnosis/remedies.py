@@ -30,8 +30,8 @@ PLAIN = re.compile(r"[\w@:.\\+() /-]+", re.ASCII)
 
 
 def values(one: finding.Finding) -> dict[str, str]:
-    """What a finding's texts may speak of: its subject and its magnitudes."""
-    told = {name: conditions.number(value) for name, value in one.magnitude.items()}
+    """What a finding's texts may speak of: its subject and its magnitudes, where they are any."""
+    told = {name: conditions.number(value) for name, value in one.magnitude.items() if value}
     told |= {name: plain(str(value)) for name, value in one.subject.as_json().items()}
     return told
 
