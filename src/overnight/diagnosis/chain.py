@@ -100,12 +100,19 @@ def build(
             usable.append(one)
     incoming: dict[str, list[tuple[finding.Finding, verdict.Link]]] = {}
     why: dict[str, list[str]] = {}
+    kinds = {one.kind for one in usable}
     for effect in (event, *usable):
+        rules = {
+            kind: [
+                one for one in told.rules if one.matches(kind, effect.kind, event=effect is event)
+            ]
+            for kind in kinds
+        }
         found = []
         for cause in usable:
             if cause is effect:
                 continue
-            best = _best_link(told, cause, effect, event, around)
+            best = _best_link(rules[cause.kind], cause, effect, around)
             if isinstance(best, verdict.Link):
                 found.append((cause, best))
             elif best:
@@ -131,18 +138,15 @@ def _distinct(
 
 
 def _best_link(
-    told: knowledge.Knowledge,
+    rules: Sequence[knowledge.Rule],
     cause: finding.Finding,
     effect: finding.Finding,
-    event: finding.Finding,
     around: conditions.Surroundings,
 ) -> verdict.Link | str:
-    """The strongest that any rule gives; else why the first rule that fits the kinds gives none."""
+    """The strongest that any rule gives; else why the first rule gives none."""
     best: verdict.Link | None = None
     why = ""
-    for rule in told.rules:
-        if not rule.matches(cause.kind, effect.kind, event=effect is event):
-            continue
+    for rule in rules:
         made = link(rule, cause, effect, around)
         if isinstance(made, str):
             why = why or made

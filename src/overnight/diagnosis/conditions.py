@@ -12,11 +12,12 @@ from overnight.model import finding, times
 if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
 
-__all__ = ["Outcome", "Surroundings", "judge", "number"]
+__all__ = ["Outcome", "Surroundings", "judge", "measured", "number", "plain"]
 
 RESOLUTION_S = 2.0  # signals are looked at once a second: two windows are not ordered finer
 LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
 ROOT_CGROUPS = ("", "/")  # everything is below these: that says nothing
+LONGEST_NAME = 200
 LIFT_RECURRENCES = 2  # one time is no recurrence
 
 
@@ -52,7 +53,8 @@ def judge(
     around: Surroundings,
 ) -> Outcome:
     """How well one condition holds between two findings."""
-    return JUDGES[condition.holds](condition, cause, effect, around)
+    outcome = JUDGES[condition.holds](condition, cause, effect, around)
+    return dataclasses.replace(outcome, text=plain(outcome.text, 4 * LONGEST_NAME))
 
 
 def number(value: float) -> str:
@@ -61,7 +63,24 @@ def number(value: float) -> str:
     >>> number(68680.0), number(0.9712), number(6.0)
     ('68,680', '0.971', '6')
     """
-    return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:.3g}"
+    whole = 100 <= abs(value) < 1e15 or (math.isfinite(value) and value == round(value))
+    return f"{value:,.0f}" if whole and abs(value) < 1e15 else f"{value:.3g}"
+
+
+def plain(text: str, longest: int = LONGEST_NAME) -> str:
+    """A name on one line, without what a terminal would obey."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return shown if len(shown) <= longest else shown[:longest] + "…"
+
+
+def measured(one: finding.Finding, name: str) -> float | None:
+    """A magnitude, where it is one: a detector may divide by nothing."""
+    value = one.magnitude.get(name)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _size(one: finding.Finding, name: str) -> float:
+    return measured(one, name) or 0.0
 
 
 def _words(name: str) -> str:
@@ -160,11 +179,11 @@ def _magnitude(
     effect: finding.Finding,
     _: Surroundings,
 ) -> Outcome:
-    one = cause.magnitude.get(condition.cause)
-    other = effect.magnitude.get(condition.effect) if condition.effect else 1.0
-    if one is None or not math.isfinite(one):
+    one = measured(cause, condition.cause)
+    other = measured(effect, condition.effect) if condition.effect else 1.0
+    if one is None:
         return Outcome(None, f"{_words(condition.cause)} was not measured")
-    if other is None or not math.isfinite(other):
+    if other is None:
         return Outcome(None, f"{_words(condition.effect)} was not measured")
     said = f"{number(one)} {_words(condition.cause)}"
     if condition.effect:
@@ -207,7 +226,7 @@ def _same_culprit(
             and one.window.begin_us < effect.window.end_us
             and effect.window.begin_us < one.window.end_us
         ),
-        key=lambda one: (-one.magnitude.get("cores_burnt", 0.0), one.id),
+        key=lambda one: (-_size(one, "cores_burnt"), one.id),
     )
     names = ("process",) if cause.subject.process else ("unit",)
     blamed = getattr(cause.subject, names[0])
@@ -217,8 +236,8 @@ def _same_culprit(
     if blamed == seen[0]:
         return Outcome(1.0, f"{blamed} is who ran on core {effect.subject.core} most")
     if blamed in seen:
-        first = there[0].magnitude.get("cores_burnt", 0.0)
-        own = there[seen.index(blamed)].magnitude.get("cores_burnt", 0.0)
+        first = _size(there[0], "cores_burnt")
+        own = _size(there[seen.index(blamed)], "cores_burnt")
         share = min(own / first, 1.0) if first > 0 else 0.5
         return Outcome(
             share * 0.8 + 0.1,
@@ -248,16 +267,16 @@ def _recurrence(
                 or not one.subject.function
                 or one.subject.function == cause.subject.function
             )
-            and one.magnitude.get("recurrences", 0) >= LIFT_RECURRENCES
+            and _size(one, "recurrences") >= LIFT_RECURRENCES
         ),
-        key=lambda one: (-one.magnitude.get("low", 0.0), one.id),
+        key=lambda one: (-_size(one, "low"), one.id),
     )
     if not mine:
         return Outcome(None, "there are no recurrences to compare with")
     best = mine[0]
-    many = number(best.magnitude["recurrences"])
-    if best.magnitude.get("low", 0.0) > 0:
-        lift = best.magnitude.get("lift")
+    many = number(_size(best, "recurrences"))
+    if _size(best, "low") > 0:
+        lift = measured(best, "lift")
         much = f" {number(lift)} times" if lift is not None else ""
         return Outcome(1.0, f"recurrence: it ran{much} more before {many} recurrences, too")
     return Outcome(0.2, f"recurrence: before {many} recurrences it did not run more than usual")

@@ -24,22 +24,19 @@ OWN = (
     "cgroup",
 )  # the root's alone: of another step they are not to blame
 OPTIONAL = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
-LONGEST_NAME = 200
 # What systemd, comm, cgroupfs and network interfaces let somebody be called, as far as commands go.
 PLAIN = re.compile(r"[\w@:.\\+() /-]+", re.ASCII)
 
 
 def values(one: finding.Finding) -> dict[str, str]:
     """What a finding's texts may speak of: its subject and its magnitudes, where they are any."""
-    told = {name: conditions.number(value) for name, value in one.magnitude.items() if value}
-    told |= {name: plain(str(value)) for name, value in one.subject.as_json().items()}
+    told = {
+        name: conditions.number(value)
+        for name in one.magnitude
+        if (value := conditions.measured(one, name))
+    }
+    told |= {name: conditions.plain(str(value)) for name, value in one.subject.as_json().items()}
     return told
-
-
-def plain(text: str) -> str:
-    """A name on one line, without what a terminal would obey."""
-    shown = "".join(c if c.isprintable() else "?" for c in text)
-    return shown if len(shown) <= LONGEST_NAME else shown[:LONGEST_NAME] + "…"
 
 
 def fill(template: str, told: Mapping[str, str]) -> str:
@@ -124,7 +121,7 @@ def safe(name: str, value: str) -> bool:
     if name in ("core", "queue"):
         return value.isascii() and value.isdigit()
     return (
-        len(value) <= LONGEST_NAME
+        len(value) <= conditions.LONGEST_NAME
         and PLAIN.fullmatch(value) is not None
         and not value.startswith("-")
         and (name == "cgroup" or "/" not in value or name in ("process", "function"))
@@ -142,4 +139,4 @@ def _raw(chain: verdict.Chain) -> dict[str, str]:
 
 
 def _names(chain: verdict.Chain) -> dict[str, str]:
-    return {name: plain(value) for name, value in _raw(chain).items()}
+    return {name: conditions.plain(value) for name, value in _raw(chain).items()}
