@@ -1,0 +1,158 @@
+"""What is missing from the evidence, and by how much that lowers the confidence.
+
+Factors are straight lines, so that they can be argued with: half of the stacks around the event missing
+is 0.65, half of the baseline 0.875. They multiply, but never below `LEAST`: what was seen was seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+from overnight.model import finding, selection, times, verdict
+
+__all__ = ["Recorded", "factor", "find_gaps", "rivalry"]
+
+LEAST = 0.2
+WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
+LOST_WHOLE = 0.005  # of all samples: this many are always lost somewhere
+SKEW_US = 1_000_000  # below this, what is joined by the second still meets
+FAR_SKEW_US = 30_000_000  # beyond this the hot window is another one
+NO_DATA_FACTOR, FAILED_FACTOR, LEAST_OF_DETECTORS = 0.97, 0.93, 0.8
+PERMISSION_FACTOR = 0.92
+CLOSE = 0.85  # a rival with this share of the winner's score begins to matter
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """What there is of the evidence around one event; None where nobody looked.
+
+    `stacks` covers the hot window, `baseline` the time before, `night` the whole recording; shares are
+    from 0 to 1. `denied` says in words what could not be read for want of permission.
+    """
+
+    stacks: selection.Coverage | None = None
+    baseline: selection.Coverage | None = None
+    night: selection.Coverage | None = None
+    signals: float | None = None  # share of the hot window that the flight recorder kept
+    kernel_log: bool | None = None
+    skew_us: int = 0
+    denied: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # said, without lowering anything
+
+
+def find_gaps(
+    recorded: Recorded | None, answers: Sequence[finding.Answer]
+) -> tuple[verdict.Gap, ...]:
+    """Every gap, those that cost most first."""
+    gaps = [*_recorded(recorded or Recorded()), *_detectors(answers)]
+    return tuple(sorted(gaps, key=lambda one: (one.factor, one.what, one.why)))
+
+
+def factor(gaps: Iterable[verdict.Gap]) -> float:
+    """By what a chain's score is multiplied."""
+    return max(math.prod(one.factor for one in gaps), LEAST)
+
+
+def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
+    for what, coverage, least in (
+        ("stacks around the event", recorded.stacks, 0.3),
+        ("stacks of the baseline", recorded.baseline, 0.75),
+        ("stacks of the night", recorded.night, 0.75),
+    ):
+        if coverage is not None:
+            yield from _coverage(what, coverage, least)
+    if recorded.signals is not None and recorded.signals < WHOLE:
+        share = max(recorded.signals, 0.0)
+        yield verdict.Gap(
+            "signals around the event",
+            f"the flight recorder kept {share:.0%} of these seconds"
+            if share
+            else "the flight recorder kept nothing of these seconds",
+            0.4 + 0.6 * share,
+        )
+    if recorded.kernel_log is False:
+        yield verdict.Gap(
+            "kernel log", "it was not read, so events that only it tells are missing", 0.9
+        )
+    skew = abs(recorded.skew_us)
+    if skew > SKEW_US:
+        yield verdict.Gap(
+            "clock",
+            f"the wall clock was set by {times.format_duration(skew / 1e6)} while recording, so times may not meet",
+            0.6 if skew > FAR_SKEW_US else 0.85,
+        )
+    for denied in sorted(set(recorded.denied)):
+        yield verdict.Gap("permission", denied, PERMISSION_FACTOR)
+    for note in sorted(set(recorded.notes)):
+        yield verdict.Gap("note", note)
+
+
+def _coverage(what: str, coverage: selection.Coverage, least: float) -> Iterable[verdict.Gap]:
+    asked = coverage.window.seconds * max(len(coverage.hosts), 1)
+    share = min(coverage.recorded_seconds / asked, 1.0) if asked > 0 else 1.0
+    if share < WHOLE:
+        why = f"{times.format_duration(coverage.recorded_seconds)} of {times.format_duration(asked)} were recorded"
+        reasons = sorted({reason for _, _, reason in coverage.gaps if reason})
+        if reasons:
+            why += f" ({'; '.join(reasons[:3])})"
+        yield verdict.Gap(what, why, least + (1 - least) * share)
+    whole = coverage.samples + coverage.lost
+    lost = coverage.lost / whole if whole else 0.0
+    if lost > LOST_WHOLE:
+        yield verdict.Gap(
+            f"lost samples, {what}",
+            f"{coverage.lost:,} of {whole:,} samples were lost ({lost:.1%})",
+            1 - (1 - least) * lost,
+        )
+
+
+def _detectors(answers: Sequence[finding.Answer]) -> Iterable[verdict.Gap]:
+    """What had no data or failed; together they cost no more than `LEAST_OF_DETECTORS`.
+
+    Their inputs, where missing, are gaps by themselves: counted in full they would count twice.
+    """
+    left = LEAST_OF_DETECTORS
+    worst = [
+        (one, NO_DATA_FACTOR if one.status is finding.Status.NO_DATA else FAILED_FACTOR)
+        for one in sorted(answers, key=lambda one: (one.detector, one.why))
+        if one.status in (finding.Status.NO_DATA, finding.Status.FAILED)
+    ]
+    whole = 1.0
+    for one, cost in worst:
+        # What is left over the floor: the product of all of them never goes below it.
+        cut = max(cost, min(1.0, left / whole))
+        whole *= cut
+        failed = one.status is finding.Status.FAILED
+        yield verdict.Gap(
+            f"detector {one.detector} {'failed' if failed else 'had no data'}",
+            one.why or ("it did not say why" if failed else "what it needs was not recorded"),
+            round(cut, 6),
+        )
+
+
+def rivalry(
+    winner: verdict.Chain, alternatives: Sequence[verdict.Chain]
+) -> tuple[verdict.Gap, ...]:
+    """A second explanation that is nearly as good, of somebody else, is a reason to doubt the first."""
+    there = {one.id for one in winner.steps}
+    actors = {one.subject.process for one in winner.steps} - {""}
+    for rival in alternatives:
+        root = rival.steps[0]
+        own = {one.subject.process for one in rival.steps if one.id not in there} - {""}
+        deeper = there <= {one.id for one in rival.steps}  # the same, and a guess at what is behind
+        if root.id in there or deeper or (own and own <= actors):
+            continue
+        close = rival.score / winner.score if winner.score else 1.0
+        if close > CLOSE:
+            doubt = 0.4 * min((close - CLOSE) / (1 - CLOSE), 1.0)
+            return (
+                verdict.Gap(
+                    "another explanation is nearly as good",
+                    f"{root.summary or root.kind} scores {rival.score:.2f} against {winner.score:.2f}",
+                    round(1 - doubt, 6),
+                ),
+            )
+        return ()
+    return ()

@@ -1,0 +1,396 @@
+"""What explains what, and what to do about it: data in `knowledge.toml`, checked when it is read.
+
+A wrong entry is a `UsageError` that names it, in the file that comes with overnight as in one of a user's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import importlib.resources
+import math
+import pathlib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+
+from overnight import errors
+from overnight.model import finding, verdict
+
+__all__ = [
+    "Condition",
+    "Kind",
+    "Knowledge",
+    "Remedy",
+    "Rule",
+    "known",
+    "merge",
+    "parse_knowledge",
+    "read_knowledge",
+]
+
+HOLDS = (
+    "time_order",
+    "same_host",
+    "same_core",
+    "same_unit",
+    "same_process",
+    "same_cgroup",
+    "parent_of",
+    "same_interface",
+    "same_queue",
+    "same_culprit",
+    "magnitude",
+    "recurrence",
+)
+NEEDS = ("holds", "open", "soft")
+PLACEHOLDER = re.compile(r"\{(\w*)\}")
+SUBJECTS = tuple(field.name for field in dataclasses.fields(finding.Subject))
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of finding. `explains`: how much is explained when a chain begins with it (0 to 1).
+
+    A `background` kind is often there and no trouble by itself.
+    """
+
+    kind: str
+    name: str
+    explains: float
+    says: str = ""  # one clause of the summary
+    background: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """One thing that must agree between a cause and its effect.
+
+    `need`: "holds" refuses the link unless it is known to agree, "open" unless it disagrees, "soft" never.
+    A magnitude is the quotient of the cause's number and the effect's (or the cause's alone): in `fits` it
+    agrees, outside `possible` it disagrees, and between them it agrees in part.
+    """
+
+    holds: str
+    weight: float = 1.0
+    need: str = "open"
+    cause: str = ""
+    effect: str = ""
+    fits: tuple[float, float] = (0.5, 2.0)
+    possible: tuple[float, float] = (0.2, 5.0)
+    slack_seconds: float = 2.0  # by how much later the cause may be seen to begin
+    gap_seconds: float = 10.0  # how long before the effect it may have ended
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """That findings of one kind can cause those of others. `base` is its strength if all agrees."""
+
+    cause: str
+    effects: tuple[str, ...]  # patterns
+    why: str
+    base: float
+    conditions: tuple[Condition, ...]
+    one_of: tuple[str, ...] = ()  # of these at least one must be known to agree
+    to_event: bool = False  # the effect is the event itself, never a finding on the way
+
+    def matches(self, cause: str, effect: str, *, event: bool) -> bool:
+        """Whether it speaks of these kinds."""
+        return (
+            self.cause == cause
+            and (event or not self.to_event)
+            and any(fnmatch.fnmatchcase(effect, pattern) for pattern in self.effects)
+        )
+
+    @property
+    def label(self) -> str:
+        """As messages name it."""
+        return f"{self.cause} -> {', '.join(self.effects)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Remedy:
+    """What to do about a root: a fix, or the experiment that confirms or refutes it.
+
+    One with `for_units` is for roots whose unit matches, and then in place of the general one.
+    """
+
+    root: str
+    title: str
+    steps: tuple[verdict.Step, ...]  # templates
+    confirm: str = ""
+    refute: str = ""
+    for_units: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Knowledge:
+    """All of it."""
+
+    kinds: Mapping[str, Kind]
+    rules: tuple[Rule, ...]
+    fixes: tuple[Remedy, ...]
+    experiments: tuple[Remedy, ...]
+
+    def name(self, kind: str) -> str:
+        """The kind in words; an unknown one is its own name."""
+        told = self.kinds.get(kind)
+        return told.name if told else kind
+
+
+class _Entry:
+    """One table of the file, read field by field; what is wrong is said with its place."""
+
+    def __init__(self, table: object, place: str) -> None:
+        self.place = place
+        self.table: dict[str, object] = {}
+        if not isinstance(table, dict):
+            raise self.wrong("it is no table", "write it as [[link]], [[kind]], [[fix]] ...")
+        self.table = dict(table)
+
+    def wrong(self, why: str, todo: str) -> errors.UsageError:
+        return errors.UsageError(f"{self.place} cannot be used", why=why, todo=todo)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self.table.pop(name, default)
+        if value is None:
+            raise self.wrong(f"it has no `{name}`", f'add {name} = "..."')
+        if not isinstance(value, str) or (default is None and not value.strip()):
+            raise self.wrong(f"`{name}` is {value!r}, not a text", f'write {name} = "..."')
+        return value
+
+    def number(self, name: str, default: float | None, least: float, most: float) -> float:
+        value = self.table.pop(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.wrong(f"`{name}` is {value!r}, not a number", f"give {name} a number")
+        if not least <= value <= most:
+            raise self.wrong(f"`{name}` is {value:g}", f"give a number from {least:g} to {most:g}")
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        value = self.table.pop(name, False)
+        if not isinstance(value, bool):
+            raise self.wrong(f"`{name}` is {value!r}", "write true or false")
+        return value
+
+    def span(self, name: str, default: tuple[float, float]) -> tuple[float, float]:
+        value = self.table.pop(name, list(default))
+        if (
+            not isinstance(value, list)
+            or len(value) != 2
+            or not all(type(one) in (int, float) and one >= 0 for one in value)
+            or not value[0] < value[1]
+        ):
+            raise self.wrong(
+                f"`{name}` is {value!r}", "write two numbers, the smaller first; inf is one"
+            )
+        return float(value[0]), float(value[1])
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self.table.pop(name, [])
+        many = [value] if isinstance(value, str) else value
+        if not isinstance(many, list) or not all(isinstance(one, str) for one in many):
+            raise self.wrong(f"`{name}` is {value!r}", "write a text or a list of texts")
+        return tuple(many)
+
+    def entries(self, name: str) -> tuple[_Entry, ...]:
+        value = self.table.pop(name, [])
+        if not isinstance(value, list):
+            raise self.wrong(f"`{name}` is {value!r}", "write a list of tables")
+        return tuple(
+            _Entry(one, f"{self.place}, {name} {count}") for count, one in enumerate(value, 1)
+        )
+
+    def done(self) -> None:
+        if self.table:
+            raise self.wrong(
+                f"`{min(self.table)}` is no field of it", "remove it, or mend its spelling"
+            )
+
+
+def _condition(entry: _Entry) -> Condition:
+    holds = entry.text("holds")
+    if holds not in HOLDS:
+        raise entry.wrong(f"`holds` is {holds!r}", f"one of {', '.join(HOLDS)}")
+    need = entry.text("need", "soft" if holds in ("recurrence", "same_culprit") else "open")
+    if need not in NEEDS:
+        raise entry.wrong(f"`need` is {need!r}", f"one of {', '.join(NEEDS)}")
+    told = Condition(
+        holds,
+        entry.number("weight", 1.0, 0.0, 100.0),
+        need,
+        entry.text("cause", ""),
+        entry.text("effect", ""),
+        entry.span("fits", Condition.fits),
+        entry.span("possible", Condition.possible),
+        entry.number("slack_seconds", Condition.slack_seconds, 0.0, math.inf),
+        entry.number("gap_seconds", Condition.gap_seconds, 0.0, math.inf),
+    )
+    entry.done()
+    if (holds == "magnitude") != bool(told.cause):
+        raise entry.wrong(
+            "a magnitude, and nothing else, compares numbers", "name the cause's number in `cause`"
+        )
+    if not (told.possible[0] <= told.fits[0] and told.fits[1] <= told.possible[1]):
+        raise entry.wrong(
+            f"`fits` {told.fits} is not inside `possible` {told.possible}", "widen `possible`"
+        )
+    return told
+
+
+def _rules(entry: _Entry) -> tuple[Rule, ...]:
+    """One for each of its causes."""
+    causes, effects = entry.texts("cause"), entry.texts("effect")
+    entry.place += f" ({', '.join(causes)} -> {', '.join(effects)})"
+    if not causes or not effects:
+        raise entry.wrong("it has no `cause` or no `effect`", "name the kinds")
+    why, base = entry.text("why"), entry.number("base", None, 0.05, 1.0)
+    one_of, to_event = entry.texts("one_of"), entry.flag("to_event")
+    conditions = tuple(_condition(one) for one in entry.entries("when"))
+    entry.done()
+    there = {one.holds for one in conditions}
+    if unknown := sorted(set(one_of) - there):
+        raise entry.wrong(f"`one_of` names {unknown[0]}", "name conditions that `when` has")
+    if set(causes) & set(effects) and not to_event:
+        raise entry.wrong("it says that a kind causes itself", "to_event = true, or another effect")
+    if any("*" in one for one in effects) and not to_event:
+        raise entry.wrong("a pattern stands for events only", "add to_event = true")
+    # Nothing is caused on another host, or before its cause: not to be forgotten in any entry.
+    added = tuple(
+        Condition(name, weight)
+        for name, weight in (("time_order", 1.0), ("same_host", 0.0))
+        if name not in there
+    )
+    return tuple(
+        Rule(cause, effects, why, base, (*added, *conditions), one_of, to_event) for cause in causes
+    )
+
+
+def _remedy(entry: _Entry, *, experiment: bool) -> Remedy:
+    root = entry.text("root")
+    entry.place += f" ({root})"
+    title = entry.text("title")
+    steps = []
+    for one in entry.entries("steps"):
+        step = verdict.Step(one.text("what"), one.text("command", ""), one.text("expect", ""))
+        one.done()
+        _quotable(one, step.command)
+        steps.append(step)
+    if not steps:
+        raise entry.wrong("it has no steps", 'add steps = [{ what = "...", command = "..." }]')
+    confirm = entry.text("confirm") if experiment else ""
+    refute = entry.text("refute") if experiment else ""
+    for_units = entry.texts("for_units")
+    entry.done()
+    return Remedy(root, title, tuple(steps), confirm, refute, for_units)
+
+
+def _quotable(entry: _Entry, command: str) -> None:
+    """Names are quoted when they are filled in, which does not work between quotes."""
+    for found in PLACEHOLDER.finditer(command):
+        before = command[: found.start()]
+        if found[1] not in SUBJECTS:
+            raise entry.wrong(
+                f"`command` asks for {found[0]}", f"ask for one of {', '.join(SUBJECTS)}"
+            )
+        if before.count("'") % 2 or before.count('"') % 2:
+            raise entry.wrong(
+                f"{found[0]} stands between quotes", "leave the quotes out: names are quoted anyway"
+            )
+
+
+def _kind(entry: _Entry) -> Kind:
+    told = Kind(
+        entry.text("kind"),
+        entry.text("name"),
+        entry.number("explains", None, 0.0, 1.0),
+        entry.text("says", ""),
+        entry.flag("background"),
+    )
+    entry.done()
+    return told
+
+
+def parse_knowledge(
+    text: str, source: str = "the knowledge", base: Knowledge | None = None
+) -> Knowledge:
+    """A file's entries; those of `base` are kept, and its kinds may be spoken of."""
+    try:
+        document = _Entry(tomllib.loads(text), source)
+    except tomllib.TOMLDecodeError as error:
+        raise errors.UsageError(
+            f"{source} cannot be read", why=f"it is no TOML: {error}", todo="mend that line"
+        ) from error
+    tables = {}
+    for name in ("kind", "link", "fix", "experiment"):
+        tables[name] = document.entries(name)
+        for count, entry in enumerate(tables[name], 1):
+            entry.place = f"{source}, {name} {count}"
+    document.done()
+    told = Knowledge(
+        {one.kind: one for one in map(_kind, tables["kind"])},
+        tuple(rule for one in tables["link"] for rule in _rules(one)),
+        tuple(_remedy(one, experiment=False) for one in tables["fix"]),
+        tuple(_remedy(one, experiment=True) for one in tables["experiment"]),
+    )
+    whole = merge((base, told)) if base else told
+    _spoken_of(whole, source)
+    return whole
+
+
+def _spoken_of(told: Knowledge, source: str) -> None:
+    for rule in told.rules:
+        kinds = (rule.cause,) if rule.to_event else (rule.cause, *rule.effects)
+        for kind in kinds:
+            if kind not in told.kinds:
+                raise errors.UsageError(
+                    f"{source}, link {rule.label} cannot be used",
+                    why=f"no [[kind]] says what {kind} is",
+                    todo="mend its spelling, add the [[kind]], or to_event = true for an event",
+                )
+    for remedy in (*told.fixes, *told.experiments):
+        if remedy.root not in told.kinds:
+            raise errors.UsageError(
+                f"{source}, what to do about {remedy.root} cannot be used",
+                why=f"no [[kind]] says what {remedy.root} is",
+                todo="mend its spelling, or add the [[kind]]",
+            )
+
+
+def merge(many: Iterable[Knowledge]) -> Knowledge:
+    """All of it; a later kind, or a later fix or experiment of a root, replaces an earlier one."""
+    all_of = tuple(many)
+    kinds = {kind: one for told in all_of for kind, one in told.kinds.items()}
+    return Knowledge(
+        kinds,
+        tuple(rule for told in all_of for rule in told.rules),
+        _latest([told.fixes for told in all_of]),
+        _latest([told.experiments for told in all_of]),
+    )
+
+
+def _latest(many: list[tuple[Remedy, ...]]) -> tuple[Remedy, ...]:
+    by_root: dict[str, tuple[Remedy, ...]] = {}
+    for remedies in many:
+        for root in dict.fromkeys(one.root for one in remedies):
+            by_root[root] = tuple(one for one in remedies if one.root == root)
+    return tuple(one for remedies in by_root.values() for one in remedies)
+
+
+@functools.cache
+def known() -> Knowledge:
+    """What comes with overnight."""
+    file = importlib.resources.files("overnight.diagnosis") / "knowledge.toml"
+    return parse_knowledge(file.read_text("utf-8"), "knowledge.toml")
+
+
+def read_knowledge(path: pathlib.Path) -> Knowledge:
+    """What comes with overnight, and a user's own file on top of it."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.UsageError(
+            f"{path} cannot be read", why=str(error), todo="give a TOML file in UTF-8"
+        ) from error
+    return parse_knowledge(text, str(path), known())

@@ -1,0 +1,221 @@
+"""Findings as detectors make them, for nights whose truth is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from overnight.model import event, finding, selection
+
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
+T = 1_794_712_447 * SECOND  # the event, 03:14:07
+HOST, CORE = "gpu-17", 39
+RESET = event.Event(
+    T, "net.driver_reset", "TX q 5 is paused for too long", HOST, CORE, "critical",
+    "net.driver_reset-1", fields={"interface": "eth0", "queue": 5},
+)  # fmt: skip
+
+
+def found(
+    kind: str,
+    begin: float = -30,
+    end: float = 10,
+    confidence: float = 0.9,
+    magnitude: dict[str, float] | None = None,
+    detector: str = "",
+    **subject: str | int,
+) -> finding.Finding:
+    """Times are seconds from the event."""
+    who = finding.Subject(**{"host": HOST, **subject})
+    window = selection.Window(T + int(begin * SECOND), T + int(end * SECOND))
+    detector = detector or kind
+    return finding.Finding(
+        finding.finding_id(detector, kind, who, window.begin_us),
+        detector,
+        kind,
+        who,
+        window,
+        confidence,
+        f"{kind} of {who.as_json()}",
+        (finding.Evidence(kind, "test", dict(magnitude or {}), window),),
+        magnitude or {},
+    )
+
+
+def reset(**subject: str | int) -> finding.Finding:
+    where = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
+    return found("net.driver_reset", 0, 0.001, 1.0, detector="event", **where)
+
+
+def saturated(core: int = CORE, begin: float = -6, end: float = 1, **numbers: float):
+    told = {"seconds": 6.0, "busy_percent": 100.0, "kernel_percent": 98.0, "cores_burnt": 1.0}
+    return found("cpu.core_saturated", begin, end, 0.95, told | numbers, core=core)
+
+
+def starved(**subject: str | int) -> finding.Finding:
+    where = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
+    return found("net.queue_starved", -6, 1, 0.9, {"seconds": 6.0}, **where)
+
+
+def culprit(
+    process: str,
+    unit: str = "",
+    burnt: float = 0.95,
+    core: int = CORE,
+    begin: float = -6,
+    **who: str,
+) -> finding.Finding:
+    told = {"cores_burnt": burnt, "share_of_core_samples": burnt, "samples": burnt * 580}
+    return found(
+        "cpu.culprit", begin, begin + 7, 0.9, told, core=core, process=process, unit=unit, **who
+    )
+
+
+def zombies(dying: float = 68440, growth: float | None = 327, cgroup: str = "/docker"):
+    told = {"tracked": dying + 240, "in_use": 240.0, "dying": dying, "age_hours": 160.0}
+    if growth is not None:
+        told["growth_per_hour"] = growth
+    return found("memory.zombie_cgroups", -6 * 3600, 0, 0.95, told, cgroup=cgroup)
+
+
+def hidden_loop(unit: str = "ecs.service", births: float | None = 330, cgroup: str = "/docker"):
+    told = {} if births is None else {"births_per_hour": births, "deaths_per_hour": births}
+    return found("unit.hidden_crash_loop", -6 * 3600, 0, 0.9, told, unit=unit, cgroup=cgroup)
+
+
+def crash_loop(unit: str = "flaky.service", restarts: float = 12):
+    return found("unit.crash_loop", -3 * 3600, 0, 0.9, {"restarts_per_hour": restarts}, unit=unit)
+
+
+def walk(process: str, unit: str, function: str, burnt: float = 0.93, core: int = CORE, begin=-6.0):
+    return found(
+        "memory.cgroup_walk", begin, begin + 7, 0.9, {"cores_burnt": burnt},
+        core=core, process=process, unit=unit, function=function,
+    )  # fmt: skip
+
+
+KUBELET = ("kubelet", "kubelet.service")
+NUMA = "mem_cgroup_nr_lru_pages"
+
+
+def reference() -> list[finding.Finding]:
+    """Kernel 5.4, cgroup v1: the loop of ecs.service, its zombies, kubelet's walk, the reset."""
+    return [
+        reset(), saturated(), starved(), culprit(*KUBELET, function=NUMA), walk(*KUBELET, NUMA),
+        zombies(), hidden_loop(),
+    ]  # fmt: skip
+
+
+def modern() -> list[finding.Finding]:
+    """Newer kernels: a job's own reclaim goes through the zombies below its parent."""
+    job = ("python3", "kubepods.slice")
+    return [
+        reset(), saturated(), starved(), culprit(*job, function="mem_cgroup_iter"),
+        walk(*job, "mem_cgroup_iter"), zombies(15000, 900, "/kubepods"),
+        found("memory.reclaim", -6, 1, 0.8, {"cores_burnt": 0.9, "pages_per_second": 5e4},
+              process=job[0], unit=job[1], cgroup="/kubepods/pod7"),
+        hidden_loop("containerd.service", 880, "/kubepods/besteffort"),
+    ]  # fmt: skip
+
+
+def rt_hog() -> list[finding.Finding]:
+    who = {"process": "audiod", "unit": "audiod.service"}
+    told = {"cores_burnt": 0.99, "rt_priority": 80.0}
+    return [
+        reset(), saturated(kernel_percent=3), starved(), culprit("audiod", "audiod.service", 0.99),
+        found("cpu.rt_hog", -6, 1, 0.95, told, core=CORE, **who),
+    ]  # fmt: skip
+
+
+def softirq_storm() -> list[finding.Finding]:
+    return [
+        reset(), saturated(), starved(), culprit("ksoftirqd/39", burnt=0.9),
+        found("net.softirq_storm", -7, 1, 0.9, {"softirq_percent": 96.0, "packets_per_second": 9e5}, core=CORE),
+    ]  # fmt: skip
+
+
+def reclaim() -> list[finding.Finding]:
+    who = {"process": "loader", "unit": "batch.service", "cgroup": "/system.slice/batch.service"}
+    told = {"cores_burnt": 0.97, "pages_per_second": 2e5}
+    return [
+        reset(), saturated(), starved(), culprit("loader", "batch.service"),
+        found("memory.reclaim", -8, 1, 0.9, told, **who),
+    ]  # fmt: skip
+
+
+def lock_convoy() -> list[finding.Finding]:
+    who = {"process": "java", "unit": "app.service", "function": "native_queued_spin_lock_slowpath"}
+    return [
+        reset(), saturated(), starved(), culprit("java", "app.service"),
+        found("kernel.lock_contention", -8, 1, 0.9, {"cores_burnt": 2.4}, **who),
+    ]  # fmt: skip
+
+
+def decoy() -> list[finding.Finding]:
+    """A real-time hog did it; beside it a crash loop and some zombies that did nothing."""
+    return [*rt_hog(), crash_loop(), zombies(2600, 300, "/system.slice")]
+
+
+def two_causes() -> list[finding.Finding]:
+    """The reference, and an hour before it a hog on another core; both were found."""
+    hog = found(
+        "cpu.rt_hog", -3606, -3599, 0.95, {"cores_burnt": 0.99}, core=12, process="audiod", unit="audiod.service"
+    )  # fmt: skip
+    earlier = saturated(12, -3606, -3599)
+    return [*reference(), hog, earlier, culprit("audiod", "audiod.service", 0.99, 12, -3606)]
+
+
+def unknown() -> list[finding.Finding]:
+    return [
+        reset(),
+        saturated(),
+        starved(),
+        culprit("postgres", "postgresql.service", function="crc32c"),
+    ]
+
+
+SCENARIOS = {
+    "reference": reference, "modern": modern, "rt_hog": rt_hog, "softirq_storm": softirq_storm,
+    "reclaim": reclaim, "lock_convoy": lock_convoy, "decoy": decoy, "two_causes": two_causes,
+    "unknown": unknown,
+}  # fmt: skip
+
+DETECTORS = ("cores", "culprit", "zombies", "crashloops", "reclaim", "locks", "oom", "storage")
+
+
+def answers(
+    findings: Iterable[finding.Finding],
+    no_data: Iterable[str] = (),
+    failed: Iterable[str] = (),
+) -> tuple[finding.Answer, ...]:
+    """As detectors give them: one that found something, the others clear."""
+    by: dict[str, list[finding.Finding]] = {}
+    for one in findings:
+        by.setdefault(one.detector, []).append(one)
+    given = [finding.Answer(name, finding.Status.FOUND, tuple(many)) for name, many in by.items()]
+    given += [
+        finding.Answer(name, finding.Status.CLEAR, why="nothing unusual")
+        for name in DETECTORS
+        if name not in (*no_data, *failed)
+    ]
+    given += [finding.Answer(name, finding.Status.NO_DATA, why="no stacks") for name in no_data]
+    given += [finding.Answer(name, finding.Status.FAILED, why="it broke") for name in failed]
+    return tuple(given)
+
+
+def covered(share: float = 1.0, lost: float = 0.0, seconds: float = 40) -> selection.Coverage:
+    """So much of a window was recorded, so much of its samples lost."""
+    samples = int(97 * 96 * seconds * share)
+    gone = int(samples * lost)
+    return selection.Coverage(
+        (HOST,), selection.Window(T, T + int(seconds * SECOND)), seconds * share,
+        96 * seconds * share, float(samples), samples - gone, 0, gone, 1,
+        () if share == 1 else ((T, T + SECOND, "no segment"),),
+    )  # fmt: skip
+
+
+def without(one: finding.Finding, *names: str) -> finding.Finding:
+    """The same finding with less measured."""
+    left = {name: value for name, value in one.magnitude.items() if name not in names}
+    return dataclasses.replace(one, magnitude=left)

@@ -1,0 +1,256 @@
+"""What holds for any findings at all: no invented line, no circle, no order of arrival."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+
+import findings
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from overnight.diagnosis import chain, knowledge, verdict
+from overnight.model import finding, selection
+
+KINDS = sorted(knowledge.known().kinds)
+MAGNITUDES = sorted(
+    {
+        name
+        for rule in knowledge.known().rules
+        for one in rule.conditions
+        for name in (one.cause, one.effect)
+        if name
+    }
+)
+SUBJECTS = {
+    "host": [findings.HOST, findings.HOST, findings.HOST, "other", ""],
+    "core": [39, 39, 12, -1],
+    "unit": ["a.service", "b.service", ""],
+    "process": ["kubelet", "python3", "", "a'; rm -rf /\n"],
+    "function": ["f", "g", ""],
+    "cgroup": ["/docker", "/docker/x", "/", "", "/other", "/../.."],
+    "interface": ["eth0", "eth1", ""],
+    "queue": [5, 2, -1],
+}
+NUMBERS = [0.0, 1.0, 6.0, 300.0, 70000.0, -3.0, 0.4, 1e300, math.inf, math.nan]
+
+
+def any_subject(chance: random.Random) -> dict[str, str | int]:
+    names = chance.sample(sorted(SUBJECTS), chance.randrange(len(SUBJECTS) + 1))
+    return {name: chance.choice(SUBJECTS[name]) for name in names}
+
+
+def any_finding(chance: random.Random) -> finding.Finding:
+    begin = chance.choice([-7200, -3600, -60, -30, -7, -6, -1, 0, 2, 30])
+    names = chance.sample(MAGNITUDES, chance.randrange(5))
+    return findings.found(
+        chance.choice(KINDS),
+        begin,
+        begin + chance.choice([1, 7, 40, 7300]),
+        chance.choice([0.0, 0.1, 0.5, 0.9, 1.0]),
+        {name: chance.choice(NUMBERS) for name in names},
+        chance.choice(["", "", "another"]),
+        **any_subject(chance),
+    )
+
+
+def changed_night(seed: int) -> list[finding.Finding]:
+    """A true night with parts of it moved, resized, elsewhere, unsure or gone, and others added."""
+    chance = random.Random(seed)
+    made = [any_finding(chance) for _ in range(chance.randrange(10))]
+    for true in findings.SCENARIOS[chance.choice(sorted(findings.SCENARIOS))]():
+        one = true
+        match chance.randrange(10):
+            case 0:
+                continue
+            case 1:
+                moved = chance.choice([-3600, -30, -3, 3, 30]) * findings.SECOND
+                window = selection.Window(one.window.begin_us + moved, one.window.end_us + moved)
+                one = dataclasses.replace(one, window=window)
+            case 2:
+                size = {name: chance.choice(NUMBERS) for name in one.magnitude}
+                one = dataclasses.replace(one, magnitude=size)
+            case 3:
+                who = {**dataclasses.asdict(one.subject), **any_subject(chance)}
+                one = dataclasses.replace(one, subject=finding.Subject(**who))
+            case 4:
+                one = dataclasses.replace(one, confidence=chance.choice([0.0, 0.3, 0.6, 1.0]))
+        made.append(one)
+    return made
+
+
+# Made from one number: drawing every part by itself costs more than the verdicts.
+nights = st.integers(0, 2**32).map(changed_night)
+scenario = st.sampled_from(sorted(findings.SCENARIOS)).map(lambda name: findings.SCENARIOS[name]())
+quick = hypothesis.settings(max_examples=60)
+
+
+def judged(many):
+    return verdict.decide(findings.RESET, findings.answers(many))
+
+
+def shown(said):
+    return [*([said.chain] if said.chain else []), *said.alternatives]
+
+
+def rule_of(link, by_id, event):
+    cause, effect = by_id[link.cause], by_id[link.effect]
+    return [
+        rule
+        for rule in knowledge.known().rules
+        if rule.matches(cause.kind, effect.kind, event=effect is event)
+        and link.reasons[0] == rule.why
+    ]
+
+
+@quick
+@hypothesis.given(nights)
+def test_every_chain_is_an_unbroken_line_of_known_links_to_the_event(many) -> None:
+    for one in shown(judged(many)):
+        event = one.steps[-1]
+        assert event.kind == "net.driver_reset"
+        assert len(one.links) == len(one.steps) - 1 > 0
+        by_id = {step.id: step for step in one.steps}
+        for link, (cause, effect) in zip(
+            one.links, zip(one.steps, one.steps[1:], strict=False), strict=True
+        ):
+            assert (link.cause, link.effect) == (cause.id, effect.id)
+            assert 0 < link.strength <= 1
+            assert link.reasons
+            assert rule_of(link, by_id, event)
+        assert 0 <= one.score <= 1
+
+
+@quick
+@hypothesis.given(nights)
+def test_no_chain_goes_in_a_circle(many) -> None:
+    for one in shown(judged(many)):
+        assert len({step.id for step in one.steps}) == len(one.steps)
+        kinds = [step.kind for step in one.steps[:-1]]
+        assert len(set(kinds)) == len(kinds)
+
+
+@quick
+@hypothesis.given(nights)
+def test_a_cause_is_never_later_than_its_rule_allows_and_never_after_the_event(many) -> None:
+    for one in shown(judged(many)):
+        by_id = {step.id: step for step in one.steps}
+        event = one.steps[-1]
+        for link in one.links:
+            slack = max(
+                condition.slack_seconds
+                for rule in rule_of(link, by_id, event)
+                for condition in rule.conditions
+                if condition.holds == "time_order"
+            )
+            late = by_id[link.cause].window.begin_us - by_id[link.effect].window.begin_us
+            assert late <= slack * 1e6
+        assert all(
+            step.window.begin_us <= event.window.begin_us + chain.SLACK_US for step in one.steps
+        )
+
+
+@quick
+@hypothesis.given(nights, st.randoms(use_true_random=False))
+def test_the_order_in_which_findings_come_does_not_matter(many, chance) -> None:
+    answers = [finding.Answer(one.detector, finding.Status.FOUND, (one,)) for one in many]
+    first = verdict.decide(findings.RESET, answers)
+    chance.shuffle(answers)
+    assert repr(verdict.decide(findings.RESET, answers).as_json()) == repr(first.as_json())
+
+
+@quick
+@hypothesis.given(scenario, st.integers(0, 20), st.floats(0.2, 1.0))
+def test_a_surer_finding_never_makes_its_chain_less_sure(many, place, confidence) -> None:
+    before = judged(many)
+    hypothesis.assume(before.chain)
+    step = before.chain.steps[place % (len(before.chain.steps) - 1)]
+    surer = [
+        dataclasses.replace(one, confidence=max(one.confidence, confidence))
+        if one.id == step.id
+        else one
+        for one in many
+    ]
+    assert judged(surer).chain.score >= before.chain.score - 1e-9
+
+
+@quick
+@hypothesis.given(scenario, st.sets(st.sampled_from(MAGNITUDES)))
+def test_what_is_not_measured_never_makes_the_true_chain_surer(many, names) -> None:
+    less = [findings.without(one, *names) for one in many]
+    before = judged(many).chain
+    hypothesis.assume(before)
+    after = chain.build(less, judged(less).findings and verdict.end_of_chains(findings.RESET, less))
+    same = [
+        one
+        for one in after.chains
+        if [step.id for step in one.steps] == [step.id for step in before.steps]
+    ]
+    assert all(one.score <= before.score + 1e-9 for one in same)
+
+
+def unrelated(chance: random.Random, near: bool) -> list[finding.Finding]:
+    """Findings of every kind with places, times and sizes of their own, as chance has them."""
+    made = []
+    for _ in range(chance.randrange(3, 25)):
+        kind = chance.choice(KINDS)
+        begin = chance.uniform(-30, 5) if near else chance.uniform(-12 * 3600, 60)
+        lasts = chance.choice([1, 5, 30, 600])
+        names = {
+            name
+            for rule in knowledge.known().rules
+            for one in rule.conditions
+            for name in (
+                (one.cause,)
+                if rule.cause == kind
+                else (one.effect,)
+                if kind in rule.effects
+                else ()
+            )
+            if name
+        }
+        size = {name: 10 ** chance.uniform(-2, 4) for name in sorted(names)}
+        who = {
+            "core": chance.randrange(96),
+            "unit": f"u{chance.randrange(40)}.service",
+            "process": f"p{chance.randrange(60)}",
+            "cgroup": f"/c{chance.randrange(40)}",
+        }
+        if kind == "net.queue_starved":
+            who |= {"interface": "eth0", "queue": chance.randrange(32)}
+        made.append(findings.found(kind, begin, begin + lasts, chance.uniform(0.5, 1), size, **who))
+    return made
+
+
+@pytest.mark.parametrize("near", [True, False], ids=["around the event", "over the night"])
+def test_unrelated_findings_make_at_most_one_false_cause_in_200_runs(near: bool) -> None:
+    chance = random.Random(20261115)
+    false = 0
+    for _ in range(200):
+        said = judged([findings.reset(), *unrelated(chance, near)])
+        false += said.status == "cause-found"
+    assert false <= 1
+
+
+def test_many_findings_of_one_kind_do_not_explode() -> None:
+    many = findings.reference()
+    for n in range(60):
+        many.append(findings.hidden_loop(f"u{n}.service", 300 + n))
+        many.append(findings.walk(f"p{n}", f"p{n}.service", "mem_cgroup_iter"))
+        many.append(findings.culprit(f"p{n}", burnt=0.9 - n / 100))
+    said = judged(many)
+    assert said.chain is not None
+    assert len(said.alternatives) <= verdict.MOST_ALTERNATIVES
+
+
+def test_windows_are_the_events_own_for_time_order() -> None:
+    """A detector that looked at 40 s around it does not make the event begin before its cause."""
+    wide = dataclasses.replace(
+        findings.reset(),
+        window=selection.Window(findings.T - 30 * findings.SECOND, findings.T + findings.SECOND),
+    )
+    said = judged([wide, *findings.reference()[1:]])
+    assert said.chain.steps[-1].window.begin_us == findings.T
+    assert said.confidence > 0.8
