@@ -1,0 +1,453 @@
+"""A made-up host: what each of the flight recorder's signals shows, second by second."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import uuid
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from overnight import sources
+from overnight.agent import signals
+from overnight.model import clock
+from scenarios import work
+
+Counted = tuple[str, str, str]  # signal, key, column
+Span = tuple[float, float]
+RX_COLUMN = "NET_RX"
+SLEEPS = ord("S")
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """What does not change during a night."""
+
+    name: str = "node-1"
+    cores: int = 16
+    uptime_seconds: float = 9 * 86400.0
+    kernel: str = "5.4.0-1103-aws"
+    cgroups: str = "v1"
+    image: str = "ami-0a1"
+    zone: str = "us-east-1a"
+    instance_type: str = "g5.4xlarge"
+    interface: str = "eth0"
+    bus: str = "0000:20:03.0"
+    driver: str = "2.11.0g"
+    queue_cores: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6, 7)  # the core of queue 0, 1, …
+    threaded: bool = False
+    boot: str = str(uuid.UUID(int=7))
+
+
+@dataclasses.dataclass(frozen=True)
+class Births:
+    """Cgroups born and dead again below `parent`, every so often; `unit`: systemd restarts it."""
+
+    parent: str
+    every: float
+    lived: float
+    unit: str = ""
+    before: int = 0  # births before the night
+
+
+@dataclasses.dataclass
+class Night:
+    """One host's night: everything that is recorded of it follows from this and the seed."""
+
+    host: Host
+    begin_us: int
+    seconds: int
+    load: work.Load
+    seed: int
+    log: list[tuple[float, str]] = dataclasses.field(default_factory=list)
+    rates: dict[Counted, list[tuple[float, float, float]]] = dataclasses.field(
+        default_factory=lambda: collections.defaultdict(list)
+    )  # from, to, so many a second more
+    steps: dict[Counted, list[tuple[float, int]]] = dataclasses.field(
+        default_factory=lambda: collections.defaultdict(list)
+    )  # when, and by how much
+    births: list[Births] = dataclasses.field(default_factory=list)
+    units: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    dying: float = 40.0  # at the beginning
+    dying_per_hour: float = 0.0
+    in_use: int = 240
+    zombie_parent: str = ""
+    zombie_us: float = 0.3  # a read of the root's statistics, for each zombie
+    unsynced: bool = False
+    absent: frozenset[str] = frozenset()  # signals that this host does not have
+    ring_gaps: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
+    profile_gaps: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
+    receive: float = 1500.0  # soft interrupts a second of a core that serves a queue
+
+    def clock_at(self, second: float) -> clock.Clock:
+        """Both clocks, so many seconds into the night."""
+        return clock.Clock(
+            self.begin_us * 1000 + round(second * 1e9),
+            round((self.host.uptime_seconds + second) * 1e9),
+        )
+
+    def time_us(self, second: float) -> int:
+        """The wall clock."""
+        return self.begin_us + round(second * 1e6)
+
+    def starved(self, core: int) -> list[Span]:
+        """When somebody holds a core so that nothing else runs there."""
+        return [
+            (one.begin, one.end)
+            for one in self.load.episodes
+            if one.core == core and one.share > 0.9 and not one.work.who.process.startswith("ksoft")
+        ]
+
+
+def _tuples(values: np.ndarray) -> list[list[tuple[int, ...]]]:
+    """[second][key] -> one integer a column."""
+    return [list(map(tuple, second)) for second in values.tolist()]
+
+
+class Machine:
+    """The looks at a night. `take` gives the next minutes; `second` is where the night stands."""
+
+    def __init__(self, night: Night) -> None:
+        self.night = night
+        self.second = 0
+        self._begin = 0
+        host = night.host
+        self._real = {one.name: one for one in signals.discover_signals()}
+        self._names = {
+            name: [column.name for column in one.columns]
+            for name, one in self._real.items()
+            if isinstance(one, sources.Signal)
+        }
+        chance = np.random.default_rng((night.seed, 3))
+        up = host.uptime_seconds
+        self._sums: dict[str, np.ndarray] = {
+            "cpu": np.tile(
+                (np.array([20, 0, 8, 70, 1, 0, 1, 0, 0, 0]) * up).astype(np.int64), (host.cores, 1)
+            ),
+            "softirqs": chance.integers(
+                1 << 20, 1 << 27, (host.cores, len(self._names["softirqs"]))
+            ),
+            "softnet": chance.integers(0, 1 << 24, (host.cores, len(self._names["softnet"]))),
+            "pressure": chance.integers(0, 1 << 32, (4, 2)),
+            "vmstat": chance.integers(0, 1 << 24, (1, len(self._names["vmstat"]))),
+            "processes": chance.integers(100, 200_000, (len(night.load.works), 2)),
+        }
+        self._sums["softnet"][:, 1:] = 0
+        self._series: dict[str, list[list[tuple[int, ...]]]] = {}
+        self._last_core: list[list[int]] = []
+        self._rss = chance.integers(2_000, 2_000_000, len(night.load.works)).tolist()
+        self._traffic = chance.integers(1 << 30, 1 << 40, 4)
+        self._stat_reads = 0
+        self._resources = ["cpu", "memory", "io"] + (["irq"] if host.kernel[0] == "6" else [])
+
+    def signals(self) -> tuple[sources.Signal | sources.FactSignal, ...]:
+        """The real signals, with looks at this host."""
+        looks: dict[str, Callable[[], object]] = {
+            "cpu": lambda: self._row("cpu"),
+            "softirqs": lambda: self._row("softirqs"),
+            "softnet": lambda: self._row("softnet"),
+            "pressure": lambda: dict(
+                zip(self._resources, self._now("pressure"), strict=False)  # irq: newer kernels
+            ),
+            "vmstat": lambda: {"": self._now("vmstat")[0]},
+            "processes": self._processes,
+            "process-states": lambda: {"": (310, 2, 0, 0)},
+            "memory": self._memory,
+            "load": lambda: {"": (240, 230, 220, 3, 900)},
+            "limits": lambda: {"pids": (900, 4194304), "files": (9000, 3_000_000)},
+            "clock": lambda: {"": (int(self.night.unsynced), 64, 12, 4000, 30)},
+            "memory-cgroups": self._memory_cgroups,
+            "memory-cgroup-parents": self._parents,
+            "cgroup-births": self._births,
+            "units": self._units,
+            "unit-restarts": self._restarts,
+            "host": self._labels,
+            "interfaces": self._interfaces,
+            "interrupts": self._interrupts,
+            "nic-queues": self._queues,
+            "nic-drivers": self._drivers,
+            "ethtool": self._ethtool,
+            "tx-timeouts": lambda: {
+                f"{self.night.host.interface} q{n}": (0,)
+                for n in range(len(self.night.host.queue_cores))
+            },
+        }
+        return tuple(
+            dataclasses.replace(self._real[name], open=lambda _root, look=look: look)
+            for name, look in looks.items()
+            if name not in self.night.absent
+        )
+
+    # What is counted each second
+
+    def take(self, chunk: work.Chunk) -> None:
+        """The counters of the next minutes."""
+        self._begin = chunk.begin
+        chance = np.random.default_rng((self.night.seed, 4, chunk.begin))
+        count = chunk.end - chunk.begin
+        grown = {
+            "cpu": self._cpu(chunk, chance),
+            "softirqs": self._softirqs(chunk, chance),
+            "pressure": self._pressure(count, chance),
+            "vmstat": np.zeros((count, 1, len(self._names["vmstat"])), np.int64),
+            "processes": chunk.by_work,
+        }
+        softnet = np.zeros((count, self.night.host.cores, len(self._names["softnet"])), np.int64)
+        softnet[:, :, 0] = grown["softirqs"][:, :, self._names["softirqs"].index(RX_COLUMN)] * 3
+        grown["softnet"] = softnet
+        faults = self._names["vmstat"].index("pgmajfault")
+        grown["vmstat"][:, 0, faults] = chance.poisson(2, count)
+        self._add_rates(grown, chunk, chance)
+        for name, growth in grown.items():
+            after = self._sums[name] + np.cumsum(growth, axis=0)
+            # A look at the beginning of a second has seen what came before it.
+            before = np.concatenate([self._sums[name][None], after[:-1]])
+            self._sums[name] = after[-1]
+            self._series[name] = _tuples(before)
+        self._last_core = chunk.last_core.tolist()
+
+    def _cpu(self, chunk: work.Chunk, chance: np.random.Generator) -> np.ndarray:
+        count = chunk.end - chunk.begin
+        found = np.zeros((count, self.night.host.cores, 10), np.int64)
+        user, system, softirq = (chunk.ticks[:, :, n] for n in range(work.MODES))
+        found[:, :, 0], found[:, :, 2], found[:, :, 6] = user, system, softirq
+        rest = np.maximum(0, work.HZ - user - system - softirq)
+        found[:, :, 4] = np.minimum(rest, chance.poisson(0.2, rest.shape))
+        found[:, :, 3] = rest - found[:, :, 4]
+        return found
+
+    def _softirqs(self, chunk: work.Chunk, chance: np.random.Generator) -> np.ndarray:
+        night, names = self.night, self._names["softirqs"]
+        count = chunk.end - chunk.begin
+        mean = {"TIMER": 150, "SCHED": 60, "RCU": 90, "BLOCK": 2, "NET_TX": 1, "TASKLET": 1}
+        rate = np.array([mean.get(name, 0.0) for name in names], float)
+        rates = np.tile(rate, (count, night.host.cores, 1))
+        receive = names.index(RX_COLUMN)
+        for core in night.host.queue_cores:
+            wave = 1 + 0.2 * np.sin(np.arange(chunk.begin, chunk.end) / 97.0 + core)
+            rates[:, core, receive] += night.receive * wave
+        for core in range(night.host.cores):
+            for begin, end in night.starved(core):
+                for second in range(max(chunk.begin, int(begin)), min(chunk.end, int(end) + 1)):
+                    covered = min(end, second + 1) - max(begin, second)
+                    rates[second - chunk.begin, core, receive] *= 1 - covered
+        return chance.poisson(rates)
+
+    def _pressure(self, count: int, chance: np.random.Generator) -> np.ndarray:
+        found = np.zeros((count, 4, 2), np.int64)
+        for n, mean in enumerate((15_000, 300, 4_000, 900)):
+            found[:, n, 0] = chance.gamma(2.0, mean / 2, count)
+            found[:, n, 1] = found[:, n, 0] // 4 if n else 0
+        return found
+
+    def _add_rates(
+        self, grown: dict[str, np.ndarray], chunk: work.Chunk, chance: np.random.Generator
+    ) -> None:
+        for (signal, key, column), spans in self.night.rates.items():
+            if signal not in grown:
+                continue
+            place = self._names[signal].index(column)
+            row = self._resources.index(key) if signal == "pressure" else int(key or 0)
+            for begin, end, rate in spans:
+                for second in range(max(chunk.begin, int(begin)), min(chunk.end, int(end) + 1)):
+                    covered = min(end, second + 1) - max(begin, second)
+                    more = rate * covered
+                    if signal != "pressure":
+                        more = chance.poisson(max(0.0, more))
+                    grown[signal][second - chunk.begin, row, place] += int(more)
+
+    def _now(self, name: str) -> list[tuple[int, ...]]:
+        return self._series[name][self.second - self._begin]
+
+    def _row(self, name: str) -> dict[str, tuple[int, ...]]:
+        return {str(n): row for n, row in enumerate(self._now(name))}
+
+    def _processes(self) -> dict[str, tuple[int, ...]]:
+        cores = self._last_core[max(0, self.second - self._begin - 1)]
+        rows: dict[str, tuple[int, ...]] = {}
+        for n, ((utime, stime), one) in enumerate(
+            zip(self._now("processes"), self.night.load.works, strict=True)
+        ):
+            if not one.who.pid:
+                continue
+            known = rows.get(one.who.key)
+            said = {
+                "utime": utime + (known[0] if known else 0),
+                "stime": stime + (known[1] if known else 0),
+                "rss": self._rss[n],
+                "core": cores[n] if not known or self._busy(n) else known[3],
+                "state": SLEEPS,
+                "rt_priority": one.who.rt,
+                "policy": 1 if one.who.rt else 0,
+            }
+            rows[one.who.key] = tuple(said.get(name, 0) for name in self._names["processes"])
+        return rows
+
+    def _busy(self, n: int) -> bool:
+        one = self.night.load.works[n]
+        return any(
+            each.work is one and each.begin < self.second <= each.end + 1
+            for each in self.night.load.episodes
+        )
+
+    # What is looked at seldom
+
+    def _since(self, signal: str, key: str, column: str) -> int:
+        return sum(n for when, n in self.night.steps[signal, key, column] if when <= self.second)
+
+    def _memory(self) -> dict[str, tuple[int, ...]]:
+        zombies = self._dying()
+        said = {
+            "total": 64_000_000,
+            "free": 20_000_000 - 40 * zombies // 10,
+            "available": 40_000_000,
+            "cached": 18_000_000,
+            "anonymous": 20_000_000,
+            "slab": 1_200_000 + 30 * zombies,
+            "percpu": 60_000 + 45 * zombies,
+            "dirty": 9_000,
+        }
+        return {"": tuple(said.get(name, 0) for name in self._names["memory"])}
+
+    def _dying(self) -> int:
+        return int(self.night.dying + self.night.dying_per_hour * self.second / 3600)
+
+    def _memory_cgroups(self) -> dict[str, tuple[int, ...]]:
+        dying, in_use = self._dying(), self.night.in_use
+        # No sooner than 10 minutes after the last read, an hour where that was slow.
+        self._stat_reads = 1 + self.second // (3600 if self.night.zombie_us * dying > 1e5 else 600)
+        took = round(180 + self.night.zombie_us * dying)
+        return {"": (in_use + dying, in_use, dying, took, self._stat_reads)}
+
+    def _parents(self) -> dict[str, tuple[int, ...]]:
+        dying = self._dying()
+        parent = self.night.zombie_parent
+        if not parent:
+            return {"/system.slice": (dying, dying // 2, dying, 60)}
+        sure = dying if self.night.host.cgroups == "v2" else dying * 6 // 10
+        own = dying * 98 // 100
+        return {
+            parent: (own, min(own, sure), dying, 1),
+            "/system.slice": (dying - own, 0 if sure < dying else dying - own, dying, 60),
+        }
+
+    def _births(self) -> dict[str, tuple[int, ...]]:
+        rows: dict[str, list[int]] = {}
+        for one in self.night.births:
+            born = int(self.second / one.every)
+            died = int(max(0.0, self.second - one.lived) / one.every)
+            row = rows.setdefault(one.parent, [0, 0, 0, 0])
+            row[0] += born
+            row[1] += died
+            row[2] += died if one.lived < 60 else 0
+            row[3] += round(died * one.lived * 1000)
+        return {parent: tuple(row) for parent, row in rows.items() if row[0]}
+
+    def _loops(self) -> dict[str, Births]:
+        return {one.unit: one for one in self.night.births if one.unit}
+
+    def _units(self) -> dict[str, dict[str, str | int]]:
+        loops = self._loops()
+        booted = self.night.begin_us // 1_000_000 - int(self.night.host.uptime_seconds)
+        found: dict[str, dict[str, str | int]] = {}
+        for name, said in self.night.units.items():
+            loop = loops.get(name)
+            since = booted + 40
+            if loop is not None:
+                since = int(self.night.begin_us / 1e6 + self.second // loop.every * loop.every)
+            found[name] = {
+                "active": "active",
+                "sub": "running",
+                "result": "exit-code" if loop else "success",
+                "file": "enabled",
+                "preset": "enabled",
+                "restart": "always" if loop else "on-failure",
+                "since": since,
+                **said,
+            }
+        return found
+
+    def _restarts(self) -> dict[str, tuple[int, ...]]:
+        loops = self._loops()
+        return {
+            name: (
+                loops[name].before + int(self.second / loops[name].every) if name in loops else 0,
+                int(fact["since"]),
+            )
+            for name, fact in self._units().items()
+            if fact["restart"] != "no"
+        }
+
+    def _labels(self) -> dict[str, dict[str, str | int]]:
+        host = self.night.host
+        return {
+            "": {
+                "boot": host.boot,
+                "booted_at": self.night.begin_us // 1_000_000 - int(host.uptime_seconds),
+                "kernel": host.kernel,
+                "cgroups": host.cgroups,
+                "memory_controller": host.cgroups,
+                "image": host.image,
+                "zone": host.zone,
+                "instance_type": host.instance_type,
+                "name": host.name,
+                "cores": host.cores,
+                "memory_kb": 64_000_000,
+            },
+            host.interface: {"driver": "ena", "speed_mbit": -1},
+        }
+
+    def _interfaces(self) -> dict[str, tuple[int, ...]]:
+        rx, rx_packets, tx, tx_packets = (int(v) for v in self._traffic + self.second * 1_000_000)
+        return {
+            self.night.host.interface: (2, rx, rx_packets, 0, 0, tx, tx_packets, 0, 0),
+            "lo": (0, 5000, 50, 0, 0, 5000, 50, 0, 0),
+        }
+
+    def _irqs(self) -> Iterator[tuple[str, int, int, int]]:
+        host = self.night.host
+        for queue, core in enumerate(host.queue_cores):
+            yield f"{host.interface} q{queue}", 40 + queue, queue, core
+
+    def _interrupts(self) -> dict[str, tuple[int, ...]]:
+        rate = round(self.night.receive / 3)
+        return {
+            key: (irq, 1_000_000 + rate * self.second, core, rate * 10)
+            for key, irq, _, core in self._irqs()
+        }
+
+    def _queues(self) -> dict[str, dict[str, str | int | bool]]:
+        host = self.night.host
+        return {
+            key: {
+                "irq": irq,
+                "interface": host.interface,
+                "queue": queue,
+                "way": "",
+                "name": f"{host.interface}-Tx-Rx-{queue}",
+                "cores": str(core),
+                "core": core,
+                **({"threaded": True} if host.threaded else {}),
+            }
+            for key, irq, queue, core in self._irqs()
+        }
+
+    def _drivers(self) -> dict[str, dict[str, str]]:
+        host = self.night.host
+        return {
+            host.interface: {
+                "driver": "ena", "version": host.driver, "firmware": "", "bus": host.bus,
+            }
+        }  # fmt: skip
+
+    def _ethtool(self) -> dict[str, tuple[int, ...]]:
+        interface = self.night.host.interface
+        return {
+            f"{interface} {name}": (self._since("ethtool", interface, name),)
+            for name in (
+                "total_resets", "reset_fail", "tx_timeout", "suspected_poll_starvation",
+                "missing_tx_cmpl", "wd_expired", "admin_to", "device_request_reset",
+                "bw_in_allowance_exceeded", "pps_allowance_exceeded",
+            )
+        }  # fmt: skip

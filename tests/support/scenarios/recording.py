@@ -1,0 +1,196 @@
+"""A night is recorded: the real agent looks at it, the real store keeps it."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight.agent import flight, kernellog, pinning, schedule, signals, watches
+from overnight.sources import kmsg
+from overnight.sources.kernelrules import loading
+from overnight.store import capture
+from overnight.store import writer as profiles
+from overnight.store.ring import pins, writer
+from scenarios import machine, work
+
+if TYPE_CHECKING:
+    from overnight.model import clock
+
+SECOND_NS = 1_000_000_000
+SEGMENT = 120
+
+
+class Log:
+    """The kernel log of a night, as the flight recorder takes it."""
+
+    def __init__(self, night: machine.Night) -> None:
+        self._lines = sorted(night.log)
+        self._night = night
+        self._read = 0
+        self._watch = kernellog.KernelWatch(loading.load())
+
+    def due(self, second: float) -> Iterator[float]:
+        """When the lines before that second were written."""
+        while self._read < len(self._lines) and self._lines[self._read][0] < second:
+            yield self._lines[self._read][0]
+
+    def fileno(self) -> int:
+        return -1
+
+    def sightings(self, now: clock.Clock) -> list[watches.Sighting]:
+        records = []
+        while self._read < len(self._lines):
+            second, text = self._lines[self._read]
+            written = self._night.clock_at(second)
+            if written.monotonic_ns > now.monotonic_ns:
+                break
+            self._read += 1
+            records.append(
+                kmsg.Record(self._read, written.monotonic_ns // 1000, 4, 0, text, read_at=now)
+            )
+        return self._watch.look(records, now)
+
+    def finish(self, now: clock.Clock) -> list[watches.Sighting]:
+        return self._watch.finish(now)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return {name: one.matched for name, one in self._watch.counts.items() if one.matched}
+
+    @property
+    def lines(self) -> tuple[int, int, int]:
+        return self._read, 0, 0
+
+
+def record(home: pathlib.Path, night: machine.Night) -> None:
+    """Write the ring with its events, and the profiles, of one night."""
+    host = machine.Machine(night)
+    now = [night.clock_at(0)]
+    keep = writer.Writer(
+        home, night.host.name, night.host.boot, budget_bytes=1 << 30, age_seconds=90 * 86400.0
+    )
+    kept = pins.Pins(home, night.host.name)
+    log = Log(night)
+    flying = flight.Flight(
+        flight.Parts(
+            host=night.host.name,
+            boot=night.host.boot,
+            signals=host.signals(),
+            watches=signals.discover_watches(),
+            keep=keep,
+            pins=pinning.Pinning(kept.pin, kept.unpin),
+            log=log,
+            read_clock=lambda: now[0],
+        )
+    )
+    plan = schedule.Schedule({one.name: one.every for one in host.signals()}, 0.0)
+    tables = _Tables(night.load)
+    for chunk in night.load.chunks():
+        host.take(chunk)
+        if night.load.keep_samples:
+            _write_profiles(home, night, chunk, tables)
+        for second in range(chunk.begin, chunk.end):
+            for written in log.due(second):
+                now[0] = night.clock_at(written)
+                flying.read_log()
+            now[0] = night.clock_at(second)
+            names = list(plan.due(float(second)))
+            gap = next((one for one in night.ring_gaps if one[0] <= second < one[1]), None)
+            if gap is not None:
+                if second == gap[0]:
+                    keep.note_gap(night.time_us(gap[0]), night.time_us(gap[1]), gap[2])
+                continue
+            host.second = second
+            for name in names:
+                flying.look(name, now[0])
+            flying.tick()
+    now[0] = night.clock_at(night.seconds)
+    flying.finish()
+    keep.close()
+    problems = {name: one.problem for name, one in flying.states.items() if one.problem}
+    assert not problems, problems
+
+
+class _Tables:
+    """Tasks, stacks and frames of a night's work."""
+
+    def __init__(self, load: work.Load) -> None:
+        frames: dict[work.Frame, int] = {}
+        self.stacks: list[tuple[int, ...]] = [
+            tuple(frames.setdefault(frame, len(frames)) for frame in path)
+            for one in load.works
+            for _, path in one.stacks
+        ]
+        people = list(dict.fromkeys(one.who for one in load.works))
+        self.task_of = np.array([people.index(one.who) for one in load.works], np.uint32)
+        self.tasks = capture.Tasks(
+            pid=np.array([who.pid for who in people], np.int32),
+            tid=np.array([who.pid for who in people], np.int32),
+            thread=[who.thread or who.process for who in people],
+            process=[who.process for who in people],
+            unit=[who.unit for who in people],
+        )
+        self.frames = capture.Frames(
+            name=[frame[0] for frame in frames],
+            module=[frame[1] for frame in frames],
+            kind=np.array([frame[2] for frame in frames], np.uint8),
+        )
+
+    def table(self) -> capture.Stacks:
+        return capture.Stacks(
+            offset=np.cumsum([0, *map(len, self.stacks)]).astype(np.uint32),
+            frame=np.array([frame for path in self.stacks for frame in path], np.uint32),
+        )
+
+
+def _write_profiles(
+    home: pathlib.Path, night: machine.Night, chunk: work.Chunk, tables: _Tables
+) -> None:
+    for begin, end in _present(chunk.begin, chunk.end, night.profile_gaps):
+        low, high = np.searchsorted(chunk.time, (begin, end))
+        count = high - low
+        begin_ns = night.begin_us * 1000 + begin * SECOND_NS
+        made = capture.Capture(
+            host=night.host.name,
+            begin=begin_ns,
+            end=night.begin_us * 1000 + end * SECOND_NS,
+            frequency=work.FREQUENCY,
+            cores=tuple(range(night.host.cores)),
+            events=("cpu-clock",),
+            time=night.begin_us * 1000 + np.round(chunk.time[low:high] * 1e9).astype(np.int64),
+            cpu=chunk.core[low:high],
+            task=tables.task_of[chunk.work[low:high]],
+            stack=chunk.stack[low:high],
+            event=np.zeros(count, np.uint8),
+            count=np.ones(count, np.uint32),
+            period=np.zeros(count, np.uint64),
+            tasks=tables.tasks,
+            stacks=tables.table(),
+            frames=tables.frames,
+            gaps=tuple(
+                capture.Gap(night.time_us(a) * 1000, night.time_us(b) * 1000, why)
+                for a, b, why in night.profile_gaps
+                if a == end
+            ),
+        )
+        profiles.write_capture(home, made)
+
+
+def _present(begin: int, end: int, gaps: list[tuple[int, int, str]]) -> Iterator[tuple[int, int]]:
+    """What is left of a stretch, in segments as the recorder makes them."""
+    at = begin
+    for first, last, _ in sorted(gaps):
+        if first < end and last > at:
+            yield from _segments(at, first)
+            at = max(at, last)
+    yield from _segments(at, end)
+
+
+def _segments(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    while begin < end:
+        until = min(end, (begin // SEGMENT + 1) * SEGMENT)
+        yield begin, until
+        begin = until

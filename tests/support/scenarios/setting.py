@@ -1,0 +1,150 @@
+"""What every story begins with: a host, its everyday work, names that the seed chooses."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import uuid
+
+from scenarios import machine, stacks, work
+
+NIGHT_US = 1_794_700_800 * 1_000_000  # an evening; a multiple of two minutes
+WORDS = (
+    "amber", "birch", "cobalt", "delta", "ember", "fjord", "garnet", "harbor", "indigo", "juniper",
+    "krill", "lumen", "maple", "nickel", "onyx", "pollen", "quartz", "rowan", "sable", "tundra",
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class Setting:
+    """A night before anything happens in it: stories add to it, then `night` is recorded."""
+
+    chance: random.Random
+    seed: int
+    host: machine.Host
+    seconds: int
+    begin_us: int
+    background: list[work.Work]
+    units: dict[str, dict[str, str]]
+    taken: set[str] = dataclasses.field(default_factory=set)
+    episodes: list[work.Episode] = dataclasses.field(default_factory=list)
+    profiles: bool = True
+    pids: int = 1000
+
+    def word(self) -> str:
+        """A word that names nothing else this night."""
+        word = self.chance.choice([one for one in WORDS if one not in self.taken])
+        self.taken.add(word)
+        return word
+
+    def pid(self) -> int:
+        """The next process."""
+        self.pids += self.chance.randint(1, 400)
+        return self.pids
+
+    def who(self, process: str, unit: str = "", rt: int = 0) -> work.Who:
+        """A process of that name; comm has 15 characters."""
+        return work.Who(process[:15], self.pid(), unit, rt=rt)
+
+    def node(self) -> machine.Night:
+        """The night with what was put into it so far."""
+        load = work.Load(
+            self.seconds,
+            self.host.cores,
+            self.background,
+            self.episodes,
+            self.seed,
+            keep_samples=self.profiles,
+        )
+        return machine.Night(
+            self.host, self.begin_us, self.seconds, load, self.seed, units=dict(self.units)
+        )
+
+    def queue(self) -> tuple[int, int]:
+        """A queue of the interface and the core that serves it; not core 0, which does everything."""
+        queue = self.chance.choice([n for n, core in enumerate(self.host.queue_cores) if core])
+        return queue, self.host.queue_cores[queue]
+
+    def moments(self, count: int, apart: float = 150.0) -> list[float]:
+        """When it happens: the last moment near the end of the night, others before it."""
+        last = self.seconds - self.chance.uniform(70.0, 160.0)
+        found = [last]
+        for _ in range(200):
+            if len(found) >= count or last - apart < 60.0:
+                break
+            moment = self.chance.uniform(60.0, last - apart)
+            if all(abs(moment - one) >= apart for one in found):
+                found.append(moment)
+        return sorted(found)
+
+
+def make(
+    seed: int,
+    *,
+    cores: int = 16,
+    minutes: float = 30.0,
+    profiles: bool = True,
+    busy: float | None = None,
+    **fixed: object,
+) -> Setting:
+    """A host on an ordinary night; `busy` is the mean share of its cores, `fixed` parts of the host."""
+    chance = random.Random(f"scenario {seed}")
+    queues = min(cores, chance.choice((4, 8, 8, 16, 32)))
+    said: dict[str, object] = {
+        "name": f"{chance.choice(('node', 'gpu', 'worker', 'ip-10-0'))}-{chance.randrange(1, 999)}",
+        "cores": cores,
+        "uptime_seconds": chance.uniform(6, 14) * 86400,
+        "zone": chance.choice(("us-east-1a", "us-east-1b", "us-east-1d")),
+        "image": f"ami-{chance.getrandbits(48):012x}",
+        "instance_type": chance.choice(("g5.4xlarge", "p4d.24xlarge", "g5.48xlarge")),
+        "interface": chance.choice(("eth0", "eth0", "ens5", "ens32")),
+        "bus": f"0000:{chance.randrange(256):02x}:{chance.randrange(32):02x}.0",
+        "queue_cores": tuple(chance.sample(range(cores), queues)),
+        "boot": str(uuid.UUID(int=chance.getrandbits(128), version=4)),
+        **fixed,
+    }
+    host = machine.Host(**said)  # type: ignore[arg-type]  # parts of a Host
+    # Kept to whole microseconds: a recording begins at any moment, not on the minute.
+    begin_us = NIGHT_US + chance.randrange(0, 3600 * 8) * 1_000_000 + chance.randrange(1_000_000)
+    made = Setting(chance, seed, host, round(minutes * 60), begin_us, [], {}, profiles=profiles)
+    _fill(made, busy if busy is not None else chance.uniform(0.08, 0.22))
+    return made
+
+
+def _fill(made: Setting, busy: float) -> None:
+    """Everyday programs; one of them is the job for which the host is there."""
+    chance, cores = made.chance, made.host.cores
+    job = made.word()
+    parts = [
+        (f"{job}-train", "job.slice", 0.62, ("forward", "backward", "memcpy", "allreduce"), 0.15),
+        (f"{made.word()}-loader", "job.slice", 0.16, ("decode", "resize", "queue_put"), 0.30),
+        ("containerd", "containerd.service", 0.05, ("runtime.mallocgc", "ttrpc.serve"), 0.35),
+        ("dockerd", "docker.service", 0.03, ("runtime.mallocgc", "runtime.scanobject"), 0.30),
+        (f"{made.word()}-metrics", "metrics.service", 0.03, ("collect", "encode"), 0.45),
+        ("systemd", "init.scope", 0.01, ("manager_loop", "hashmap_get"), 0.40),
+        ("sshd", "ssh.service", 0.01, ("main_loop", "aes_encrypt"), 0.50),
+        (f"{made.word()}-sync", "sync.service", 0.03, ("compress", "hash_block"), 0.25),
+    ]
+    for process, unit, share, names, inside in parts:
+        module = f"/opt/{process}/bin/{process}"
+        known = made.who(process, unit)
+        paths = stacks.program(module, names, inside)
+        made.background.append(work.Work(known, paths, busy * cores * share))
+        if unit.endswith(".service"):
+            made.units[unit] = {}
+    made.background.append(
+        work.Work(work.Who("swapper", 0), stacks.receive_on_idle(), busy * cores * 0.04)
+    )
+    nightly = made.background[7]
+    # An hour's job fills a core for a second or two now and then: that is no incident.
+    for _ in range(made.seconds // 400):
+        begin = chance.uniform(5, made.seconds - 10)
+        made.episodes.append(
+            work.Episode(
+                nightly,
+                chance.randrange(cores),
+                begin,
+                begin + chance.uniform(0.5, 2.0),
+                chance.uniform(0.5, 0.8),
+            )
+        )
