@@ -67,14 +67,14 @@ class Made:
 
     def as_json(self) -> dict[str, object]:
         """The stable form; docs/schemas/bundle-1.json describes it."""
-        said = dataclasses.asdict(self.header)
+        said = dataclasses.asdict(self.header)  # masked: a plain dict
         return {
             "schema": SCHEMA,
             "file": str(self.file),
             "bytes": self.bytes,
             "home": None if self.home is None else str(self.home),
             "version": header.VERSION,
-            **{**said, "masked": dict(self.header.masked)},
+            **said,
         }
 
 
@@ -139,7 +139,9 @@ def create(
             time_us=told.time_us,
             hosts=hosts,
             windows=tuple(
-                header.Span(host, begin, end) for host in sorted(spans) for begin, end in spans[host]
+                header.Span(host, begin, end)
+                for host in sorted(spans)
+                for begin, end in spans[host]
             ),
             recurrences=len(chosen) - 1,
             left_out=len(others) - len(chosen) + 1,
@@ -159,9 +161,7 @@ def open_into(
 
 
 @contextlib.contextmanager
-def opened(
-    file: pathlib.Path, progress: Progress = lambda _what, _share: None
-) -> Iterator[Made]:
+def opened(file: pathlib.Path, progress: Progress = lambda _what, _share: None) -> Iterator[Made]:
     """A bundle as a data home (`home`) for as long as the block lasts."""
     with opening.opened(file, lambda done, of: progress("unpacking", done / of)) as (home, said):
         yield Made(file, file.stat().st_size, said, home)

@@ -44,7 +44,7 @@ class Member(NamedTuple):
     method: int
     checksum: int  # CRC-32, as zip has it
     packed_bytes: int
-    bytes: int
+    size: int
     offset: int  # of its own head
 
     def local(self) -> bytes:
@@ -53,7 +53,7 @@ class Member(NamedTuple):
         return (
             LOCAL.pack(
                 LOCAL_MAGIC, NEEDS, 0, self.method, 0, DATE, self.checksum, self.packed_bytes,
-                self.bytes, len(name), 0,
+                self.size, len(name), 0,
             )
             + name
         )  # fmt: skip
@@ -64,7 +64,7 @@ class Member(NamedTuple):
         return (
             CENTRAL.pack(
                 CENTRAL_MAGIC, MADE_BY, NEEDS, 0, self.method, 0, DATE, self.checksum,
-                self.packed_bytes, self.bytes, len(name), 0, 0, 0, 0, MODE << 16, self.offset,
+                self.packed_bytes, self.size, len(name), 0, 0, 0, 0, MODE << 16, self.offset,
             )
             + name
         )  # fmt: skip
@@ -102,7 +102,7 @@ class Packer:
             self._write(packer.compress(piece) if packer else piece)
         if packer:
             self._write(packer.flush())
-        made = empty._replace(checksum=checksum, packed_bytes=self._at - body, bytes=size)
+        made = empty._replace(checksum=checksum, packed_bytes=self._at - body, size=size)
         if size > MOST_BYTES:
             raise BadArchiveError(f"{name} is larger than 4 GiB")
         self._out.seek(begin)
@@ -198,14 +198,16 @@ def _parse_directory(data: bytes, count: int) -> Iterator[Member]:
             kind = "a link" if stat.S_ISLNK(mode) else "no regular file"
             raise BadArchiveError(f"{name!r} is {kind}")
         if fields[3]:
-            raise BadArchiveError(f"{name!r} is encrypted or of a kind that overnight does not write")
+            raise BadArchiveError(
+                f"{name!r} is encrypted or of a kind that overnight does not write"
+            )
         if fields[4] not in (STORED, DEFLATED):
             raise BadArchiveError(f"{name!r} is packed by method {fields[4]}")
         made = Member(name, fields[4], fields[7], fields[8], fields[9], fields[16])
         entry = made.central()
         if data[at : at + len(entry)] != entry:
             raise BadArchiveError(f"{name!r} has properties that overnight does not write")
-        if made.method == STORED and made.packed_bytes != made.bytes:
+        if made.method == STORED and made.packed_bytes != made.size:
             raise BadArchiveError(f"{name!r} has two sizes")
         yield made
         at += len(entry)
@@ -219,7 +221,7 @@ def read(file: BinaryIO, member: Member) -> Iterator[bytes]:
     pieces = _packed(file, member)
     if member.method == DEFLATED:
         pieces = _inflated(pieces, member)
-    checksum, left = 0, member.bytes
+    checksum, left = 0, member.size
     for piece in pieces:
         left -= len(piece)
         if left < 0:

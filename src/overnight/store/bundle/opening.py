@@ -7,6 +7,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
@@ -31,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 def read_header(path: pathlib.Path) -> header.Header:
     """What a bundle says of itself; raises CannotError. Costs the same however large it is."""
-    with _told(path), path.open("rb") as file:
+    with _told(path), _open(path) as file:
         return _header(file)
 
 
@@ -49,11 +50,11 @@ def open_into(
             why="a bundle becomes a data home of its own",
             todo="name a folder that is not there yet: --into DIR",
         )
-    with _told(path), path.open("rb") as file:
+    with _told(path), _open(path) as file:
         said = _header(file)
         found = archive.members(file)
         listed = _compared(file, found, said)
-        _check_room(target, sum(member.bytes for member in found))
+        _check_room(target, sum(member.size for member in found))
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
@@ -107,6 +108,13 @@ def _told(path: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
+def _open(path: pathlib.Path) -> BinaryIO:
+    """A regular file: a pipe would keep us waiting, and cannot be looked into before it is read."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise header.NoBundleError("it is no file")
+    return path.open("rb")
+
+
 def _header(file: BinaryIO) -> header.Header:
     data = archive.first_member(file, header.HEADER, header.MOST_HEADER)
     if data is None:
@@ -119,7 +127,7 @@ def _compared(
 ) -> dict[str, tuple[int, str]]:
     """The manifest, once it is sure that it tells of these members, and that they are not too large."""
     packed = sum(member.packed_bytes for member in found)
-    size = sum(member.bytes for member in found)
+    size = sum(member.size for member in found)
     if size > MOST_UNPACKED or size > MOST_RATIO * packed + SLACK:
         raise archive.BadArchiveError(
             f"it would unpack to {size / 1e6:.0f} MB from {packed / 1e6:.1f} MB"
@@ -127,7 +135,7 @@ def _compared(
     names = [member.name for member in found]
     if names[:2] != [header.HEADER, header.MANIFEST]:
         raise header.NoBundleError(f"its {header.MANIFEST} is not its second member")
-    if found[1].bytes > MOST_MANIFEST:
+    if found[1].size > MOST_MANIFEST:
         raise header.NoBundleError(f"its {header.MANIFEST} is too large")
     listed = header.parse_manifest(b"".join(archive.read(file, found[1])), said)
     if set(names[2:]) != listed.keys():
@@ -136,7 +144,7 @@ def _compared(
         inner = member.name.removeprefix(header.HOME)
         if inner == member.name or inner.partition("/")[0] not in PARTS or "/" not in inner:
             raise header.NoBundleError(f"{member.name!r} is no part of a bundle")
-        if listed[member.name][0] != member.bytes:
+        if listed[member.name][0] != member.size:
             raise header.NoBundleError(f"{member.name!r} is not as large as the manifest says")
     return listed
 
@@ -148,7 +156,7 @@ def _unpack(
     fresh: pathlib.Path,
     progress: Progress,
 ) -> None:
-    everything = sum(member.bytes for member in found)
+    everything = sum(member.size for member in found)
     done = 0
     for member in found[2:]:
         target = fresh / member.name.removeprefix(header.HOME)
@@ -165,7 +173,9 @@ def _unpack(
         except OSError as error:
             raise _unwritable(target, error) from error
         if digest.hexdigest() != listed[member.name][1]:
-            raise header.NoBundleError(f"{member.name!r} has another checksum than the manifest says")
+            raise header.NoBundleError(
+                f"{member.name!r} has another checksum than the manifest says"
+            )
 
 
 def _check_room(target: pathlib.Path, size: int) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import pathlib
 import shutil
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.store import parquet, segments, tree
-from overnight.store.bundle import scrubbing
+
+if TYPE_CHECKING:
+    from overnight.store.bundle import scrubbing
 
 __all__ = ["copy_segment"]
 
@@ -56,9 +60,8 @@ def _mask(segment: segments.Segment, masks: scrubbing.Scrubber) -> None:
     meta = segment.meta()
     changed: dict[str, tuple[int, str]] = {}
     tasks = parquet.read(segment.path / "tasks.parquet", TASKS)
-    for column, where in (("thread", "thread"), ("process", "process"), ("unit", "unit")):
-        place = f"{where} names"
-        if _apply(tasks, column, lambda text, place=place: masks.name(place, text)):
+    for column in ("thread", "process", "unit"):
+        if _apply(tasks, column, functools.partial(masks.name, f"{column} names")):
             changed["tasks.parquet"] = (0, "")
     frames = parquet.read(segment.path / "frames.parquet", FRAMES)
     kinds = frames["kind"].tolist()
@@ -71,7 +74,7 @@ def _mask(segment: segments.Segment, masks: scrubbing.Scrubber) -> None:
     if names != frames["name"].tolist():
         frames["name"] = parquet.texts(names)
         changed["frames.parquet"] = (0, "")
-    if _apply(frames, "module", lambda text: masks.function("module names", text)):
+    if _apply(frames, "module", functools.partial(masks.function, "module names")):
         changed["frames.parquet"] = (0, "")
     for file, columns in (("tasks.parquet", tasks), ("frames.parquet", frames)):
         if file in changed:

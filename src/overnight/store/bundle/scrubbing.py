@@ -15,7 +15,7 @@ PLAIN = re.compile(
     r"(?<![A-Za-z0-9+/=])(?:pod)?(?:[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![A-Za-z0-9+=])"
     r"|(?<![A-Za-z0-9+=])[0-9a-f]{64}(?![A-Za-z0-9+=])"
     r"|(?:(?<=ecs/)|(?<=ecstasks-)|(?<=run-r))[0-9a-f]{32}(?![A-Za-z0-9+=])"
-    r"|(?<![A-Za-z0-9+/=_-])(?:ami|i|vol|eni|vpc|subnet|sg|snap|lt)-(?:[0-9a-f]{17}|[0-9a-f]{8})(?![A-Za-z0-9+/=_-])"
+    r"|(?<![A-Za-z0-9+/=_-])(?:ami|i|vol|eni|vpc|subnet|sg|snap|lt)-[0-9a-f]{8,17}(?![A-Za-z0-9+/=_-])"
 )
 STAND_IN = re.compile("\0([0-9]+)\0")
 HASHED = "$"  # a crypt hash looks as a Java lambda does: `$14$0x00000008`
@@ -61,6 +61,17 @@ class Scrubber:
         """A line for people, or the value of a field."""
         made = _keeping_plain(text, lambda plain: secrets.scrub(field, plain))
         return self._count(place, text, made)
+
+    def fact(self, field: str, text: str) -> str:
+        """A host's label or state. Hosts that differed in it still differ: cohorts are made of these.
+
+        >>> masks = Scrubber()
+        >>> masks.fact("image", "ami-0a1b2c3d4e5f67890"), masks.fact("api_key", "x1")
+        ('ami-0a1b2c3d4e5f67890', '(masked)')
+        """
+        if secrets.named_secret(field):
+            return self.text("facts", text, field)
+        return self.name("facts", text)
 
     def function(self, place: str, text: str) -> str:
         """A name from a symbol table. Only what is sure to be a token is masked: mangled names look random.

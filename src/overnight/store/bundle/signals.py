@@ -12,12 +12,14 @@ import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overnight import errors
 from overnight.model import clock, event
-from overnight.store.bundle import scrubbing
 from overnight.store.ring import frames, layout, pins, reader, writer
+
+if TYPE_CHECKING:
+    from overnight.store.bundle import scrubbing
 
 __all__ = ["OUTSIDE", "Wanted", "copy_signals", "merge_spans"]
 
@@ -130,7 +132,9 @@ class _Out:
             begins[boot] = min(wall, begins.get(boot, wall))
         for boot in sorted(begins, key=lambda boot: (begins[boot], boot)):
             made = self._of(boot)
-            looks = [self._rows(frame) for frame in found if frame.boot == boot]
+            looks: list[Iterable[Row | reader.Told]] = [
+                self._rows(frame) for frame in found if frame.boot == boot
+            ]
             facts = sorted(
                 (one for one in told if one.boot == boot), key=lambda one: one.monotonic_ns
             )
@@ -177,7 +181,7 @@ class _Out:
         state = {} if one.full or known is None else known
         for key, fact in one.changed.items():
             state[self._masks.name("keys of facts", key)] = {
-                name: self._masks.text("facts", value, name) if isinstance(value, str) else value
+                name: self._masks.fact(name, value) if isinstance(value, str) else value
                 for name, value in fact.items()
             }
         for key in one.gone:

@@ -163,8 +163,8 @@ class Reader:
             with self._noting(block):
                 boot = str(block.directory().get("boot", ""))
                 made = [
-                    Told(mono, wall, boot, *rest)
-                    for wall, mono, *rest in _all_facts_of(block)
+                    Told(mono, wall, boot, signal, full, changed, gone)
+                    for wall, mono, signal, full, changed, gone in _all_facts_of(block)
                     if begin_us <= wall < end_us
                 ]
             yield from made
