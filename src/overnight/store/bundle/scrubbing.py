@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from overnight.model import secrets
 
@@ -27,7 +28,7 @@ class Scrubber:
     def __init__(self) -> None:
         self._seen: dict[str, set[str]] = {}
         self._names: dict[str, str] = {}
-        self._taken: dict[str, int] = {}
+        self._taken: set[str] = set()
         self._functions: dict[str, str] = {}
 
     @property
@@ -51,9 +52,9 @@ class Scrubber:
         made = self._names.get(text)
         if made is None:
             made = _keeping_plain(text, _scrub_name)
-            if made != text:
-                again = self._taken[made] = self._taken.get(made, 0) + 1
-                made = made if again == 1 else f"{made} {again}"
+            if secrets.MASK in made:  # also one that is called so
+                made = next(name for name in _numbered(made) if name not in self._taken)
+                self._taken.add(made)
             self._names[text] = made
         return self._count(place, text, made)
 
@@ -89,6 +90,11 @@ class Scrubber:
         if made != text:
             self.note(place, text)
         return made
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name} {n}" for n in itertools.count(2))
 
 
 def _keeping_plain(text: str, scrub: Callable[[str], str]) -> str:
