@@ -43,9 +43,7 @@ class Secrets:
 def at(second: float) -> clock.Clock:
     """Both clocks; the second boot's monotonic clock begins anew."""
     booted = REBOOT_S if second >= REBOOT_S else 0
-    return clock.Clock(
-        BEGIN_US * 1000 + round(second * 1e9), round((50 + second - booted) * 1e9)
-    )
+    return clock.Clock(BEGIN_US * 1000 + round(second * 1e9), round((50 + second - booted) * 1e9))
 
 
 def us(second: float) -> int:
@@ -61,7 +59,9 @@ def reset(second: float, host: str = HOST, planted: Secrets | None = None) -> ev
     )  # fmt: skip
 
 
-def build(home: pathlib.Path, planted: Secrets | None = None, *, cpu_from: int = 4500) -> event.Event:
+def build(
+    home: pathlib.Path, planted: Secrets | None = None, *, cpu_from: int = 4500
+) -> event.Event:
     """Make the home; the event at its end. Every second is looked at from `cpu_from` on, as for one reset."""
     told = planted or Secrets()
     _record(home, HOST, told, cpu_from)
@@ -88,13 +88,26 @@ def _record(home: pathlib.Path, host: str, told: Secrets, cpu_from: int) -> None
             if second >= cpu_from:
                 hot = 100 if RESET_S - 6 <= second < RESET_S else 3
                 rows = {
-                    str(core): (7 * second, 0, second * (hot if core else 2), 90 * second, 1, 2, 3, 0)
+                    str(core): (
+                        7 * second,
+                        0,
+                        second * (hot if core else 2),
+                        90 * second,
+                        1,
+                        2,
+                        3,
+                        0,
+                    )
                     for core in range(2)
                 }
                 made.numbers("cpu", CPU, now, rows)
-                made.numbers("processes", ("utime", "stime"), now, {f"100 {told.process}": (second, 2)})
+                made.numbers(
+                    "processes", ("utime", "stime"), now, {f"100 {told.process}": (second, 2)}
+                )
             if second % 60 == 7:
-                made.numbers("memory-cgroups", ("tracked", "dying"), now, {"": (240 + second, second)})
+                made.numbers(
+                    "memory-cgroups", ("tracked", "dying"), now, {"": (240 + second, second)}
+                )
             if second % 20 == 0:
                 born = {} if second % 400 == 0 else {told.cgroup: (second // 20, second // 21)}
                 made.numbers("cgroup-births", ("born", "died"), now, born)
@@ -145,7 +158,7 @@ def plain(value: object) -> object:
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
-    return "nan" if value != value else value  # noqa: PLR0124 - only NaN differs from itself
+    return "nan" if value != value else value  # only NaN differs from itself
 
 
 def told_of(home: pathlib.Path) -> str:

@@ -238,8 +238,13 @@ def test_a_bundle_is_open_for_as_long_as_it_is_needed(bundle: pathlib.Path) -> N
 
 
 def test_it_is_closed_when_the_reader_fails(bundle: pathlib.Path) -> None:
-    seen = []
-    with pytest.raises(ZeroDivisionError), opening.opened(bundle) as (home, _):
-        seen.append(home)
-        raise ZeroDivisionError
+    seen: list[pathlib.Path] = []
+
+    def fail() -> None:
+        with opening.opened(bundle) as (home, _):
+            seen.append(home)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert not seen[0].parent.exists()

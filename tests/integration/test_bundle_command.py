@@ -11,7 +11,7 @@ import pytest
 
 from overnight.interfaces import cli
 
-SCHEMA = pathlib.Path(__file__).parents[3] / "docs/schemas/bundle-1.json"
+SCHEMA = pathlib.Path(__file__).parents[2] / "docs/schemas/bundle-1.json"
 EVENT = nights.reset(nights.RESET_S).id
 
 

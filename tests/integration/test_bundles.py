@@ -8,6 +8,7 @@ import shutil
 
 import nights
 import pytest
+import scenarios
 
 from overnight import errors
 from overnight.app import bundling
@@ -113,7 +114,9 @@ def test_an_opened_bundle_is_a_sound_data_home(pair: Pair) -> None:
     report = check.check(segments.Catalogue(pair.opened))
     assert report.problems == ()
     assert report.segments > 5
-    assert reader.Reader(pair.opened).pins(nights.HOST) == reader.Reader(pair.home).pins(nights.HOST)
+    assert reader.Reader(pair.opened).pins(nights.HOST) == reader.Reader(pair.home).pins(
+        nights.HOST
+    )
 
 
 def test_seconds_outside_the_windows_are_not_there_and_that_is_said(pair: Pair) -> None:
@@ -290,3 +293,40 @@ def test_an_event_that_is_not_kept(pair: Pair) -> None:
     for absent in ("net.driver_reset-ffffffff", ""):
         with pytest.raises(errors.CannotError, match="is kept"):
             bundling.find_event(pair.home, absent)
+
+
+def test_a_made_up_night_gives_the_same_evidence(tmp_path: pathlib.Path) -> None:
+    """What the agent itself recorded of a host: every signal, facts, folded events."""
+    truth = scenarios.build("reference", tmp_path / "home", seed=5, cores=4, minutes=20.0)
+    assert truth.event is not None
+    made = bundling.create(truth.home, truth.event, tmp_path / "x", all_recurrences=True)
+    with bundling.opened(made.file) as opened:
+        assert opened.home is not None
+        cases = [case.Case(home, truth.event) for home in (truth.home, opened.home)]
+        for over in (cases[0].window, cases[0].baseline):
+            # Of the small ring's larger blocks more signals touch a window; they have no number in it.
+            said = [of.ring.signals(of.host, over.begin_us, over.end_us) for of in cases]
+            assert len(said[0]) > 12
+            for signal in {**said[0], **said[1]}:
+                numbers = [_numbers(of, signal, over) for of in cases]
+                assert numbers[0] == numbers[1]
+        assert cases[0].recurrences == cases[1].recurrences
+        for name in ("host", "nic-queues", "units"):
+            at = truth.event.time_us
+            one, two = (of.ring.facts(of.host, name, at - 10**8, at) for of in cases)
+            assert one == two
+            assert one.state
+        assert nights.plain(cases[0].flame(cases[0].window)) == nights.plain(
+            cases[1].flame(cases[1].window)
+        )
+        assert made.header.masked == {}
+
+
+def _numbers(of: case.Case, signal: str, over: selection.Window) -> dict[object, int]:
+    return {
+        (time_us, key, column): number
+        for frame in of.ring.numbers(of.host, signal, over.begin_us, over.end_us)
+        for key in frame.keys
+        for column in frame.columns
+        for time_us, number in zip(*frame.series(key, column), strict=True)
+    }
