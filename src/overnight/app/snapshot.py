@@ -16,7 +16,7 @@ from overnight.model import secrets, snapshot
 from overnight.sources.image import devices, inventory, kernel, presets, units
 from overnight.sources.image import tree as trees
 
-__all__ = ["default_file", "load", "save", "take"]
+__all__ = ["cleaned", "default_file", "load", "save", "take"]
 
 VALUE = 4096  # characters of one value: a value that is longer is cut, and says so
 GAPS = 500
@@ -158,6 +158,16 @@ def _clean(part: str, read: inventory.Part) -> snapshot.Part:
                 for inner, text in value.items()
             }
     return found
+
+
+def cleaned(taken: snapshot.Snapshot) -> snapshot.Snapshot:
+    """The same without secrets, whoever wrote it."""
+    gaps = tuple(
+        snapshot.Gap(gap.part, _safe_name(_text(gap.what), plain=gap.part in NAMED), _text(gap.why))
+        for gap in taken.gaps
+    )
+    parts = {name: _clean(name, dict(part)) for name, part in taken.parts.items()}
+    return snapshot.Snapshot(taken.header, parts, gaps)
 
 
 def _safe(part: str, key: str, name: str, value: str) -> str:

@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 
-__all__ = ["MASK", "looks_secret", "mask_random", "named_secret", "scrub"]
+__all__ = ["MASK", "looks_secret", "mask_named", "mask_random", "named_secret", "scrub"]
 
 MASK = "(masked)"
 NAMES = re.compile(
@@ -25,9 +25,8 @@ PARTING = re.compile(r"[/_-]")
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 HEX = re.compile(r"[0-9a-fA-F]{24,}")
 # `key=value` and `key: value` in a text: the value is judged by that key.
-PAIR = re.compile(
-    r"""(?<![A-Za-z0-9_.\-])(?P<key>[A-Za-z0-9_.\-]+)(?P<is>\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;&]+)"""
-)
+KEY = re.compile(r"(?<![A-Za-z0-9_.\-])(?P<key>[A-Za-z0-9_.\-]+)\s*[=:]\s*")
+VALUE = re.compile(r"""(?P<value>"[^"]*"|'[^']*'|[^\s,;&]+)""")
 
 # `--password value`, as in kernel.core_pattern's command.
 OPTION = re.compile(r"(?P<key>(?<!\S)--?[A-Za-z][A-Za-z0-9_-]*)(?P<is>\s+)(?P<value>[^\s-]\S*)")
@@ -99,9 +98,29 @@ def scrub(name: str, value: str) -> str:
     # One character keeps no secret: `0`, `1`, `Y`.
     if named_secret(name):
         return MASK if len(value) > 1 else value
+    return mask_random(mask_named(value))
+
+
+def mask_named(value: str) -> str:
+    """The value without what stands behind the name of a secret, or in an address before its host.
+
+    >>> mask_named("run --token abc, db.password=hunter2, https://me:pw@example.org/")
+    'run --token (masked) db.password=(masked), https://(masked)@example.org/'
+    """
     value = USER_INFO.sub(rf"\1{MASK}@", value)
-    value = OPTION.sub(_pair, PAIR.sub(_pair, value))
-    return mask_random(value)
+    return OPTION.sub(_option, _mask_pairs(value))
+
+
+def _mask_pairs(text: str) -> str:
+    """A value may be a pair itself, as in `audit: key=…`: the search goes on at its begin."""
+    made, at, begin = [], 0, 0
+    while match := KEY.search(text, begin):
+        begin = match.end()
+        value = VALUE.match(text, begin) if named_secret(match["key"]) else None
+        if value is not None and len(value[0]) > 1:
+            made += [text[at:begin], MASK]
+            at = begin = value.end()
+    return "".join((*made, text[at:]))
 
 
 def mask_random(value: str) -> str:
@@ -113,6 +132,6 @@ def mask_random(value: str) -> str:
     return MASK if looks_secret(said) else said
 
 
-def _pair(match: re.Match[str]) -> str:
+def _option(match: re.Match[str]) -> str:
     secret = named_secret(match["key"]) and len(match["value"]) > 1
     return f"{match['key']}{match['is']}{MASK}" if secret else match[0]

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from overnight.model import event
 from overnight.store.ring import (
@@ -22,7 +23,7 @@ from overnight.store.ring import (
     retention,
 )
 
-__all__ = ["Change", "Facts", "Gap", "Reader", "Stretch"]
+__all__ = ["Change", "Facts", "Gap", "Reader", "Stretch", "Told"]
 
 MOST_PROBLEMS = 100
 MONTH_US = 31 * 86_400_000_000
@@ -65,6 +66,18 @@ class Stretch:
     begin_us: int
     end_us: int
     uptime_us: int
+
+
+class Told(NamedTuple):
+    """Facts as one look told them; `full`: what is not named is gone."""
+
+    monotonic_ns: int
+    wall_us: int
+    boot: str
+    signal: str
+    full: bool
+    changed: dict[str, dict[str, object]]
+    gone: list[str]
 
 
 class Reader:
@@ -162,6 +175,19 @@ class Reader:
                     if time_us <= begin_us:
                         at_begin = state
         return Facts(at_begin, tuple(changes))
+
+    def facts_told(self, host: str, begin_us: int, end_us: int) -> Iterator[Told]:
+        """What was told of any fact in [begin, end), as it was: to write it down elsewhere."""
+        for block in self._blocks(host, begin_us, end_us):
+            made: list[Told] = []
+            with self._noting(block):
+                boot = str(block.directory().get("boot", ""))
+                made = [
+                    Told(mono, wall, boot, signal, full, changed, gone)
+                    for wall, mono, signal, full, changed, gone in _all_facts_of(block)
+                    if begin_us <= wall < end_us
+                ]
+            yield from made
 
     def events(
         self,
@@ -311,14 +337,21 @@ def _opened(path: pathlib.Path) -> Iterator[int]:
 def _facts_of(
     block: blocks.Block, signal: str
 ) -> Iterator[tuple[int, bool, dict[str, dict[str, object]], list[str]]]:
+    for wall, _, name, full, changed, gone in _all_facts_of(block):
+        if name == signal:
+            yield wall, full, changed, gone
+
+
+def _all_facts_of(
+    block: blocks.Block,
+) -> Iterator[tuple[int, int, str, bool, dict[str, dict[str, object]], list[str]]]:
     said = block.directory()
     if "facts" not in said:
         return
-    walls, _ = frames.clocks_of(block)
+    walls, monos = frames.clocks_of(block)
     try:
         for at, name, full, changed, gone in json.loads(block.chunk(said["facts"])):
-            if name == signal:
-                yield walls[at], bool(full), dict(changed), list(gone)
+            yield walls[at], 1000 * monos[at], str(name), bool(full), dict(changed), list(gone)
     except (ValueError, TypeError, IndexError, RecursionError) as error:
         raise columns.DamagedError(f"its facts make no sense ({error})") from error
 

@@ -1,0 +1,292 @@
+"""A zip file of one strict form: no byte of it is free, so nothing can hide between members.
+
+Members follow each other from the first byte; each is a regular file of mode 0600 and of one fixed
+date, stored or deflated; there are no extra fields, comments, descriptors, encryption or zip64. The
+reader puts the directory together from what it says and compares: whatever differs is refused, so
+overlapping members, links, devices and second directories never get as far as the disk.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+__all__ = ["BadArchiveError", "Member", "Packer", "check_names", "first_member", "members", "read"]
+
+LOCAL = struct.Struct("<4s5H3I2H")
+CENTRAL = struct.Struct("<4s6H3I5H2I")
+END = struct.Struct("<4s4H2IH")
+LOCAL_MAGIC, CENTRAL_MAGIC, END_MAGIC = b"PK\3\4", b"PK\1\2", b"PK\5\6"
+STORED, DEFLATED = 0, 8
+NEEDS, MADE_BY = 20, 3 << 8 | 20  # zip 2.0; on Unix
+DATE = 1 << 5 | 1  # 1980-01-01, the first that zip knows
+MODE = stat.S_IFREG | 0o600
+PIECE = 1 << 18
+MOST_BYTES = (1 << 32) - 1  # what zip can say without its 64-bit extension
+MOST_MEMBERS = 50_000  # 50 recurrences have some 5000; a zip can say 65,535
+MOST_NAME = 1024
+MOST_DEPTH = 8
+WORD = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9_.%~-]{0,254}", re.ASCII)
+
+
+class BadArchiveError(Exception):
+    """The file is not of that form; the message says in which way."""
+
+
+class Member(NamedTuple):
+    """One file inside, as the directory tells it."""
+
+    name: str
+    method: int
+    checksum: int  # CRC-32, as zip has it
+    packed_bytes: int
+    size: int
+    offset: int  # of its own head
+
+    def local(self) -> bytes:
+        """The head that stands before its bytes."""
+        name = self.name.encode("ascii")
+        return (
+            LOCAL.pack(
+                LOCAL_MAGIC, NEEDS, 0, self.method, 0, DATE, self.checksum, self.packed_bytes,
+                self.size, len(name), 0,
+            )
+            + name
+        )  # fmt: skip
+
+    def central(self) -> bytes:
+        """Its entry in the directory."""
+        name = self.name.encode("ascii")
+        return (
+            CENTRAL.pack(
+                CENTRAL_MAGIC, MADE_BY, NEEDS, 0, self.method, 0, DATE, self.checksum,
+                self.packed_bytes, self.size, len(name), 0, 0, 0, 0, MODE << 16, self.offset,
+            )
+            + name
+        )  # fmt: skip
+
+    @property
+    def end(self) -> int:
+        """The byte behind it."""
+        return self.offset + LOCAL.size + len(self.name) + self.packed_bytes
+
+
+# Writing
+
+
+class Packer:
+    """Writes members one after the other to a file that can be sought in."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._at = 0
+        self._members: list[Member] = []
+
+    def add(self, name: str, data: Iterator[bytes], *, deflate: bool) -> None:
+        """One member; the same bytes always become the same member. Raises BadArchiveError."""
+        _check_name(name)
+        method = DEFLATED if deflate else STORED
+        begin = self._at
+        empty = Member(name, method, 0, 0, 0, begin)
+        self._write(empty.local())
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15) if deflate else None
+        checksum = size = 0
+        body = self._at
+        for piece in data:
+            checksum = zlib.crc32(piece, checksum)
+            size += len(piece)
+            self._write(packer.compress(piece) if packer else piece)
+        if packer:
+            self._write(packer.flush())
+        made = empty._replace(checksum=checksum, packed_bytes=self._at - body, size=size)
+        if size > MOST_BYTES:
+            raise BadArchiveError(f"{name} is larger than 4 GiB")
+        self._out.seek(begin)
+        self._out.write(made.local())
+        self._out.seek(self._at)
+        self._members.append(made)
+
+    def finish(self) -> None:
+        """The directory behind the members."""
+        check_names([member.name for member in self._members])
+        directory = b"".join(member.central() for member in self._members)
+        at, count = self._at, len(self._members)
+        self._write(directory)
+        self._write(END.pack(END_MAGIC, 0, 0, count, count, len(directory), at, 0))
+
+    def _write(self, data: bytes) -> None:
+        self._at += len(data)
+        if self._at > MOST_BYTES:
+            raise BadArchiveError("it is larger than 4 GiB")
+        self._out.write(data)
+
+
+# Reading
+
+
+def first_member(file: BinaryIO, name: str, most_bytes: int) -> bytes | None:
+    """The bytes of the first member, which is stored; None where the file does not begin with it.
+
+    This much every version has in common, so it asks for nothing that stands behind.
+    """
+    file.seek(0)
+    head = file.read(LOCAL.size)
+    if len(head) < LOCAL.size or not head.startswith(LOCAL_MAGIC):
+        return None
+    _, _, flags, method, _, _, checksum, packed, size, length, extra = LOCAL.unpack(head)
+    if length != len(name) or file.read(length) != name.encode("ascii"):
+        return None
+    if flags or method != STORED or extra or packed != size or size > most_bytes:
+        raise BadArchiveError(f"its {name} is packed in a way that no overnight does")
+    data = file.read(size)
+    if len(data) < size:
+        raise BadArchiveError("it is cut short")
+    if zlib.crc32(data) != checksum:
+        raise BadArchiveError(f"its {name} has changed since it was written")
+    return data
+
+
+def members(file: BinaryIO) -> list[Member]:
+    """Everything the directory tells, once it is sure that the file is of the strict form."""
+    size = file.seek(0, 2)
+    if size > MOST_BYTES:
+        raise BadArchiveError("it is larger than 4 GiB")
+    file.seek(max(0, size - END.size))
+    tail = file.read(END.size)
+    if len(tail) < END.size or not tail.startswith(END_MAGIC):
+        raise BadArchiveError("it is cut short, or something follows its end")
+    _, disk, begins_on, here, count, length, begin, comment = END.unpack(tail)
+    if disk or begins_on or here != count or comment or begin + length + END.size != size:
+        raise BadArchiveError("its directory is not where its end says")
+    if count > MOST_MEMBERS:
+        raise BadArchiveError(f"it claims {count} members, more than {MOST_MEMBERS}")
+    if length > count * (CENTRAL.size + MOST_NAME):
+        raise BadArchiveError("its directory is longer than its members need")
+    file.seek(begin)
+    found = list(_parse_directory(file.read(length), count))
+    check_names([member.name for member in found])
+    at = 0
+    for member in found:
+        if member.offset != at or member.end > begin:
+            raise BadArchiveError(f"{member.name!r} overlaps another member, or leaves bytes free")
+        at = member.end
+        file.seek(member.offset)
+        if file.read(LOCAL.size + len(member.name)) != member.local():
+            raise BadArchiveError(f"{member.name!r} is told in two ways")
+    if at != begin:
+        raise BadArchiveError("bytes stand behind its members that belong to none")
+    return found
+
+
+def _parse_directory(data: bytes, count: int) -> Iterator[Member]:
+    at = 0
+    for _ in range(count):
+        if len(data) - at < CENTRAL.size:
+            raise BadArchiveError("its directory is cut short")
+        fields = CENTRAL.unpack_from(data, at)
+        if fields[0] != CENTRAL_MAGIC:
+            raise BadArchiveError("its directory makes no sense")
+        length, mode = fields[10], fields[15] >> 16
+        raw = data[at + CENTRAL.size : at + CENTRAL.size + length]
+        name = raw.decode("ascii", "backslashreplace")
+        _check_name(name)
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            kind = "a link" if stat.S_ISLNK(mode) else "no regular file"
+            raise BadArchiveError(f"{name!r} is {kind}")
+        if fields[3]:
+            raise BadArchiveError(
+                f"{name!r} is encrypted or of a kind that overnight does not write"
+            )
+        if fields[4] not in (STORED, DEFLATED):
+            raise BadArchiveError(f"{name!r} is packed by method {fields[4]}")
+        made = Member(name, fields[4], fields[7], fields[8], fields[9], fields[16])
+        entry = made.central()
+        if data[at : at + len(entry)] != entry:
+            raise BadArchiveError(f"{name!r} has properties that overnight does not write")
+        if made.method == STORED and made.packed_bytes != made.size:
+            raise BadArchiveError(f"{name!r} has two sizes")
+        yield made
+        at += len(entry)
+    if at != len(data):
+        raise BadArchiveError("its directory is longer than its members")
+
+
+def read(file: BinaryIO, member: Member) -> Iterator[bytes]:
+    """A member's bytes, piece by piece: never more than it claims, and no fewer."""
+    file.seek(member.offset + LOCAL.size + len(member.name))
+    pieces = _packed(file, member)
+    if member.method == DEFLATED:
+        pieces = _inflated(pieces, member)
+    checksum, left = 0, member.size
+    for piece in pieces:
+        left -= len(piece)
+        if left < 0:
+            raise BadArchiveError(f"{member.name!r} unpacks to more than it claims")
+        checksum = zlib.crc32(piece, checksum)
+        yield piece
+    if left:
+        raise BadArchiveError(f"{member.name!r} unpacks to less than it claims")
+    if checksum != member.checksum:
+        raise BadArchiveError(f"{member.name!r} has changed since it was written")
+
+
+def _packed(file: BinaryIO, member: Member) -> Iterator[bytes]:
+    left = member.packed_bytes
+    while left:
+        piece = file.read(min(PIECE, left))
+        if not piece:
+            raise BadArchiveError(f"{member.name!r} is cut short")
+        left -= len(piece)
+        yield piece
+
+
+def _inflated(pieces: Iterator[bytes], member: Member) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(-15)
+    try:
+        for packed in pieces:
+            more = unpacker.decompress(packed, PIECE)
+            while more:
+                yield more
+                # Also without input left: zlib may hold back the rest of a repetition.
+                more = unpacker.decompress(unpacker.unconsumed_tail, PIECE)
+    except zlib.error as error:
+        raise BadArchiveError(f"{member.name!r} cannot be unpacked ({error})") from error
+    if not unpacker.eof or unpacker.unused_data:
+        raise BadArchiveError(f"{member.name!r} ends before or behind its own end")
+
+
+# Names
+
+
+def check_names(names: list[str]) -> None:
+    """That no two names meet in one file, on any file system; raises BadArchiveError."""
+    if len(names) > MOST_MEMBERS:
+        raise BadArchiveError(f"it would have {len(names)} members, more than {MOST_MEMBERS}")
+    known: dict[str, str] = {}
+    for name in names:
+        _check_name(name)
+        before = known.get(name.lower())
+        if before is not None:
+            same = "is there twice" if before == name else f"differs from {before!r} in case alone"
+            raise BadArchiveError(f"{name!r} {same}")
+        known[name.lower()] = name
+    for name in names:
+        folder = name.lower()
+        while folder := folder.rpartition("/")[0]:
+            if folder in known:
+                raise BadArchiveError(f"{known[folder]!r} is a file and a folder")
+
+
+def _check_name(name: str) -> None:
+    shown = repr(name if len(name) <= 80 else name[:80] + "…")
+    words = name.split("/")
+    if len(name) > MOST_NAME or len(words) > MOST_DEPTH:
+        raise BadArchiveError(f"the name {shown} is too long or too deep")
+    if name.startswith("/") or ".." in words or "." in words:
+        raise BadArchiveError(f"the name {shown} leads out of the folder")
+    if not all(WORD.fullmatch(word) for word in words):
+        raise BadArchiveError(f"the name {shown} holds what no name of ours holds")

@@ -1,0 +1,153 @@
+"""What a bundle says of itself, and the list of what is in it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "FORMAT",
+    "HEADER",
+    "HOME",
+    "MANIFEST",
+    "VERSION",
+    "FutureError",
+    "Header",
+    "NoBundleError",
+    "Span",
+    "encode_manifest",
+    "parse_header",
+    "parse_manifest",
+]
+
+FORMAT, VERSION = "overnight.bundle", 1
+HEADER, MANIFEST, HOME = "bundle.json", "manifest.json", "home/"
+MOST_HEADER = 4 << 20
+SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class NoBundleError(Exception):
+    """The text is no header or manifest; the message says in which way."""
+
+
+class FutureError(Exception):
+    """The bundle is of a version that this overnight does not know; `needs` reads it."""
+
+    def __init__(self, version: int, needs: str) -> None:
+        super().__init__(f"version {version}")
+        self.version = version
+        self.needs = needs
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A stretch of one host that is in the bundle with every signal and all stacks; wall clock, µs."""
+
+    host: str
+    begin_us: int
+    end_us: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """Who wrote the bundle, of what."""
+
+    overnight: str  # the version that wrote it
+    created_us: int
+    event: str  # its id
+    kind: str
+    host: str  # the event's
+    time_us: int
+    hosts: tuple[str, ...]  # all there is something of
+    windows: tuple[Span, ...]
+    recurrences: int  # other events of the kind whose windows are in it, too
+    left_out: int  # and those whose windows are not
+    masked: Mapping[str, int]  # distinct texts that hid something secret, by where they stood
+    notes: tuple[str, ...]  # what is not in it, and why
+    members: int = 0
+    manifest_sha256: str = ""
+
+    def encode(self) -> bytes:
+        """The text of bundle.json: the same header always gives the same bytes."""
+        said = {"format": FORMAT, "version": VERSION, "needs": self.overnight}
+        return _text({**said, **dataclasses.asdict(self)})
+
+
+def _text(said: object) -> bytes:
+    return json.dumps(said, indent=1, sort_keys=True).encode("ascii") + b"\n"
+
+
+def parse_header(data: bytes) -> Header:
+    """Raises NoBundleError, or FutureError: so much of a header all versions have in common."""
+    said = _object(data, HEADER)
+    version = said.get("version")
+    if said.get("format") != FORMAT or not isinstance(version, int) or version < 1:
+        raise NoBundleError(f"its {HEADER} is of another format")
+    if version > VERSION:
+        raise FutureError(version, str(said.get("needs", ""))[:40])
+    try:
+        return Header(
+            overnight=_is(str, said["overnight"]),
+            created_us=_is(int, said["created_us"]),
+            event=_is(str, said["event"]),
+            kind=_is(str, said["kind"]),
+            host=_is(str, said["host"]),
+            time_us=_is(int, said["time_us"]),
+            hosts=tuple(_is(str, host) for host in said["hosts"]),
+            windows=tuple(
+                Span(_is(str, one["host"]), _is(int, one["begin_us"]), _is(int, one["end_us"]))
+                for one in said["windows"]
+            ),
+            recurrences=_is(int, said["recurrences"]),
+            left_out=_is(int, said["left_out"]),
+            masked={_is(str, k): _is(int, n) for k, n in said["masked"].items()},
+            notes=tuple(_is(str, note) for note in said["notes"]),
+            members=_is(int, said["members"]),
+            manifest_sha256=_is(str, said["manifest_sha256"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NoBundleError(f"its {HEADER} is incomplete ({error})") from error
+
+
+def encode_manifest(members: Mapping[str, tuple[int, str]]) -> tuple[bytes, str]:
+    """The text of manifest.json and its checksum; `members` has size and SHA-256 by name."""
+    text = _text(
+        {"members": {name: {"bytes": n, "sha256": sha} for name, (n, sha) in members.items()}}
+    )
+    return text, hashlib.sha256(text).hexdigest()
+
+
+def parse_manifest(data: bytes, header: Header) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of each member; raises NoBundleError."""
+    if hashlib.sha256(data).hexdigest() != header.manifest_sha256:
+        raise NoBundleError(f"its {MANIFEST} has changed since it was written")
+    try:
+        made = {
+            _is(str, name): (_is(int, one["bytes"]), _is(str, one["sha256"]))
+            for name, one in _object(data, MANIFEST)["members"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NoBundleError(f"its {MANIFEST} makes no sense ({error})") from error
+    if len(made) != header.members or not all(SHA256.fullmatch(sha) for _, sha in made.values()):
+        raise NoBundleError(f"its {MANIFEST} does not fit its {HEADER}")
+    return made
+
+
+def _object(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        said = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise NoBundleError(f"its {name} makes no sense") from error
+    if not isinstance(said, dict):
+        raise NoBundleError(f"its {name} makes no sense")
+    return said
+
+
+def _is(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{str(value)[:40]!r} is no {kind.__name__}")
+    return value

@@ -1,0 +1,117 @@
+"""What of a text may leave the house: names and texts of a host, without the secrets in them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+from overnight.model import secrets
+
+__all__ = ["Scrubber"]
+
+# Names that look made by chance, are known to be no secret, and that findings are joined by: a container's
+# or an ECS task's id, a pod's or a boot's UUID, a cloud's image or instance. `secrets` would mask them.
+PLAIN = re.compile(
+    r"(?<![A-Za-z0-9+/=])(?:pod)?(?:[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![A-Za-z0-9+=])"
+    r"|(?<![A-Za-z0-9+=])[0-9a-f]{64}(?![A-Za-z0-9+=])"
+    r"|(?:(?<=ecs/)|(?<=ecstasks-)|(?<=run-r))[0-9a-f]{32}(?![A-Za-z0-9+=])"
+    r"|(?<![A-Za-z0-9+/=_-])(?:ami|i|vol|eni|vpc|subnet|sg|snap|lt)-[0-9a-f]{8,17}(?![A-Za-z0-9+/=_-])"
+)
+STAND_IN = re.compile("\0([0-9]+)\0")
+HASHED = "$"  # a crypt hash looks as a Java lambda does: `$14$0x00000008`
+
+
+class Scrubber:
+    """Masks texts, the same text always in the same way, and counts what it masked."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, set[str]] = {}
+        self._names: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._functions: dict[str, str] = {}
+
+    @property
+    def masked(self) -> dict[str, int]:
+        """How many distinct texts hid something, by where they stood."""
+        return {place: len(texts) for place, texts in sorted(self._seen.items())}
+
+    def note(self, place: str, text: str) -> None:
+        """Count what somebody else masked."""
+        self._seen.setdefault(place, set()).add(text)
+
+    def name(self, place: str, text: str) -> str:
+        """A name of a process, thread, unit, cgroup. Those that differ still differ afterwards.
+
+        >>> masks = Scrubber()
+        >>> masks.name("process names", "kubelet"), masks.name("process names", "ghp_0123456789abcdefXY")
+        ('kubelet', '(masked)')
+        >>> masks.name("process names", "ghp_zzzzzzzzzzzzzzzzzzzz")
+        '(masked) 2'
+        """
+        made = self._names.get(text)
+        if made is None:
+            made = _keeping_plain(text, _scrub_name)
+            if secrets.MASK in made:  # also one that is called so
+                made = next(name for name in _numbered(made) if name not in self._taken)
+                self._taken.add(made)
+            self._names[text] = made
+        return self._count(place, text, made)
+
+    def text(self, place: str, text: str, field: str = "") -> str:
+        """A line for people, or the value of a field."""
+        made = _keeping_plain(text, lambda plain: secrets.scrub(field, plain))
+        return self._count(place, text, made)
+
+    def fact(self, field: str, text: str) -> str:
+        """A host's label or state. Hosts that differed in it still differ: cohorts are made of these.
+
+        >>> masks = Scrubber()
+        >>> masks.fact("image", "ami-0a1b2c3d4e5f67890"), masks.fact("api_key", "x1")
+        ('ami-0a1b2c3d4e5f67890', '(masked)')
+        """
+        if secrets.named_secret(field):
+            return self.text("facts", text, field)
+        return self.name("facts", text)
+
+    def function(self, place: str, text: str) -> str:
+        """A name from a symbol table. Only what is sure to be a token is masked: mangled names look random.
+
+        >>> Scrubber().function("functions", "_ZNSt6vectorIiSaIiEE9push_backEOi")
+        '_ZNSt6vectorIiSaIiEE9push_backEOi'
+        """
+        made = self._functions.get(text)
+        if made is None:
+            found = [m for m in secrets.SHAPES.finditer(text) if not m[0].startswith(HASHED)]
+            made = self._functions[text] = secrets.MASK if found else text
+        return self._count(place, text, made)
+
+    def _count(self, place: str, text: str, made: str) -> str:
+        if made != text:
+            self.note(place, text)
+        return made
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name} {n}" for n in itertools.count(2))
+
+
+def _keeping_plain(text: str, scrub: Callable[[str], str]) -> str:
+    """Scrub with stand-ins for what is known to be plain; a text that holds such is not trusted."""
+    if "\0" in text:
+        return scrub(text)
+    kept: list[str] = []
+
+    def stand_in(match: re.Match[str]) -> str:
+        kept.append(match[0])
+        return f"\0{len(kept) - 1}\0"
+
+    made = scrub(PLAIN.sub(stand_in, text))
+    return STAND_IN.sub(lambda match: kept[int(match[1])], made)
+
+
+def _scrub_name(text: str) -> str:
+    """A path keeps the words around one that is secret: cgroups are found by those."""
+    made = "/".join(map(secrets.mask_random, secrets.mask_named(text).split("/")))
+    return secrets.MASK if secrets.looks_secret(made) else made

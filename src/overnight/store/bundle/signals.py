@@ -1,0 +1,267 @@
+"""Writes a small ring from a large one: the windows in full, the history of a few signals, all facts.
+
+Numbers go through the ring's own writer with the times they were recorded at, so every question gets the
+same answer from the small ring as from the large one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from overnight import errors
+from overnight.model import clock, event
+from overnight.store.ring import frames, layout, pins, reader, writer
+
+if TYPE_CHECKING:
+    from overnight.store.bundle import scrubbing
+
+__all__ = ["OUTSIDE", "Wanted", "copy_signals", "merge_spans"]
+
+EVER = 1 << 62
+SECOND_US = 1_000_000
+# As much as is held in memory at once: ten minutes of every signal on 192 cores are some 100 MB.
+FULL_US = 600 * SECOND_US
+HISTORY_US = 3 * 3600 * SECOND_US
+NO_LIMIT = 1 << 60
+OUTSIDE = "not in this bundle, which has the windows around its events"
+
+Span = tuple[int, int]
+
+
+class Wanted(NamedTuple):
+    """What of a host's ring is taken; wall clock, µs."""
+
+    windows: tuple[Span, ...]  # every signal
+    history: Mapping[str, int]  # these signals from that moment on, outside of the windows too
+
+
+class Row(NamedTuple):
+    """One look on its way."""
+
+    monotonic_ns: int
+    wall_us: int
+    signal: str
+    columns: tuple[str, ...]
+    keys: Mapping[str, Sequence[int]]
+
+
+def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Stretches that touch become one, by time.
+
+    >>> merge_spans([(5, 9), (0, 3), (3, 4)])
+    ((0, 4), (5, 9))
+    """
+    made: list[Span] = []
+    for begin, end in sorted(spans):
+        if made and begin <= made[-1][1]:
+            made[-1] = made[-1][0], max(end, made[-1][1])
+        else:
+            made.append((begin, end))
+    return tuple(made)
+
+
+def copy_signals(
+    source: reader.Reader,
+    target: pathlib.Path,
+    host: str,
+    wanted: Wanted,
+    masks: scrubbing.Scrubber,
+    progress: Callable[[float], None] = lambda _share: None,
+) -> int:
+    """Write what is wanted of a host under the home `target`; how many looks that were.
+
+    Damaged blocks are left out, and told in the source's `problems`. Raises CannotError where there is
+    no room.
+    """
+    out = _Out(target, host, masks)
+    try:
+        extent = source.extent(host)
+        if extent is not None:
+            first, last = extent[0], extent[1] + 1
+            for begin, end, full in _chunks(first, last, wanted):
+                names = [
+                    name
+                    for name in source.signals(host, begin, end)
+                    if full or wanted.history.get(name, EVER) <= begin
+                ]
+                found = [
+                    frame for name in names for frame in source.numbers(host, name, begin, end)
+                ]
+                out.write(found, list(source.facts_told(host, begin, end)))
+                progress((end - first) / (last - first))
+    finally:
+        out.close()
+    _copy_words(source, target, host, wanted, masks)
+    return out.looks
+
+
+def _chunks(first: int, last: int, wanted: Wanted) -> Iterator[tuple[int, int, bool]]:
+    """[first, last) in pieces that lie in a window or out of all, and on one side of each history's begin."""
+    edges = {first, last, *wanted.history.values(), *itertools.chain(*wanted.windows)}
+    inside = sorted(edge for edge in edges if first <= edge <= last)
+    for begin, end in itertools.pairwise(inside):
+        full = any(b <= begin and end <= e for b, e in wanted.windows)
+        step = FULL_US if full else HISTORY_US
+        for at in range(begin, end, step):
+            yield at, min(at + step, end), full
+
+
+class _Out:
+    """The ring being written: a writer a boot."""
+
+    def __init__(self, target: pathlib.Path, host: str, masks: scrubbing.Scrubber) -> None:
+        self.looks = 0
+        self._target, self._host, self._masks = target, host, masks
+        self._boot = ""
+        self._writer: writer.Writer | None = None
+        self._facts: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def write(self, found: list[frames.Frame], told: list[reader.Told]) -> None:
+        """The looks and facts of one stretch, in the order of their boots and clocks."""
+        begins: dict[str, int] = {}
+        for boot, wall in (
+            *((frame.boot, frame.wall_us[0]) for frame in found),
+            *((one.boot, one.wall_us) for one in told),
+        ):
+            begins[boot] = min(wall, begins.get(boot, wall))
+        for boot in sorted(begins, key=lambda boot: (begins[boot], boot)):
+            made = self._of(boot)
+            looks: list[Iterable[Row | reader.Told]] = [
+                self._rows(frame) for frame in found if frame.boot == boot
+            ]
+            facts = sorted(
+                (one for one in told if one.boot == boot), key=lambda one: one.monotonic_ns
+            )
+            for one in heapq.merge(facts, *looks, key=lambda one: one.monotonic_ns):
+                now = clock.Clock(one.wall_us * 1000, one.monotonic_ns)
+                if isinstance(one, Row):
+                    made.numbers(one.signal, one.columns, now, one.keys)
+                    self.looks += 1
+                else:
+                    self._tell(made, now, one)
+
+    def _of(self, boot: str) -> writer.Writer:
+        if self._writer is None or self._boot != boot:
+            self.close()
+            self._facts = {}
+            self._boot = boot
+            self._writer = writer.Writer(
+                self._target,
+                self._host,
+                boot,
+                budget_bytes=NO_LIMIT,
+                age_seconds=NO_LIMIT,
+                block_seconds=layout.FILE_SECONDS,
+            )
+        return self._writer
+
+    def _rows(self, frame: frames.Frame) -> Iterator[Row]:
+        place = "keys of signals"
+        rows: list[dict[str, tuple[int, ...]]] = [{} for _ in frame.wall_us]
+        for k, key in enumerate(frame.keys):
+            begin, end = frame.starts[k], frame.starts[k + 1]
+            which = range(end - begin) if frame.looks is None else frame.looks[begin:end]
+            masked = key if key.isdecimal() else self._masks.name(place, key)
+            values = zip(*(frame.values[name][begin:end] for name in frame.columns), strict=True)
+            for n, row in zip(which, values, strict=True):
+                rows[n][masked] = row
+        for mono, wall, one in zip(frame.monotonic_ns, frame.wall_us, rows, strict=True):
+            yield Row(mono, wall, frame.signal, frame.columns, one)
+
+    def _tell(self, made: writer.Writer, now: clock.Clock, one: reader.Told) -> None:
+        known = self._facts.get(one.signal)
+        if known is None and not one.full:
+            return  # changes of what nobody knows: the block that told it is damaged
+        state = {} if one.full or known is None else known
+        for key, fact in one.changed.items():
+            state[self._masks.name("keys of facts", key)] = {
+                name: self._masks.fact(name, value) if isinstance(value, str) else value
+                for name, value in fact.items()
+            }
+        for key in one.gone:
+            state.pop(self._masks.name("keys of facts", key), None)
+        self._facts[one.signal] = state
+        made.facts(one.signal, now, state)
+
+    def close(self) -> None:
+        """Everything packed and on the disk; raises CannotError where it does not take it."""
+        if self._writer is None:
+            return
+        done, self._writer = self._writer, None
+        done.close()
+        if done.dropped or layout.files(done.folder, layout.OPEN):
+            raise _no_room(self._target)
+
+
+def _copy_words(
+    source: reader.Reader,
+    target: pathlib.Path,
+    host: str,
+    wanted: Wanted,
+    masks: scrubbing.Scrubber,
+) -> None:
+    """Events, gaps and pins of all stored time."""
+    folder = layout.host_folder(target, host)
+    lines: dict[str, list[dict[str, object]]] = {}
+    for one in source.events(-EVER, EVER, (host,)):
+        name = f"events-{layout.month_of(one.time_us)}.jsonl"
+        lines.setdefault(name, []).append(_scrubbed(one, masks).as_json())
+    gaps = [(gap.begin_us, gap.end_us, masks.text("gaps", gap.why)) for gap in source.gaps(host)]
+    gaps += [(begin, end, OUTSIDE) for begin, end in _outside(source.extent(host), wanted)]
+    lines["gaps.jsonl"] = [
+        {"begin_us": begin, "end_us": end, "why": why} for begin, end, why in gaps
+    ]
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / "host").write_bytes(host.encode("utf-8", "surrogatepass"))
+        for name, entries in lines.items():
+            text = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
+            if text:
+                (folder / name).write_text(text, "ascii")
+        kept = pins.Pins(target, host)
+        for pin in source.pins(host):
+            if pin.end_us < EVER:  # else its file cannot be read
+                kept.pin(pin.id, pin.begin_us, pin.end_us, masks.text("pins", pin.why))
+    except OSError as error:
+        raise _no_room(target) from error
+
+
+def _outside(extent: Span | None, wanted: Wanted) -> list[Span]:
+    """The stored time that lies in no window."""
+    if extent is None:
+        return []
+    made, at = [], extent[0]
+    for begin, end in (*merge_spans(wanted.windows), (extent[1], extent[1])):
+        if at < min(begin, extent[1]):
+            made.append((at, min(begin, extent[1])))
+        at = max(at, end)
+    return made
+
+
+def _scrubbed(one: event.Event, masks: scrubbing.Scrubber) -> event.Event:
+    return dataclasses.replace(
+        one,
+        text=masks.text("event texts", one.text),
+        unit=masks.name("unit names", one.unit),
+        process=masks.name("process names", one.process),
+        fields={
+            masks.name("event fields", name): masks.text("event fields", value, name)
+            if isinstance(value, str)
+            else value
+            for name, value in one.fields.items()
+        },
+    )
+
+
+def _no_room(target: pathlib.Path) -> errors.CannotError:
+    return errors.CannotError(
+        f"nothing more can be written under {target}",
+        why="the disk is full, or fails",
+        todo="make room, or write the bundle elsewhere with -o FILE",
+    )

@@ -1,0 +1,186 @@
+"""A small night with something of everything, for bundles: two hosts, two boots, a reset at its end."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import pathlib
+
+import captures
+import numpy as np
+
+from overnight.app import snapshot as snapshots
+from overnight.model import clock, event, snapshot
+from overnight.store.ring import pins, reader, writer
+
+BEGIN_US = captures.NIGHT // 1000
+SECOND_US = 1_000_000
+HOST, OTHER = "db-7", "db-8"
+BOOTS = ("1a2b3c4d-0000-4000-8000-000000000000", "5e6f7a8b-0000-4000-8000-000000000000")
+CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+REBOOT_S, END_S, RESET_S, EARLIER_S = 1200, 7200, 7000, 3000
+EVER = 1 << 62
+
+
+@dataclasses.dataclass(frozen=True)
+class Secrets:
+    """What is planted; as plain words where nothing is."""
+
+    process: str = "kubelet"
+    thread: str = "worker 1"
+    unit: str = "ecs.service"
+    cgroup: str = "/system.slice/ecs.service"
+    text: str = "TX q 5 is paused for too long"
+    field: str = "2.11.0g"
+    fact: str = "ami-0a1b2c3d4e5f67890"
+    gap: str = "the disk was full"
+    pin: str = "a reset"
+    note: str = "perf 6.1"
+    function: str = "mem_cgroup_iter"
+    snapshot: str = "quiet"
+
+
+def at(second: float) -> clock.Clock:
+    """Both clocks; the second boot's monotonic clock begins anew."""
+    booted = REBOOT_S if second >= REBOOT_S else 0
+    return clock.Clock(BEGIN_US * 1000 + round(second * 1e9), round((50 + second - booted) * 1e9))
+
+
+def us(second: float) -> int:
+    return BEGIN_US + round(second * 1e6)
+
+
+def reset(second: float, host: str = HOST, planted: Secrets | None = None) -> event.Event:
+    told = planted or Secrets()
+    return event.Event(
+        us(second), "net.driver_reset", told.text, host, 1, "critical",
+        id=f"net.driver_reset-{round(second):08x}", boot=BOOTS[1], unit=told.unit,
+        process=told.process, source="ena-tx-paused", fields={"driver": told.field, "queue": 5},
+    )  # fmt: skip
+
+
+def build(
+    home: pathlib.Path, planted: Secrets | None = None, *, cpu_from: int = 4500
+) -> event.Event:
+    """Make the home; the event at its end. Every second is looked at from `cpu_from` on, as for one reset."""
+    told = planted or Secrets()
+    _record(home, HOST, told, cpu_from)
+    _record(home, OTHER, told, END_S)
+    book = writer.Writer(home, HOST, BOOTS[1], budget_bytes=1 << 30, age_seconds=30 * 86400)
+    for second in (EARLIER_S, RESET_S):
+        book.event(reset(second, planted=told))
+    book.note_gap(us(100), us(160), told.gap)
+    book.close()
+    pins.Pins(home, HOST).pin("reset", us(RESET_S - 60), us(RESET_S + 30), told.pin)
+    _profile(home, told)
+    for name, second in (("old", 10), ("before", 4000), ("after", 7100), ("late", 7190)):
+        _snapshot(home, name, second, told)
+    return reset(RESET_S, planted=told)
+
+
+def _record(home: pathlib.Path, host: str, told: Secrets, cpu_from: int) -> None:
+    for boot, begin, end in ((BOOTS[0], 0, REBOOT_S), (BOOTS[1], REBOOT_S, END_S)):
+        made = writer.Writer(home, host, boot, budget_bytes=1 << 30, age_seconds=30 * 86400)
+        labels = {"": {"zone": "us-east-1a", "image": told.fact, "boot": boot}}
+        made.facts("host", at(begin), labels)
+        for second in range(begin, end):
+            now = at(second)
+            if second >= cpu_from:
+                hot = 100 if RESET_S - 6 <= second < RESET_S else 3
+                rows = {
+                    str(core): (
+                        7 * second,
+                        0,
+                        second * (hot if core else 2),
+                        90 * second,
+                        1,
+                        2,
+                        3,
+                        0,
+                    )
+                    for core in range(2)
+                }
+                made.numbers("cpu", CPU, now, rows)
+                made.numbers(
+                    "processes", ("utime", "stime"), now, {f"100 {told.process}": (second, 2)}
+                )
+            if second % 60 == 7:
+                made.numbers(
+                    "memory-cgroups", ("tracked", "dying"), now, {"": (240 + second, second)}
+                )
+            if second % 20 == 0:
+                born = {} if second % 400 == 0 else {told.cgroup: (second // 20, second // 21)}
+                made.numbers("cgroup-births", ("born", "died"), now, born)
+            if second % 500 == 0:
+                core = 1 + second // 500 % 2
+                made.facts("nic-queues", now, {"eth0 q5": {"core": core, "name": told.unit}})
+            made.tick(now)
+        made.close()
+
+
+def _profile(home: pathlib.Path, told: Secrets) -> None:
+    rows = []
+    for n in range(3000):
+        second = 5400 + n * 0.6
+        hot = RESET_S - 6 <= second < RESET_S or n % 9 == 0
+        rows.append(
+            captures.Sample(
+                captures.NIGHT + round(second * 1e9),
+                (captures.user("main"), captures.kernel(told.function)) if hot else captures.IDLE,
+                n % 2,
+                told.process if hot else "swapper",
+                told.thread if hot else "swapper",
+                100 if hot else 0,
+                101 if hot else 0,
+                told.unit if hot else "",
+            )
+        )
+    made = captures.build(rows, host=HOST, notes=(told.note,))
+    captures.store(home, made)
+
+
+def _snapshot(home: pathlib.Path, name: str, second: float, told: Secrets) -> None:
+    moment = datetime.datetime.fromtimestamp(us(second) / 1e6, datetime.UTC)
+    said = {"host": HOST, "taken_at": moment.isoformat(timespec="seconds"), "name": name}
+    parts: dict[str, snapshot.Part] = {"cmdline": {"quiet": told.snapshot, "ro": ""}}
+    snapshots.save(
+        snapshot.Snapshot(said, parts, ()), home / "snapshots" / HOST / f"{us(second)}.json"
+    )
+
+
+def plain(value: object) -> object:
+    """Any answer as lists and words, to be compared; what is not a number equals itself."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return "nan" if value != value else value  # only NaN differs from itself
+
+
+def told_of(home: pathlib.Path) -> str:
+    """Every text of a home as it can be read: of all rings, of all tables, of all other files."""
+    import json
+
+    from overnight.store import parquet, segments
+
+    found: list[object] = []
+    source = reader.Reader(home)
+    for host in source.hosts():
+        for name in source.signals(host, -EVER, EVER):
+            for frame in source.numbers(host, name, -EVER, EVER):
+                found += [frame.signal, *frame.columns, *frame.keys]
+        found += source.facts_told(host, -EVER, EVER)
+    catalogue = segments.Catalogue(home)
+    for host in catalogue.hosts():
+        for segment in catalogue.segments(host):
+            for table in segment.path.glob("*.parquet"):
+                columns = parquet.query(f"SELECT * FROM {parquet.table(table)}")
+                found += [c.tolist() for c in columns.values() if c.dtype == object]
+    for path in home.rglob("*"):
+        if path.is_file():
+            found.append(path.read_bytes().decode("latin-1"))
+    return json.dumps(found, default=str)

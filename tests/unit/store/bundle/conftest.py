@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pathlib
+
+import nights
+import pytest
+
+from overnight.app import bundling
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A real bundle of a small night."""
+    place = tmp_path_factory.mktemp("night")
+    told = nights.build(place / "home")
+    return bundling.create(place / "home", told, place / "reset.overnight", now_us=1).file

@@ -1,0 +1,207 @@
+"""The strict zip: what it writes it reads, other tools read it, and whatever differs is refused."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overnight.store.bundle import archive
+
+WORDS = st.from_regex(r"[a-z0-9_][a-z0-9_.%~-]{0,12}", fullmatch=True)
+NAMES = st.lists(WORDS, min_size=2, max_size=4).map("/".join)
+
+
+def packed(*members: tuple[str, bytes], deflate: bool = True) -> bytes:
+    out = io.BytesIO()
+    packer = archive.Packer(out)
+    for name, data in members:
+        packer.add(name, iter([data]), deflate=deflate)
+    packer.finish()
+    return out.getvalue()
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    file = io.BytesIO(data)
+    return {one.name: b"".join(archive.read(file, one)) for one in archive.members(file)}
+
+
+@given(st.lists(st.tuples(st.binary(max_size=400), st.booleans()), max_size=5))
+def test_what_is_written_is_read_by_us_and_by_others(bodies: list[tuple[bytes, bool]]) -> None:
+    out = io.BytesIO()
+    packer = archive.Packer(out)
+    for n, (body, deflate) in enumerate(bodies):
+        packer.add(f"home/{n}", iter([body[:100], body[100:]]), deflate=deflate)
+    packer.finish()
+    wanted = {f"home/{n}": body for n, (body, _) in enumerate(bodies)}
+    assert unpacked(out.getvalue()) == wanted
+    with zipfile.ZipFile(out) as other:
+        assert other.testzip() is None
+        assert {name: other.read(name) for name in other.namelist()} == wanted
+
+
+def test_a_long_repetition_comes_back_whole() -> None:
+    """The unpacker holds back what does not fit into a piece, also when it has read everything."""
+    body = b"\0" * (3 * archive.PIECE + 17)
+    assert unpacked(packed(("a/b", body))) == {"a/b": body}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../x", "leads out"),
+        ("home/../../x", "leads out"),
+        ("/etc/passwd", "leads out"),
+        ("home/./x", "leads out"),
+        ("home//x", "holds what no name"),
+        ("home/x\0y", "holds what no name"),
+        ("home/a b", "holds what no name"),
+        ("home\\x", "holds what no name"),
+        ("C:x", "holds what no name"),
+        ("home/.hidden", "holds what no name"),
+        ("home/\u00e9", "holds what no name"),
+        ("home/x\n", "holds what no name"),
+        ("home/", "holds what no name"),
+        ("", "holds what no name"),
+        ("a/" * 8 + "a", "too long or too deep"),
+        ("home/" + "a" * 256, "holds what no name"),
+        ("a" * 2000, "too long or too deep"),
+    ],
+)
+def test_names_that_no_folder_should_hold(name: str, words: str) -> None:
+    with pytest.raises(archive.BadArchiveError, match=words):
+        archive.check_names([name])
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["home/a", "home/a"], "twice"),
+        (["home/a", "HOME/A"], "in case alone"),
+        (["home/a", "home/a/b"], "a file and a folder"),
+        (["home/A/b", "home/a"], "a file and a folder"),
+    ],
+)
+def test_names_that_meet_each_other(names: list[str], words: str) -> None:
+    with pytest.raises(archive.BadArchiveError, match=words):
+        archive.check_names(names)
+
+
+@given(NAMES)
+def test_ordinary_names_pass(name: str) -> None:
+    archive.check_names([name])
+
+
+def foreign(
+    name: str, data: bytes = b"x", *, all_comment: bytes = b"", **properties: object
+) -> bytes:
+    """A zip as other tools write it."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as made:
+        info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+        info.external_attr = 0o100600 << 16
+        for key, value in properties.items():
+            setattr(info, key, value)
+        made.writestr(info, data)
+        made.comment = all_comment
+    return out.getvalue()
+
+
+def test_a_zip_of_another_tool_in_the_same_form_is_as_good() -> None:
+    assert unpacked(foreign("home/x")) == {"home/x": b"x"}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (foreign("home/x", external_attr=0o120777 << 16), "is a link"),
+        (foreign("home/x", external_attr=0o060600 << 16), "no regular file"),
+        (foreign("home/x", external_attr=0o010600 << 16), "no regular file"),
+        (foreign("home/x", external_attr=0o104755 << 16), "does not write"),
+        (foreign("home/x", extra=b"\x01\x00\x00\x00"), "does not write"),
+        (foreign("home/x", comment=b"c"), "does not write"),
+        (foreign("home/x", create_system=0), "does not write"),
+        (foreign("home/x", date_time=(2026, 1, 1, 0, 0, 0)), "does not write"),
+        (foreign("home/x", compress_type=zipfile.ZIP_BZIP2), "method 12"),
+        (foreign("../x"), "leads out"),
+        (foreign("home/\u00e9"), "holds what no name"),
+        (foreign("home/x") + b"tail", "follows its end"),
+        (b"#!/bin/sh\n" + foreign("home/x"), "not where its end says"),
+        (foreign("home/x", all_comment=b"hello"), "follows its end"),
+        (b"", "cut short"),
+        (b"PK\5\6", "cut short"),
+    ],
+)
+def test_what_other_tools_can_put_into_a_zip(data: bytes, words: str) -> None:
+    with pytest.raises(archive.BadArchiveError, match=words):
+        unpacked(data)
+
+
+def forged(members: list[archive.Member], bodies: bytes) -> bytes:
+    """A file whose directory says what it likes."""
+    directory = b"".join(member.central() for member in members)
+    end = archive.END.pack(
+        archive.END_MAGIC, 0, 0, len(members), len(members), len(directory), len(bodies), 0
+    )
+    return bodies + directory + end
+
+
+def test_members_that_share_their_bytes_are_refused() -> None:
+    whole = packed(("home/a", b"\0" * 100_000))
+    (one,) = archive.members(io.BytesIO(whole))
+    body = whole[: one.end]
+    twin = one._replace(name="home/b")
+    with pytest.raises(archive.BadArchiveError, match="overlaps"):
+        archive.members(io.BytesIO(forged([one, twin], body)))
+    with pytest.raises(archive.BadArchiveError, match="told in two ways"):
+        archive.members(io.BytesIO(forged([twin], body)))
+    with pytest.raises(archive.BadArchiveError, match="belong to none"):
+        archive.members(io.BytesIO(forged([one], body + b"more")))
+
+
+@pytest.mark.parametrize("claimed", [10, 99_999, 100_001])
+def test_a_member_unpacks_to_what_it_claims(claimed: int) -> None:
+    whole = packed(("home/a", b"\0" * 100_000))
+    (one,) = archive.members(io.BytesIO(whole))
+    liar = one._replace(size=claimed)
+    body = liar.local() + whole[len(liar.local()) : one.end]
+    file = io.BytesIO(forged([liar], body))
+    seen: list[bytes] = []
+    with pytest.raises(archive.BadArchiveError, match="than it claims"):
+        seen.extend(archive.read(file, archive.members(file)[0]))
+    assert sum(map(len, seen)) <= claimed
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_an_archive_or_refused(data: bytes) -> None:
+    for hostile in (data, packed(("home/a", b"x")) + data, packed(("home/a", data))[: len(data)]):
+        try:
+            unpacked(hostile)
+        except archive.BadArchiveError:
+            continue
+
+
+@pytest.mark.parametrize("deflate", [False, True])
+def test_each_bit_counts(deflate: bool) -> None:
+    """But for the few that fill up the last byte of what was deflated."""
+    members = (("bundle.json", b"{}"), ("home/a", b"some words " * 9))
+    whole = packed(*members, deflate=deflate)
+    unseen = 0
+    for at in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[at // 8] ^= 1 << at % 8
+        try:
+            assert unpacked(bytes(damaged)) == dict(members)
+            unseen += 1
+        except archive.BadArchiveError:
+            continue
+    assert unseen <= (14 if deflate else 0)
+
+
+def test_what_is_too_large_for_a_zip_is_said_before_it_is_wrong(monkeypatch) -> None:
+    monkeypatch.setattr(archive, "MOST_BYTES", 1000)
+    with pytest.raises(archive.BadArchiveError, match="4 GiB"):
+        packed(("home/a", bytes(range(256)) * 8), deflate=False)
