@@ -125,7 +125,7 @@ def _timeline(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[s
     if material.events:
         rows = [
             [f"<td class=k>{words.clock(one.time_us, '%H:%M:%S')}</td>", f"<td class=k>{h(one.severity, 20)}</td>",
-             f"<td>{h(one.kind, 80)}</td>", f"<td class=n>{one.core if one.core >= 0 else '-'}</td>",
+             f"<td class=w>{h(one.kind, 80)}</td>", f"<td class=n>{one.core if one.core >= 0 else '-'}</td>",
              f"<td>{h(one.text)}</td>"]
             for one in material.events[:40]
         ]  # fmt: skip
@@ -156,7 +156,7 @@ def _who(material: diagnosis.Material) -> Iterator[str]:
     more = f" {shown.others:,} more are left out." if shown.others else ""
     yield parts.table(
         f"{shown.kind.capitalize()} on {_where(material)}. {shown.coverage.samples:,} busy samples, {shown.coverage.lost:,} lost.{more}",
-        (shown.kind, "n:samples", "n:share of busy samples", "n:share of capacity", "n:cores"),
+        (shown.kind, "n:samples", *(f"n:{name}" for name, _ in words.DENOMINATORS)),
         rows,
     )
     told = "; ".join(f"<b>{name}</b>: {meaning}" for name, meaning in words.DENOMINATORS)
@@ -218,10 +218,12 @@ def _census(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str
     if len(material.census) < 2:
         return
     drawn = census.draw_census(material.census, told.event.time_us if told.event else None)
-    last = material.census[-1]
+    first, last = material.census[0], material.census[-1]
+    hours = (last.time_us - first.time_us) / 3.6e9
+    grew = f" {(last.dying - first.dying) / hours:+,.0f} dying an hour." if hours > 0.1 else ""
     yield (
         f"<figure>{drawn}<figcaption>Tracked by the kernel {last.tracked:,}, in use {last.in_use:,}, "
-        f"dying {last.dying:,}: deleted, but held by something. The upright line is the event.</figcaption></figure>"
+        f"dying {last.dying:,}: deleted, but held by something.{grew} The upright line is the event.</figcaption></figure>"
     )
 
 

@@ -79,10 +79,15 @@ def evidence_steps(chain: verdict.Chain) -> Iterator[str]:
 
 def _heading(step: finding.Finding) -> str:
     where = " · ".join(filter(None, (words.who_words(step.subject), words.place_words(step.subject))))
+    facts = (
+        words.number_words(step, 8),
+        f"confidence {step.confidence:.2f}",
+        words.when_words(step.window.begin_us, step.window.end_us),
+    )
+    place = f'<div class="from">{h(where, 900)}</div>' if where else ""
     return (
         f"<b>{h(words.kind_words(step.kind))}.</b> {h(step.summary, 1000)}"
-        f'<div class="from">{h(where, 900)}</div><div class="from">{h(words.number_words(step, 8), 900)} '
-        f"· confidence {step.confidence:.2f} · {words.when_words(step.window.begin_us, step.window.end_us)}</div>"
+        f'{place}<div class="from">{h(" · ".join(filter(None, facts)), 1200)}</div>'
     )
 
 

@@ -54,16 +54,16 @@ h1{font-size:1.5rem;line-height:1.25;margin:.2rem 0 .4rem;overflow-wrap:anywhere
 h2{font-size:1.2rem;margin:2.2rem 0 .6rem;padding-top:.5rem;border-top:2px solid var(--line)}
 h3{font-size:1rem;margin:1.2rem 0 .3rem;overflow-wrap:anywhere}
 p,li,dd,td,th,figcaption{overflow-wrap:anywhere}
-p{margin:.4rem 0;max-width:78ch}
+p{margin:.4rem 0;max-width:78ch}p.small{max-width:110ch}
 a{color:var(--link)}
 :focus-visible{outline:3px solid var(--link);outline-offset:2px}
 .skip{position:absolute;left:-999px}.skip:focus{left:8px;top:8px;background:var(--ground);padding:6px;z-index:1}
 .small,figcaption,.from{color:var(--soft);font-size:.87rem}
-.facts{display:flex;flex-wrap:wrap;gap:.1rem 1.4rem;margin:.3rem 0;padding:0;list-style:none;color:var(--soft);font-size:.9rem}
+.facts{display:flex;flex-wrap:wrap;gap:.1rem 1.4rem;margin:.3rem 0;padding:0;list-style:none;color:var(--soft);font-size:.9rem}.facts li{min-width:0;overflow-wrap:anywhere}
 .facts b{color:var(--ink);font-weight:600}
 .verdict{border:2px solid var(--ink);border-radius:8px;padding:14px 18px;margin:14px 0;background:var(--card)}
-.verdict p.said{font-size:1.08rem;max-width:80ch}
-.badge{display:inline-block;font-weight:700;border:2px solid;border-radius:5px;padding:1px 10px;margin-right:12px}
+.verdict p.said{font-size:1.08rem;max-width:100ch}.verdict p.small{max-width:125ch}header>p.small{max-width:130ch}
+.badge{display:inline-block;font-weight:700;border:2px solid;border-radius:5px;padding:1px 10px;margin-right:12px;white-space:nowrap}
 .badge.cause-found{color:var(--bad)}.badge.inconclusive{color:var(--warn)}.badge.no-cause{color:var(--good)}
 .confidence{display:inline-flex;align-items:center;gap:8px;font-weight:600}
 .bar{display:inline-block;width:130px;height:12px;border:1px solid var(--ink);background:var(--ground)}
@@ -79,13 +79,15 @@ button.copy{font:inherit;font-size:.8rem;padding:1px 9px;border:1px solid var(--
 table{border-collapse:collapse;margin:.5rem 0;font-size:.92rem;width:100%}
 caption{text-align:left;color:var(--soft);font-size:.87rem;padding-bottom:4px}
 th,td{border-bottom:1px solid var(--line);padding:4px 12px 4px 0;text-align:left;vertical-align:top}
-thead th{border-bottom:2px solid var(--ink);font-weight:600}
+thead th{border-bottom:2px solid var(--ink);font-weight:600;overflow-wrap:normal}
 td.n,th.n{text-align:right;white-space:nowrap;overflow-wrap:normal}
-td.k{white-space:nowrap;overflow-wrap:normal}
+td.k{white-space:nowrap;overflow-wrap:normal}td.w{min-width:11em}
 figure{margin:.6rem 0}
 svg{display:block;max-width:100%;height:auto}
 .scroll{overflow-x:auto}
-dl.plain{display:grid;grid-template-columns:max-content 1fr;gap:2px 16px;margin:.3rem 0}dl.plain dt{color:var(--soft);max-width:24ch;overflow-wrap:anywhere}dl.plain dd{margin:0}
+dl.plain{display:grid;grid-template-columns:minmax(0,max-content) minmax(0,1fr);gap:2px 16px;margin:.3rem 0}dl.plain dt{color:var(--soft);max-width:24ch;overflow-wrap:anywhere}
+@media (max-width:640px){dl.plain{grid-template-columns:minmax(0,1fr)}}
+dl.plain dd{margin:0}
 #said{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 """
 
@@ -105,6 +107,7 @@ PICTURES = """
 .timeline .hatch{stroke:var(--soft);stroke-width:1.6}.timeline .missing{fill:url(#hatch)}
 .timeline .hot{fill:none;stroke:var(--hot);stroke-width:1.6}
 .timeline .pin{fill:var(--ink)}
+.timeline .mark text{paint-order:stroke;stroke:var(--ground);stroke-width:4px}
 .mark path{stroke-width:1.6;stroke-dasharray:4 3;fill:none}
 .mark.critical path{stroke:var(--bad);stroke-dasharray:none}.timeline .mark.critical text{fill:var(--bad);font-weight:650}
 .mark.warning path{stroke:var(--warn)}.timeline .mark.warning text{fill:var(--warn)}
@@ -112,7 +115,11 @@ PICTURES = """
 .census .line{fill:none;stroke:var(--kernel);stroke-width:2.4}.census .in-use{stroke:var(--ink);stroke-dasharray:5 4;stroke-width:1.6}
 .census .event-line{stroke:var(--bad);stroke-width:1.6}
 svg.embedded{width:100%;border:1px solid var(--line)}
-#flame>rect:first-of-type{fill:var(--ground)}#flame>text{fill:var(--ink)}#flame>text.s{fill:var(--soft)}#flame g rect{stroke:var(--ground)}
+svg#flame>rect:first-of-type{fill:var(--ground)}svg#flame>text{fill:var(--ink)}svg#flame>text.s{fill:var(--soft)}svg#flame g rect{stroke:var(--ground)}
+"""
+
+NARROW = """
+@media screen and (max-width:760px){figure,.scroll{overflow-x:auto}figure svg,svg.embedded{max-width:none;width:860px}}
 """
 
 PAPER = """
@@ -133,7 +140,7 @@ def sheet() -> str:
     """The whole style."""
     light = _inks(0)
     dark = _inks(1)
-    return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{LAYOUT}{PICTURES}{_heat()}{PAPER}"
+    return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{LAYOUT}{PICTURES}{_heat()}{NARROW}{PAPER}"
 
 
 def _inks(scheme: int) -> str:

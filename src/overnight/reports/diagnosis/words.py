@@ -55,10 +55,10 @@ NUMBERS = {
     "kernel_percent": "{:.0f} % of the core's time in the kernel",
     "busy_percent": "{:.0f} % of the core's time busy",
     "others_percent": "the other cores' mean {:.0f} %",
-    "seconds": "{:.3g} s",
+    "seconds": "for {:.3g} s",
     "cores_burnt": "{:.2g} cores burnt",
-    "share_of_core_samples": "{:.0%} of that core's samples",
-    "kernel_share": "{:.0%} of its own samples in the kernel",
+    "share_of_core_samples": "",
+    "kernel_share": "",
     "births_per_hour": "{:,.0f} cgroups born an hour",
     "deaths_per_hour": "{:,.0f} gone an hour",
     "restarts_per_hour": "{:,.0f} restarts an hour",
@@ -77,9 +77,13 @@ NUMBERS = {
     "cores_more": "{:+.2g} cores",
     "samples": "{:,.0f} samples",
 }
+SHARES = {
+    "share_of_core_samples": "of that core's samples",
+    "kernel_share": "of its own samples in the kernel",
+}
 DENOMINATORS = (
-    ("of the samples", "of the busy samples of the rows' own selection"),
-    ("of the capacity", "of all the time that the selected cores had, idle or not"),
+    ("share of samples", "of the samples in which the chosen cores were busy"),
+    ("share of capacity", "of all the time that the chosen cores had, idle or not"),
     ("cores", "as many cores' worth of time, on average over the window"),
 )
 LONGEST = 400  # characters of one text of a host; a name of 8 kB tells nobody anything
@@ -138,7 +142,7 @@ def who_words(subject: finding.Subject) -> str:
     return " in ".join(filter(None, (who, function)))
 
 
-def place_words(subject: finding.Subject) -> str:
+def place_words(subject: finding.Subject, *, host: bool = True) -> str:
     """Where: core, queue, cgroup, host."""
     parts = []
     if subject.core >= 0:
@@ -148,7 +152,7 @@ def place_words(subject: finding.Subject) -> str:
         parts.append(f"{clean(subject.interface, 40)}{queue}")
     if subject.cgroup:
         parts.append(f"cgroup {clean(subject.cgroup, 120)}")
-    if subject.host:
+    if subject.host and host:
         parts.append(clean(subject.host, 80))
     return ", ".join(parts)
 
@@ -159,6 +163,9 @@ def quantities(found: finding.Finding) -> Iterator[str]:
     for name in (*known, *(name for name in found.magnitude if name not in NUMBERS)):
         value = found.magnitude[name]
         if not isinstance(value, int | float) or not math.isfinite(value):
+            continue
+        if name in SHARES:
+            yield f"{percent(value)} {SHARES[name]}"
             continue
         form = NUMBERS.get(name)
         yield form.format(value) if form else f"{clean(name, 60).replace('_', ' ')} {value:,.4g}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 from typing import TYPE_CHECKING
 
 from overnight.reports import svg
+from overnight.reports.diagnosis import words
 from overnight.reports.pictures import difference
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_difference", "draw_flame", "scoped"]
 
+ROOM = 130  # characters of a line below a picture
 STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 RULE = re.compile(r"([^{}]+)\{")
 
@@ -21,15 +24,29 @@ RULE = re.compile(r"([^{}]+)\{")
 def draw_flame(folded: flame.Folded, name: str) -> str:
     """The flame graph under an id of the page."""
     file = io.BytesIO()
-    svg.write(folded, file)
+    svg.write(_short(folded), file)
     return scoped(file.getvalue().decode(), name)
 
 
 def draw_difference(compared: difference.Compared, name: str) -> str:
     """The differential flame graph under an id of the page."""
     file = io.BytesIO()
-    difference.write_difference(compared, file)
+    short = dataclasses.replace(
+        compared, now=_short(compared.now), before=_short(compared.before), about=words.clean(compared.about, ROOM)
+    )  # fmt: skip
+    difference.write_difference(short, file)
     return scoped(file.getvalue().decode(), name)
+
+
+def _short(folded: flame.Folded) -> flame.Folded:
+    """Its words as long as the picture is wide; what the stacks are called is theirs."""
+    return dataclasses.replace(
+        folded,
+        title=words.clean(folded.title, 80),
+        host=words.clean(folded.host, 60),
+        event=words.clean(folded.event, 40),
+        notes=tuple(words.clean(note, ROOM) for note in folded.notes),
+    )
 
 
 def scoped(picture: str, name: str) -> str:

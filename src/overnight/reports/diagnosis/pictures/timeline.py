@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_LARGE", "draw_timeline", "involved"]
 
-WIDTH, LEFT, RIGHT = 1100, 92, 158
+WIDTH, LEFT, RIGHT = 1100, 120, 158
 STRIP, APART = 56, 12
 LANE, LANES = 16, 4
 MOST_LARGE = 4
 LEVELS = len(colours.HEAT[0])
-SANS = 6.7
+SANS, BOLD = 6.7, 8.4  # px a character: our own words; the widest names
 SYMBOLS = {"critical": "▲", "warning": "◆", "info": "●"}
 
 
@@ -66,9 +66,9 @@ def draw_timeline(
     band, height = _band(shown, rows["busy"], involved(shown, large), time, y)
     bottom = y + height
     parts = [
-        *_hatched(shown, time, top, bottom),
         *strips,
         *band,
+        *_hatched(shown, time, top, bottom),
         *_hot(hot, time, top, bottom),
         *_marks(lanes, time, top, bottom),
         *_axis(time, bottom),
@@ -187,14 +187,17 @@ def _band(
         if d
     ]
     every = next((n for n in (1, 2, 4, 8, 16, 32, 64) if n * row >= 26), 128)
+    free = 0.0  # from where on there is room for the next core's words
     for number, core in enumerate(shown.cores):
         middle = y + (number + 0.5) * row
         if core in large:
             made.append(f'<path class="pin" d="M{LEFT - 8} {middle - 5:g}v10l7 -5z"/>')
             made.append(f'<path class="pin" d="M{right + 8} {middle - 5:g}v10l-7 -5z"/>')
-            made.append(
-                f'<text class="b" x="{right + 12}" y="{middle + 4:g}">core {core}, {_longest(shown, busy, number)}</text>'
-            )
+            if middle >= free:
+                free = middle + 15
+                made.append(
+                    f'<text class="b" x="{right + 12}" y="{middle + 4:g}">core {core}, {_longest(shown, busy, number)}</text>'
+                )
         elif number % every == 0:
             made.append(f'<text class="t e" x="{LEFT - 12}" y="{middle + 4:g}">{core}</text>')
     made.append(f'<text class="b e" x="{LEFT - 26}" y="{y - 6}">all cores</text>')
@@ -230,8 +233,9 @@ def _hot(hot: selection.Window | None, time: _Time, top: int, bottom: int) -> It
         return
     left, right = time.x(hot.begin_us), time.x(hot.end_us)
     yield f'<path class="hot" d="M{left:.1f} {bottom}V{top - 12}H{right:.1f}V{bottom}"/>'
-    middle = min(max((left + right) / 2, LEFT + 46), WIDTH - RIGHT - 46)
-    yield f'<text class="b d hot-name" x="{middle:.1f}" y="{top - 15}">hot window, {hot.seconds:.3g} s</text>'
+    # Beside its bracket: above it the marks of events come down.
+    at, side = (left - 6, "e") if left > LEFT + 110 else (right + 6, "")
+    yield f'<text class="b {side}" x="{at:.1f}" y="{top - 7}">hot window, {hot.seconds:.3g} s</text>'
 
 
 def _lanes(
@@ -247,7 +251,7 @@ def _lanes(
     ):
         core = f" core {one.core}" if one.core >= 0 else ""
         label = f"{SYMBOLS.get(one.severity, '●')} {words.clock(one.time_us, '%H:%M:%S')} {svg.fit(words.clean(one.kind, 60), 40)}{core}"
-        wide = len(label) * SANS
+        wide = len(label) * BOLD
         left = min(time.x(one.time_us) - 5, WIDTH - 4 - wide)
         free = next(
             (n for n, lane in enumerate(taken) if all(left > b + 8 or left + wide < a - 8 for a, b in lane)),
@@ -262,16 +266,21 @@ def _lanes(
 def _marks(
     lanes: list[tuple[event.Event, int, tuple[float, str]]], time: _Time, top: int, bottom: int
 ) -> Iterator[str]:
+    texts = []
     for one, lane, (left, label) in lanes:
         x = time.x(one.time_us)
         tip = svg.safe(f"{words.clean(one.kind, 80)}: {words.clean(one.text)}")
         severity = one.severity if one.severity in SYMBOLS else "info"
-        y = 4 + LANE * (lane + 1) - 4 if lane >= 0 else top
-        text = f'<text x="{left:.1f}" y="{y}">{svg.safe(label)}</text>' if lane >= 0 else ""
+        y = LANE * (lane + 1) if lane >= 0 else top
         yield (
             f'<g class="mark {severity}"><title>{tip}</title>'
-            f'<path d="M{x:.1f} {y + 3 if lane >= 0 else top - 6}V{bottom + 6}"/>{text}</g>'
+            f'<path d="M{x:.1f} {y + 3 if lane >= 0 else top - 6}V{bottom + 6}"/></g>'
         )
+        if lane >= 0:
+            texts.append(
+                f'<g class="mark {severity}"><text x="{left:.1f}" y="{y}">{svg.safe(label)}</text></g>'
+            )
+    yield from texts  # above all lines, so that none goes through a name
 
 
 def _axis(time: _Time, bottom: int) -> Iterator[str]:
