@@ -202,6 +202,7 @@ def reference() -> tuple[verdict.Verdict, diagnosis.Material]:
         ),
         NEXT, FIX, answers(*findings), findings,
         {"hosts": 60, "sick": 11, "cohort": {"label": "image", "value": "dlami-2025-03", "p": 0.004}},
+        (verdict.RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it had ended 53 s before the core was full"),),
     )  # fmt: skip
     return told, material()
 
@@ -312,9 +313,12 @@ def hostile() -> tuple[verdict.Verdict, diagnosis.Material]:
         tuple(verdict.Step(name, name, name) for name in nasty),
         tuple(finding.Answer(name, finding.Status.NO_DATA, (), name) for name in nasty),
         steps, {name: {name: [name, 1, None]} for name in nasty},
+        tuple(verdict.RuledOut(step.id, name, name) for step, name in zip(steps, nasty, strict=True)),
     )  # fmt: skip
     frames = tuple(flame.Frame(name, name, n % 2) for n, name in enumerate(nasty))
-    stacks = flame.Folded(text, text, 1, 2, 97, (0,), text, (flame.FoldedStack(frames, 9),), 3, nasty)
+    stacks = flame.Folded(
+        text, text, 1, 2, 97, (0,), text, (flame.FoldedStack(frames, 9),), 3, nasty
+    )
     marks = tuple(reset(name, kind=name, text=name, core=n) for n, name in enumerate(nasty))
     made = material()
     assert made.processes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overnight.model import event, finding
 
-__all__ = ["SCHEMA", "Chain", "Gap", "Link", "Step", "Verdict"]
+__all__ = ["SCHEMA", "Chain", "Gap", "Link", "RuledOut", "Step", "Verdict"]
 
 SCHEMA = "overnight.diagnosis/1"
 
@@ -78,6 +78,19 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
+class RuledOut:
+    """A finding that is in no chain, and in words why no line of links leads from it to the event."""
+
+    finding: str  # its id
+    kind: str
+    why: str
+
+    def as_json(self) -> dict[str, object]:
+        """The stable form."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class Verdict:
     """The diagnosis of one event. `status`: cause-found, inconclusive or no-cause."""
 
@@ -93,6 +106,7 @@ class Verdict:
     answers: tuple[finding.Answer, ...]
     findings: tuple[finding.Finding, ...]
     fleet: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    ruled_out: tuple[RuledOut, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """Schema diagnosis-1."""
@@ -114,4 +128,5 @@ class Verdict:
             "findings": [one.as_json() for one in self.findings],
             "detectors": [one.as_json() for one in self.answers],
             "fleet": dict(self.fleet),
+            "ruled_out": [one.as_json() for one in self.ruled_out],
         }

@@ -10,7 +10,7 @@ from overnight.reports.diagnosis import parts, style, words
 from overnight.reports.diagnosis.pictures import census, chain, embedded, timeline
 
 if TYPE_CHECKING:
-    from overnight.model import finding, verdict
+    from overnight.model import verdict
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -39,7 +39,7 @@ def write(
         ("next", "How to confirm or refute it", _steps(told.next)),
         ("fix", "Fix", _steps(told.fix)),
         ("detectors", "What was looked for", _answers(told)),
-        ("others", "Findings outside the chain", _others(told)),
+        ("others", "Findings outside the chain", _others(told, material)),
     ]
     made = [(name, heading, "\n".join(body)) for name, heading, body in sections]
     shown = [(name, heading, body) for name, heading, body in made if body]
@@ -125,14 +125,14 @@ def _timeline(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[s
     if material.events:
         rows = [
             [f"<td class=k>{words.clock(one.time_us, '%H:%M:%S')}</td>", f"<td class=k>{h(one.severity, 20)}</td>",
-             f"<td class=w>{h(one.kind, 80)}</td>", f"<td class=n>{one.core if one.core >= 0 else '-'}</td>",
+             parts.short(one.kind), f"<td class=n>{one.core if one.core >= 0 else '-'}</td>",
              f"<td>{h(one.text)}</td>"]
             for one in material.events[:40]
         ]  # fmt: skip
         more = len(material.events) - len(rows)
         note = f"; {more} more are left out" if more else ""
         yield parts.table(
-            f"Events of these seconds, UTC{note}",
+            f"Events that touch these seconds, UTC{note}",
             ("when", "severity", "kind", "n:core", "what was seen"),
             rows,
         )
@@ -176,23 +176,18 @@ def _stacks(material: diagnosis.Material) -> Iterator[str]:
         )
     shown = material.difference
     if shown is not None and shown.changes:
+        # By what each did itself: its callers all have the same change, and would come first.
+        ranked = sorted(shown.changes, key=lambda one: -abs(one.own_difference))[:MOST_CHANGES]
         rows = [
-            [f"<td>{parts.name(one.name)}</td>", f"<td>{'kernel' if one.kernel else 'user'}</td>", f"<td class=n>{words.percent(one.baseline_rate)}</td>",
+            [f"<td>{parts.name(one.name)}</td>", f"<td class=k>{'kernel' if one.kernel else 'user'}</td>", f"<td class=n>{words.percent(one.baseline_rate)}</td>",
              f"<td class=n>{words.percent(one.rate)}</td>", f"<td class=n>{100 * one.difference:+.3g} ({100 * one.low:+.3g} to {100 * one.high:+.3g})</td>",
-             f"<td>{h(one.status, 20)}</td>"]
-            for one in shown.changes[:MOST_CHANGES]
+             f"<td class=n>{100 * one.own_difference:+.3g}</td>", f"<td class=k>{h(one.status, 20)}</td>"]
+            for one in ranked
         ]  # fmt: skip
         yield parts.table(
-            f"What changed, function by function, on {_where(material)}: share of the core's time, with the 95 % interval of the sampling. "
-            f"{shown.coverage.lost + shown.baseline.lost:,} samples were lost.",
-            (
-                "function",
-                "side",
-                "n:before",
-                "n:in the hot window",
-                "n:change in points",
-                "what it is",
-            ),
+            f"What changed, function by function, on {_where(material)}: share of the core's time, with the 95 % interval of the sampling; "
+            f"first what changed most in itself, without what it calls. {shown.coverage.lost + shown.baseline.lost:,} samples were lost.",
+            ("function", "side", "n:before", "n:hot", "n:change in points", "n:in itself", "now"),
             rows,
         )
 
@@ -256,12 +251,12 @@ def _gaps(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
         return
     if told.gaps:
         rows = [
-            [f"<td>{h(gap.what)}</td>", f"<td>{h(gap.why)}</td>", f"<td class=n>× {gap.factor:.2f}</td>"]
+            [f"<td>{h(gap.what)}</td>", f"<td>{h(gap.why)}</td>", f"<td class=n>{gap.factor:.2f}</td>"]
             for gap in told.gaps
         ]  # fmt: skip
         whole = words.gap_factor(told.gaps)
         yield parts.table(
-            f"Each lowers the confidence by its factor; all together by × {whole:.2f}.",
+            f"Each multiplies the confidence by its factor; all together by {whole:.2f}.",
             ("missing", "why", "n:factor"),
             rows,
         )
@@ -301,10 +296,9 @@ def _answers(told: verdict.Verdict) -> Iterator[str]:
     )
 
 
-def _others(told: verdict.Verdict) -> Iterator[str]:
-    inside = {step.id for step in told.chain.steps} if told.chain else set()
-    rest: tuple[finding.Finding, ...] = tuple(
-        one for one in told.findings if one.id not in inside
-    )
+def _others(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
+    shown = {step.id for step in told.chain.steps} if told.chain else set()
+    shown |= {one.id for one in material.fleet}
+    rest = tuple(one for one in told.findings if one.id not in shown)
     if rest:
-        yield from parts.finding_list(rest)
+        yield from parts.finding_list(rest, {one.finding: one.why for one in told.ruled_out})

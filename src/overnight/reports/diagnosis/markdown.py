@@ -136,8 +136,10 @@ def _evidence(told: verdict.Verdict) -> Iterator[str]:
     if not told.findings:
         return
     yield from ("", "## Evidence", "")
+    ruled_out = {one.finding: one.why for one in told.ruled_out}
     for one in told.findings:
-        yield f"- **{m(words.kind_words(one.kind))}**: {m(one.summary, 1000)}"
+        why = f" Not in the chain: {m(ruled_out[one.id], 600)}" if one.id in ruled_out else ""
+        yield f"- **{m(words.kind_words(one.kind))}**: {m(one.summary, 1000)}{why}"
         yield from _facts(one)
 
 
@@ -162,7 +164,7 @@ def _alternatives(told: verdict.Verdict) -> Iterator[str]:
 def _gaps(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
     yield from ("", "## What is missing", "")
     for gap in told.gaps:
-        yield f"- {m(gap.what)}: {m(gap.why)} (confidence × {gap.factor:.2f})"
+        yield f"- {m(gap.what)}: {m(gap.why)} (factor {gap.factor:.2f})"
     for problem in material.problems:
         yield f"- not in this report: {m(problem)}"
     if not told.gaps and not material.problems:

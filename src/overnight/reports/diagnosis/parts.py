@@ -11,7 +11,9 @@ from overnight.reports.diagnosis import words
 if TYPE_CHECKING:
     from overnight.model import finding, verdict
 
-__all__ = ["command", "evidence", "evidence_steps", "finding_list", "h", "links", "name", "plain", "table"]  # fmt: skip
+__all__ = [
+    "command", "evidence", "evidence_steps", "finding_list", "h", "links", "name", "plain", "short", "table",
+]  # fmt: skip
 
 DEEPEST = 3
 MOST_ITEMS = 60
@@ -25,6 +27,11 @@ def h(text: object, longest: int = words.LONGEST) -> str:
 def name(text: str) -> str:
     """A name that a host chose, kept apart from the writing direction around it."""
     return f"<bdi><code>{h(text, 160)}</code></bdi>" if text else "-"
+
+
+def short(text: str) -> str:
+    """A cell whose words stay together, unless somebody chose a name that nobody would."""
+    return f"<td{' class=k' if len(text) <= 32 else ''}>{h(text, 80)}</td>"
 
 
 def command(text: str) -> str:
@@ -78,7 +85,9 @@ def evidence_steps(chain: verdict.Chain) -> Iterator[str]:
 
 
 def _heading(step: finding.Finding) -> str:
-    where = " · ".join(filter(None, (words.who_words(step.subject), words.place_words(step.subject))))
+    where = " · ".join(
+        filter(None, (words.who_words(step.subject), words.place_words(step.subject)))
+    )
     facts = (
         words.number_words(step, 8),
         f"confidence {step.confidence:.2f}",
@@ -110,11 +119,15 @@ def links(chain: verdict.Chain) -> Iterator[str]:
     yield "</ul>"
 
 
-def finding_list(those: Iterable[finding.Finding]) -> Iterator[str]:
-    """Findings one by one, each with its evidence."""
+def finding_list(
+    those: Iterable[finding.Finding], why_not: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Findings one by one, each with its evidence, and why it is in no chain where that is known."""
     yield '<ul class="evidence">'
     for one in those:
-        yield f"<li>{_heading(one)}{evidence(one.evidence, one.against)}</li>"
+        why = (why_not or {}).get(one.id, "")
+        out = f'<div class="small"><b>Not in the chain:</b> {h(why, 1000)}</div>' if why else ""
+        yield f"<li>{_heading(one)}{out}{evidence(one.evidence, one.against)}</li>"
     yield "</ul>"
 
 

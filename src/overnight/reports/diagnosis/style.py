@@ -81,7 +81,7 @@ caption{text-align:left;color:var(--soft);font-size:.87rem;padding-bottom:4px}
 th,td{border-bottom:1px solid var(--line);padding:4px 12px 4px 0;text-align:left;vertical-align:top}
 thead th{border-bottom:2px solid var(--ink);font-weight:600;overflow-wrap:normal}
 td.n,th.n{text-align:right;white-space:nowrap;overflow-wrap:normal}
-td.k{white-space:nowrap;overflow-wrap:normal}td.w{min-width:11em}
+td.k{white-space:nowrap;overflow-wrap:normal}
 figure{margin:.6rem 0}
 svg{display:block;max-width:100%;height:auto}
 .scroll{overflow-x:auto}

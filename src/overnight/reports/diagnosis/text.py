@@ -31,6 +31,7 @@ def render(
         *_chain(told),
         *_who(material),
         *_alternatives(told),
+        *_ruled_out(told),
         *_gaps(told, material),
         *_steps("Confirm or refute", told.next),
         *_steps("Fix", told.fix),
@@ -138,7 +139,10 @@ class _Railed:
 def _link(link: verdict.Link) -> rich.text.Text:
     strength = f"{link.strength:.2f} {words.strength_words(link.strength)}"
     against = f"; against: {words.clean('; '.join(link.against))}" if link.against else ""
-    return _text((f"leads to the next, {strength}: ", "italic"), f"{words.clean('; '.join(link.reasons))}{against}")
+    return _text(
+        (f"leads to the next, {strength}: ", "italic"),
+        f"{words.clean('; '.join(link.reasons))}{against}",
+    )
 
 
 def _when(step: finding.Finding) -> str:
@@ -179,22 +183,30 @@ def _alternatives(told: verdict.Verdict) -> Iterator[rich.console.RenderableType
         yield _behind(f"{number}. ", _text(f"{words.clean(line, 600)} (score {one.score:.2f}). ", why))  # fmt: skip
 
 
+def _ruled_out(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
+    if not told.ruled_out:
+        return
+    yield from _heading("Found, but in no chain")
+    for one in told.ruled_out:
+        yield _behind("- ", _text(f"{words.kind_words(one.kind)}: {words.clean(one.why, 600)}"))
+
+
 def _gaps(
     told: verdict.Verdict, material: diagnosis.Material
 ) -> Iterator[rich.console.RenderableType]:
     yield from _heading("What is missing")
+    if told.gaps:
+        yield _line(("Each multiplies the confidence by its factor.", "dim"))
     for gap in told.gaps:
         body = f"{words.clean(gap.what)}: {words.clean(gap.why)}"
-        yield _behind(f"× {gap.factor:.2f}  ", _text(body))
+        yield _behind(f"{gap.factor:.2f}  ", _text(body))
     for problem in material.problems:
         yield _behind("not shown  ", _text(words.clean(problem)))
     if not told.gaps and not material.problems:
         yield _line("Nothing that the detectors asked for.")
 
 
-def _steps(
-    heading: str, steps: tuple[verdict.Step, ...]
-) -> Iterator[rich.console.RenderableType]:
+def _steps(heading: str, steps: tuple[verdict.Step, ...]) -> Iterator[rich.console.RenderableType]:
     if not steps:
         return
     yield from _heading(heading)

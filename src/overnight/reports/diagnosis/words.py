@@ -162,7 +162,7 @@ def quantities(found: finding.Finding) -> Iterator[str]:
     known = [name for name in NUMBERS if name in found.magnitude]
     for name in (*known, *(name for name in found.magnitude if name not in NUMBERS)):
         value = found.magnitude[name]
-        if not isinstance(value, int | float) or not math.isfinite(value):
+        if not math.isfinite(value):
             continue
         if name in SHARES:
             yield f"{percent(value)} {SHARES[name]}"

@@ -39,8 +39,10 @@ def draw_chain(shown: verdict.Chain, *, number: str = "chain") -> str:
     told = " Then: ".join(_spoken(step) for step in shown.steps)
     return "\n".join(
         (
-            f'<svg class="chain" role="img" aria-labelledby="{number}-title {number}-text" '
-            f'viewBox="0 0 {WIDTH} {y + 4}" width="{WIDTH}" height="{y + 4}">',
+            (
+                f'<svg class="chain" role="img" aria-labelledby="{number}-title {number}-text" '
+                f'viewBox="0 0 {WIDTH} {y + 4}" width="{WIDTH}" height="{y + 4}">'
+            ),
             f'<title id="{number}-title">The chain, root first</title>',
             f'<desc id="{number}-text">{svg.safe(told)}</desc>',
             *parts,
@@ -110,7 +112,9 @@ def _arrow(link: verdict.Link | None, y: int) -> tuple[list[str], int]:
         lead = f"{strength:.2f} {words.strength_words(strength)}"
         room = BOX - 64
         # The lead stands before the first line: as many blanks keep its place while wrapping.
-        first = _wrapped(f"{'_' * (len(lead) + 2)} {words.clean('; '.join(link.reasons))}", SANS, room)
+        first = _wrapped(
+            f"{'_' * (len(lead) + 2)} {words.clean('; '.join(link.reasons))}", SANS, room
+        )
         said = [first[0].lstrip("_"), *first[1:]] if first else []
         if link.against:
             said += _wrapped(f"against: {words.clean('; '.join(link.against))}", SANS, room)

@@ -26,6 +26,10 @@ SANS, BOLD = 6.7, 8.4  # px a character: our own words; the widest names
 SYMBOLS = {"critical": "▲", "warning": "◆", "info": "●"}
 
 
+HATCH = """<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+<path class="hatch" d="M0 0v6"/></pattern></defs>"""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Time:
     begin: int
@@ -78,10 +82,11 @@ def draw_timeline(
     desc = _spoken(shown, rows, involved(shown, large), hot, seen)
     return "\n".join(
         (
-            f'<svg class="timeline" role="img" aria-labelledby="timeline-title timeline-text" '
-            f'viewBox="0 0 {WIDTH} {foot}" width="{WIDTH}" height="{foot}">',
-            '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-            '<path class="hatch" d="M0 0v6"/></pattern></defs>',
+            (
+                f'<svg class="timeline" role="img" aria-labelledby="timeline-title timeline-text" '
+                f'viewBox="0 0 {WIDTH} {foot}" width="{WIDTH}" height="{foot}">'
+            ),
+            HATCH,
             f'<title id="timeline-title">Each core, second by second, on {svg.safe(words.clean(shown.host, 80))}</title>',
             f'<desc id="timeline-text">{svg.safe(desc)}</desc>',
             *parts,
