@@ -19,7 +19,7 @@ from overnight.reports import json as json_report
 WRITERS: tuple[reports.Writer, ...] = tuple(
     importlib.import_module(f"{reports.__name__}.{module.name}")
     for module in pkgutil.iter_modules(reports.__path__)
-    if module.name not in ("html", "pictures")  # these do not write stacks
+    if module.name not in ("diagnosis", "html", "pictures")  # these do not write stacks
 )
 SVG = "{http://www.w3.org/2000/svg}"
 

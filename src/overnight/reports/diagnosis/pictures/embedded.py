@@ -1,0 +1,67 @@
+"""Pictures that are files of their own, put into the page so that their style stays theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from typing import TYPE_CHECKING
+
+from overnight.reports import svg
+from overnight.reports.diagnosis import words
+from overnight.reports.pictures import difference
+
+if TYPE_CHECKING:
+    from overnight.model import flame
+
+__all__ = ["draw_difference", "draw_flame", "scoped"]
+
+ROOM = 130  # characters of a line below a picture
+STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+RULE = re.compile(r"([^{}]+)\{")
+
+
+def draw_flame(folded: flame.Folded, name: str) -> str:
+    """The flame graph under an id of the page."""
+    file = io.BytesIO()
+    svg.write(_short(folded), file)
+    return scoped(file.getvalue().decode(), name)
+
+
+def draw_difference(compared: difference.Compared, name: str) -> str:
+    """The differential flame graph under an id of the page."""
+    file = io.BytesIO()
+    short = dataclasses.replace(
+        compared, now=_short(compared.now), before=_short(compared.before), about=words.clean(compared.about, ROOM)
+    )  # fmt: skip
+    difference.write_difference(short, file)
+    return scoped(file.getvalue().decode(), name)
+
+
+def _short(folded: flame.Folded) -> flame.Folded:
+    """Its words as long as the picture is wide; what the stacks are called is theirs."""
+    return dataclasses.replace(
+        folded,
+        title=words.clean(folded.title, 80),
+        host=words.clean(folded.host, 60),
+        event=words.clean(folded.event, 40),
+        notes=tuple(words.clean(note, ROOM) for note in folded.notes),
+    )
+
+
+def scoped(picture: str, name: str) -> str:
+    """The picture with an id, whose style reaches no further than itself; on paper it is light."""
+    head, _, rest = picture.partition("<svg ")
+    # The first style is the picture's own: names of a host come behind it, and are escaped.
+    styled = STYLE.sub(lambda found: f"<style>{_prefixed(found[1], name)}</style>", rest, count=1)
+    return f'{head}<svg id="{name}" class="embedded" {styled}'
+
+
+def _prefixed(style: str, name: str) -> str:
+    def mend(found: re.Match[str]) -> str:
+        selectors = found[1].strip()
+        if selectors.startswith("@media"):
+            return f"{selectors.replace('@media', '@media screen and', 1)}{{"
+        return ",".join(f"#{name} {one.strip()}" for one in selectors.split(",")) + "{"
+
+    return RULE.sub(mend, style)

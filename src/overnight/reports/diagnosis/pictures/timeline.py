@@ -1,0 +1,334 @@
+"""What each core did around the event, second by second: a few cores large, all of them as a band."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from overnight.reports import svg
+from overnight.reports.diagnosis import words
+from overnight.reports.pictures import colours, layout
+
+if TYPE_CHECKING:
+    from overnight.model import event, selection
+    from overnight.queries import signals
+
+__all__ = ["MOST_LARGE", "draw_timeline", "involved"]
+
+WIDTH, LEFT, RIGHT = 1100, 120, 158
+STRIP, APART = 56, 12
+LANE, LANES = 16, 4
+MOST_LARGE = 4
+LEVELS = len(colours.HEAT[0])
+SANS, BOLD = 6.7, 8.4  # px a character: our own words; the widest names
+SYMBOLS = {"critical": "▲", "warning": "◆", "info": "●"}
+
+
+HATCH = """<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+<path class="hatch" d="M0 0v6"/></pattern></defs>"""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Time:
+    begin: int
+    end: int
+
+    def x(self, us: float) -> float:
+        inside = min(max(us, self.begin), self.end)
+        return LEFT + (inside - self.begin) / (self.end - self.begin) * (WIDTH - LEFT - RIGHT)
+
+
+def involved(shown: signals.Cores, wanted: Sequence[int]) -> tuple[int, ...]:
+    """Those of the wanted cores that were recorded, and no more than there is room for."""
+    return tuple(core for core in dict.fromkeys(wanted) if core in shown.cores)[:MOST_LARGE]
+
+
+def draw_timeline(
+    shown: signals.Cores,
+    large: Sequence[int],
+    hot: selection.Window | None,
+    marks: Sequence[event.Event],
+) -> str:
+    """The picture. A second that was not recorded is hatched, never drawn as idle."""
+    window = shown.coverage.window
+    time = _Time(window.begin_us, window.end_us)
+    rows = _rows(shown)
+    seen = [one for one in marks if window.begin_us <= one.time_us < window.end_us]
+    lanes = _lanes(seen, time)
+    used = 1 + max((lane for _, lane, _ in lanes), default=-1)
+    top = 8 + LANE * (used + (1 if hot else 0))
+    strips: list[str] = []
+    y = top
+    for core in involved(shown, large):
+        strips += _strip(f"core {core}", shown, rows, [shown.cores.index(core)], time, hot, y)
+        y += STRIP + APART
+    everyone = list(range(len(shown.cores)))
+    strips += _strip(f"mean of {len(everyone)}", shown, rows, everyone, time, hot, y)
+    y += STRIP + APART + 8
+    band, height = _band(shown, rows["busy"], involved(shown, large), time, y)
+    bottom = y + height
+    parts = [
+        *strips,
+        *band,
+        *_hatched(shown, time, top, bottom),
+        *_hot(hot, time, top, bottom),
+        *_marks(lanes, time, top, bottom),
+        *_axis(time, bottom),
+    ]
+    foot = bottom + 56
+    key = [*_key(bottom + 44)]
+    desc = _spoken(shown, rows, involved(shown, large), hot, seen)
+    return "\n".join(
+        (
+            (
+                f'<svg class="timeline" role="img" aria-labelledby="timeline-title timeline-text" '
+                f'viewBox="0 0 {WIDTH} {foot}" width="{WIDTH}" height="{foot}">'
+            ),
+            HATCH,
+            f'<title id="timeline-title">Each core, second by second, on {svg.safe(words.clean(shown.host, 80))}</title>',
+            f'<desc id="timeline-text">{svg.safe(desc)}</desc>',
+            *parts,
+            *key,
+            "</svg>",
+        )
+    )
+
+
+def _rows(shown: signals.Cores) -> dict[str, list[list[float]]]:
+    """Plain lists by mode: percent by interval and core, None as NaN."""
+    return {mode: shown.values[mode].tolist() for mode in ("busy", "kernel")}
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _spans(shown: signals.Cores) -> list[tuple[int, int]]:
+    return list(zip(shown.begin_us.tolist(), shown.end_us.tolist(), strict=True))
+
+
+def _in_hot(
+    shown: signals.Cores,
+    values: list[list[float]],
+    which: Sequence[int],
+    hot: selection.Window | None,
+) -> float:
+    """The mean of these cores over the intervals that lie in the hot window for the most part."""
+    if hot is None:
+        return math.nan
+    inside = [
+        values[n][core]
+        for n, (begin, end) in enumerate(_spans(shown))
+        if hot.begin_us <= (begin + end) // 2 < hot.end_us
+        for core in which
+    ]
+    return _mean(inside)
+
+
+def _strip(
+    name: str,
+    shown: signals.Cores,
+    rows: dict[str, list[list[float]]],
+    which: Sequence[int],
+    time: _Time,
+    hot: selection.Window | None,
+    y: int,
+) -> Iterator[str]:
+    right = WIDTH - RIGHT
+    yield f'<rect class="back" x="{LEFT}" y="{y}" width="{right - LEFT}" height="{STRIP}"/>'
+    for mode in ("busy", "kernel"):
+        path = []
+        for n, (begin, end) in enumerate(_spans(shown)):
+            value = _mean([rows[mode][n][core] for core in which])
+            if not math.isnan(value) and value > 0:
+                high = min(100.0, value) / 100 * STRIP
+                left, wide = time.x(begin), time.x(end) - time.x(begin)
+                path.append(
+                    f"M{left:.1f} {y + STRIP - high:.1f}h{max(0.5, wide - 0.6):.1f}v{high:.1f}h{-max(0.5, wide - 0.6):.1f}z"
+                )
+        yield f'<path class="{mode}" d="{"".join(path)}"/>'
+    yield f'<path class="rule" d="M{LEFT} {y + STRIP / 2:g}H{right}M{LEFT} {y + STRIP}H{right}M{LEFT} {y}H{right}"/>'
+    yield f'<text class="b e" x="{LEFT - 26}" y="{y + STRIP / 2 + 4:g}">{svg.safe(name)}</text>'
+    for percent in (0, 100):
+        down = STRIP if percent == 0 else 8
+        yield f'<text class="t e" x="{LEFT - 3}" y="{y + down}">{percent}</text>'
+    busy, kernel = (_in_hot(shown, rows[mode], which, hot) for mode in ("busy", "kernel"))
+    if not math.isnan(busy):
+        for n, line in enumerate(
+            (f"{busy:.0f} % busy", f"{kernel:.0f} % in the kernel", "in the hot window")
+        ):
+            kind = "b" if n == 0 else "s"
+            yield f'<text class="{kind}" x="{right + 8}" y="{y + 15 + 16 * n}">{line}</text>'
+
+
+def _band(
+    shown: signals.Cores, busy: list[list[float]], large: Sequence[int], time: _Time, y: int
+) -> tuple[list[str], int]:
+    """A row a core, as thin as they are many; a run of equal cells is one stroke."""
+    count = max(1, len(shown.cores))
+    row = 14 if count <= 8 else 8 if count <= 32 else 4 if count <= 96 else 3 if count <= 192 else 2
+    height, right = row * count, WIDTH - RIGHT
+    made = [f'<rect class="back" x="{LEFT}" y="{y}" width="{right - LEFT}" height="{height}"/>']
+    spans = _spans(shown)
+    runs: list[list[str]] = [[] for _ in range(LEVELS + 1)]
+    for number in range(len(shown.cores)):
+        middle = y + (number + 0.5) * row
+        start = 0
+        levels = [_level(busy[n][number]) for n in range(len(spans))]
+        for n in range(1, len(spans) + 1):
+            whole = n < len(spans) and levels[n] == levels[start] and spans[n][0] == spans[n - 1][1]
+            if whole:
+                continue
+            if levels[start] > 0:
+                left, wide = time.x(spans[start][0]), time.x(spans[n - 1][1])
+                runs[levels[start]].append(f"M{left:.1f} {middle:g}H{wide:.1f}")
+            start = n
+    made += [
+        f'<path class="h{level}" stroke-width="{row}" d="{"".join(d)}"/>'
+        for level, d in enumerate(runs)
+        if d
+    ]
+    every = next((n for n in (1, 2, 4, 8, 16, 32, 64) if n * row >= 26), 128)
+    free = 0.0  # from where on there is room for the next core's words
+    for number, core in enumerate(shown.cores):
+        middle = y + (number + 0.5) * row
+        if core in large:
+            made.append(f'<path class="pin" d="M{LEFT - 8} {middle - 5:g}v10l7 -5z"/>')
+            made.append(f'<path class="pin" d="M{right + 8} {middle - 5:g}v10l-7 -5z"/>')
+            if middle >= free:
+                free = middle + 15
+                made.append(
+                    f'<text class="b" x="{right + 12}" y="{middle + 4:g}">core {core}, {_longest(shown, busy, number)}</text>'
+                )
+        elif number % every == 0:
+            made.append(f'<text class="t e" x="{LEFT - 12}" y="{middle + 4:g}">{core}</text>')
+    made.append(f'<text class="b e" x="{LEFT - 26}" y="{y - 6}">all cores</text>')
+    return made, height
+
+
+def _longest(shown: signals.Cores, busy: list[list[float]], number: int) -> str:
+    """How long a core was full without a break."""
+    best = run = 0
+    for n, (begin, end) in enumerate(_spans(shown)):
+        run = run + end - begin if busy[n][number] >= 95 else 0
+        best = max(best, run)
+    return f"full for {best / 1e6:.3g} s" if best else "never full"
+
+
+def _level(percent: float) -> int:
+    if math.isnan(percent):
+        return 0
+    return min(LEVELS, max(0, math.ceil(percent / 100 * LEVELS)))
+
+
+def _hatched(shown: signals.Cores, time: _Time, top: int, bottom: int) -> Iterator[str]:
+    for begin, end, why in shown.coverage.missing:
+        x = time.x(begin)
+        yield (
+            f'<rect class="missing" x="{x:.1f}" y="{top}" width="{max(1.0, time.x(end) - x):.1f}" height="{bottom - top}">'
+            f"<title>not recorded: {svg.safe(words.clean(why))}</title></rect>"
+        )
+
+
+def _hot(hot: selection.Window | None, time: _Time, top: int, bottom: int) -> Iterator[str]:
+    if hot is None:
+        return
+    left, right = time.x(hot.begin_us), time.x(hot.end_us)
+    yield f'<path class="hot" d="M{left:.1f} {bottom}V{top - 12}H{right:.1f}V{bottom}"/>'
+    # Beside its bracket: above it the marks of events come down.
+    at, side = (left - 6, "e") if left > LEFT + 110 else (right + 6, "")
+    yield f'<text class="b {side}" x="{at:.1f}" y="{top - 7}">hot window, {hot.seconds:.3g} s</text>'
+
+
+def _lanes(
+    marks: Sequence[event.Event], time: _Time
+) -> list[tuple[event.Event, int, tuple[float, str]]]:
+    """Where each label goes: its lane (-1: no room) and its left end; the gravest choose first."""
+    order = list(SYMBOLS)
+    taken: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
+    made = []
+    for one in sorted(
+        marks,
+        key=lambda m: (order.index(m.severity) if m.severity in order else 3, m.time_us),
+    ):
+        core = f" core {one.core}" if one.core >= 0 else ""
+        label = f"{SYMBOLS.get(one.severity, '●')} {words.clock(one.time_us, '%H:%M:%S')} {svg.fit(words.clean(one.kind, 60), 40)}{core}"
+        wide = len(label) * BOLD
+        left = min(time.x(one.time_us) - 5, WIDTH - 4 - wide)
+        free = next(
+            (n for n, lane in enumerate(taken) if all(left > b + 8 or left + wide < a - 8 for a, b in lane)),
+            -1,
+        )  # fmt: skip
+        if free >= 0:
+            taken[free].append((left, left + wide))
+        made.append((one, free, (left, label)))
+    return made
+
+
+def _marks(
+    lanes: list[tuple[event.Event, int, tuple[float, str]]], time: _Time, top: int, bottom: int
+) -> Iterator[str]:
+    texts = []
+    for one, lane, (left, label) in lanes:
+        x = time.x(one.time_us)
+        tip = svg.safe(f"{words.clean(one.kind, 80)}: {words.clean(one.text)}")
+        severity = one.severity if one.severity in SYMBOLS else "info"
+        y = LANE * (lane + 1) if lane >= 0 else top
+        yield (
+            f'<g class="mark {severity}"><title>{tip}</title>'
+            f'<path d="M{x:.1f} {y + 3 if lane >= 0 else top - 6}V{bottom + 6}"/></g>'
+        )
+        if lane >= 0:
+            texts.append(
+                f'<g class="mark {severity}"><text x="{left:.1f}" y="{y}">{svg.safe(label)}</text></g>'
+            )
+    yield from texts  # above all lines, so that none goes through a name
+
+
+def _axis(time: _Time, bottom: int) -> Iterator[str]:
+    span = (time.end - time.begin) / 1e6
+    step = next((s for s in layout.STEPS if span / s <= 11), 86400)
+    at = -(-time.begin // (step * 1_000_000)) * step
+    while at * 1_000_000 <= time.end:
+        x = time.x(at * 1_000_000)
+        yield f'<path class="rule" d="M{x:.1f} {bottom}v5"/>'
+        yield f'<text class="t d" x="{x:.1f}" y="{bottom + 18}">{words.clock(at * 1_000_000, "%H:%M:%S")}</text>'
+        at += step
+    yield f'<text class="t e" x="{LEFT - 26}" y="{bottom + 18}">UTC</text>'
+
+
+def _key(y: int) -> Iterator[str]:
+    x = float(LEFT)
+    for kind, text in (("kernel", "in the kernel"), ("busy", "busy outside of it"), ("missing", "not recorded")):  # fmt: skip
+        yield f'<rect class="{kind} edge" x="{x:.1f}" y="{y - 9}" width="12" height="11"/>'
+        yield f'<text class="s" x="{x + 17:.1f}" y="{y}">{text}</text>'
+        x += 34 + SANS * len(text)
+    yield f'<text class="s" x="{x:.1f}" y="{y}">all cores: 0</text>'
+    x += 78
+    for level in range(1, LEVELS + 1):
+        yield f'<path class="h{level}" stroke-width="11" d="M{x + 8 * (level - 1):.1f} {y - 3.5}h8"/>'
+    yield f'<text class="s" x="{x + 8 * LEVELS + 5:.1f}" y="{y}">100 % busy; 100 % is each core\'s own ticks</text>'
+
+
+def _spoken(
+    shown: signals.Cores,
+    rows: dict[str, list[list[float]]],
+    large: Sequence[int],
+    hot: selection.Window | None,
+    seen: Sequence[event.Event],
+) -> str:
+    said = []
+    for core in large:
+        which = shown.cores.index(core)
+        busy = _in_hot(shown, rows["busy"], [which], hot)
+        kernel = _in_hot(shown, rows["kernel"], [which], hot)
+        if not math.isnan(busy):
+            said.append(f"In the hot window core {core} was {busy:.0f} % busy, {kernel:.0f} % in the kernel.")  # fmt: skip
+    mean = _in_hot(shown, rows["busy"], range(len(shown.cores)), hot)
+    if not math.isnan(mean):
+        said.append(f"The mean of all {len(shown.cores)} cores was {mean:.0f} %.")
+    said += [f"{words.clock(one.time_us, '%H:%M:%S')} {words.clean(one.kind, 60)}." for one in seen]
+    return " ".join(said)

@@ -1,0 +1,456 @@
+"""Verdicts made by hand, with the material of a report: what an incident looks like in the morning."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import random
+
+import numpy as np
+
+from overnight.model import event, finding, flame, selection, verdict
+from overnight.queries import diff, signals, top
+from overnight.reports import diagnosis
+from overnight.reports.pictures import difference
+
+SECOND = 1_000_000
+EVENT_US = 1_794_712_447 * SECOND  # 2026-11-15 03:14:07 UTC
+HOST = "gpu-96-07"
+HOT = selection.Window(EVENT_US - 7 * SECOND, EVENT_US)
+BEFORE = selection.Window(EVENT_US - 690 * SECOND, EVENT_US - 90 * SECOND)
+NIGHT = selection.Window(EVENT_US - 11 * 3600 * SECOND, EVENT_US)
+HOSTILE = (
+    "</script><script>window.broken=1</script>",
+    "]]><img src=x onerror=window.broken=1>",
+    "\u202egnp.exe\u2066",
+    "a\x1b[31mred\x00\x07\x85\n\r\tb",
+    "' onmouseover='window.broken=1' \" onfocus=\"window.broken=1",
+    "--><style>*{display:none}</style>",
+    "[link](javascript:alert) `tick` ``two`` | pipe *star* @everyone #1",
+    "\ud800 lone",
+    "x" * 8192,
+)
+
+
+def reset(host: str = HOST, **more: object) -> event.Event:
+    said: dict[str, object] = {
+        "time_us": EVENT_US, "kind": "net.driver_reset", "host": host, "severity": "critical",
+        "text": "ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec.",
+        "id": "net.driver_reset-51c0ffee", "source": "ena-tx-paused", "count": 3,
+        "fields": {"interface": "eth0", "queue": 5},
+    }  # fmt: skip
+    return event.Event(**{**said, **more})  # type: ignore[arg-type]
+
+
+def found(
+    detector: str,
+    kind: str,
+    summary: str,
+    confidence: float = 0.9,
+    window: selection.Window = HOT,
+    evidence: tuple[finding.Evidence, ...] = (),
+    against: tuple[finding.Evidence, ...] = (),
+    magnitude: dict[str, float] | None = None,
+    **subject: object,
+) -> finding.Finding:
+    about = finding.Subject(**{"host": HOST, **subject})  # type: ignore[arg-type]
+    return finding.Finding(
+        finding.finding_id(detector, kind, about, window.begin_us), detector, kind, about, window,
+        confidence, summary, evidence, magnitude or {}, against,
+    )  # fmt: skip
+
+
+def fact(text: str, source: str, look: str = "", **values: event.Value) -> finding.Evidence:
+    return finding.Evidence(text, source, values, HOT, look)
+
+
+def chain_of(
+    steps: tuple[finding.Finding, ...], *links: tuple[float, str, str], score: float, why_not: str = ""
+) -> verdict.Chain:  # fmt: skip
+    made = tuple(
+        verdict.Link(
+            steps[n].id, steps[n + 1].id, strength, tuple(why.split("; ")),
+            tuple(filter(None, against.split("; "))),
+        )
+        for n, (strength, why, against) in enumerate(links)
+    )  # fmt: skip
+    return verdict.Chain(steps, made, score, why_not)
+
+
+@functools.cache
+def incident_steps() -> dict[str, finding.Finding]:
+    flame_look = f"overnight flame --host {HOST} -b 2026-11-15T03:14:00 -e +7s --core 39"
+    return {
+        "loop": found(
+            "hidden-loops", "unit.hidden_crash_loop",
+            "ecs.service starts a container every 13 s, and each dies within 11 s; systemd counts no restart.",
+            0.95, NIGHT,
+            (
+                fact("3,046 cgroups were born below ecs.service in 11 h, each lived less than 60 s.",
+                     "signal cgroup-births", f"overnight events --host {HOST} --kind unit.", births=3046),
+                fact("NRestarts of the unit stayed 0 all night.", "signal unit-restarts",
+                     "systemctl show ecs.service -p NRestarts", restarts=0),
+            ),
+            (), {"births_per_hour": 277, "deaths_per_hour": 277},
+            unit="ecs.service", cgroup="/system.slice/ecs.service",
+        ),
+        "zombies": found(
+            "zombies", "memory.zombie_cgroups",
+            "The kernel tracks 68,680 memory cgroups, and 240 have a directory.",
+            0.98, NIGHT,
+            (fact("68,440 memory cgroups are dying; 275 more every hour since the host was started.",
+                  "signal memory-cgroups", "overnight census", dying_of_tracked=0.9965, tracked=68680),),
+            (fact("The host was not rebooted: since when it grows is extrapolated.", "signal memory-cgroups"),),
+            {"dying": 68440, "in_use": 240, "tracked": 68680, "growth_per_hour": 275, "age_hours": 249},
+            cgroup="/system.slice/ecs.service",
+        ),
+        "walk": found(
+            "cgroup-walk", "memory.cgroup_walk",
+            "kubelet read memory.numa_stat, which walks every memory cgroup, zombies too.",
+            0.94, HOT,
+            (fact("648 of 662 samples of core 39 in these 7 s are of kubelet, all below memcg_numa_stat_show; 0 samples lost.",
+                  "profile, 97 Hz", flame_look, share_of_core_samples=0.979, samples=648, lost=0),),
+            (), {"cores_burnt": 0.96, "share_of_core_samples": 0.979, "samples": 648},
+            core=39, process="kubelet", unit="kubelet.service", function="mem_cgroup_nr_lru_pages",
+        ),
+        "core": found(
+            "cores", "cpu.core_saturated",
+            "Core 39 spent 100 % of its ticks in the kernel for 7 s, the other 95 cores 19 % busy.",
+            0.99, HOT,
+            (fact("Core 39: 100 % kernel in each of 7 looks.", "signal cpu",
+                  f"overnight heatmap --host {HOST} -b 2026-11-15T03:13:40 -e +40s", looks=7),),
+            (), {"seconds": 7, "busy_percent": 100, "kernel_percent": 99.7, "others_percent": 19, "cores_burnt": 1.0},
+            core=39,
+        ),
+        "queue": found(
+            "queues", "net.queue_starved",
+            "The interrupt of eth0 queue 5 is bound to core 39; its NAPI was not run for 6.6 s.",
+            0.9, HOT,
+            (fact("IRQ 121 (eth0-Tx-Rx-5) was bound to core 39 before the reset.", "signal interrupts",
+                  "grep eth0-Tx-Rx-5 /proc/interrupts", irq=121),),
+            (), {"seconds": 6.6}, core=39, interface="eth0", queue=5,
+        ),
+        "event": found(
+            "event", "net.driver_reset", "The ena driver reset eth0 as queue 5 was paused for more than 5 s.",
+            1.0, selection.Window(EVENT_US, EVENT_US + SECOND),
+            (fact("ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000).", "kernel log",
+                  "overnight events --kind net.driver_reset"),),
+            (), {}, interface="eth0", queue=5,
+        ),
+    }  # fmt: skip
+
+
+def answers(*findings: finding.Finding) -> tuple[finding.Answer, ...]:
+    by: dict[str, list[finding.Finding]] = {}
+    for one in findings:
+        by.setdefault(one.detector, []).append(one)
+    return (
+        *(finding.Answer(name, finding.Status.FOUND, tuple(those)) for name, those in by.items()),
+        finding.Answer("softirq-storm", finding.Status.CLEAR, (), "no core spent more than 4 % of its ticks in soft interrupts"),
+        finding.Answer("oom", finding.Status.CLEAR, (), "the kernel log has no such line"),
+        finding.Answer("pressure", finding.Status.NO_DATA, (), "the kernel was started with psi=0"),
+        finding.Answer("storage", finding.Status.FAILED, (), "ValueError: a line of the kernel log could not be read"),
+    )  # fmt: skip
+
+
+NEXT = (
+    verdict.Step("Stop the loop on one host, let its zombies go, and watch for a night.",
+                 "sudo systemctl mask --now ecs.service\nsudo sh -c 'echo 2 > /proc/sys/vm/drop_caches'\novernight record --for 12h",
+                 "Confirmed if dying cgroups fall below 1,000 and no reset follows; refuted if a reset comes all the same."),
+    verdict.Step("Leave a second host as it is.", "overnight record --for 12h", "The resets go on there."),
+)  # fmt: skip
+FIX = (
+    verdict.Step("Disable and mask the unit in the base image.", "sudo systemctl disable --now ecs.service\nsudo systemctl mask ecs.service",
+                 "overnight audit has no finding on ecs.service."),
+    verdict.Step("Reboot hosts that have zombies already.", "sudo systemctl reboot", "overnight census says dying 0."),
+)  # fmt: skip
+
+
+def reference() -> tuple[verdict.Verdict, diagnosis.Material]:
+    """The incident of 96 cores: an unneeded unit leaks cgroups until a walk of them starves a queue."""
+    steps = incident_steps()
+    whole = chain_of(
+        tuple(steps.values()),
+        (0.93, "277 births an hour, and 275 zombies more an hour; same cgroup, /system.slice/ecs.service", ""),
+        (0.88, "the walk takes 70 µs a cgroup: 68,680 of them are 4.8 s; it is the only signature function on the core", "the host was not rebooted to compare"),
+        (0.97, "same core and same seconds; 0.96 cores burnt, and 1.0 core is full", ""),
+        (0.91, "the queue's interrupt is bound to core 39; not served for 6.6 s of these 7 s", ""),
+        (0.95, "queue 5 is the one the driver names; its threshold is 5 s", ""),
+        score=0.86,
+    )  # fmt: skip
+    generic = dataclasses.replace(
+        chain_of(
+            (steps["core"], steps["queue"], steps["event"]),
+            (0.91, "the queue's interrupt is bound to core 39", ""),
+            (0.95, "queue 5 is the one the driver names", ""),
+            score=0.61,
+        ),
+        why_not="It holds, but it does not say why the core was full: the winner has it in itself.",
+    )
+    rivals = (storm_chain(), generic)
+    findings = (*steps.values(), rivals[0].steps[0], lift_finding())
+    told = verdict.Verdict(
+        reset(), "cause-found", 0.82,
+        "A crash loop of ecs.service, which systemd does not count as restarts, leaked 68,440 memory cgroups on gpu-96-07. "
+        "Reading memory.numa_stat, kubelet walked all of them and kept core 39 in the kernel for 7 s. "
+        "The interrupt of eth0 queue 5 is bound to that core, so the ena driver saw no completion for 6.6 s and reset itself.",
+        whole, rivals,
+        (
+            verdict.Gap("pressure was not recorded", "the kernel was started with psi=0", 0.98),
+            verdict.Gap("0.8 % of the samples of the night were lost", "the recorder was not scheduled for 5 m", 0.97),
+        ),
+        NEXT, FIX, answers(*findings), findings,
+        {"hosts": 60, "sick": 11, "cohort": {"label": "image", "value": "dlami-2025-03", "p": 0.004}},
+        (verdict.RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it had ended 53 s before the core was full"),),
+    )  # fmt: skip
+    return told, material()
+
+
+def lift_finding() -> finding.Finding:
+    return found(
+        "lift", "stack.lift", "kubelet ran 41 times as much in the 30 s before 9 resets as at other times.",
+        0.97, HOT, (fact("In 9 of 9 recurrences.", "profiles of 9 events", "overnight diff --host gpu-96-07", recurrences=9),),
+        (), {"lift": 41.0, "low": 2.9, "q_value": 2e-7, "recurrences": 9, "cores_more": 0.93},
+        process="kubelet", unit="kubelet.service", function="mem_cgroup_nr_lru_pages",
+    )  # fmt: skip
+
+
+def storm_chain() -> verdict.Chain:
+    storm = found(
+        "softirq", "net.softirq_storm", "Core 39 handled 212,000 packets/s a minute before.", 0.4,
+        selection.Window(EVENT_US - 70 * SECOND, EVENT_US - 60 * SECOND),
+        (fact("4 % of the core's ticks in soft interrupts.", "signal cpu", "overnight heatmap --mode softirq"),),
+        (fact("It had ended 53 s before the core was full.", "signal cpu"),),
+        {"softirq_percent": 4, "packets_per_second": 212000}, core=39,
+    )  # fmt: skip
+    steps = (storm, incident_steps()["queue"], incident_steps()["event"])
+    return chain_of(
+        steps, (0.22, "same core", "it ended 53 s before; 4 % of a core cannot starve a queue"),
+        (0.95, "queue 5 is the one the driver names", ""), score=0.24,
+        why_not="The storm ended 53 s before the core was full, and 4 % of a core cannot starve a queue.",
+    )  # fmt: skip
+
+
+def generic() -> tuple[verdict.Verdict, diagnosis.Material]:
+    """Nothing is known of the cause's kind: who, which core, what starved, event."""
+    steps = incident_steps()
+    culprit = found(
+        "culprit", "cpu.culprit", "backup-agent ran on core 39 in every one of these seconds.", 0.8, HOT,
+        (fact("610 of 662 samples of core 39; 12 lost.", "profile, 97 Hz", "overnight top --core 39", samples=610),),
+        (), {"cores_burnt": 0.9, "share_of_core_samples": 0.92, "samples": 610, "kernel_share": 0.99},
+        core=39, process="backup-agent", unit="backup.service", function="crypto_shash_update",
+    )  # fmt: skip
+    whole = chain_of(
+        (culprit, steps["core"], steps["queue"], steps["event"]),
+        (0.9, "same core and seconds; 0.9 cores burnt", ""),
+        (0.91, "the queue's interrupt is bound to core 39", ""),
+        (0.95, "queue 5 is the one the driver names", ""),
+        score=0.7,
+    )
+    told = verdict.Verdict(
+        reset(), "cause-found", 0.66,
+        "backup-agent kept core 39 in the kernel for 7 s. Queue 5 of eth0 has its interrupt there and was not served. The ena driver reset itself.",
+        whole, (), (), NEXT[:1], FIX[:1], answers(*whole.steps), whole.steps,
+    )  # fmt: skip
+    return told, dataclasses.replace(material(), lifts=(), census=(), compared=None)
+
+
+def inconclusive() -> tuple[verdict.Verdict, diagnosis.Material]:
+    """Half of it was not recorded."""
+    step = incident_steps()["event"]
+    gaps = (
+        verdict.Gap("no profiles of the 30 s before the event", "segments from 03:10:00 to 03:16:00 are missing", 0.4),
+        verdict.Gap("interrupts were not recorded", "the agent has no permission to read /proc/irq", 0.8),
+        verdict.Gap("the clock was set by 41 s at 03:02:11", "chrony stepped it; times before that are shifted", 0.9),
+        verdict.Gap("38 % of the samples were lost", "the ring buffer was full; 4 MB would have been enough", 0.6),
+        verdict.Gap("pressure was not recorded", "the kernel was started with psi=0", 0.98),
+    )  # fmt: skip
+    told = verdict.Verdict(
+        reset(), "inconclusive", 0.12,
+        "The ena driver reset eth0, and queue 5 had not been served for 6.6 s. Who kept its core is not recorded: profiles of that time are missing. Record another night with a longer retention.",
+        verdict.Chain((incident_steps()["queue"], step), (verdict.Link(incident_steps()["queue"].id, step.id, 0.95, ("the driver names queue 5",)),), 0.3),
+        (), gaps,
+        (verdict.Step("Record again, with stacks kept for three days.", "sudo overnight record --keep 3d", "The next reset has profiles around it."),),
+        (), answers(step), (step,),
+    )  # fmt: skip
+    return told, diagnosis.Material(cores=cores(96, missing=True), hot=HOT, core=39, events=(reset(),), problems=("profiles: nothing is recorded from 03:13:37 to 03:14:17",))  # fmt: skip
+
+
+def no_cause() -> tuple[verdict.Verdict, diagnosis.Material]:
+    told = verdict.Verdict(
+        None, "no-cause", 0.9,
+        "No event was recorded in this night. No core was full for more than a second, and nothing grew. There is nothing to explain.",
+        None, (), (), (), (), answers(), (),
+    )  # fmt: skip
+    return told, diagnosis.EMPTY
+
+
+def two_alternatives() -> tuple[verdict.Verdict, diagnosis.Material]:
+    told, beside = reference()
+    return dataclasses.replace(told, fleet={}), beside
+
+
+def hostile() -> tuple[verdict.Verdict, diagnosis.Material]:
+    """Every text that a host can choose is meant to break the page."""
+    nasty = HOSTILE
+    steps = tuple(
+        found(
+            name, f"kind.{name}", name, 0.5, HOT,
+            (finding.Evidence(name, name, {name: name, "share": 0.5, "nan": math.nan, "yes": True}, HOT, f"echo {name}"),),
+            (fact(name, name),), {name: 1.0, "odd": math.inf},
+            host=name, unit=name, process=name, function=name, cgroup=name, interface=name, core=n, queue=n,
+        )
+        for n, name in enumerate(nasty)
+    )  # fmt: skip
+    whole = chain_of(steps, *((0.5, name, name) for name in nasty[1:]), score=0.5, why_not=nasty[0])
+    text = " ".join(nasty[:-1])
+    told = verdict.Verdict(
+        reset(text, text=text, kind=nasty[0], id=nasty[1], process=nasty[2], unit=nasty[3]),
+        "inconclusive", 0.4, text, whole, (whole, whole),
+        tuple(verdict.Gap(name, name, 0.9) for name in nasty),
+        tuple(verdict.Step(name, name, name) for name in nasty),
+        tuple(verdict.Step(name, name, name) for name in nasty),
+        tuple(finding.Answer(name, finding.Status.NO_DATA, (), name) for name in nasty),
+        steps, {name: {name: [name, 1, None]} for name in nasty},
+        tuple(verdict.RuledOut(step.id, name, name) for step, name in zip(steps, nasty, strict=True)),
+    )  # fmt: skip
+    frames = tuple(flame.Frame(name, name, n % 2) for n, name in enumerate(nasty))
+    stacks = flame.Folded(
+        text, text, 1, 2, 97, (0,), text, (flame.FoldedStack(frames, 9),), 3, nasty
+    )
+    marks = tuple(reset(name, kind=name, text=name, core=n) for n, name in enumerate(nasty))
+    made = material()
+    assert made.processes
+    assert made.difference
+    return told, dataclasses.replace(
+        made,
+        core=0,
+        events=marks,
+        flame=stacks,
+        compared=difference.Compared(stacks, stacks, 10, 10, text),
+        processes=dataclasses.replace(
+            made.processes, rows=tuple(top.Row(n, 1, 1, 0.1, None, None) for n in nasty)
+        ),
+        difference=dataclasses.replace(
+            made.difference,
+            changes=tuple(change(name, 3, 1) for name in nasty),
+        ),
+        lifts=tuple(diagnosis.Lift(n, n, n, math.inf, math.nan, 0.5, 1, 0.1) for n in nasty),
+        fleet=steps,
+        labels={name: name for name in nasty},
+        problems=nasty,
+    )
+
+
+def change(name: str, now: int, before: int, status: str = "more") -> diff.Change:
+    rate, base = now / 679, before / 58200
+    return diff.Change(name, "[kernel]", True, now, before, rate, base, rate - base, rate - base - 0.02, rate - base + 0.02, status, rate - base)  # fmt: skip
+
+
+def cores(count: int = 96, seconds: int = 70, *, missing: bool = False) -> signals.Cores:
+    chance = random.Random(7)
+    begin = EVENT_US - 50 * SECOND
+    busy = np.array([[max(1.0, chance.gauss(19, 7)) for _ in range(count)] for _ in range(seconds)])
+    kernel = busy * 0.25
+    for second in range(43, 50):
+        busy[second, 39 % count], kernel[second, 39 % count] = 100.0, 99.7
+    busy[20, 7 % count], kernel[20, 7 % count] = 98.0, 3.0
+    gaps: tuple[tuple[int, int, str], ...] = ()
+    if missing:
+        busy[8:19] = kernel[8:19] = np.nan
+        gaps = ((begin + 8 * SECOND, begin + 19 * SECOND, "the agent was not running"),)
+    starts = np.array([begin + n * SECOND for n in range(seconds)], np.int64)
+    window = selection.Window(begin, begin + seconds * SECOND)
+    return signals.Cores(
+        HOST, "the ticks that /proc/stat counted for the core between two looks", tuple(range(count)),
+        starts, starts + SECOND, {"busy": busy, "kernel": kernel},
+        signals.Coverage(window, float(seconds), gaps, ()),
+    )  # fmt: skip
+
+
+def stacks() -> tuple[flame.Folded, flame.Folded]:
+    def path(process: str, *names: str) -> tuple[flame.Frame, ...]:
+        kernel = [flame.Frame(name, "[kernel]", flame.KERNEL) for name in names]
+        return (flame.Frame(process), *kernel)
+
+    call = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "ksys_read", "vfs_read")
+    walk = (*call, "seq_read", "cgroup_seqfile_show", "memcg_numa_stat_show")
+    hot = (
+        (path("kubelet", *walk, "mem_cgroup_nr_lru_pages"), 505),
+        (path("kubelet", *walk, "mem_cgroup_iter", "css_next_descendant_pre"), 143),
+        (path("python3", *call, "sock_read_iter"), 9),
+        (path("swapper", "handle_softirqs", "net_rx_action"), 5),
+    )
+    usual = (
+        (path("python3", *call, "sock_read_iter"), 9100),
+        (path("python3"), 1400),
+        (path("kubelet", *walk, "mem_cgroup_nr_lru_pages"), 61),
+        (path("ray::IDLE", *call, "pipe_read"), 240),
+        (path("swapper", "handle_softirqs", "net_rx_action"), 400),
+    )
+
+    def folded(window: selection.Window, those: tuple[tuple[tuple[flame.Frame, ...], int], ...]) -> flame.Folded:  # fmt: skip
+        return flame.Folded(
+            f"{HOST} core 39", HOST, window.begin_us * 1000, window.end_us * 1000, 97, (39,), "cpu-clock",
+            tuple(flame.FoldedStack(frames, count) for frames, count in those),
+        )  # fmt: skip
+
+    return folded(HOT, hot), folded(BEFORE, usual)
+
+
+def coverage(window: selection.Window, samples: int, lost: int = 0) -> selection.Coverage:
+    seconds = window.seconds
+    return selection.Coverage((HOST,), window, seconds, seconds, 97 * seconds, samples, 3, lost, 2, ())  # fmt: skip
+
+
+def material(count: int = 96) -> diagnosis.Material:
+    hot, usual = stacks()
+    rows = (("kubelet", 648), ("python3", 9), ("swapper", 5))
+    return diagnosis.Material(
+        core=39 % count,
+        hot=HOT,
+        baseline=BEFORE,
+        cores=cores(count),
+        events=(
+            event.Event(EVENT_US - 2 * SECOND, "cpu.core_pinned", "core 39 was 100 % busy", HOST, 39, "warning", "p"),
+            reset(),
+            event.Event(EVENT_US + 4 * SECOND, "net.link_up", "eth0", HOST, -1, "info", "u"),
+        ),
+        processes=top.Top("processes", tuple(top.Row(n, k, k, k / 662, k / 679, k / 679) for n, k in rows), 0, coverage(HOT, 662)),
+        flame=hot,
+        compared=difference.Compared(hot, usual, 679, 58200),
+        difference=diff.Difference(
+            (
+                change("mem_cgroup_nr_lru_pages", 505, 61),
+                change("memcg_numa_stat_show", 648, 61),
+                change("css_next_descendant_pre", 143, 0, "new"),
+                change("sock_read_iter", 9, 9100, "less"),
+            ),
+            11, coverage(HOT, 662), coverage(BEFORE, 11201, 12),
+        ),
+        lifts=(
+            diagnosis.Lift("kubelet.service", "kubelet", "mem_cgroup_nr_lru_pages", 41.0, 2.9, 2e-7, 9, 0.93),
+            diagnosis.Lift("kubelet.service", "kubelet", "css_next_descendant_pre", 38.0, 2.1, 4e-5, 9, 0.21),
+            diagnosis.Lift("ray.slice", "ray::IDLE", "pipe_read", 1.3, -0.2, 0.62, 9, 0.004),
+        ),
+        census=tuple(diagnosis.Census(EVENT_US - n * 600 * SECOND, 68680 - 46 * n, 240, 68440 - 46 * n) for n in range(66, -1, -1)),
+        fleet=(
+            found("cohort", "fleet.cohort_skew", "10 of 11 hosts with resets run image dlami-2025-03; 18 of 49 without do.", 0.9, NIGHT,
+                  (fact("Permutation over hosts, weighted by exposure, stratified by uptime: p = 0.004; the smallest attainable is 0.0001.",
+                        "events of 60 hosts", "overnight fleet --label image", hosts=60, p=0.004),), host="", magnitude={"p_value": 0.004}),
+            found("uptime", "fleet.uptime_hazard", "The hazard rises with uptime, from the 6th day on: state accumulates, and a reboot clears it.", 0.8, NIGHT,
+                  (fact("23 events in 412 host-days.", "events and boots of 60 hosts", "overnight fleet --uptime"),), host=""),
+        ),
+        labels={"zone": "us-east-1a", "kernel": "5.4.0-1103-aws", "image": "dlami-2025-03", "uptime": "10 d 9 h"},
+    )  # fmt: skip
+
+
+ALL = {
+    "reference": reference,
+    "generic": generic,
+    "inconclusive": inconclusive,
+    "no-cause": no_cause,
+    "hostile": hostile,
+    "two-alternatives": two_alternatives,
+}

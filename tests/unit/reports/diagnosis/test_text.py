@@ -1,0 +1,77 @@
+"""A verdict in a terminal of 80 columns, or fewer, with and without colours."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import rich.cells
+import rich.console
+import verdicts
+
+from overnight.reports import diagnosis
+from overnight.reports.diagnosis import text
+
+
+def printed(name: str, width: int = 80, **more: object) -> str:
+    file = io.StringIO()
+    console = rich.console.Console(file=file, width=width, highlight=False, **more)  # type: ignore[arg-type]
+    console.print(text.render(*verdicts.ALL[name]()))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", verdicts.ALL)
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_it_fits_the_terminal_and_sends_it_no_command(name: str, width: int) -> None:
+    shown = printed(name, width)
+    assert all(rich.cells.cell_len(line) <= width for line in shown.splitlines())
+    assert not [c for c in shown if not c.isprintable() and c != "\n"]
+
+
+def test_the_chain_is_drawn_from_root_to_event() -> None:
+    lines = printed("reference").splitlines()
+    begin = lines.index("Chain, root first")
+    chain = lines[begin + 1 : lines.index("", begin)]
+    assert [line[2:].partition("  ")[0] for line in chain if line[0] in "●○"] == [
+        "Hidden crash loop",
+        "Zombie memory cgroups",
+        "Kernel walked all memory cgroups",
+        "One core was full",
+        "A network queue was not served",
+        "Network driver reset",
+    ]
+    assert sum(line.startswith("▼") for line in chain) == 5
+    last = max(n for n, line in enumerate(chain) if line[0] == "●")
+    assert all(line[0] in "│▼●○" for line in chain[: last + 1])
+    assert not any(line[0] in "│▼" for line in chain[last + 1 :])
+
+
+def test_everything_that_is_to_be_done_is_there() -> None:
+    shown = printed("reference", 200)
+    told, _ = verdicts.reference()
+    for step in (*told.next, *told.fix):
+        assert all(f"     {line}" in shown for line in step.command.split("\n"))
+        assert f"expect: {step.expect}" in shown
+    assert "CAUSE FOUND, confidence 0.82 of 1" in shown
+    assert "failed   storage (ValueError" in shown
+    assert "Storm of soft interrupts: it had ended 53 s before" in shown
+    assert "0.97  0.8 % of the samples" in shown
+
+
+def test_no_cause_is_said_plainly() -> None:
+    shown = printed("no-cause")
+    assert "NO CAUSE FOUND" in shown
+    assert "No chain is claimed." in shown
+    assert "Fix" not in shown
+
+
+def test_markup_in_names_is_text() -> None:
+    file = io.StringIO()
+    told, _ = verdicts.reference()
+    nasty = verdicts.dataclasses.replace(told, summary="[bold red]x[/] [link=file:///]y[/link]")
+    rich.console.Console(file=file, width=100, force_terminal=True).print(
+        text.render(nasty, diagnosis.EMPTY)
+    )
+    plain = rich.text.Text.from_ansi(file.getvalue()).plain
+    assert "[bold red]x[/] [link=file:///]y[/link]" in plain
+    assert "\x1b]8" not in file.getvalue()

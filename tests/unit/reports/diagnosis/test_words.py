@@ -1,0 +1,80 @@
+"""What all formats say alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import math
+
+import pytest
+import verdicts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overnight.model import finding
+from overnight.reports.diagnosis import markdown, words
+
+
+def test_the_examples() -> None:
+    for module in (words, markdown):
+        failed, tried = doctest.testmod(module)
+        assert tried > 0
+        assert not failed
+
+
+@given(st.text())
+def test_clean_text_is_one_printable_line_that_hides_nothing(text: str) -> None:
+    said = words.clean(text)
+    assert said.isprintable()
+    assert len(said) <= 10 * (words.LONGEST + 1)
+    if text.isprintable() and len(text) <= words.LONGEST:
+        assert said == text
+
+
+def test_a_command_keeps_its_lines() -> None:
+    assert words.command("a\nb\x1b\n") == "a\nb\\x1b"
+
+
+def test_who_and_where() -> None:
+    walk = verdicts.incident_steps()["walk"].subject
+    assert words.who_words(walk) == "kubelet of kubelet.service in mem_cgroup_nr_lru_pages()"
+    assert words.place_words(walk) == "core 39, gpu-96-07"
+    queue = finding.Subject(interface="eth0", queue=0, core=0)
+    assert words.place_words(queue) == "core 0, eth0 queue 0"
+    assert words.who_words(queue) == ""
+
+
+def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
+    step = dataclasses.replace(
+        verdicts.incident_steps()["walk"],
+        magnitude={"odd_thing": 5.0, "share_of_core_samples": 0.979, "samples": math.nan},
+    )
+    assert list(words.quantities(step)) == ["98 % of that core's samples", "odd thing 5"]
+
+
+@pytest.mark.parametrize(
+    ("status", "confidence", "begins"),
+    [
+        ("cause-found", 0.9, "High"),
+        ("cause-found", 0.6, "Likely"),
+        ("inconclusive", 0.2, "Low"),
+        ("no-cause", 0.9, "It says how much"),
+    ],
+)
+def test_what_a_confidence_means(status: str, confidence: float, begins: str) -> None:
+    told = dataclasses.replace(
+        verdicts.reference()[0], status=status, confidence=confidence, gaps=()
+    )
+    said = words.confidence_means(told)
+    assert said.startswith(begins)
+    assert "Missing evidence" not in said
+
+
+def test_a_time_that_nobody_lives_in_is_still_said() -> None:
+    assert words.clock(2**62) == "4611686018427 s after 1970"
+
+
+def test_every_kind_that_is_shared_has_words() -> None:
+    for step in verdicts.incident_steps().values():
+        assert step.kind in words.KINDS
+    assert words.kind_words("gpu.fell_off") == "gpu: fell off"
