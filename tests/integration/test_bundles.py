@@ -8,8 +8,8 @@ import shutil
 
 import nights
 import pytest
-import scenarios
 
+import scenarios
 from overnight import errors
 from overnight.app import bundling
 from overnight.model import event, selection

@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable
 
 import pytest
-import scenarios
 
+import scenarios
 from overnight.detectors import cgroup_walk, crash_loops, locks, reclaim, stalls, zombies
 from overnight.model import finding
 from overnight.queries import case
