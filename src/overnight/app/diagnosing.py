@@ -22,6 +22,11 @@ __all__ = ["choose_event", "diagnose", "discover", "look"]
 
 SEVERITIES = {"critical": 2, "warning": 1}
 EVER = 1 << 62
+INCIDENT_US = 30_000_000
+DAMAGE = (
+    "net.driver_reset", "net.tx_timeout", "gpu.", "memory.oom_kill", "cpu.soft_lockup",
+    "cpu.hard_lockup", "rcu.", "task.", "storage.", "net.driver_starved", "net.", "cpu.",
+)  # fmt: skip
 FLEET_HOSTS = 3  # fewer are no fleet
 
 
@@ -64,7 +69,18 @@ def choose_event(home: pathlib.Path, wanted: str = "last", host: str = "") -> ev
             todo="overnight events -O json   has the ids of those that are",
         )
     serious = [one for one in found if one.severity in SEVERITIES]
-    return max(serious, key=lambda one: one.time_us, default=None)
+    if not serious:
+        return None
+    # One incident is several events; the worst of them, and the one furthest from the cause, is asked about.
+    last = max(one.time_us for one in serious)
+    incident = [one for one in serious if last - one.time_us <= INCIDENT_US]
+    return max(incident, key=lambda one: (SEVERITIES[one.severity], _damage(one), one.time_us))
+
+
+def _damage(one: event.Event) -> int:
+    """How near to what users felt: a reset says more than the pinned core before it."""
+    ranks = (n for n, beginning in enumerate(DAMAGE) if one.kind.startswith(beginning))
+    return -next(ranks, len(DAMAGE))
 
 
 def diagnose(

@@ -53,6 +53,8 @@ class Truth:
         steps = list(said.chain.steps) if said.chain else []
         kinds = [step.kind for step in steps]
         found += [f"{kind} is in the chain" for kind in kinds if kind in self.absent]
+        if self.status != "cause-found" and not steps:
+            return found  # the event alone is no chain
         at = 0
         for kind, parts in self.chain:
             place = next((n for n in range(at, len(steps)) if kinds[n] == kind), None)

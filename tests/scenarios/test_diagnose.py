@@ -1,0 +1,116 @@
+"""From a whole night to its verdict: the right chain, no other, and no cause where there is none."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import jsonschema
+import pytest
+
+import scenarios
+from overnight.app import bundling, diagnosing
+from overnight.interfaces import cli
+
+SCHEMA = pathlib.Path(__file__).parents[2] / "docs/schemas/diagnosis-1.json"
+CAUSES = [name for name in scenarios.NAMES if name not in ("quiet", "random", "fleet")]
+
+
+def diagnosed(truth: scenarios.Truth) -> list[str]:
+    said, _ = diagnosing.diagnose(truth.home, truth.event)
+    failed = [f"{a.detector} failed: {a.why}" for a in said.answers if a.status == "failed"]
+    return truth.problems(said) + failed
+
+
+@pytest.mark.parametrize("name", scenarios.NAMES)
+def test_each_night_has_its_own_chain_and_no_other(tmp_path: pathlib.Path, name: str) -> None:
+    truth = scenarios.build(name, tmp_path, seed=11)
+    for one in (truth, *truth.others):
+        assert diagnosed(one) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", CAUSES)
+def test_names_cores_and_rates_do_not_matter(tmp_path: pathlib.Path, name: str) -> None:
+    wrong = {}
+    for seed in range(100, 108):
+        truth = scenarios.build(name, tmp_path / str(seed), seed=seed, cores=(8, 16, 32)[seed % 3])
+        for number, one in enumerate((truth, *truth.others)):
+            if problems := diagnosed(one):
+                wrong[seed, number] = problems
+    assert wrong == {}
+
+
+def test_no_cause_is_invented(tmp_path: pathlib.Path) -> None:
+    assert _invented(tmp_path, range(12)) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_no_cause_is_invented_in_two_hundred_nights(tmp_path: pathlib.Path) -> None:
+    assert len(_invented(tmp_path, range(1000, 1200))) <= 1
+
+
+def _invented(folder: pathlib.Path, seeds: range) -> list[int]:
+    found = []
+    for seed in seeds:
+        truth = scenarios.build("random", folder / str(seed), seed=seed, minutes=14, cores=8)
+        said, _ = diagnosing.diagnose(truth.home, truth.event)
+        if said.status == "cause-found":
+            found.append(seed)
+    return found
+
+
+def test_a_bundle_gives_the_same_verdict_elsewhere(tmp_path: pathlib.Path) -> None:
+    truth = scenarios.build("reference", tmp_path / "home", seed=5)
+    assert truth.event is not None
+    here, _ = diagnosing.diagnose(truth.home, truth.event)
+    file = tmp_path / "incident.overnight"
+    bundling.create(truth.home, truth.event, file)
+    with bundling.opened(file) as made:
+        assert made.home is not None
+        told = diagnosing.choose_event(made.home, truth.event.id)
+        there, _ = diagnosing.diagnose(made.home, told)
+    assert truth.problems(there) == []
+    assert (there.status, there.summary) == (here.status, here.summary)
+    assert there.chain is not None
+    assert here.chain is not None
+    assert [one.id for one in there.chain.steps] == [one.id for one in here.chain.steps]
+
+
+def test_the_command_in_every_form(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    truth = scenarios.build("reference", tmp_path, seed=6)
+    home = ["--home", str(tmp_path)]
+    assert cli.main([*home, "diagnose", "-O", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, json.loads(SCHEMA.read_text()))
+    assert said["verdict"]["status"] == "cause-found"
+    assert said["event"]["kind"] == "net.driver_reset"
+    root = said["verdict"]["chain"][0]
+    assert root["kind"] == truth.chain[0][0]
+    assert cli.main([*home, "diagnose"]) == 0
+    assert "CAUSE FOUND" in capsys.readouterr().out
+    assert cli.main([*home, "diagnose", "-O", "md"]) == 0
+    assert root["subject"]["unit"] in capsys.readouterr().out
+    page = tmp_path / "report.html"
+    assert cli.main([*home, "diagnose", "-O", "html", "-o", str(page)]) == 0
+    assert "<svg" in page.read_text()
+
+
+def test_a_night_without_events_says_so(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenarios.build("quiet", tmp_path, seed=1)
+    assert cli.main(["--home", str(tmp_path), "diagnose"]) == 0
+    assert "NO CAUSE" in capsys.readouterr().out
+
+
+def test_without_a_recording_it_says_what_to_do(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--home", str(tmp_path), "diagnose"]) == 3
+    assert "overnight record" in capsys.readouterr().err
+    assert cli.main(["--home", str(tmp_path), "diagnose", "--event", "x"]) == 3
