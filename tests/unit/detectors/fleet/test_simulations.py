@@ -150,9 +150,9 @@ def test_within_the_other_label_the_shadow_is_gone(runs: int) -> None:
 # --- uptime
 
 
-def rises(shape: float, early: float) -> Callable[[np.random.Generator], bool]:
+def rises(shape: float, early: float, burst: float = 1.0) -> Callable[[np.random.Generator], bool]:
     def hit(chance: np.random.Generator) -> bool:
-        line = fleets.rebooted(chance, early=early, shape=shape)
+        line = fleets.rebooted(chance, early=early, shape=shape, burst=burst)
         found = hazard.find_rise(line, chance, 199)
         return found is not None and found.p <= ALPHA and (early == 1 or found.z > 0)
 
@@ -161,7 +161,9 @@ def rises(shape: float, early: float) -> Callable[[np.random.Generator], bool]:
 
 @pytest.mark.parametrize("runs", LENGTHS)
 def test_a_constant_hazard_is_left_alone(runs: int) -> None:
-    shares = [share_of(runs, rises(shape, 1)) for shape in (0.0, 1.0, 0.3)]
+    """With hosts alike, with hosts that differ, and with events in bursts of two and four."""
+    kinds = ((0.0, 1.0), (1.0, 1.0), (0.3, 1.0), (0.0, 2.0), (1.0, 4.0))
+    shares = [share_of(runs, rises(shape, 1, burst)) for shape, burst in kinds]
     tell(f"uptime, constant hazard: {shares}")
     assert max(shares) <= most(0.06, runs)
 
