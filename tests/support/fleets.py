@@ -61,10 +61,14 @@ def rebooted(
     early: float = 1.0,
     onset_days: float = 7.0,
     shape: float = 0.0,
+    burst: float = 1.0,
     hosts: int = 60,
     days: float = 30.0,
 ) -> hazard.Timeline:
-    """Before the onset the hazard is `early` of what it is later; `shape` as in clustered, 0: all alike."""
+    """Before the onset the hazard is `early` of what it is later; `shape` as in clustered, 0: all alike.
+
+    Each event is the first of a burst of so many on average, which lasts some hours.
+    """
     owner, uptime, length = [], [], []
     for number in range(hosts):
         at, up = 0.0, float(chance.exponential(10))
@@ -77,12 +81,18 @@ def rebooted(
     own, up_at, spans = np.array(owner), np.array(uptime), np.array(length)
     frailty = chance.gamma(shape, 1 / shape, hosts) if shape else np.ones(hosts)
     late = np.maximum(0, up_at + spans - np.maximum(up_at, onset_days))
-    rate = events / (frailty[own] * (late + early * (spans - late))).sum()
+    rate = events / burst / (frailty[own] * (late + early * (spans - late))).sum()
     spell = np.repeat(np.arange(len(own)), chance.poisson(rate * frailty[own] * spans))
     into = chance.random(len(spell)) * spans[spell]
     kept = (up_at[spell] + into >= onset_days) | (chance.random(len(spell)) < early)
+    spell, into = spell[kept], into[kept]
+    after = np.repeat(np.arange(len(spell)), chance.geometric(1 / burst, len(spell)) - 1)
+    later = into[after] + chance.exponential(0.1, len(after))
+    inside = later < spans[spell[after]]
+    spell = np.concatenate((spell, spell[after][inside]))
+    into = np.concatenate((into, later[inside]))
     day = hazard.DAY
-    return hazard.Timeline(own, up_at * day, spans * day, spell[kept], into[kept] * day)
+    return hazard.Timeline(own, up_at * day, spans * day, spell, into * day)
 
 
 # --- drift: 40 hosts, 12 of them sick, 200 items of which the first is the cause

@@ -71,6 +71,19 @@ def binomial(mean: float, shape: float) -> Callable[[np.random.Generator], bool]
     return hit
 
 
+def any_event(mean: float, shape: float) -> Callable[[np.random.Generator], bool]:
+    """Fisher's test of hosts with any event, by Bonferroni for three zones: it throws counts away."""
+
+    def hit(chance: np.random.Generator) -> bool:
+        events, _ = fleets.clustered(chance, mean, shape, 5)
+        sick = events > 0
+        inside = [int(sick[name == fleets.ZONES].sum()) - 1 for name in "abc"]
+        smallest = stats.hypergeom.sf(inside, 60, sick.sum(), 20).min()
+        return bool(smallest <= ALPHA / 3)
+
+    return hit
+
+
 @pytest.mark.parametrize("runs", LENGTHS)
 def test_cohort_accuses_no_more_than_it_says(runs: int) -> None:
     shares = [share_of(runs, permuted(mean, shape, 1)) for mean, shape in SETTINGS]
@@ -89,8 +102,33 @@ def test_counting_events_accuses_at_will(runs: int) -> None:
 @pytest.mark.parametrize("runs", LENGTHS)
 def test_cohort_finds_five_times_the_rate(runs: int) -> None:
     shares = [share_of(runs, permuted(mean, shape, 5)) for mean, shape in SETTINGS]
-    tell(f"cohort, 5 times: {shares}")
+    tables = [share_of(runs, any_event(mean, shape)) for mean, shape in SETTINGS]
+    tell(f"cohort, 5 times: {shares}; Fisher on any event: {tables}")
     assert min(shares) >= least(0.51, runs)
+    assert max(tables) < min(shares) - 0.1
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_five_labels_accuse_no_more_than_one(runs: int) -> None:
+    """Labels that mean nothing, some of them nearly the same."""
+
+    def hit(chance: np.random.Generator) -> bool:
+        events, time = fleets.clustered(chance, 0.8, 0.25)
+        zone = chance.integers(0, 3, 60)
+        labels = {
+            "zone": zone,
+            "image": np.where(chance.random(60) < 0.9, zone, chance.integers(0, 3, 60)),
+            "kernel": chance.integers(0, 2, 60),
+            "instance_type": chance.integers(0, 6, 60),
+            "driver": chance.integers(0, 2, 60),
+        }
+        groups = skew.form_groups({name: list(map(str, of)) for name, of in labels.items()})
+        found = skew.compare(events, time, groups, chance, 399)
+        return bool(found) and found[0].p <= ALPHA
+
+    share = share_of(runs, hit)
+    tell(f"cohort, no effect, five labels: {share}")
+    assert share <= most(0.05, runs)
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
@@ -112,9 +150,9 @@ def test_within_the_other_label_the_shadow_is_gone(runs: int) -> None:
 # --- uptime
 
 
-def rises(shape: float, early: float) -> Callable[[np.random.Generator], bool]:
+def rises(shape: float, early: float, burst: float = 1.0) -> Callable[[np.random.Generator], bool]:
     def hit(chance: np.random.Generator) -> bool:
-        line = fleets.rebooted(chance, early=early, shape=shape)
+        line = fleets.rebooted(chance, early=early, shape=shape, burst=burst)
         found = hazard.find_rise(line, chance, 199)
         return found is not None and found.p <= ALPHA and (early == 1 or found.z > 0)
 
@@ -123,7 +161,9 @@ def rises(shape: float, early: float) -> Callable[[np.random.Generator], bool]:
 
 @pytest.mark.parametrize("runs", LENGTHS)
 def test_a_constant_hazard_is_left_alone(runs: int) -> None:
-    shares = [share_of(runs, rises(shape, 1)) for shape in (0.0, 1.0, 0.3)]
+    """With hosts alike, with hosts that differ, and with events in bursts of two and four."""
+    kinds = ((0.0, 1.0), (1.0, 1.0), (0.3, 1.0), (0.0, 2.0), (1.0, 4.0))
+    shares = [share_of(runs, rises(shape, 1, burst)) for shape, burst in kinds]
     tell(f"uptime, constant hazard: {shares}")
     assert max(shares) <= most(0.06, runs)
 
