@@ -25,6 +25,7 @@ __all__ = [
     "burn_magnitude",
     "command",
     "dying_now",
+    "lasting",
     "lost_factor",
     "make",
     "stacks",
@@ -184,6 +185,19 @@ def burn_evidence(
             shlex.quote(function),
         ),
     )
+
+
+def lasting(case: cases.Case, back_us: int) -> selection.Window:
+    """The time in which a state is looked at that lasts: up to the event.
+
+    Where little was recorded before, also half an hour after it: a leak or a loop that goes on then went
+    on before, if it was there at all; that is for the caller to see to.
+    """
+    end = case.window.end_us
+    extent = case.ring.extent(case.host)
+    if extent is not None and extent[0] > end - HOUR_US:
+        end = max(end, min(extent[1], end + HOUR_US // 2))
+    return selection.Window(case.window.end_us - back_us, end)
 
 
 def lost_factor(now: burning.Stacks) -> float:
