@@ -176,3 +176,10 @@ def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) ->
     answer = WALK.look(made)
     assert answer.status == finding.Status.FAILED
     assert answer.why
+
+
+def test_kswapd_at_work_is_less_sure_a_cause(home: evidence.Home) -> None:
+    home.burn(AT - 8, 8, ("kthread", "kswapd", "balance_pgdat", "shrink_node", "shrink_lruvec"), process="kswapd0", unit="")  # fmt: skip
+    (one,) = RECLAIM.look(_case(home)).findings
+    assert one.confidence < 0.7
+    assert "in the background" in one.summary
