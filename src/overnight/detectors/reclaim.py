@@ -122,6 +122,8 @@ class Reclaim(_answering.Asking):
         burst = scanned.burst()
         if not found and burst is not None:
             found.append(self._counted(case, burst, scanned))
+        if not found and stacks is not None:
+            _answering.require_stacks(case)
         least = (
             ""
             if stacks
