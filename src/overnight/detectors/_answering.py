@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model import finding, selection, times
-from overnight.queries import trends
+from overnight.queries import reader, trends
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,8 +25,10 @@ __all__ = [
     "burn_magnitude",
     "command",
     "dying_now",
+    "lasting",
     "lost_factor",
     "make",
+    "require_stacks",
     "stacks",
     "stands_out",
 ]
@@ -38,6 +40,9 @@ LEAST_SECONDS = 2.0
 LEAST_SAMPLES = 25  # a Poisson count of 25 is known within 40 %
 LEAST_LIFT = 2.0  # by the lower bound: twice as much as in the ten minutes before, at least
 FULL_CORE = 0.8  # whoever fills a core matters, also when he did the same ten minutes ago
+# What starves a core for the five seconds of a watchdog is over when the event is told.
+MATTERS_US = 10_000_000
+MATTERS_SHARE = 0.7
 LOST_SHARE = 0.1  # of the samples: more lost than this lowers what is said about the others
 
 # Timers, sessions and jobs of many units are born here and soon gone, on every healthy host.
@@ -124,6 +129,20 @@ def stacks(case: cases.Case) -> tuple[burning.Stacks, burning.Stacks | None]:
     return now, before
 
 
+def require_stacks(case: cases.Case) -> None:
+    """Nobody may say that nothing was there when the seconds that matter were not sampled."""
+    event_us = case.event.time_us
+    for window in (selection.Window(event_us - MATTERS_US, event_us), case.window):
+        recorded = sum(
+            reader.recorded_seconds(segment, case.profiles.meta(segment), window)
+            for segment in case.profiles.touched((case.host,), window)
+        )
+        if recorded < MATTERS_SHARE * window.seconds:
+            raise MissingError(
+                f"only {recorded:.0f} of {window.seconds:.0f} s around the event were sampled"
+            )
+
+
 def stands_out(one: burning.Burner, *, baseline: bool) -> bool:
     """Whether it burnt enough, for long enough, and more than it does otherwise."""
     if one.samples < LEAST_SAMPLES or one.cores_burnt < LEAST_CORES:
@@ -184,6 +203,19 @@ def burn_evidence(
             shlex.quote(function),
         ),
     )
+
+
+def lasting(case: cases.Case, back_us: int) -> selection.Window:
+    """The time in which a state is looked at that lasts: up to the event.
+
+    Where little was recorded before, also half an hour after it: a leak or a loop that goes on then went
+    on before, if it was there at all; that is for the caller to see to.
+    """
+    end = case.window.end_us
+    extent = case.ring.extent(case.host)
+    if extent is not None and extent[0] > end - HOUR_US:
+        end = max(end, min(extent[1], end + HOUR_US // 2))
+    return selection.Window(case.window.end_us - back_us, end)
 
 
 def lost_factor(now: burning.Stacks) -> float:

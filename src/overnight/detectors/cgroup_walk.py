@@ -54,6 +54,8 @@ class CgroupWalk(_answering.Asking):
                 continue
             if _answering.stands_out(whole, baseline=before is not None):
                 found.append(self._finding(case, now, one, whole, share, reads, dying))
+        if not found:
+            _answering.require_stacks(case)
         found.sort(key=lambda made: -made.magnitude["cores_burnt"])
         why = (
             f"functions that visit every memory cgroup burnt {seen:.2f} cores at most, or no more than before"

@@ -40,34 +40,36 @@ LEAST_SECONDS = 300.0  # less than this is no time for a rate
 MOST = 8
 
 
-def _span(case: cases.Case) -> selection.Window:
-    return selection.Window(case.window.end_us - LOOK_BACK_US, case.window.end_us)
+def _counted(
+    case: cases.Case, signal: str, columns: tuple[str, ...], *, from_zero: bool = False
+) -> trends.Meetings:
+    return trends.growth(
+        case.ring, case.host, signal, _answering.lasting(case, LOOK_BACK_US), columns, MEET_US,
+        pivot_us=case.window.end_us, from_zero=from_zero,
+    )  # fmt: skip
 
 
 def _loop(
-    one: trends.Growth, column: str, per_hour: float, least: int, event_us: int
+    case: cases.Case, one: trends.Growth, column: str, per_hour: float, least: int
 ) -> tuple[selection.Window, float, float] | None:
-    """The stretch up to the event in which it went on: window, rate an hour, count."""
+    """The stretch around the event in which it went on: window, rate an hour, count."""
     rates = 3600 * one.rises[column] / one.seconds
-    going = (rates >= per_hour) & (one.begin_us < event_us)
-    places = np.flatnonzero(going)
-    if not len(places) or one.end_us[places[-1]] < event_us - RECENT_US:
+    going = np.flatnonzero(rates >= per_hour).tolist()
+    before = [n for n in going if one.end_us[n] <= case.window.end_us]
+    if not before or one.end_us[before[-1]] < case.event.time_us - RECENT_US:
         return None
-    # Backwards from the last: a pause of one interval does not end it.
-    first = last = int(places[-1])
-    for n in reversed(places.tolist()):
-        if first - n > 2:
-            break
-        first = n
+    # Both ways from the last before the event: a pause of one interval does not end it.
+    first = last = before[-1]
+    for n in reversed(before):
+        first = n if first - n <= 2 else first
+    for n in going:
+        last = n if 0 < n - last <= 2 else last
     count = float(one.rises[column][first : last + 1].sum())
     seconds = float(one.seconds[first : last + 1].sum())
     if count < least or not seconds:
         return None
-    return (
-        selection.Window(int(one.begin_us[first]), int(one.end_us[last])),
-        3600 * count / seconds,
-        count,
-    )
+    window = selection.Window(int(one.begin_us[first]), int(one.end_us[last]))
+    return window, 3600 * count / seconds, count
 
 
 def _cost(case: cases.Case, unit: str) -> finding.Evidence | None:
@@ -96,8 +98,8 @@ class CrashLoops(_answering.Asking):
 
     def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
         """Restarts an hour over hours."""
-        span = _span(case)
-        counted = trends.growth(case.ring, case.host, "unit-restarts", span, ("restarts",), MEET_US)
+        span = selection.Window(case.window.end_us - LOOK_BACK_US, case.window.end_us)
+        counted = _counted(case, "unit-restarts", ("restarts",))
         told = [
             one
             for one in case.events(span, VISIBLE)
@@ -109,7 +111,7 @@ class CrashLoops(_answering.Asking):
             )
         found = []
         for unit, one in counted.keys.items():
-            loop = _loop(one, "restarts", RESTARTS_PER_HOUR, LEAST_RESTARTS, case.window.end_us)
+            loop = _loop(case, one, "restarts", RESTARTS_PER_HOUR, LEAST_RESTARTS)
             if loop is not None:
                 found.append(self._finding(case, unit, loop))
         known = {one.subject.unit for one in found}
@@ -195,25 +197,18 @@ class HiddenLoops(_answering.Asking):
 
     def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
         """Short lives an hour over hours, by the directory they were born in."""
-        span = _span(case)
         columns = ("born", "died", "short_lived", "lived")
-        counted = trends.growth(
-            case.ring, case.host, "cgroup-births", span, columns, MEET_US, from_zero=True
-        )
+        counted = _counted(case, "cgroup-births", columns, from_zero=True)
         if counted.seconds < LEAST_SECONDS:
             raise _answering.MissingError(
                 f"births of cgroups were recorded for {counted.seconds:.0f} s before the event"
             )
-        restarts = trends.growth(
-            case.ring, case.host, "unit-restarts", span, ("restarts",), MEET_US
-        ).keys
+        restarts = _counted(case, "unit-restarts", ("restarts",)).keys
         found = []
         hidden_by = 0
         for cgroup, one in counted.keys.items():
             factor = SHELF_FACTOR if _answering.SHELF.search(cgroup) else 1
-            loop = _loop(
-                one, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT, case.window.end_us
-            )
+            loop = _loop(case, one, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT)
             if loop is None:
                 continue
             unit = processes.unit_of(cgroup)

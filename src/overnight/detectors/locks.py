@@ -43,6 +43,8 @@ class LockContention(_answering.Asking):
                     _answering.stands_out(one, baseline=before is not None) for one in burners
                 ):
                     found.append(self._finding(case, now, lock, burners, role))
+        if not found:
+            _answering.require_stacks(case)
         found.sort(key=lambda made: -made.magnitude["cores_burnt"])
         # One who waits for two locks is told with the one that cost more.
         found = list({one.id: one for one in reversed(found)}.values())[::-1]

@@ -122,6 +122,8 @@ class Reclaim(_answering.Asking):
         burst = scanned.burst()
         if not found and burst is not None:
             found.append(self._counted(case, burst, scanned))
+        if not found and stacks is not None:
+            _answering.require_stacks(case)
         least = (
             ""
             if stacks
@@ -140,10 +142,11 @@ class Reclaim(_answering.Asking):
         pages = scanned.within(one.window)
         evidence = [_answering.burn_evidence(case, one, now, one.label)]
         against = []
-        confidence = 0.85
+        # kswapd at work is every full host's daily business; a task that must reclaim itself waits.
+        confidence = 0.55 if way == "background" else 0.85
         if pages > scanned.baseline and pages >= PAGES_A_SECOND:
             evidence.append(_pages(case, one.window, pages, scanned.baseline))
-            confidence = 0.95
+            confidence += 0.1
         elif way == "limit":
             evidence.append(
                 finding.Evidence(
@@ -155,7 +158,7 @@ class Reclaim(_answering.Asking):
             )
         elif scanned.known:
             against.append(_pages(case, one.window, pages, scanned.baseline))
-            confidence = 0.7
+            confidence -= 0.15
         waited = _pressure(case, one.window)
         if waited is not None:
             made = finding.Evidence(

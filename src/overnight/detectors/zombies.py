@@ -74,18 +74,18 @@ class Zombies(_answering.Asking):
 
     def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
         """The count at the event, and how it came to be."""
-        end = case.window.end_us
-        window = selection.Window(end - LOOK_BACK_US, end)
-        counted = trends.gauges(
+        window = _answering.lasting(case, LOOK_BACK_US)
+        all_ = trends.gauges(
             case.ring, case.host, SIGNAL, window, ("tracked", "in_use", "dying", "stat_read")
         )
-        if not len(counted.time_us):
+        if not len(all_.time_us):
             raise _answering.MissingError("memory cgroups were not counted in the day before")
-        first = _since_fall(counted)
-        times, dying = counted.time_us[first:], counted.values["dying"][first:]
+        counted, cut = _around(all_, case.window.end_us)
+        at = max(0, int(np.searchsorted(counted.time_us, case.window.end_us)) - 1)
+        now = {name: int(numbers[at]) for name, numbers in counted.values.items()}
+        times, dying = counted.time_us, counted.values["dying"]
         slope = trends.slope(times, dying)
-        level = int(dying[-1])
-        tracked, in_use = (int(counted.values[name][-1]) for name in ("tracked", "in_use"))
+        level, tracked, in_use = (now[name] for name in ("dying", "tracked", "in_use"))
         many = level > ALARMING or (level > LEVEL and tracked > RATIO * max(1, in_use))
         growing = (
             slope is not None
@@ -99,22 +99,20 @@ class Zombies(_answering.Asking):
                 why += f", {slope.per_hour:+.0f} an hour ({slope.low:.0f} to {slope.high:.0f})"
             return [], why
         span = selection.Window(int(times[0]), max(int(times[-1]), int(times[0]) + 1))
-        made = self._finding(case, span, counted, slope, growing=growing, cut=first > 0)
+        made = self._finding(case, span, now, slope, growing=growing, cut=cut)
         return [made], ""
 
     def _finding(
         self,
         case: cases.Case,
         span: selection.Window,
-        counted: trends.Gauges,
+        now: dict[str, int],
         slope: trends.Slope | None,
         *,
         growing: bool,
         cut: bool,
     ) -> finding.Finding:
-        tracked, in_use, dying = (
-            int(counted.values[name][-1]) for name in ("tracked", "in_use", "dying")
-        )
+        tracked, in_use, dying = (now[name] for name in ("tracked", "in_use", "dying"))
         magnitude: dict[str, float] = {
             "tracked": tracked,
             "in_use": in_use,
@@ -141,7 +139,7 @@ class Zombies(_answering.Asking):
         if age is not None:
             magnitude["age_hours"] = age[0]
             evidence.append(age[1])
-        read = _read_time(counted, slope if growing else None)
+        read = _read_time(now, slope if growing else None)
         if read is not None:
             magnitude["stat_read_seconds"] = read.values["stat_read_seconds"]  # type: ignore[assignment]
             evidence.append(read)
@@ -175,13 +173,24 @@ class Zombies(_answering.Asking):
         )
 
 
-def _since_fall(counted: trends.Gauges) -> int:
-    """The first look after the last reboot or purge."""
+def _around(counted: trends.Gauges, event_us: int) -> tuple[trends.Gauges, bool]:
+    """The looks between the last reboot or purge before the event and the first after it.
+
+    And whether there was one before.
+    """
     dying = counted.values["dying"]
     fell = -np.diff(dying)
     falls = (fell > np.maximum(FALL_LEAST, FALL_SHARE * dying[:-1])) | (np.diff(counted.boot) != 0)
-    places = np.flatnonzero(falls)
-    return int(places[-1]) + 1 if len(places) else 0
+    edges = [0, *(np.flatnonzero(falls) + 1).tolist(), len(dying)]
+    at = max(0, int(np.searchsorted(counted.time_us, event_us)) - 1)
+    first = max(edge for edge in edges if edge <= at)
+    last = min(edge for edge in edges if edge > at)
+    kept = trends.Gauges(
+        counted.time_us[first:last],
+        counted.boot[first:last],
+        {name: numbers[first:last] for name, numbers in counted.values.items()},
+    )
+    return kept, first > 0
 
 
 def _growth(slope: trends.Slope, span: selection.Window, cut: bool) -> finding.Evidence:
@@ -234,14 +243,13 @@ def _age(
     return age, finding.Evidence(text, "host", values, span)
 
 
-def _read_time(counted: trends.Gauges, slope: trends.Slope | None) -> finding.Evidence | None:
+def _read_time(now: dict[str, int], slope: trends.Slope | None) -> finding.Evidence | None:
     """How long the root's statistics take to read, and when that will outlast the watchdog."""
-    read = int(counted.values["stat_read"][-1])
+    read, dying = now["stat_read"], now["dying"]
     if read <= 0:
         return None
     text = f"reading the root's statistics took {read / 1e6:.3f} s when it was last tried"
     values: dict[str, event.Value] = {"stat_read_seconds": round(read / 1e6, 6)}
-    dying = int(counted.values["dying"][-1])
     if read >= WATCHDOG_US:
         text += ": longer than the 5 s that a network driver waits"
     elif read >= SLOW_READ_US and slope is not None and slope.per_hour > 0:

@@ -12,13 +12,13 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.model import event, selection
-from overnight.queries import burning, signals
 from overnight.queries import reader as profiles
+from overnight.queries import signals
 from overnight.store import segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
-    from overnight.queries import diff, flame, top, who
+    from overnight.queries import burning, diff, flame, top, who
 
 __all__ = ["Case"]
 
@@ -40,7 +40,6 @@ class Case:
         self.ring = rings.Reader(home)
         self.profiles = profiles.Reader(segments.Catalogue(home))
         self._cores: dict[selection.Window, signals.Cores] = {}
-        self._stacks: dict[tuple[selection.Window, bool], burning.Stacks] = {}
 
     @property
     def window(self) -> selection.Window:
@@ -125,11 +124,17 @@ class Case:
 
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), kind=kind, limit=limit)
 
+    @functools.cached_property
+    def _stacks(self) -> dict[tuple[selection.Window, bool], burning.Stacks]:
+        return {}
+
     def stacks(self, window: selection.Window, *, by_second: bool = True) -> burning.Stacks:
         """Busy samples by who ran them, core and second; read once, as several detectors ask."""
+        from overnight.queries import burning as burners
+
         key = (window, by_second)
         if key not in self._stacks:
-            self._stacks[key] = burning.read(self.profiles, self.host, window, by_second=by_second)
+            self._stacks[key] = burners.read(self.profiles, self.host, window, by_second=by_second)
         return self._stacks[key]
 
     def flame(

@@ -138,15 +138,23 @@ def growth(
     columns: Collection[str],
     every_us: int,
     *,
+    pivot_us: int = 0,
     from_zero: bool = False,
 ) -> Meetings:
-    """Counters met at both ends of a window and every `every_us` between. `from_zero`: a key that is new began
-    at zero then, as with sources that forget what rests; otherwise nobody knows how much of its number
-    is new, and it counts from there.
+    """Counters met at both ends of a window and every `every_us` between, also at `pivot_us` where that is given.
+
+    `from_zero`: a key that is new began at zero then, as with sources that forget what rests; otherwise
+    nobody knows how much of its number is new, and it counts from there.
     """
     extent = source.extent(host)
     begin_us = max(window.begin_us, extent[0]) if extent else window.begin_us
-    places = [(at - NEAR_US, at) for at in range(window.end_us, begin_us, -every_us)]
+    pivot = min(pivot_us or window.end_us, window.end_us)
+    ends = {
+        *range(pivot, begin_us, -every_us),
+        *range(pivot, window.end_us, every_us),
+        window.end_us,
+    }
+    places = [(at - NEAR_US, at) for at in sorted(ends)]
     met: dict[tuple[str, int], _Met] = {}
     for number, (begin, end) in enumerate([*places, (begin_us, begin_us + NEAR_US)]):
         is_first = number == len(places)

@@ -168,6 +168,17 @@ def test_no_stacks_no_answer(tmp_path: pathlib.Path) -> None:
         assert detector.look(made).status == finding.Status.NO_DATA
 
 
+def test_stacks_that_end_before_the_event_clear_nobody(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, AT - 8)
+    home.idle()
+    home.signal("vmstat", 1, lambda s: {"": (0, 0, 0, 0)})
+    made = _case(home)
+    for detector in (WALK, LOCKS, RECLAIM):
+        answer = detector.look(made)
+        assert answer.status == finding.Status.NO_DATA
+        assert "s around the event were sampled" in answer.why
+
+
 def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) -> None:
     home.burn(AT - 6, 6, READ, core=3)
     made = _case(home)
@@ -176,3 +187,10 @@ def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) ->
     answer = WALK.look(made)
     assert answer.status == finding.Status.FAILED
     assert answer.why
+
+
+def test_kswapd_at_work_is_less_sure_a_cause(home: evidence.Home) -> None:
+    home.burn(AT - 8, 8, ("kthread", "kswapd", "balance_pgdat", "shrink_node", "shrink_lruvec"), process="kswapd0", unit="")  # fmt: skip
+    (one,) = RECLAIM.look(_case(home)).findings
+    assert one.confidence < 0.7
+    assert "in the background" in one.summary

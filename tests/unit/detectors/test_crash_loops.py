@@ -44,6 +44,17 @@ def test_a_loop_that_ended_hours_ago_is_none_now(tmp_path: pathlib.Path) -> None
     assert _look(home).status == finding.Status.CLEAR
 
 
+@pytest.mark.parametrize(("begins", "found"), [(0, 1), (400, 0)])
+def test_what_begins_after_the_event_did_not_cause_it(
+    tmp_path: pathlib.Path, begins: int, found: int
+) -> None:
+    """Two minutes into the record: what goes on after counts if it went on before."""
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("unit-restarts", 10, lambda s: {"ecs.service": (max(0, s - begins) // 15, 0)})
+    made = home.case(home.tell(120, "net.driver_reset"))
+    assert len(VISIBLE.look(made).findings) == found
+
+
 def test_a_counter_that_begins_high_is_no_loop(tmp_path: pathlib.Path) -> None:
     """For a while systemd did not answer: the unit and its old counter come back."""
     home = evidence.Home(tmp_path, HOURS_2)

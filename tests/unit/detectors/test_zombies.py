@@ -74,6 +74,18 @@ def test_what_was_purged_does_not_count(tmp_path: pathlib.Path) -> None:
     assert "since the last reboot or purge" in _texts(one)
 
 
+def test_an_event_early_in_the_record_is_told_from_what_came_after(tmp_path: pathlib.Path) -> None:
+    """Up to the purge that followed: that one was not before the event."""
+    home = _home(tmp_path, lambda s: 20_000 + s // 12 if s < 1500 else 50, hours=1)
+    home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 12, s // 12, s // 12, s)})
+    (one,) = DETECTOR.look(home.case(home.tell(120, "net.driver_reset"))).findings
+    assert one.magnitude["dying"] == 20_010
+    assert one.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
+    assert one.window.end_us < rings.us(1500)
+    assert "since the last reboot or purge" not in _texts(one)
+    assert "makes them" in one.summary
+
+
 def test_a_leak_that_was_faster_before(tmp_path: pathlib.Path) -> None:
     home = _home(tmp_path, lambda s: 50_000 + s // 36)
     home.facts["host"] = {"": {"booted_at": rings.us(0) // 10**6 - 9 * HOUR}}
