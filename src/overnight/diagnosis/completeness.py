@@ -98,7 +98,7 @@ def _coverage(what: str, coverage: selection.Coverage, least: float) -> Iterable
         if reasons:
             why += f" ({'; '.join(reasons[:3])})"
         yield verdict.Gap(what, why, least + (1 - least) * share)
-    whole = coverage.samples + coverage.lost
+    whole = coverage.samples + coverage.idle + coverage.lost
     lost = coverage.lost / whole if whole else 0.0
     if lost > LOST_WHOLE:
         yield verdict.Gap(
