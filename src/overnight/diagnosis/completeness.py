@@ -1,7 +1,7 @@
 """What is missing from the evidence, and by how much that lowers the confidence.
 
 Factors are straight lines, so that they can be argued with: half of the stacks around the event missing
-is 0.65, half of the baseline 0.875. They multiply, but never below `LEAST`: what was seen was seen.
+is 0.65, half of the baseline 0.85. They multiply, but never below `LEAST`: what was seen was seen.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def factor(gaps: Iterable[verdict.Gap]) -> float:
 def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
     for what, coverage, least in (
         ("stacks around the event", recorded.stacks, 0.3),
-        ("stacks of the baseline", recorded.baseline, 0.75),
-        ("stacks of the night", recorded.night, 0.75),
+        ("stacks of the baseline", recorded.baseline, 0.7),
+        ("stacks of the night", recorded.night, 0.7),
     ):
         if coverage is not None:
             yield from _coverage(what, coverage, least)

@@ -120,3 +120,29 @@ def test_commands_of_our_own_exist() -> None:
 
 def test_a_generic_chain_may_never_claim_more_than_who() -> None:
     assert knowledge.known().kinds["cpu.culprit"].explains <= 0.6
+
+
+DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "diagnosis.md"
+
+
+def test_the_example_of_the_document_works() -> None:
+    text = DOCUMENT.read_text().partition("```toml\n")[2].partition("```")[0]
+    known = knowledge.parse_knowledge(text, "docs/diagnosis.md", knowledge.known())
+    assert "gpu.poll" in known.kinds
+
+
+def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
+    from overnight.diagnosis import chain, completeness
+
+    text = DOCUMENT.read_text()
+    assert [name for name in knowledge.HOLDS if f"`{name}`" not in text] == []
+    numbers = (
+        chain.UNKNOWN_FIT, chain.LEAST_STRENGTH, chain.PARSIMONY, verdict.CLAIMED, completeness.LEAST,
+        completeness.NO_DATA_FACTOR, completeness.FAILED_FACTOR, completeness.LEAST_OF_DETECTORS,
+        completeness.PERMISSION_FACTOR, *(
+            knowledge.known().kinds[kind].explains
+            for kind in ("cpu.core_saturated", "cpu.culprit", "memory.zombie_cgroups")
+        ),
+    )  # fmt: skip
+    assert [number for number in numbers if f"{number:g}" not in text] == []
+    assert f"{completeness.CLOSE:.0%}".replace("%", " %") in text
