@@ -69,7 +69,7 @@ def number(value: float) -> str:
 
 def plain(text: str, longest: int = LONGEST_NAME) -> str:
     """A name on one line, without what a terminal would obey."""
-    shown = "".join(c if c.isprintable() else "?" for c in text)
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
     return shown if len(shown) <= longest else shown[:longest] + "…"
 
 
