@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from overnight.model import finding, selection, times, verdict
 
-__all__ = ["Recorded", "factor", "find_gaps", "rivalry"]
+__all__ = ["Recorded", "around_event", "factor", "find_gaps", "rivalry"]
 
 LEAST = 0.2
+BASELINE, NIGHT = "stacks of the baseline", "stacks of the night"
 WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
 LOST_WHOLE = 0.005  # of all samples: this many are always lost somewhere
 SKEW_US = 1_000_000  # below this, what is joined by the second still meets
@@ -55,11 +56,16 @@ def factor(gaps: Iterable[verdict.Gap]) -> float:
     return max(math.prod(one.factor for one in gaps), LEAST)
 
 
+def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
+    """Those that matter for whether something was there at all: not the time it is compared with."""
+    return tuple(one for one in gaps if not one.what.endswith((BASELINE, NIGHT)))
+
+
 def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
     for what, coverage, least in (
         ("stacks around the event", recorded.stacks, 0.3),
-        ("stacks of the baseline", recorded.baseline, 0.7),
-        ("stacks of the night", recorded.night, 0.7),
+        (BASELINE, recorded.baseline, 0.7),
+        (NIGHT, recorded.night, 0.7),
     ):
         if coverage is not None:
             yield from _coverage(what, coverage, least)

@@ -100,3 +100,9 @@ def test_the_culprit_is_whom_was_seen_most_on_that_core_in_those_seconds() -> No
 def test_names_of_the_evidence_stay_on_their_line() -> None:
     one = findings.found("memory.reclaim", process="a\n\x1b[31mb")
     assert judge("same_process", one, one).text.isprintable()
+
+
+def test_a_process_with_its_number_is_the_same_process() -> None:
+    one, other = (findings.found("cpu.stall", process=name) for name in ("app[12]", "app"))
+    assert judge("same_process", one, other).fit == 1.0
+    assert judge("same_process", one, findings.found("cpu.stall", process="app2")).fit == 0.0
