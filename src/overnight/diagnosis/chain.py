@@ -100,19 +100,15 @@ def build(
             usable.append(one)
     incoming: dict[str, list[tuple[finding.Finding, verdict.Link]]] = {}
     why: dict[str, list[str]] = {}
-    kinds = {one.kind for one in usable}
     for effect in (event, *usable):
-        rules = {
-            kind: [
-                one for one in told.rules if one.matches(kind, effect.kind, event=effect is event)
-            ]
-            for kind in kinds
-        }
+        rules = _by_cause(
+            one for one in told.rules if one.reaches(effect.kind, event=effect is event)
+        )
         found = []
         for cause in usable:
             if cause is effect:
                 continue
-            best = _best_link(rules[cause.kind], cause, effect, around)
+            best = _best_link(rules.get(cause.kind, ()), cause, effect, around)
             if isinstance(best, verdict.Link):
                 found.append((cause, best))
             elif best:
@@ -124,6 +120,13 @@ def build(
         if one.id not in used:
             refused[one.id] = _why_unused(one, why.get(one.id, []), told)
     return Candidates(rank(chains), refused)
+
+
+def _by_cause(rules: Iterable[knowledge.Rule]) -> dict[str, list[knowledge.Rule]]:
+    grouped: dict[str, list[knowledge.Rule]] = {}
+    for rule in rules:
+        grouped.setdefault(rule.cause, []).append(rule)
+    return grouped
 
 
 def _distinct(

@@ -1,7 +1,7 @@
 """What is missing from the evidence, and by how much that lowers the confidence.
 
 Factors are straight lines, so that they can be argued with: half of the stacks around the event missing
-is 0.65, half of the baseline 0.875. They multiply, but never below `LEAST`: what was seen was seen.
+is 0.65, half of the baseline 0.85. They multiply, but never below `LEAST`: what was seen was seen.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from overnight.model import finding, selection, times, verdict
 
-__all__ = ["Recorded", "factor", "find_gaps", "rivalry"]
+__all__ = ["Recorded", "around_event", "factor", "find_gaps", "rivalry"]
 
 LEAST = 0.2
+BASELINE, NIGHT = "stacks of the baseline", "stacks of the night"
 WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
 LOST_WHOLE = 0.005  # of all samples: this many are always lost somewhere
 SKEW_US = 1_000_000  # below this, what is joined by the second still meets
@@ -55,11 +56,16 @@ def factor(gaps: Iterable[verdict.Gap]) -> float:
     return max(math.prod(one.factor for one in gaps), LEAST)
 
 
+def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
+    """Those that matter for whether something was there at all: not the time it is compared with."""
+    return tuple(one for one in gaps if not one.what.endswith((BASELINE, NIGHT)))
+
+
 def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
     for what, coverage, least in (
         ("stacks around the event", recorded.stacks, 0.3),
-        ("stacks of the baseline", recorded.baseline, 0.75),
-        ("stacks of the night", recorded.night, 0.75),
+        (BASELINE, recorded.baseline, 0.7),
+        (NIGHT, recorded.night, 0.7),
     ):
         if coverage is not None:
             yield from _coverage(what, coverage, least)
@@ -98,7 +104,7 @@ def _coverage(what: str, coverage: selection.Coverage, least: float) -> Iterable
         if reasons:
             why += f" ({'; '.join(reasons[:3])})"
         yield verdict.Gap(what, why, least + (1 - least) * share)
-    whole = coverage.samples + coverage.lost
+    whole = coverage.samples + coverage.idle + coverage.lost
     lost = coverage.lost / whole if whole else 0.0
     if lost > LOST_WHOLE:
         yield verdict.Gap(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ RESOLUTION_S = 2.0  # signals are looked at once a second: two windows are not o
 LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
 ROOT_CGROUPS = ("", "/")  # everything is below these: that says nothing
 LONGEST_NAME = 200
+PID = re.compile(r"\[\d+\]$", re.ASCII)
 LIFT_RECURRENCES = 2  # one time is no recurrence
 
 
@@ -69,7 +71,7 @@ def number(value: float) -> str:
 
 def plain(text: str, longest: int = LONGEST_NAME) -> str:
     """A name on one line, without what a terminal would obey."""
-    shown = "".join(c if c.isprintable() else "?" for c in text)
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
     return shown if len(shown) <= longest else shown[:longest] + "…"
 
 
@@ -123,7 +125,7 @@ def _same(
         effect: finding.Finding,
         __: Surroundings,
     ) -> Outcome:
-        one, other = getattr(cause.subject, name), getattr(effect.subject, name)
+        one, other = (_bare(getattr(at.subject, name)) for at in (cause, effect))
         if none in (one, other):
             return Outcome(None, f"the {name} of {'both' if one == other else 'one'} is not known")
         if one == other:
@@ -131,6 +133,11 @@ def _same(
         return Outcome(0.0, f"another {name}: {one}, not {other}")
 
     return same
+
+
+def _bare(value: str | int) -> str | int:
+    """Watches name a process with its number: `postgres[4711]`."""
+    return PID.sub("", value) if isinstance(value, str) else value
 
 
 def _parts(path: str) -> list[str]:

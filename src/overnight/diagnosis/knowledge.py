@@ -95,12 +95,10 @@ class Rule:
     one_of: tuple[str, ...] = ()  # of these at least one must be known to agree
     to_event: bool = False  # the effect is the event itself, never a finding on the way
 
-    def matches(self, cause: str, effect: str, *, event: bool) -> bool:
-        """Whether it speaks of these kinds."""
-        return (
-            self.cause == cause
-            and (event or not self.to_event)
-            and any(fnmatch.fnmatchcase(effect, pattern) for pattern in self.effects)
+    def reaches(self, effect: str, *, event: bool) -> bool:
+        """Whether it speaks of such an effect; `event`: it is the event itself."""
+        return (event or not self.to_event) and any(
+            fnmatch.fnmatchcase(effect, pattern) for pattern in self.effects
         )
 
     @property

@@ -161,7 +161,7 @@ def _nothing(
         for one in base.answers
         if one.status in (finding.Status.CLEAR, finding.Status.FOUND) and one.detector != "event"
     ]
-    if looked and completeness.factor(base.gaps) >= COMPLETE:
+    if looked and completeness.factor(completeness.around_event(base.gaps)) >= COMPLETE:
         return dataclasses.replace(
             base,
             summary=telling.no_cause(end, unusual, len(looked), base.gaps, known),

@@ -182,6 +182,14 @@ def test_nothing_found_in_half_of_the_evidence_is_inconclusive() -> None:
     assert any(step.command == "overnight record --for 12h" for step in said.next)
 
 
+def test_nothing_found_where_only_the_baseline_is_missing_is_no_cause() -> None:
+    """An event in the first minute of a recording has nothing to be compared with."""
+    recorded = completeness.Recorded(
+        findings.covered(0.8), findings.covered(0.0), findings.covered(0.3), signals=0.8
+    )
+    assert judged([findings.reset()], recorded).status == "no-cause"
+
+
 HALVES = [
     completeness.Recorded(stacks=findings.covered(0.5)),
     completeness.Recorded(baseline=findings.covered(0.5), night=findings.covered(0.5)),

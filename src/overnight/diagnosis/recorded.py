@@ -1,0 +1,77 @@
+"""How much there is of one event's evidence, as `completeness` wants to know it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from overnight import errors
+from overnight.diagnosis import completeness
+from overnight.model import selection
+from overnight.queries import reader
+
+if TYPE_CHECKING:
+    from overnight.queries import case as cases
+
+__all__ = ["read_recorded"]
+
+SECOND = 1_000_000
+MOST_NOTES = 10
+
+
+def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completeness.Recorded:
+    """What the store and the ring hold of the hot window, the baseline and the night.
+
+    `denied` is what the recording itself could not read, where somebody knows.
+    """
+    stacks = _stacks(case, case.window, counted=True)
+    return completeness.Recorded(
+        stacks=stacks,
+        baseline=_stacks(case, case.baseline, counted=True),
+        night=_night(case),
+        signals=_signals(case),
+        skew_us=case.event.skew_us,
+        denied=denied,
+        notes=stacks.notes[:MOST_NOTES],
+    )
+
+
+def _stacks(case: cases.Case, window: selection.Window, *, counted: bool) -> selection.Coverage:
+    """What was sampled of a window; samples are counted only where losses matter."""
+    hosts = (case.host,)
+    nothing = selection.Coverage(hosts, window, 0.0, 0.0, 0.0, 0, 0, 0, 0, ())
+    if not case.has_profile(window):
+        return nothing
+    try:
+        if counted:
+            return case.top(window, limit=1).coverage
+        found = [(one, case.profiles.meta(one)) for one in case.profiles.touched(hosts, window)]
+    except errors.OvernightError as error:
+        return dataclasses.replace(nothing, gaps=((window.begin_us, window.end_us, error.what),))
+    told = reader.covered(hosts, window, found, selection.Selection(), samples=0, idle=0)
+    return dataclasses.replace(told, lost=0)
+
+
+def _night(case: cases.Case) -> selection.Coverage | None:
+    """From the first to the last moment that either recorder kept of this host."""
+    spans = []
+    if ring := case.ring.extent(case.host):
+        spans.append(ring)
+    if case.host in case.profiles.catalogue.hosts():
+        spans += [(one.begin_us, one.end_us) for one in case.profiles.catalogue.segments(case.host)]
+    if not spans:
+        return None
+    begin, end = min(one[0] for one in spans), max(one[1] for one in spans)
+    return _stacks(case, selection.Window(begin, max(end, begin + 1)), counted=False)
+
+
+def _signals(case: cases.Case) -> float:
+    """The share of the hot window, as far as it has happened, whose seconds were kept of each core."""
+    if not case.has_signals(case.window):
+        return 0.0
+    covered = case.cores(case.window).coverage.covered_seconds
+    extent = case.ring.extent(case.host)
+    end = min(case.window.end_us, extent[1]) if extent else case.window.end_us
+    # A recording that ends with the event lacks what came after, which no cause is looked for in.
+    wanted = max((max(end, case.event.time_us) - case.window.begin_us) / SECOND, 1.0)
+    return min(covered / wanted, 1.0)

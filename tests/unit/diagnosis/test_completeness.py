@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import findings
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overnight.diagnosis import completeness
+
+Recorded = completeness.Recorded
+
+
+def factor(recorded: Recorded | None, answers=()) -> float:
+    return completeness.factor(completeness.find_gaps(recorded, answers))
+
+
+def test_complete_evidence_has_no_gap() -> None:
+    whole = Recorded(
+        findings.covered(), findings.covered(), findings.covered(), signals=1.0, kernel_log=True
+    )
+    assert completeness.find_gaps(whole, findings.answers([])) == ()
+    assert factor(whole) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("recorded", "what", "says"),
+    [
+        (Recorded(stacks=findings.covered(0.5)), "stacks around the event", "20s of 40s were recorded (no segment)"),
+        (Recorded(stacks=findings.covered(1, lost=0.25)), "lost samples, stacks around the event", "(25.0%)"),
+        (Recorded(baseline=findings.covered(0)), "stacks of the baseline", "0ms of 40s"),
+        (Recorded(signals=0.0), "signals around the event", "kept nothing"),
+        (Recorded(kernel_log=False), "kernel log", "not read"),
+        (Recorded(skew_us=-5_000_000), "clock", "set by 5s"),
+        (Recorded(denied=("/dev/kmsg: not root",)), "permission", "/dev/kmsg"),
+    ],
+)  # fmt: skip
+def test_each_gap_is_said_and_costs(recorded: Recorded, what: str, says: str) -> None:
+    (gap,) = completeness.find_gaps(recorded, ())
+    assert gap.what == what
+    assert says in gap.why
+    assert 0 < gap.factor < 1
+
+
+def test_what_always_happens_is_no_gap() -> None:
+    assert (
+        factor(Recorded(findings.covered(0.99, lost=0.001), signals=0.99, skew_us=900_000)) == 1.0
+    )
+
+
+def test_a_note_is_said_and_costs_nothing() -> None:
+    (gap,) = completeness.find_gaps(Recorded(notes=("perf was restarted",)), ())
+    assert gap.factor == 1.0
+
+
+def test_detectors_without_data_cost_little_each_and_not_more_than_their_floor_together() -> None:
+    one = factor(None, findings.answers([], no_data=("cores",)))
+    failed = factor(None, findings.answers([], failed=("cores",)))
+    every = factor(None, findings.answers([], no_data=[f"d{n}" for n in range(40)]))
+    assert 1 > one > failed > every >= completeness.LEAST_OF_DETECTORS - 1e-5
+    assert len(completeness.find_gaps(None, findings.answers([], no_data=("a", "b")))) == 2
+
+
+shares = st.floats(0, 1)
+
+
+@given(shares, shares, shares, st.integers(0, 60_000_000))
+def test_less_evidence_never_makes_surer(more: float, less: float, lost: float, skew: int) -> None:
+    less, more = sorted((less, more))
+
+    def told(share: float, lost: float, skew: int) -> float:
+        covered = findings.covered(share, lost)
+        return factor(Recorded(covered, covered, covered, signals=share, skew_us=skew))
+
+    assert told(less, lost, skew) <= told(more, lost, skew) + 1e-3  # whole samples only
+    assert told(more, lost, skew) <= told(more, 0.0, 0)
+    assert completeness.LEAST <= told(less, lost, skew) <= 1

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import findings
+import pytest
+
+from overnight.diagnosis import conditions, knowledge
+
+AROUND = conditions.Surroundings()
+
+
+def judge(holds, before, after, around=AROUND, /, **more):
+    return conditions.judge(knowledge.Condition(holds, **more), before, after, around)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "fit"),
+    [
+        (-6, 1, 1.0),
+        (1, 5, 1.0),  # within what a second's look can tell
+        (8, 9, 0.6),  # seen later, within the slack
+        (12, 14, 0.0),  # after it
+        (-30, -9, 1.0),
+        (-40, -11, 0.0),  # over for longer than the gap
+    ],
+)
+def test_time_order(begin: float, end: float, fit: float) -> None:
+    cause, effect = findings.saturated(begin=begin, end=end), findings.reset()
+    assert judge("time_order", cause, effect, slack_seconds=10, gap_seconds=10).fit == fit
+
+
+@pytest.mark.parametrize(
+    ("ratio", "fit"),
+    [(1, 1), (0.5, 1), (2, 1), (0.2, 0), (5, 0), (0.01, 0), (3.1623, 0.5), (0.31623, 0.5), (0, 0), (-4, 0)],
+)  # fmt: skip
+def test_magnitude_agrees_in_part_between_what_fits_and_what_is_possible(
+    ratio: float, fit: float
+) -> None:
+    cause, effect = findings.hidden_loop(births=300 * ratio), findings.zombies(growth=300)
+    told = judge("magnitude", cause, effect, cause="births_per_hour", effect="growth_per_hour")
+    assert told.fit == pytest.approx(fit, abs=0.01)
+
+
+def test_a_leak_that_does_not_grow_is_made_by_nobody() -> None:
+    cause, effect = findings.hidden_loop(), findings.zombies(growth=0)
+    assert (
+        judge("magnitude", cause, effect, cause="births_per_hour", effect="growth_per_hour").fit
+        == 0
+    )
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+def test_what_was_not_measured_is_not_known(value: float | None) -> None:
+    cause, effect = findings.hidden_loop(births=value), findings.zombies()
+    told = judge("magnitude", cause, effect, cause="births_per_hour", effect="growth_per_hour")
+    assert (told.fit, told.text) == (None, "births per hour was not measured")
+
+
+@pytest.mark.parametrize(
+    ("unit", "cgroup", "other", "fit"),
+    [
+        ("a.service", "/docker", "/docker", 1.0),
+        ("a.service", "/docker/x", "/docker", 1.0),
+        ("a.service", "/docker", "/docker/x", 1.0),
+        ("a.service", "/dock", "/docker", 0.0),  # no directory of it
+        ("a.service", "", "/system.slice/a.service", 1.0),
+        ("a.service", "", "/system.slice/b.service", None),
+        ("a.service", "/docker", "/", None),
+    ],
+)
+def test_cgroups_are_the_same_when_one_holds_the_other(unit, cgroup, other, fit) -> None:
+    cause, effect = findings.hidden_loop(unit, 1, cgroup), findings.zombies(cgroup=other)
+    assert judge("same_cgroup", cause, effect).fit == fit
+
+
+def test_parent_of_is_one_way() -> None:
+    upper, lower = findings.zombies(cgroup="/a"), findings.zombies(cgroup="/a/b")
+    assert judge("parent_of", upper, lower).fit == 1.0
+    assert judge("parent_of", lower, upper).fit == 0.0
+    assert judge("parent_of", findings.zombies(cgroup="/"), lower).fit is None
+
+
+def test_the_culprit_is_whom_was_seen_most_on_that_core_in_those_seconds() -> None:
+    first, second = findings.culprit("first", burnt=0.6), findings.culprit("second", burnt=0.3)
+    elsewhere = findings.culprit("third", core=2)
+    long_ago = findings.culprit("fourth", begin=-600)
+    around = conditions.Surroundings.of([second, first, elsewhere, long_ago])
+    full = findings.saturated()
+
+    def fit(process: str) -> float | None:
+        blamed = findings.found("memory.reclaim", process=process)
+        return judge("same_culprit", blamed, full, around).fit
+
+    assert fit("first") == 1.0
+    assert 0 < fit("second") < 0.6
+    assert fit("third") == fit("fourth") == 0.0
+    assert fit("") is None
+    assert judge("same_culprit", findings.found("memory.reclaim", process="x"), full).fit is None
+
+
+def test_names_of_the_evidence_stay_on_their_line() -> None:
+    one = findings.found("memory.reclaim", process="a\n\x1b[31mb")
+    assert judge("same_process", one, one).text.isprintable()
+
+
+def test_a_process_with_its_number_is_the_same_process() -> None:
+    one, other = (findings.found("cpu.stall", process=name) for name in ("app[12]", "app"))
+    assert judge("same_process", one, other).fit == 1.0
+    assert judge("same_process", one, findings.found("cpu.stall", process="app2")).fit == 0.0

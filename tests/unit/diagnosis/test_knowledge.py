@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pathlib
+import re
+
+import findings
+import pytest
+
+from overnight import app, errors
+from overnight.diagnosis import knowledge, verdict
+from overnight.interfaces.cli import commands
+
+KIND = '[[kind]]\nkind = "my.kind"\nname = "mine"\nexplains = 0.9\n'
+LINK = '[[link]]\ncause = "my.kind"\neffect = "cpu.core_saturated"\nwhy = "so"\nbase = 0.9\n'
+WRONG = {
+    "no TOML": ("[[link", "no TOML"),
+    "no cause": ('[[link]]\neffect = "a"\nwhy = "so"\nbase = 1.0', "no `cause`"),
+    "unknown kind": ('[[link]]\ncause = "a.b"\neffect = "a.c"\nwhy = "so"\nbase = 1.0', "what a.b is"),
+    "base": (KIND + LINK.replace("0.9\n", "7\n").replace('"mine"\nexplains = 7', '"mine"\nexplains = 0.9'), "`base` is 7"),
+    "field": (KIND + LINK + "bases = 2", "`bases` is no field"),
+    "holds": (KIND + LINK + 'when = [{ holds = "same_moon" }]', "same_moon"),
+    "need": (KIND + LINK + 'when = [{ holds = "same_core", need = "maybe" }]', "maybe"),
+    "magnitude of nothing": (KIND + LINK + 'when = [{ holds = "magnitude" }]', "compares numbers"),
+    "fits": (KIND + LINK + 'when = [{ holds = "magnitude", cause = "x", fits = [2, 1] }]', "`fits`"),
+    "possible": (KIND + LINK + 'when = [{ holds = "magnitude", cause = "x", fits = [0.1, 1] }]', "inside"),
+    "one_of": (KIND + LINK + 'one_of = ["same_core"]', "`one_of` names same_core"),
+    "itself": (KIND + LINK.replace("cpu.core_saturated", "my.kind"), "causes itself"),
+    "pattern": (KIND + LINK.replace("cpu.core_saturated", "cpu.*"), "stands for events"),
+    "weight": (KIND + LINK + 'when = [{ holds = "same_core", weight = "much" }]', "not a number"),
+    "no steps": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\n', "no steps"),
+    "no refute": (KIND + '[[experiment]]\nroot = "my.kind"\ntitle = "t"\nconfirm = "c"\nsteps = [{ what = "w" }]', "`refute`"),
+    "placeholder": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\nsteps = [{ what = "w", command = "kill {pid}" }]', "{pid}"),
+    "quotes": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\nsteps = [{ what = "w", command = "kill \'{process}\'" }]', "between quotes"),
+    "root": ('[[fix]]\nroot = "no.kind"\ntitle = "t"\nsteps = [{ what = "w" }]', "no.kind"),
+    "table": ("nonsense = 1", "`nonsense`"),
+    "not a list": ('link = "x"', "list of tables"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_entry_is_refused_and_named(name: str) -> None:
+    text, says = WRONG[name]
+    with pytest.raises(errors.UsageError) as refused:
+        knowledge.parse_knowledge(text, "mine.toml", knowledge.known())
+    assert "mine.toml" in refused.value.what
+    assert says in f"{refused.value.what} {refused.value.why} {refused.value.todo}"
+    assert refused.value.todo
+
+
+def test_an_entry_is_named_by_its_number_and_kinds() -> None:
+    text = KIND + LINK + LINK.replace("base = 0.9", "base = 9")
+    with pytest.raises(errors.UsageError, match=r"link 2 \(my\.kind -> cpu\.core_saturated\)"):
+        knowledge.parse_knowledge(text, "mine.toml", knowledge.known())
+
+
+def test_a_users_file_adds_a_cause(tmp_path: pathlib.Path) -> None:
+    """A kind, a link and a fix of one's own: nothing in the code knows of it."""
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        '[[kind]]\nkind = "gpu.poll"\nname = "a polling driver"\nexplains = 0.95\nsays = "{process} polls"\n'
+        '[[link]]\ncause = "gpu.poll"\neffect = "cpu.core_saturated"\nwhy = "it polls"\nbase = 0.95\n'
+        'when = [{ holds = "same_core", weight = 2, need = "holds" }]\n'
+        '[[fix]]\nroot = "gpu.poll"\ntitle = "let {process} sleep"\nsteps = [{ what = "w", command = "kill -s {process}" }]\n'
+    )
+    polls = findings.found("gpu.poll", -6, 1, 0.9, process="poller", core=39)
+    answers = findings.answers([*findings.unknown(), polls])
+    assert verdict.decide(findings.RESET, answers).chain.steps[0].kind == "cpu.culprit"
+    said = verdict.decide(findings.RESET, answers, known=knowledge.read_knowledge(mine))
+    assert said.chain.steps[0].kind == "gpu.poll"
+    assert "let poller sleep" in said.summary
+    assert said.fix[0].command == "kill -s poller"
+
+
+def test_a_users_fix_replaces_the_one_that_comes_with_it() -> None:
+    text = '[[fix]]\nroot = "cpu.rt_hog"\ntitle = "call us"\nsteps = [{ what = "call" }]\n'
+    known = knowledge.parse_knowledge(text, "mine.toml", knowledge.known())
+    said = verdict.decide(findings.RESET, findings.answers(findings.rt_hog()), known=known)
+    assert [step.what for step in said.fix] == ["call"]
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match=r"none\.toml"):
+        knowledge.read_knowledge(tmp_path / "none.toml")
+
+
+def test_every_cause_that_can_be_a_root_of_its_own_has_a_fix_and_most_an_experiment() -> None:
+    known = knowledge.known()
+    roots = {kind for kind, one in known.kinds.items() if one.explains >= 0.6}
+    assert roots - {one.root for one in known.fixes} == set()
+    assert {one.root for one in known.experiments} >= {
+        kind for kind in roots if kind not in ("memory.oom", "storage.fault", "limit.near")
+    }
+
+
+def test_what_is_spoken_of_in_texts_can_be_known() -> None:
+    known = knowledge.known()
+    for one in (*known.fixes, *known.experiments):
+        for text in (
+            one.title,
+            one.confirm,
+            one.refute,
+            *(f"{s.what} {s.expect}" for s in one.steps),
+        ):
+            assert set(knowledge.PLACEHOLDER.findall(text)) <= set(knowledge.SUBJECTS), text
+
+
+def test_commands_of_our_own_exist() -> None:
+    """`overnight top functions` and the like: the first word is a command of this version."""
+    there = {module.__name__.rpartition(".")[2] for module in app.discover(commands)}
+    known = knowledge.known()
+    said = {
+        found
+        for one in (*known.fixes, *known.experiments)
+        for step in one.steps
+        for found in re.findall(r"overnight (\w+)", f"{step.command} {step.expect}")
+    }
+    assert said
+    assert said <= there
+
+
+def test_a_generic_chain_may_never_claim_more_than_who() -> None:
+    assert knowledge.known().kinds["cpu.culprit"].explains <= 0.6
+
+
+DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "diagnosis.md"
+
+
+def test_the_example_of_the_document_works() -> None:
+    text = DOCUMENT.read_text().partition("```toml\n")[2].partition("```")[0]
+    known = knowledge.parse_knowledge(text, "docs/diagnosis.md", knowledge.known())
+    assert "gpu.poll" in known.kinds
+
+
+def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
+    from overnight.diagnosis import chain, completeness
+
+    text = DOCUMENT.read_text()
+    assert [name for name in knowledge.HOLDS if f"`{name}`" not in text] == []
+    numbers = (
+        chain.UNKNOWN_FIT, chain.LEAST_STRENGTH, chain.PARSIMONY, verdict.CLAIMED, completeness.LEAST,
+        completeness.NO_DATA_FACTOR, completeness.FAILED_FACTOR, completeness.LEAST_OF_DETECTORS,
+        completeness.PERMISSION_FACTOR, *(
+            knowledge.known().kinds[kind].explains
+            for kind in ("cpu.core_saturated", "cpu.culprit", "memory.zombie_cgroups")
+        ),
+    )  # fmt: skip
+    assert [number for number in numbers if f"{number:g}" not in text] == []
+    assert f"{completeness.CLOSE:.0%}".replace("%", " %") in text
