@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import pathlib
+import random
 
 import jsonschema
 import nights
 import pytest
 
 from overnight.interfaces import cli
+from overnight.store.bundle import archive, header, packing
 
 SCHEMA = pathlib.Path(__file__).parents[2] / "docs/schemas/bundle-1.json"
 EVENT = nights.reset(nights.RESET_S).id
@@ -90,3 +92,29 @@ def test_a_home_is_never_overwritten(home, place, capsys) -> None:
 def test_an_empty_home_says_so(tmp_path, capsys) -> None:
     assert run(tmp_path / "nothing", "create", "--event", EVENT) == 3
     assert "overnight events" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_stranger_packed_with_right_sums_never_fails_on_a_bug(
+    home, place, capsys, seed
+) -> None:
+    """Checksums fit, what they are of does not: every command says so, or answers."""
+    chance = random.Random(seed)
+    assert run(home, "create", "--event", EVENT, "-o", "x", "--before", "1m", "--after", "1m") == 0
+    with (place / "x").open("rb") as file:
+        parts = {one.name: b"".join(archive.read(file, one)) for one in archive.members(file)}
+    said, inside = header.parse_header(parts.pop(header.HEADER)), parts
+    del inside[header.MANIFEST]
+    for name in chance.sample(sorted(inside), 4):
+        data = bytearray(inside[name])
+        for _ in range(1 + len(data) // 50):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        inside[name] = bytes(data)
+    for name, data in inside.items():
+        (place / "forged" / name.removeprefix("home/")).parent.mkdir(parents=True, exist_ok=True)
+        (place / "forged" / name.removeprefix("home/")).write_bytes(data)
+    packing.pack(place / "forged", place / "y", said)
+    assert run(home, "open", "y", "--into", "opened") == 0
+    for words in (["events"], ["store", "check"], ["heatmap"], ["top"], ["bundle", "create", "--event", EVENT, "-o", "z"]):  # fmt: skip
+        assert cli.main(["--home", "opened", *words]) in (0, 1, 3), words
+    assert "Traceback" not in capsys.readouterr().err

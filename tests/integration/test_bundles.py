@@ -15,6 +15,7 @@ from overnight.app import bundling
 from overnight.model import event, selection
 from overnight.queries import case, signals
 from overnight.store import check, segments
+from overnight.store.bundle import header
 from overnight.store.ring import reader
 
 RESET = nights.RESET_S
@@ -119,15 +120,20 @@ def test_an_opened_bundle_is_a_sound_data_home(pair: Pair) -> None:
     )
 
 
-def test_seconds_outside_the_windows_are_not_there_and_that_is_said(pair: Pair) -> None:
+def test_seconds_outside_the_windows_are_not_there(pair: Pair) -> None:
     outside = window(4600, 4700)
     of = case.Case(pair.opened, pair.told)
-    coverage = of.cores(outside).coverage
-    assert coverage.covered_seconds == 0
-    assert [why for _, _, why in coverage.missing] == [
-        "not in this bundle, which has the windows around its events"
-    ]
+    assert of.cores(outside).coverage.covered_seconds == 0
     assert not of.has_profile(window(5400, 5600))
+    assert header.parse_header((pair.opened / "bundle.json").read_bytes()) == pair.made.header
+
+
+@pytest.mark.parametrize("host", [nights.HOST, nights.OTHER])
+def test_how_long_a_host_was_watched_stays(pair: Pair, host: str) -> None:
+    """Exposure: what was left out of a bundle was watched all the same."""
+    one, two = (reader.Reader(home) for home in (pair.home, pair.opened))
+    assert one.extent(host) == two.extent(host)
+    assert one.gaps(host) == two.gaps(host)
 
 
 def test_segments_without_secrets_are_copied_byte_for_byte(pair: Pair) -> None:

@@ -48,9 +48,9 @@ LONGEST_US = 600 * SECOND_US
 MARGIN_US = signals.MARGIN_US + 30 * SECOND_US
 # Signals that are looked at as seldom are kept of all stored time: slopes need hours, and they are small.
 SELDOM_S = 30.0
-# These are looked at more often, and are kept of half a day before the event: whose births match a slope.
+# These are looked at more often, and are kept of a day before the event: whose births match a slope.
 DENSE = ("cgroup-births", "limits", "memory")
-DENSE_US = 12 * 3600 * SECOND_US
+DENSE_US = 25 * 3600 * SECOND_US
 EVER = 1 << 62
 
 Progress = Callable[[str, float], None]  # what is being done, and how much of it is

@@ -19,6 +19,7 @@ from overnight.sources.image import tree as trees
 __all__ = ["cleaned", "default_file", "load", "save", "take"]
 
 VALUE = 4096  # characters of one value: a value that is longer is cut, and says so
+CUT = re.compile(r"… \(cut: \d+ characters\)\Z")
 GAPS = 500
 LIVE = "it needs the running kernel, and this is an image"
 # Values that look made by chance and are not secret.
@@ -171,6 +172,8 @@ def cleaned(taken: snapshot.Snapshot) -> snapshot.Snapshot:
 
 
 def _safe(part: str, key: str, name: str, value: str) -> str:
+    if (cut := CUT.search(value)) and cut.start() <= VALUE:  # before, when it was taken
+        return _safe(part, key, name, value[: cut.start()]) + cut[0]
     text = _text(value[: 2 * VALUE])
     if len(value) > 2 * VALUE:
         text = text.rpartition(" ")[0]  # half a word may be half a secret, and not look like one

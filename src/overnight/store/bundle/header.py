@@ -27,6 +27,7 @@ __all__ = [
 FORMAT, VERSION = "overnight.bundle", 1
 HEADER, MANIFEST, HOME = "bundle.json", "manifest.json", "home/"
 MOST_HEADER = 4 << 20
+MOST_NUMBER = 1 << 62
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -85,7 +86,7 @@ def parse_header(data: bytes) -> Header:
     """Raises NoBundleError, or FutureError: so much of a header all versions have in common."""
     said = _object(data, HEADER)
     version = said.get("version")
-    if said.get("format") != FORMAT or not isinstance(version, int) or version < 1:
+    if said.get("format") != FORMAT or type(version) is not int or version < 1:
         raise NoBundleError(f"its {HEADER} is of another format")
     if version > VERSION:
         raise FutureError(version, str(said.get("needs", ""))[:40])
@@ -150,4 +151,6 @@ def _object(data: bytes, name: str) -> dict[str, Any]:
 def _is(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise TypeError(f"{str(value)[:40]!r} is no {kind.__name__}")
+    if isinstance(value, int) and abs(value) > MOST_NUMBER:
+        raise ValueError("a number beyond all times")
     return value

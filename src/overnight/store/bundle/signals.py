@@ -21,7 +21,7 @@ from overnight.store.ring import frames, layout, pins, reader, writer
 if TYPE_CHECKING:
     from overnight.store.bundle import scrubbing
 
-__all__ = ["OUTSIDE", "Wanted", "copy_signals", "merge_spans"]
+__all__ = ["Wanted", "copy_signals", "merge_spans"]
 
 EVER = 1 << 62
 SECOND_US = 1_000_000
@@ -29,7 +29,6 @@ SECOND_US = 1_000_000
 FULL_US = 600 * SECOND_US
 HISTORY_US = 3 * 3600 * SECOND_US
 NO_LIMIT = 1 << 60
-OUTSIDE = "not in this bundle, which has the windows around its events"
 
 Span = tuple[int, int]
 
@@ -84,6 +83,9 @@ def copy_signals(
         extent = source.extent(host)
         if extent is not None:
             first, last = extent[0], extent[1] + 1
+            # The first and the last look of all: how long a host was watched is evidence, too.
+            edges = ((first, first + 1), (last - 1, last))
+            wanted = wanted._replace(windows=merge_spans((*wanted.windows, *edges)))
             for begin, end, full in _chunks(first, last, wanted):
                 names = [
                     name
@@ -97,7 +99,7 @@ def copy_signals(
                 progress((end - first) / (last - first))
     finally:
         out.close()
-    _copy_words(source, target, host, wanted, masks)
+    _copy_words(source, target, host, masks)
     return out.looks
 
 
@@ -203,7 +205,6 @@ def _copy_words(
     source: reader.Reader,
     target: pathlib.Path,
     host: str,
-    wanted: Wanted,
     masks: scrubbing.Scrubber,
 ) -> None:
     """Events, gaps and pins of all stored time."""
@@ -213,7 +214,6 @@ def _copy_words(
         name = f"events-{layout.month_of(one.time_us)}.jsonl"
         lines.setdefault(name, []).append(_scrubbed(one, masks).as_json())
     gaps = [(gap.begin_us, gap.end_us, masks.text("gaps", gap.why)) for gap in source.gaps(host)]
-    gaps += [(begin, end, OUTSIDE) for begin, end in _outside(source.extent(host), wanted)]
     lines["gaps.jsonl"] = [
         {"begin_us": begin, "end_us": end, "why": why} for begin, end, why in gaps
     ]
@@ -230,18 +230,6 @@ def _copy_words(
                 kept.pin(pin.id, pin.begin_us, pin.end_us, masks.text("pins", pin.why))
     except OSError as error:
         raise _no_room(target) from error
-
-
-def _outside(extent: Span | None, wanted: Wanted) -> list[Span]:
-    """The stored time that lies in no window."""
-    if extent is None:
-        return []
-    made, at = [], extent[0]
-    for begin, end in (*merge_spans(wanted.windows), (extent[1], extent[1])):
-        if at < min(begin, extent[1]):
-            made.append((at, min(begin, extent[1])))
-        at = max(at, end)
-    return made
 
 
 def _scrubbed(one: event.Event, masks: scrubbing.Scrubber) -> event.Event:
