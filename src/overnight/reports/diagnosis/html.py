@@ -177,7 +177,8 @@ def _stacks(material: diagnosis.Material) -> Iterator[str]:
     shown = material.difference
     if shown is not None and shown.changes:
         # By what each did itself: its callers all have the same change, and would come first.
-        ranked = sorted(shown.changes, key=lambda one: -abs(one.own_difference))[:MOST_CHANGES]
+        sure = [one for one in shown.changes if one.status != "unclear"] or shown.changes
+        ranked = sorted(sure, key=lambda one: -abs(one.own_difference))[:MOST_CHANGES]
         rows = [
             [f"<td>{parts.name(one.name)}</td>", f"<td class=k>{'kernel' if one.kernel else 'user'}</td>", f"<td class=n>{words.percent(one.baseline_rate)}</td>",
              f"<td class=n>{words.percent(one.rate)}</td>", f"<td class=n>{100 * one.difference:+.3g} ({100 * one.low:+.3g} to {100 * one.high:+.3g})</td>",

@@ -20,11 +20,55 @@ from overnight.reports.diagnosis import html as pages
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 # What the page is made of; anything else came out of a name.
-TAGS = set(
-    "html head meta title style body a header h1 h2 h3 ul ol li b p div span i nav main section figure figcaption "
-    "table caption thead tbody tr th td bdi code button dl dt dd script "
-    "svg desc defs pattern path rect text tspan g".split()
-)
+TAGS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "a",
+    "header",
+    "h1",
+    "h2",
+    "h3",
+    "ul",
+    "ol",
+    "li",
+    "b",
+    "p",
+    "div",
+    "span",
+    "i",
+    "nav",
+    "main",
+    "section",
+    "figure",
+    "figcaption",
+    "table",
+    "caption",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "bdi",
+    "code",
+    "button",
+    "dl",
+    "dt",
+    "dd",
+    "script",
+    "svg",
+    "desc",
+    "defs",
+    "pattern",
+    "path",
+    "rect",
+    "text",
+    "tspan",
+    "g",
+}
 
 
 class Page(html.parser.HTMLParser):
