@@ -99,10 +99,14 @@ def _head(told: verdict.Verdict, material: diagnosis.Material, title: str) -> st
 
 def _chain(told: verdict.Verdict) -> Iterator[str]:
     if told.chain is None or not told.chain.steps:
-        yield "<p>No chain is claimed: nothing that was recorded leads to the event.</p>"
+        yield "<p>No chain is claimed: nothing that was recorded leads to an event.</p>"
         return
+    claimed = words.is_claimed(told)
+    top = (
+        "The cause on top" if claimed else "No cause is claimed: the earliest that is known on top"
+    )
     yield (
-        f"<figure>{chain.draw_chain(told.chain)}<figcaption>The cause on top, the event at the bottom. "
+        f"<figure>{chain.draw_chain(told.chain, claimed=claimed)}<figcaption>{top}, the event at the bottom. "
         "The thicker an arrow, the better time, place, size and recurrence agree; dashed is weak.</figcaption></figure>"
     )
     yield "<h3>What each step rests on</h3>"
@@ -248,7 +252,7 @@ def _winner(told: verdict.Verdict) -> str:
 
 def _gaps(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
     if not told.gaps and not material.problems:
-        yield "<p>Nothing that the detectors asked for was missing.</p>"
+        yield f"<p>{words.nothing_missing(told)}</p>"
         return
     if told.gaps:
         rows = [

@@ -89,7 +89,7 @@ def _head(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
 
 
 def _chain(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
-    yield from _heading("Chain, root first")
+    yield from _heading(words.chain_heading(told))
     if not told.chain or not told.chain.steps:
         yield _line("No chain is claimed.")
         return
@@ -203,7 +203,7 @@ def _gaps(
     for problem in material.problems:
         yield _behind("not shown  ", _text(words.clean(problem)))
     if not told.gaps and not material.problems:
-        yield _line("Nothing that the detectors asked for.")
+        yield _line(words.nothing_missing(told))
 
 
 def _steps(heading: str, steps: tuple[verdict.Step, ...]) -> Iterator[rich.console.RenderableType]:

@@ -190,8 +190,23 @@ def test_without_material_the_verdict_is_still_a_page() -> None:
     empty, _ = verdicts.no_cause()
     text = Page(written(empty)).text
     assert "No chain is claimed" in text
-    assert "Nothing that the detectors asked for was missing" in text
+    assert "detectors without data and those that failed are listed below" in text
     assert "Fix" not in text
+
+
+def test_where_no_cause_is_claimed_no_box_is_called_the_cause() -> None:
+    told, beside = verdicts.inconclusive()
+    data = written(told, beside).decode()
+    assert ">cause</text>" not in data
+    assert 'class="box root"' not in data
+    assert "No cause is claimed: the earliest that is known on top" in data
+    assert ">cause</text>" in written(*verdicts.reference()).decode()
+
+
+def test_nothing_is_missing_only_where_every_detector_could_answer() -> None:
+    told, _ = verdicts.no_cause()
+    whole = dataclasses.replace(told, answers=told.answers[:2])
+    assert "Nothing that the detectors asked for was missing" in Page(written(whole)).text
 
 
 def test_gaps_say_what_they_cost() -> None:

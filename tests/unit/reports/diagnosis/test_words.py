@@ -68,6 +68,8 @@ def test_what_a_confidence_means(status: str, confidence: float, begins: str) ->
     said = words.confidence_means(told)
     assert said.startswith(begins)
     assert "Missing evidence" not in said
+    claimed = words.chain_heading(told) == "Chain, root first"
+    assert claimed == (status == "cause-found")
 
 
 def test_a_time_that_nobody_lives_in_is_still_said() -> None:
