@@ -182,7 +182,9 @@ def place_words(subject: finding.Subject, *, host: bool = True) -> str:
 def quantities(found: finding.Finding) -> Iterator[str]:
     """Its magnitudes with what they are of, the telling ones first."""
     known = [name for name in NUMBERS if name in found.magnitude]
-    for name in (*known, *(name for name in found.magnitude if name not in NUMBERS)):
+    named = (*known, *(name for name in found.magnitude if name not in NUMBERS))
+    # A nought says little: it comes last, where there is still room.
+    for name in sorted(named, key=lambda one: found.magnitude[one] == 0):
         value = found.magnitude[name]
         if not math.isfinite(value):
             continue
@@ -231,12 +233,16 @@ def confidence_means(told: verdict.Verdict) -> str:
     )
     if told.status == "no-cause":
         return f"It says how much of what would show a cause was recorded and looked at.{missing}"
-    if told.confidence >= 0.8:
+    if not is_claimed(told):
+        lead = "A suspicion: a lead to follow, no cause to act on."
+    elif told.confidence >= 0.8:
         lead = "High: act on it, and run the experiment to be sure."
-    elif told.confidence >= 0.5:
+    elif told.confidence >= 0.55:
         lead = "Likely, but run the experiment before anything is changed for good."
     else:
-        lead = "Low: a lead to follow, no cause to act on."
+        lead = (
+            "Weak, though a cause is claimed: run the experiment first, and read the alternatives."
+        )
     return (
         f"{lead} It sums up how well the links hold in time, place, size and recurrence, from 0 to 1; "
         f"it is no share of incidents in which such a verdict was right.{missing}"
