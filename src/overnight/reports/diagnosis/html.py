@@ -99,10 +99,14 @@ def _head(told: verdict.Verdict, material: diagnosis.Material, title: str) -> st
 
 def _chain(told: verdict.Verdict) -> Iterator[str]:
     if told.chain is None or not told.chain.steps:
-        yield "<p>No chain is claimed: nothing that was recorded leads to the event.</p>"
+        yield "<p>No chain is claimed: nothing that was recorded leads to an event.</p>"
         return
+    claimed = words.is_claimed(told)
+    top = (
+        "The cause on top" if claimed else "No cause is claimed: the earliest that is known on top"
+    )
     yield (
-        f"<figure>{chain.draw_chain(told.chain)}<figcaption>The cause on top, the event at the bottom. "
+        f"<figure>{chain.draw_chain(told.chain, claimed=claimed)}<figcaption>{top}, the event at the bottom. "
         "The thicker an arrow, the better time, place, size and recurrence agree; dashed is weak.</figcaption></figure>"
     )
     yield "<h3>What each step rests on</h3>"
@@ -177,7 +181,8 @@ def _stacks(material: diagnosis.Material) -> Iterator[str]:
     shown = material.difference
     if shown is not None and shown.changes:
         # By what each did itself: its callers all have the same change, and would come first.
-        ranked = sorted(shown.changes, key=lambda one: -abs(one.own_difference))[:MOST_CHANGES]
+        sure = [one for one in shown.changes if one.status != "unclear"] or shown.changes
+        ranked = sorted(sure, key=lambda one: -abs(one.own_difference))[:MOST_CHANGES]
         rows = [
             [f"<td>{parts.name(one.name)}</td>", f"<td class=k>{'kernel' if one.kernel else 'user'}</td>", f"<td class=n>{words.percent(one.baseline_rate)}</td>",
              f"<td class=n>{words.percent(one.rate)}</td>", f"<td class=n>{100 * one.difference:+.3g} ({100 * one.low:+.3g} to {100 * one.high:+.3g})</td>",
@@ -247,7 +252,7 @@ def _winner(told: verdict.Verdict) -> str:
 
 def _gaps(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
     if not told.gaps and not material.problems:
-        yield "<p>Nothing that the detectors asked for was missing.</p>"
+        yield f"<p>{words.nothing_missing(told)}</p>"
         return
     if told.gaps:
         rows = [

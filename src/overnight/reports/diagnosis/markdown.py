@@ -85,7 +85,7 @@ def block(command: str) -> list[str]:
 
 
 def _chain(told: verdict.Verdict) -> Iterator[str]:
-    yield from ("", "## Chain, root first", "")
+    yield from ("", f"## {words.chain_heading(told)}", "")
     if not told.chain or not told.chain.steps:
         yield "No chain is claimed."
         return
@@ -168,7 +168,7 @@ def _gaps(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
     for problem in material.problems:
         yield f"- not in this report: {m(problem)}"
     if not told.gaps and not material.problems:
-        yield "Nothing that the detectors asked for."
+        yield words.nothing_missing(told)
 
 
 def _answers(told: verdict.Verdict) -> Iterator[str]:

@@ -18,6 +18,7 @@ __all__ = ["render"]
 
 STYLES = {"cause-found": "bold red", "inconclusive": "bold yellow", "no-cause": "bold green"}
 MOST_ROWS = 5
+LONGEST = 72  # characters of a command on one line
 
 
 def render(
@@ -89,7 +90,7 @@ def _head(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
 
 
 def _chain(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
-    yield from _heading("Chain, root first")
+    yield from _heading(words.chain_heading(told))
     if not told.chain or not told.chain.steps:
         yield _line("No chain is claimed.")
         return
@@ -203,7 +204,7 @@ def _gaps(
     for problem in material.problems:
         yield _behind("not shown  ", _text(words.clean(problem)))
     if not told.gaps and not material.problems:
-        yield _line("Nothing that the detectors asked for.")
+        yield _line(words.nothing_missing(told))
 
 
 def _steps(heading: str, steps: tuple[verdict.Step, ...]) -> Iterator[rich.console.RenderableType]:
@@ -212,11 +213,23 @@ def _steps(heading: str, steps: tuple[verdict.Step, ...]) -> Iterator[rich.conso
     yield from _heading(heading)
     for number, step in enumerate(steps, 1):
         yield _behind(f"{number}. ", _text(words.clean(step.what, 1000)))
-        for line in words.command(step.command).split("\n") if step.command.strip() else ():
+        for line in _command_lines(step.command):
             # Without a prompt: what is selected is what is run.
             yield _line((line, "green"), indent=5)
         if step.expect:
             yield _behind("   ", _text(("expect: ", "dim"), words.clean(step.expect, 1000)))
+
+
+def _command_lines(command: str) -> list[str]:
+    """Long ones are broken where the shell lets them be: a terminal would break them anywhere."""
+    if not command.strip():
+        return []
+    lines = words.command(command).split("\n")
+    return [
+        part
+        for line in lines
+        for part in (line.replace(" && ", " &&\n").split("\n") if len(line) > LONGEST else [line])
+    ]
 
 
 def _answers(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:

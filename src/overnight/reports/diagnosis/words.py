@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from overnight.model import finding, verdict
 
 __all__ = [
-    "DENOMINATORS", "KINDS", "STATUS", "STATUS_MEANS", "clean", "clock", "command", "confidence_means",
-    "gap_factor", "kind_words", "look_words", "number_words", "percent", "place_words", "quantities",
-    "strength_words", "title", "when_words", "who_words",
+    "DENOMINATORS", "KINDS", "STATUS", "STATUS_MEANS", "chain_heading", "clean", "clock", "command", "confidence_means",
+    "gap_factor", "is_claimed", "kind_words", "look_words", "nothing_missing", "number_words", "percent", "place_words", "quantities",
+    "strength_words", "title", "when_words", "who_words", "without_data",
 ]  # fmt: skip
 
 STATUS = {
@@ -26,7 +26,7 @@ STATUS = {
 STATUS_MEANS = {
     "cause-found": "A chain from a cause to the event holds in time, place and size.",
     "inconclusive": "There are leads, but no chain is strong enough to be called the cause.",
-    "no-cause": "What was recorded around the event shows nothing that would explain it.",
+    "no-cause": "What was recorded shows nothing that would explain an event.",
 }
 # What a kind of finding is, in a few words; the kind itself stands where none are known.
 KINDS = {
@@ -87,6 +87,28 @@ DENOMINATORS = (
     ("cores", "as many cores' worth of time, on average over the window"),
 )
 LONGEST = 400  # characters of one text of a host; a name of 8 kB tells nobody anything
+
+
+def chain_heading(told: verdict.Verdict) -> str:
+    """What a chain is called: of a cause only where one is claimed."""
+    return "Chain, root first" if is_claimed(told) else "What is known, no cause is claimed"
+
+
+def is_claimed(told: verdict.Verdict) -> bool:
+    """Whether the first step of the chain is said to be the cause."""
+    return told.status == "cause-found"
+
+
+def without_data(told: verdict.Verdict) -> bool:
+    """Whether a detector could not answer."""
+    return any(str(one.status) in ("no-data", "failed") for one in told.answers)
+
+
+def nothing_missing(told: verdict.Verdict) -> str:
+    """What is said where no gap is known."""
+    if without_data(told):
+        return "No gap lowers the confidence; detectors without data and those that failed are listed below."
+    return "Nothing that the detectors asked for was missing."
 
 
 def clean(text: object, longest: int = LONGEST) -> str:
@@ -160,7 +182,9 @@ def place_words(subject: finding.Subject, *, host: bool = True) -> str:
 def quantities(found: finding.Finding) -> Iterator[str]:
     """Its magnitudes with what they are of, the telling ones first."""
     known = [name for name in NUMBERS if name in found.magnitude]
-    for name in (*known, *(name for name in found.magnitude if name not in NUMBERS)):
+    named = (*known, *(name for name in found.magnitude if name not in NUMBERS))
+    # A nought says little: it comes last, where there is still room.
+    for name in sorted(named, key=lambda one: found.magnitude[one] == 0):
         value = found.magnitude[name]
         if not math.isfinite(value):
             continue
@@ -201,20 +225,24 @@ def gap_factor(gaps: Iterable[verdict.Gap]) -> float:
 
 def confidence_means(told: verdict.Verdict) -> str:
     """What a reader may do with a verdict this sure, and what the number is not."""
-    if told.status == "no-cause":
-        lead = "It says how much of what would show a cause was recorded and looked at."
-    elif told.confidence >= 0.8:
-        lead = "High: act on it, and run the experiment to be sure."
-    elif told.confidence >= 0.5:
-        lead = "Likely, but run the experiment before anything is changed for good."
-    else:
-        lead = "Low: a lead to follow, no cause to act on."
     factor = gap_factor(told.gaps)
     missing = (
         f" Missing evidence multiplies it by {factor:.2f}; what is missing is listed below."
         if factor < 0.995
         else ""
     )
+    if told.status == "no-cause":
+        return f"It says how much of what would show a cause was recorded and looked at.{missing}"
+    if not is_claimed(told):
+        lead = "A suspicion: a lead to follow, no cause to act on."
+    elif told.confidence >= 0.8:
+        lead = "High: act on it, and run the experiment to be sure."
+    elif told.confidence >= 0.55:
+        lead = "Likely, but run the experiment before anything is changed for good."
+    else:
+        lead = (
+            "Weak, though a cause is claimed: run the experiment first, and read the alternatives."
+        )
     return (
         f"{lead} It sums up how well the links hold in time, place, size and recurrence, from 0 to 1; "
         f"it is no share of incidents in which such a verdict was right.{missing}"

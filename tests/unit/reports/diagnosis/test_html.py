@@ -20,57 +20,55 @@ from overnight.reports.diagnosis import html as pages
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 # What the page is made of; anything else came out of a name.
-TAGS = set(
-    [
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "a",
-        "header",
-        "h1",
-        "h2",
-        "h3",
-        "ul",
-        "ol",
-        "li",
-        "b",
-        "p",
-        "div",
-        "span",
-        "i",
-        "nav",
-        "main",
-        "section",
-        "figure",
-        "figcaption",
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "bdi",
-        "code",
-        "button",
-        "dl",
-        "dt",
-        "dd",
-        "script",
-        "svg",
-        "desc",
-        "defs",
-        "pattern",
-        "path",
-        "rect",
-        "text",
-        "tspan",
-        "g",
-    ]
-)
+TAGS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "a",
+    "header",
+    "h1",
+    "h2",
+    "h3",
+    "ul",
+    "ol",
+    "li",
+    "b",
+    "p",
+    "div",
+    "span",
+    "i",
+    "nav",
+    "main",
+    "section",
+    "figure",
+    "figcaption",
+    "table",
+    "caption",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "bdi",
+    "code",
+    "button",
+    "dl",
+    "dt",
+    "dd",
+    "script",
+    "svg",
+    "desc",
+    "defs",
+    "pattern",
+    "path",
+    "rect",
+    "text",
+    "tspan",
+    "g",
+}
 
 
 class Page(html.parser.HTMLParser):
@@ -192,8 +190,23 @@ def test_without_material_the_verdict_is_still_a_page() -> None:
     empty, _ = verdicts.no_cause()
     text = Page(written(empty)).text
     assert "No chain is claimed" in text
-    assert "Nothing that the detectors asked for was missing" in text
+    assert "detectors without data and those that failed are listed below" in text
     assert "Fix" not in text
+
+
+def test_where_no_cause_is_claimed_no_box_is_called_the_cause() -> None:
+    told, beside = verdicts.inconclusive()
+    data = written(told, beside).decode()
+    assert ">cause</text>" not in data
+    assert 'class="box root"' not in data
+    assert "No cause is claimed: the earliest that is known on top" in data
+    assert ">cause</text>" in written(*verdicts.reference()).decode()
+
+
+def test_nothing_is_missing_only_where_every_detector_could_answer() -> None:
+    told, _ = verdicts.no_cause()
+    whole = dataclasses.replace(told, answers=told.answers[:2])
+    assert "Nothing that the detectors asked for was missing" in Page(written(whole)).text
 
 
 def test_gaps_say_what_they_cost() -> None:

@@ -6,13 +6,16 @@ import io
 import json
 import math
 import pathlib
+from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
 import verdicts
 
-from overnight.model import verdict
 from overnight.reports.diagnosis import json as documents
+
+if TYPE_CHECKING:
+    from overnight.model import verdict
 
 SCHEMA = json.loads(
     (pathlib.Path(__file__).parents[4] / "docs/schemas/diagnosis-1.json").read_text()

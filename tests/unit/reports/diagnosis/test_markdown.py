@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import markdown_it
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import token
 
-from overnight.model import verdict
-from overnight.reports import diagnosis
 from overnight.reports.diagnosis import markdown
+
+if TYPE_CHECKING:
+    from overnight.model import verdict
+    from overnight.reports import diagnosis
 
 
 def written(told: verdict.Verdict, beside: diagnosis.Material) -> str:

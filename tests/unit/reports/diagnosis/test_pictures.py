@@ -6,14 +6,17 @@ import dataclasses
 import io
 import re
 import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
 
 import pytest
 import verdicts
 
 from overnight.model import flame, selection
-from overnight.queries import signals
 from overnight.reports import svg
 from overnight.reports.diagnosis.pictures import census, embedded, timeline
+
+if TYPE_CHECKING:
+    from overnight.queries import signals
 
 
 def drawn(shown: signals.Cores, *cores: int) -> ET.Element:

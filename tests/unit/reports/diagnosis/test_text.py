@@ -58,6 +58,18 @@ def test_everything_that_is_to_be_done_is_there() -> None:
     assert "0.97  0.8 % of the samples" in shown
 
 
+def test_a_long_command_is_broken_only_where_the_shell_lets_it_be() -> None:
+    told, _ = verdicts.reference()
+    command = " && ".join(f"systemctl mask -- unit-{n}.service" for n in range(5))
+    one = verdicts.dataclasses.replace(told.fix[0], command=command)
+    file = io.StringIO()
+    made = text.render(verdicts.dataclasses.replace(told, fix=(one,)), diagnosis.EMPTY)
+    rich.console.Console(file=file, width=80, highlight=False).print(made)
+    shown = [line.strip() for line in file.getvalue().splitlines() if "unit-" in line]
+    assert " ".join(shown) == command
+    assert all(line.endswith("&&") for line in shown[:-1])
+
+
 def test_no_cause_is_said_plainly() -> None:
     shown = printed("no-cause")
     assert "NO CAUSE FOUND" in shown

@@ -47,9 +47,10 @@ def test_who_and_where() -> None:
 def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
     step = dataclasses.replace(
         verdicts.incident_steps()["walk"],
-        magnitude={"odd_thing": 5.0, "share_of_core_samples": 0.979, "samples": math.nan},
-    )
-    assert list(words.quantities(step)) == ["98 % of that core's samples", "odd thing 5"]
+        magnitude={"cores_burnt": 0.0, "odd_thing": 5.0, "share_of_core_samples": 0.979, "samples": math.nan},
+    )  # fmt: skip
+    said = ["98 % of that core's samples", "odd thing 5", "0 cores burnt"]
+    assert list(words.quantities(step)) == said
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,8 @@ def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
     [
         ("cause-found", 0.9, "High"),
         ("cause-found", 0.6, "Likely"),
-        ("inconclusive", 0.2, "Low"),
+        ("cause-found", 0.4, "Weak"),
+        ("inconclusive", 0.2, "A suspicion"),
         ("no-cause", 0.9, "It says how much"),
     ],
 )
@@ -68,6 +70,8 @@ def test_what_a_confidence_means(status: str, confidence: float, begins: str) ->
     said = words.confidence_means(told)
     assert said.startswith(begins)
     assert "Missing evidence" not in said
+    claimed = words.chain_heading(told) == "Chain, root first"
+    assert claimed == (status == "cause-found")
 
 
 def test_a_time_that_nobody_lives_in_is_still_said() -> None:

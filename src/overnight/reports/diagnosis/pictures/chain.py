@@ -21,15 +21,15 @@ SANS, MONO = 7.7, 7.9  # px a character at 13 px, on the wide side: DejaVu Sans
 MOST_LINES = 2
 
 
-def draw_chain(shown: verdict.Chain, *, number: str = "chain") -> str:
-    """The picture; `number` tells its title from those of others on the page."""
+def draw_chain(shown: verdict.Chain, *, claimed: bool = True) -> str:
+    """The picture; only where it is `claimed` the first box is called the cause."""
     parts: list[str] = []
     y = 4
     links = {(link.cause, link.effect): link for link in shown.links}
     last = len(shown.steps) - 1
     hosts = {step.subject.host for step in shown.steps} - {""}
     for at, step in enumerate(shown.steps):
-        box, height = _box(step, y, at, last, name_host=len(hosts) > 1)
+        box, height = _box(step, y, (at, last), claimed=claimed, name_host=len(hosts) > 1)
         parts += box
         y += height
         if at < last:
@@ -40,11 +40,11 @@ def draw_chain(shown: verdict.Chain, *, number: str = "chain") -> str:
     return "\n".join(
         (
             (
-                f'<svg class="chain" role="img" aria-labelledby="{number}-title {number}-text" '
+                f'<svg class="chain" role="img" aria-labelledby="chain-title chain-text" '
                 f'viewBox="0 0 {WIDTH} {y + 4}" width="{WIDTH}" height="{y + 4}">'
             ),
-            f'<title id="{number}-title">The chain, root first</title>',
-            f'<desc id="{number}-text">{svg.safe(told)}</desc>',
+            '<title id="chain-title">The chain, root first</title>',
+            f'<desc id="chain-text">{svg.safe(told)}</desc>',
             *parts,
             "</svg>",
         )
@@ -57,8 +57,9 @@ def _spoken(step: finding.Finding) -> str:
 
 
 def _box(
-    step: finding.Finding, y: int, at: int, last: int, *, name_host: bool
+    step: finding.Finding, y: int, place_in: tuple[int, int], *, claimed: bool, name_host: bool
 ) -> tuple[list[str], int]:
+    at, last = place_in
     who, place, numbers = (
         words.who_words(step.subject),
         words.place_words(step.subject, host=name_host),
@@ -69,7 +70,7 @@ def _box(
     lines += [("s", line) for line in _wrapped(place, SANS)]
     lines += [("n", line) for line in _wrapped(numbers, SANS)]
     height = 2 * PAD + LINE * max(3, len(lines)) - 3
-    role = "root" if at == 0 and last else "event" if at == last else "step"
+    role = "event" if at == last else "root" if at == 0 and claimed else "step"
     name = {"root": "cause", "event": "event", "step": f"step {at + 1}"}[role]
     shape = "" if role == "step" else f" {role}"
     made = [

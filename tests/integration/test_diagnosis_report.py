@@ -1,0 +1,49 @@
+"""Reports of verdicts in a real Chromium: light, dark, narrow and on paper.
+
+Pictures and PDFs are kept in out/shots/diagnosis, to be looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import subprocess
+
+import pytest
+import verdicts
+
+from overnight.reports.diagnosis import html
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+WEB = REPOSITORY / "web"
+SHOTS = REPOSITORY / "out/shots/diagnosis"
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(
+        command, cwd=WEB, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.needs_chromium
+@pytest.mark.timeout(300)
+def test_every_report_is_shown_and_printed(tmp_path: pathlib.Path) -> None:
+    if not (WEB / "node_modules/.bin/vite-node").exists():
+        run("npm", "ci", "--silent", "--ignore-scripts")
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    # The reference has two alternatives: another page with them shows nothing new.
+    made = {name: make() for name, make in verdicts.ALL.items() if name != "two-alternatives"}
+    told, beside = made["reference"]
+    made["cores-192"] = told, dataclasses.replace(beside, cores=verdicts.cores(192))
+    for name, (said, material) in made.items():
+        with (tmp_path / f"{name}.html").open("wb") as file:
+            html.write(said, file, material)
+    said = run(
+        "npx", "--no-install", "vite-node", "tests/browser/diagnosis.ts", str(tmp_path), str(SHOTS)
+    )
+    assert said.count("ok  ") == len(made)
+    for name in made:
+        for look in ("light.png", "dark.png", "narrow.png", "print.png", "print.pdf"):
+            assert (SHOTS / f"{name}-{look}").stat().st_size > 5_000
