@@ -75,7 +75,7 @@ ul.evidence{padding-left:1.1rem;margin:.3rem 0}ul.evidence>li{margin:.45rem 0}
 .command{display:flex;gap:8px;align-items:flex-start;margin:.25rem 0;max-width:100%}
 .command code{display:block;flex:0 1 auto;min-width:0;white-space:pre-wrap;overflow-wrap:anywhere;background:var(--card);border:1px solid var(--line);border-radius:4px;padding:3px 9px}
 code{font:.86em/1.45 ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace}
-button.copy{font:inherit;font-size:.8rem;padding:1px 9px;border:1px solid var(--line);border-radius:4px;background:var(--ground);color:var(--link);cursor:pointer}
+button.copy{flex:none;white-space:nowrap;overflow-wrap:normal;font:inherit;font-size:.8rem;padding:1px 9px;border:1px solid var(--line);border-radius:4px;background:var(--ground);color:var(--link);cursor:pointer}
 table{border-collapse:collapse;margin:.5rem 0;font-size:.92rem;width:100%}
 caption{text-align:left;color:var(--soft);font-size:.87rem;padding-bottom:4px}
 th,td{border-bottom:1px solid var(--line);padding:4px 12px 4px 0;text-align:left;vertical-align:top}
