@@ -235,3 +235,26 @@ def test_a_truth_knows_a_right_verdict_from_a_wrong_one(nights: dict[str, scenar
     assert night.problems(_verdict(night, "cause-found", wrong, *right[1:]))
     invented = dataclasses.replace(right[0], kind="memory.zombie_cgroups")
     assert night.problems(_verdict(night, "cause-found", invented, *right))
+
+
+def test_a_bystander_is_busy_elsewhere_and_harms_nobody(tmp_path: pathlib.Path) -> None:
+    night = scenarios.build("rt-hog", tmp_path, seed=7, bystander=True, **SHORT)
+    assert night.event is not None
+    seen = case.Case(tmp_path, night.event)
+    core = int(str(night.facts["bystander_core"]))
+    assert core != night.event.core
+    cores = seen.cores(seen.window)
+    assert np.nanmedian(cores.values["busy"][:, cores.cores.index(core)]) > 90
+
+
+def test_what_is_lost_or_not_there_is_told(tmp_path: pathlib.Path) -> None:
+    night = scenarios.build(
+        "reference", tmp_path, seed=6, lost=0.2, missing=["cgroup-births"], **SHORT
+    )
+    assert night.event is not None
+    seen = case.Case(tmp_path, night.event)
+    assert seen.flame(seen.window).coverage.lost > 0
+    begin, end = seen.ring.extent(night.host) or (0, 0)
+    kept = seen.ring.signals(night.host, begin, end)
+    assert "cpu" in kept
+    assert "cgroup-births" not in kept

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from scenarios import machine, setting, stacks, truth, work
+from scenarios import nights, setting, stacks, truth, work
 
 WALKERS = frozenset(
     (
@@ -27,12 +27,12 @@ class Act:
     kind: str
     when: float
     chain: tuple[truth.Expected, ...]
-    put: Callable[[machine.Night], None]
+    put: Callable[[nights.Night], None]
     facts: dict[str, object]
     also_true: frozenset[str] = frozenset()  # kinds that may stand in the chain, and need not
 
 
-def reset_lines(night: machine.Night, queue: int, core: int, when: float, stalled: float) -> None:
+def reset_lines(night: nights.Night, queue: int, core: int, when: float, stalled: float) -> None:
     """The driver gives up on a queue that nobody polled; the counters tell it, too."""
     host = night.host
     since = f"Time since last napi {round(stalled * 1e6)} usec. napi scheduled: 1"
@@ -62,7 +62,8 @@ def _starve(
     stalls = [made.chance.uniform(5.1, 6.8) for _ in moments]
     for when, stalled in zip(moments, stalls, strict=True):
         end = when + made.chance.uniform(0.05, 0.4)
-        made.episodes.append(work.Episode(doer, core, when - stalled, end))
+        share = made.chance.uniform(0.97, 1.0)
+        made.episodes.append(work.Episode(doer, core, when - stalled, end, share))
     place: dict[str, truth.Part] = {"interface": made.host.interface, "queue": queue}
     chain = (
         *((kind, {**parts, "core": core} if "process" in parts else parts) for kind, parts in causes),
@@ -71,7 +72,7 @@ def _starve(
         ("net.driver_reset", place),
     )  # fmt: skip
 
-    def put(night: machine.Night) -> None:
+    def put(night: nights.Night) -> None:
         for when, stalled in zip(moments, stalls, strict=True):
             reset_lines(night, queue, core, when, stalled)
 
@@ -82,7 +83,7 @@ def _starve(
     return Act("net.driver_reset", moments[-1], chain, put, facts)
 
 
-def _leak(made: setting.Setting, night: machine.Night, births: machine.Births, us: float) -> None:
+def _leak(made: setting.Setting, night: nights.Night, births: nights.Births, us: float) -> None:
     """Each birth leaves a dead memory cgroup, since the boot."""
     night.births.append(births)
     night.dying_per_hour = made.chance.uniform(0.9, 1.0) * 3600 / births.every
@@ -91,21 +92,21 @@ def _leak(made: setting.Setting, night: machine.Night, births: machine.Births, u
     night.zombie_us = us
 
 
-def hidden_loop(made: setting.Setting) -> tuple[str, machine.Births]:
+def hidden_loop(made: setting.Setting) -> tuple[str, nights.Births]:
     """A unit whose own supervisor starts a container again and again; systemd counts no restart."""
     unit = made.chance.choice(("ecs.service", "ecs.service", f"{made.word()}-agent.service"))
     made.units[unit] = {"preset": "disabled", "restart": "always"}
     every = made.chance.uniform(11.0, 17.0)
-    return unit, machine.Births(f"/system.slice/{unit}", every, every - 1.5)
+    return unit, nights.Births(f"/system.slice/{unit}", every, every - 1.5)
 
 
-def visible_loop(made: setting.Setting) -> tuple[str, machine.Births]:
+def visible_loop(made: setting.Setting) -> tuple[str, nights.Births]:
     """A unit that systemd restarts for ever, each time in a cgroup of its own."""
     unit = f"{made.word()}-{made.chance.choice(('sidecar', 'exporter', 'collector'))}.service"
     made.units[unit] = {"sub": "auto-restart", "active": "activating"}
     every = made.chance.uniform(18.0, 32.0)
     before = int(made.host.uptime_seconds / every)
-    return unit, machine.Births("/system.slice", every, made.chance.uniform(2, 9), unit, before)
+    return unit, nights.Births("/system.slice", every, made.chance.uniform(2, 9), unit, before)
 
 
 def walk_of_zombies(made: setting.Setting, moments: list[float]) -> Act:
@@ -134,7 +135,7 @@ def walk_of_zombies(made: setting.Setting, moments: list[float]) -> Act:
         made.episodes.append(work.Episode(doer, made.chance.choice(free), begin, begin + length))
     starve = act.put
 
-    def put(night: machine.Night) -> None:
+    def put(night: nights.Night) -> None:
         starve(night)
         _leak(made, night, births, us=2.0)
 
@@ -161,7 +162,7 @@ def walk_in_reclaim(made: setting.Setting, moments: list[float]) -> Act:
     )  # fmt: skip
     starve, waiting = act.put, made.chance.uniform(0.25, 0.5)
 
-    def put(night: machine.Night) -> None:
+    def put(night: nights.Night) -> None:
         starve(night)
         _leak(made, night, births, us=0.4)
         for when in moments:
@@ -202,7 +203,7 @@ def storm(made: setting.Setting, moments: list[float]) -> Act:
     received = made.chance.uniform(20_000, 60_000)
     dropped = made.chance.uniform(300, 3000)
 
-    def put(night: machine.Night) -> None:
+    def put(night: nights.Night) -> None:
         key = str(core)
         for (begin, end), when in zip(spans, moments, strict=True):
             night.rates["softirqs", key, "NET_RX"].append((begin, end, received))
@@ -236,7 +237,7 @@ def reclaim(made: setting.Setting, moments: list[float], *, host_wide: bool = Fa
     made.episodes += [work.Episode(doer, core, *span) for span in spans]
     waiting, pages = made.chance.uniform(0.3, 0.7), made.chance.uniform(5_000, 60_000)
 
-    def put(night: machine.Night) -> None:
+    def put(night: nights.Night) -> None:
         for begin, end in spans:
             night.rates["pressure", "memory", "some"].append((begin, end, 1e6 * waiting))
             night.rates["pressure", "memory", "full"].append((begin, end, 2e5 * waiting))
@@ -278,7 +279,7 @@ def convoy(made: setting.Setting, moments: list[float]) -> Act:
         stuck = f"CPU#{core} stuck for 22s! [{first.who.process}:{first.who.pid}]"
         lines.append((when, f"watchdog: BUG: soft lockup - {stuck}"))
 
-    def put(night: machine.Night) -> None:
+    def put(night: nights.Night) -> None:
         night.log += lines
         for when in moments:
             night.rates["pressure", "cpu", "some"].append((when - 22, when, 4e5))
@@ -295,7 +296,7 @@ def decoy_loop(made: setting.Setting, *, hidden: bool, zombies: int = 0) -> Act:
     """A crash loop that harms nobody: its cgroups are freed, and what zombies there are stay few."""
     unit, births = hidden_loop(made) if hidden else visible_loop(made)
 
-    def put(night: machine.Night) -> None:
+    def put(night: nights.Night) -> None:
         night.births.append(births)
         night.dying += zombies
 
@@ -318,12 +319,26 @@ def chance_event(made: setting.Setting) -> Act:
         )
     )
 
-    def put(night: machine.Night) -> None:
+    def put(night: nights.Night) -> None:
         night.log.append((when, line))
         if counter:
             night.steps["ethtool", host.interface, counter].append((when, 1))
 
     return Act(kind, when, (), put, {"moments_us": [made.begin_us + round(when * 1e6)]})
+
+
+def bystander(made: setting.Setting, when: float) -> dict[str, object]:
+    """Somebody computes on a core that serves no queue, before, while and after it happens."""
+    process = f"{made.word()}-batch"
+    known = made.who(process, f"{process}.service")
+    made.units[known.unit] = {}
+    doer = work.Work(known, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.02))
+    busy = {one.core for one in made.episodes}
+    free = [c for c in range(made.host.cores) if c not in {*made.host.queue_cores, *busy}]
+    core = made.chance.choice(free or [0])
+    begin, end = when - made.chance.uniform(40, 55), when + made.chance.uniform(15, 25)
+    made.episodes.append(work.Episode(doer, core, begin, end, made.chance.uniform(0.96, 1.0)))
+    return {"bystander": known.process, "bystander_core": core}
 
 
 def bursts(made: setting.Setting) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from overnight.agent import eventbook, watches
 from overnight.model import clock
 from overnight.store.ring import writer
-from scenarios import inventory, machine, setting, truth
+from scenarios import inventory, nights, setting, truth
 
 DAY = 86400.0
 CENSUS = ("tracked", "in_use", "dying", "stat_read", "stat_reads")
@@ -33,7 +33,7 @@ class Plan:
     ratio: float
     onset: float
 
-    def rate(self, host: machine.Host, uptime: float) -> float:
+    def rate(self, host: nights.Host, uptime: float) -> float:
         """Events a day at that uptime, in seconds."""
         if uptime < self.onset * DAY:
             return 0.0
@@ -85,9 +85,9 @@ def tell_fleet(
     return truth.Truth("fleet", home, last[1], found, chain, frozenset(), status, facts=facts)
 
 
-def _host(chance: random.Random, number: int) -> machine.Host:
+def _host(chance: random.Random, number: int) -> nights.Host:
     labels = {name: chance.choice(values) for name, values in VALUES.items()}
-    return machine.Host(
+    return nights.Host(
         name=f"{chance.choice(('gpu', 'node', 'ip-10-0'))}-{number:03d}",
         cores=chance.choice((16, 96)),
         bus=f"0000:{chance.randrange(256):02x}:03.0",
@@ -100,7 +100,7 @@ def _host(chance: random.Random, number: int) -> machine.Host:
 class _Boot:
     """One stretch in which a host ran and was watched."""
 
-    host: machine.Host
+    host: nights.Host
     begin_us: int
     end_us: int
     uptime: float  # at its beginning
@@ -115,9 +115,7 @@ class _Boot:
         return (self.end_us - self.begin_us) / 1e6
 
 
-def _boots(
-    chance: random.Random, host: machine.Host, begin_us: int, days: float
-) -> Iterator[_Boot]:
+def _boots(chance: random.Random, host: nights.Host, begin_us: int, days: float) -> Iterator[_Boot]:
     """The watched time of a host, cut by reboots; at its beginning it may have been up for days."""
     at, end = chance.uniform(0, days / 4) * DAY, days * DAY
     uptime = chance.uniform(0.1, 10.0) * DAY
@@ -188,7 +186,7 @@ def _sighting(boot: _Boot, now: clock.Clock, queue: int) -> watches.Sighting:
     )  # fmt: skip
 
 
-def _snapshot(chance: random.Random, home: pathlib.Path, host: machine.Host, unit: str) -> None:
+def _snapshot(chance: random.Random, home: pathlib.Path, host: nights.Host, unit: str) -> None:
     """What it is made of: mostly the same everywhere, some of it by chance, one thing that matters."""
     units: dict[str, dict[str, str]] = {"kubelet.service": {}, "containerd.service": {}}
     if unit:

@@ -11,19 +11,19 @@ from overnight.app import snapshot as saving
 from overnight.model import snapshot
 
 if TYPE_CHECKING:
-    from scenarios import machine
+    from scenarios import nights
 
 
 def write(
     home: pathlib.Path,
-    host: machine.Host,
+    host: nights.Host,
     at_us: int,
     units: Mapping[str, Mapping[str, str]],
     *,
     packages: Mapping[str, str] | None = None,
     sysctl: Mapping[str, str] | None = None,
 ) -> pathlib.Path:
-    """Take it at that time; `units` as `machine.Night` has them, `packages` with their versions."""
+    """Take it at that time; `units` as `nights.Night` has them, `packages` with their versions."""
     taken_at = datetime.datetime.fromtimestamp(at_us // 1_000_000, datetime.UTC)
     where = "/sys/fs/cgroup" if host.cgroups == "v2" else "/sys/fs/cgroup/memory"
     parts: dict[str, snapshot.Part] = {

@@ -2,102 +2,17 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import uuid
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from overnight import sources
 from overnight.agent import signals
-from overnight.model import clock
-from scenarios import work
+from scenarios import nights, work
 
-Counted = tuple[str, str, str]  # signal, key, column
-Span = tuple[float, float]
 RX_COLUMN = "NET_RX"
 SLEEPS = ord("S")
-
-
-@dataclasses.dataclass(frozen=True)
-class Host:
-    """What does not change during a night."""
-
-    name: str = "node-1"
-    cores: int = 16
-    uptime_seconds: float = 9 * 86400.0
-    kernel: str = "5.4.0-1103-aws"
-    cgroups: str = "v1"
-    image: str = "ami-0a1"
-    zone: str = "us-east-1a"
-    instance_type: str = "g5.4xlarge"
-    interface: str = "eth0"
-    bus: str = "0000:20:03.0"
-    driver: str = "2.11.0g"
-    queue_cores: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6, 7)  # the core of queue 0, 1, …
-    threaded: bool = False
-    boot: str = str(uuid.UUID(int=7))
-
-
-@dataclasses.dataclass(frozen=True)
-class Births:
-    """Cgroups born and dead again below `parent`, every so often; `unit`: systemd restarts it."""
-
-    parent: str
-    every: float
-    lived: float
-    unit: str = ""
-    before: int = 0  # births before the night
-
-
-@dataclasses.dataclass
-class Night:
-    """One host's night: everything that is recorded of it follows from this and the seed."""
-
-    host: Host
-    begin_us: int
-    seconds: int
-    load: work.Load
-    seed: int
-    log: list[tuple[float, str]] = dataclasses.field(default_factory=list)
-    rates: dict[Counted, list[tuple[float, float, float]]] = dataclasses.field(
-        default_factory=lambda: collections.defaultdict(list)
-    )  # from, to, so many a second more
-    steps: dict[Counted, list[tuple[float, int]]] = dataclasses.field(
-        default_factory=lambda: collections.defaultdict(list)
-    )  # when, and by how much
-    births: list[Births] = dataclasses.field(default_factory=list)
-    units: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
-    dying: float = 40.0  # at the beginning
-    dying_per_hour: float = 0.0
-    in_use: int = 240
-    zombie_parent: str = ""
-    zombie_us: float = 0.3  # a read of the root's statistics, for each zombie
-    unsynced: bool = False
-    absent: frozenset[str] = frozenset()  # signals that this host does not have
-    ring_gaps: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
-    profile_gaps: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
-    receive: float = 1500.0  # soft interrupts a second of a core that serves a queue
-
-    def clock_at(self, second: float) -> clock.Clock:
-        """Both clocks, so many seconds into the night."""
-        return clock.Clock(
-            self.begin_us * 1000 + round(second * 1e9),
-            round((self.host.uptime_seconds + second) * 1e9),
-        )
-
-    def time_us(self, second: float) -> int:
-        """The wall clock."""
-        return self.begin_us + round(second * 1e6)
-
-    def starved(self, core: int) -> list[Span]:
-        """When somebody holds a core so that nothing else runs there."""
-        return [
-            (one.begin, one.end)
-            for one in self.load.episodes
-            if one.core == core and one.share > 0.9 and not one.work.who.process.startswith("ksoft")
-        ]
 
 
 def _tuples(values: np.ndarray) -> list[list[tuple[int, ...]]]:
@@ -108,7 +23,7 @@ def _tuples(values: np.ndarray) -> list[list[tuple[int, ...]]]:
 class Machine:
     """The looks at a night. `take` gives the next minutes; `second` is where the night stands."""
 
-    def __init__(self, night: Night) -> None:
+    def __init__(self, night: nights.Night) -> None:
         self.night = night
         self.second = 0
         self._begin = 0
@@ -344,7 +259,7 @@ class Machine:
             row[3] += round(died * one.lived * 1000)
         return {parent: tuple(row) for parent, row in rows.items() if row[0]}
 
-    def _loops(self) -> dict[str, Births]:
+    def _loops(self) -> dict[str, nights.Births]:
         return {one.unit: one for one in self.night.births if one.unit}
 
     def _units(self) -> dict[str, dict[str, str | int]]:

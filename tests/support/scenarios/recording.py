@@ -14,7 +14,7 @@ from overnight.sources.kernelrules import loading
 from overnight.store import capture
 from overnight.store import writer as profiles
 from overnight.store.ring import pins, writer
-from scenarios import machine, work
+from scenarios import machine, nights, work
 
 if TYPE_CHECKING:
     from overnight.model import clock
@@ -26,7 +26,7 @@ SEGMENT = 120
 class Log:
     """The kernel log of a night, as the flight recorder takes it."""
 
-    def __init__(self, night: machine.Night) -> None:
+    def __init__(self, night: nights.Night) -> None:
         self._lines = sorted(night.log)
         self._night = night
         self._read = 0
@@ -65,7 +65,7 @@ class Log:
         return self._read, 0, 0
 
 
-def record(home: pathlib.Path, night: machine.Night) -> None:
+def record(home: pathlib.Path, night: nights.Night) -> None:
     """Write the ring with its events, and the profiles, of one night."""
     host = machine.Machine(night)
     now = [night.clock_at(0)]
@@ -147,29 +147,34 @@ class _Tables:
 
 
 def _write_profiles(
-    home: pathlib.Path, night: machine.Night, chunk: work.Chunk, tables: _Tables
+    home: pathlib.Path, night: nights.Night, chunk: work.Chunk, tables: _Tables
 ) -> None:
     for begin, end in _present(chunk.begin, chunk.end, night.profile_gaps):
         low, high = np.searchsorted(chunk.time, (begin, end))
-        count = high - low
+        chance = np.random.default_rng((night.seed, 5, begin))
+        kept = low + np.flatnonzero(chance.random(high - low) >= night.lost)
+        count, lost = len(kept), int(high - low - len(kept))
         begin_ns = night.begin_us * 1000 + begin * SECOND_NS
+        end_ns = night.begin_us * 1000 + end * SECOND_NS
         made = capture.Capture(
             host=night.host.name,
             begin=begin_ns,
-            end=night.begin_us * 1000 + end * SECOND_NS,
+            end=end_ns,
             frequency=work.FREQUENCY,
             cores=tuple(range(night.host.cores)),
             events=("cpu-clock",),
-            time=night.begin_us * 1000 + np.round(chunk.time[low:high] * 1e9).astype(np.int64),
-            cpu=chunk.core[low:high],
-            task=tables.task_of[chunk.work[low:high]],
-            stack=chunk.stack[low:high],
+            time=night.begin_us * 1000 + np.round(chunk.time[kept] * 1e9).astype(np.int64),
+            cpu=chunk.core[kept],
+            task=tables.task_of[chunk.work[kept]],
+            stack=chunk.stack[kept],
             event=np.zeros(count, np.uint8),
             count=np.ones(count, np.uint32),
             period=np.zeros(count, np.uint64),
             tasks=tables.tasks,
             stacks=tables.table(),
             frames=tables.frames,
+            lost=lost,
+            losses=(capture.Loss(begin_ns, end_ns, lost),) if lost else (),
             gaps=tuple(
                 capture.Gap(night.time_us(a) * 1000, night.time_us(b) * 1000, why)
                 for a, b, why in night.profile_gaps

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import random
 import uuid
+from collections.abc import Iterable
 
-from scenarios import machine, stacks, work
+from scenarios import nights, stacks, work
 
 NIGHT_US = 1_794_700_800 * 1_000_000  # an evening; a multiple of two minutes
 WORDS = (
@@ -21,7 +22,7 @@ class Setting:
 
     chance: random.Random
     seed: int
-    host: machine.Host
+    host: nights.Host
     seconds: int
     begin_us: int
     background: list[work.Work]
@@ -30,6 +31,9 @@ class Setting:
     used: set[int] = dataclasses.field(default_factory=set)
     episodes: list[work.Episode] = dataclasses.field(default_factory=list)
     profiles: bool = True
+    missing: frozenset[str] = frozenset()  # signals that this host does not have
+    lost: float = 0.0
+    bystander: bool = False  # somebody else fills another core when it happens
     pids: int = 1000
 
     def word(self) -> str:
@@ -47,7 +51,7 @@ class Setting:
         """A process of that name; comm has 15 characters."""
         return work.Who(process[:15], self.pid(), unit, rt=rt)
 
-    def node(self) -> machine.Night:
+    def node(self) -> nights.Night:
         """The night with what was put into it so far."""
         load = work.Load(
             self.seconds,
@@ -57,8 +61,15 @@ class Setting:
             self.seed,
             keep_samples=self.profiles,
         )
-        return machine.Night(
-            self.host, self.begin_us, self.seconds, load, self.seed, units=dict(self.units)
+        return nights.Night(
+            self.host,
+            self.begin_us,
+            self.seconds,
+            load,
+            self.seed,
+            units=dict(self.units),
+            absent=self.missing,
+            lost=self.lost,
         )
 
     def queue(self) -> tuple[int, int]:
@@ -89,9 +100,17 @@ def make(
     minutes: float = 30.0,
     profiles: bool = True,
     busy: float | None = None,
+    missing: Iterable[str] = (),
+    lost: float = 0.0,
+    bystander: bool = False,
     **fixed: object,
 ) -> Setting:
-    """A host on an ordinary night; `busy` is the mean share of its cores, `fixed` parts of the host."""
+    """A host on an ordinary night.
+
+    `busy` is the mean share of its cores, `missing` are signals that it does not have, `lost` is the
+    share of samples that the kernel dropped, `bystander` has somebody fill a core that serves no queue
+    while it happens, `fixed` are parts of the `nights.Host`.
+    """
     chance = random.Random(f"{story} {seed}")
     queues = min(cores, chance.choice((4, 8, 8, 16, 32)))
     said: dict[str, object] = {
@@ -107,10 +126,11 @@ def make(
         "boot": str(uuid.UUID(int=chance.getrandbits(128), version=4)),
         **fixed,
     }
-    host = machine.Host(**said)  # type: ignore[arg-type]  # parts of a Host
+    host = nights.Host(**said)  # type: ignore[arg-type]  # parts of a Host
     # Kept to whole microseconds: a recording begins at any moment, not on the minute.
     begin_us = NIGHT_US + chance.randrange(0, 3600 * 8) * 1_000_000 + chance.randrange(1_000_000)
     made = Setting(chance, seed, host, round(minutes * 60), begin_us, [], {}, profiles=profiles)
+    made.missing, made.lost, made.bystander = frozenset(missing), lost, bystander
     _fill(made, busy if busy is not None else chance.uniform(0.08, 0.22))
     return made
 
@@ -140,6 +160,9 @@ def _fill(made: Setting, busy: float) -> None:
         work.Work(work.Who("swapper", 0), stacks.receive_on_idle(), busy * cores * 0.04)
     )
     nightly = made.background[7]
+    recorder = made.who("perf", "overnight.service")
+    made.units[recorder.unit] = {}
+    made.background.insert(8, work.Work(recorder, stacks.recorder(), 0.02))
     # An hour's job fills a core for a second or two now and then: that is no incident.
     for _ in range(made.seconds // 400):
         begin = chance.uniform(5, made.seconds - 10)

@@ -142,6 +142,13 @@ def receive_on_idle() -> work.Stacks:
     return ((0.7, (*top, *RECEIVE)), (0.3, (*top, *kernel("net_rx_action", "napi_poll"))))
 
 
+def recorder() -> work.Stacks:
+    """What the recording itself costs."""
+    top = user("main", "cmd_record", "record__mmap_read_all", module="/usr/bin/perf")
+    write = (*SYSCALL, *kernel("ksys_write", "vfs_write", "ext4_file_write_iter"))
+    return ((0.5, top), (0.5, (*top, *write)))
+
+
 def convoy(module: str, names: tuple[str, ...]) -> work.Stacks:
     """Everybody wants the same lock."""
     top = (

@@ -26,10 +26,12 @@ def _play(
     profile_gaps: list[tuple[int, int, str]] | None = None,
 ) -> truth.Truth:
     """Record a night of these acts; the first is the one to diagnose."""
+    if made.bystander and played[0].kind:
+        played[0].facts |= acts.bystander(made, played[0].when)
     night = made.node()
     for act in played:
         act.put(night)
-    night.absent = missing
+    night.absent |= missing
     night.ring_gaps, night.profile_gaps = ring_gaps or [], profile_gaps or []
     recording.record(home, night)
     # A real-time thread starves others only where nobody holds it back.
@@ -160,7 +162,7 @@ def tell_quiet(
     made = _make("quiet", seed, NEW, more)
 
     def put(night: object) -> None:
-        night.unsynced = unsynced  # type: ignore[attr-defined]  # a machine.Night
+        night.unsynced = unsynced  # type: ignore[attr-defined]  # a nights.Night
 
     kind = "clock.unsynchronised" if unsynced else ""
     act = acts.Act(kind, 0.0, (), put, {})
