@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.model import selection
-from overnight.queries import reader, stored
+from overnight.queries import places, reader, stored
 from overnight.store import parquet, segments, tree
 
 __all__ = ["Item", "Ran", "Tally", "ran", "tally"]
@@ -60,6 +60,10 @@ class Ran:
     ours: bool = False  # some of its code is overnight's
 
 
+# Function, person and window in one number, and how many samples.
+_Piece = tuple[Integers, Integers, Integers]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Rows:
     """Samples of one segment: window, task and node of each row, and how many."""
@@ -80,17 +84,20 @@ def tally(
 ) -> Tally:
     """Counts of every item that has a sample in any of the windows."""
     chosen = chosen or selection.Selection()
-    found: dict[tuple[str, str, str], Integers] = {}
     samples = np.zeros(len(windows), np.int64)
+    people: dict[tuple[str, str], int] = {}
+    functions = _Functions()
+    pieces: tuple[list[_Piece], list[_Piece]] = ([], [])  # all on the stack, and where it ends
     for rows in _read(source, host, windows, chosen):
         busy = (rows.names.flags[rows.node] & tree.IDLE) == 0
         np.add.at(samples, rows.window[busy], rows.n[busy])
-        _climb(rows, busy, len(windows), found)
-    items = sorted(found)
-    both = np.array([found[item] for item in items], np.int64).reshape(len(items), 2, len(windows))
+        who = np.array([people.setdefault(one, len(people)) for one in rows.people], np.int64)
+        for piece, (frame, person, window, n) in zip(pieces, _on_stacks(rows, busy), strict=True):
+            number = functions.numbers(rows.names, frame)
+            piece.append((number, who[person] * len(windows) + window, n))
+    both, items = _together(pieces, people, functions.names, len(windows))
     seconds, lost, frequency = _recorded(source, host, windows, chosen)
-    made = tuple(Item(*item) for item in items)
-    return Tally(made, both[:, 0], both[:, 1], samples, seconds, lost, frequency)
+    return Tally(items, both[0], both[1], samples, seconds, lost, frequency)
 
 
 def ran(
@@ -194,49 +201,112 @@ def _person(tasks: parquet.Columns, task: int) -> tuple[str, str]:
     return str(tasks["unit"][task]), str(process)
 
 
-def _climb(
-    rows: _Rows,
-    busy: npt.NDArray[np.bool_],
-    windows: int,
-    found: dict[tuple[str, str, str], Integers],
-) -> None:
-    """Counts every function on the way from each sample's end to its process, recursion once."""
+class _Functions:
+    """Functions of several segments under one numbering; most frames are in all of them."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self._keys = np.zeros(0, np.uint64)
+        self._numbers = np.zeros(0, np.int64)
+
+    def numbers(self, names: stored.Names, frame: Integers) -> Integers:
+        """Our numbers for a segment's frames."""
+        used, place = np.unique(frame, return_inverse=True)
+        keys = names.frame_key[used]
+        found = places.find(keys, self._keys)
+        fresh = np.flatnonzero(found < 0)
+        numbers = [
+            self.names.setdefault(_function(names, one), len(self.names))
+            for one in used[fresh].tolist()
+        ]
+        found[fresh] = np.arange(len(self._keys), len(self._keys) + len(fresh))
+        self._keys = np.concatenate([self._keys, keys[fresh]])
+        self._numbers = np.concatenate([self._numbers, np.array(numbers, np.int64)])
+        made: Integers = self._numbers[found][place]
+        return made
+
+
+_Counts = tuple[Integers, Integers, Integers, Integers]  # frame, person, window, samples
+
+
+def _on_stacks(rows: _Rows, busy: npt.NDArray[np.bool_]) -> tuple[_Counts, _Counts]:
+    """Samples that each frame is in, recursion once, and those that end in it.
+
+    A process's stacks are one slice of the tree, so that each person costs as much as its own slice.
+    """
     names = rows.names
-    at, n = rows.node[busy], rows.n[busy]
-    cell = rows.who[busy] * windows + rows.window[busy]
-    cells = max(1, len(rows.people) * windows)
-    _add(rows, names.frame[at].astype(np.int64) * cells + cell, n, windows, 1, found)
-    keys, weights = [], []
-    while len(at):
-        first = names.outermost[at]
-        keys.append(names.frame[at[first]].astype(np.int64) * cells + cell[first])
-        weights.append(n[first])
-        up = names.up[at].astype(np.int64)
-        going = up > 0
-        at, n, cell = (at - up)[going], n[going], cell[going]
-    if keys:
-        _add(rows, np.concatenate(keys), np.concatenate(weights), windows, 0, found)
+    node, n, window, who = (one[busy] for one in (rows.node, rows.n, rows.window, rows.who))
+    roots = np.flatnonzero(names.up == 0)
+    root = np.searchsorted(roots, node, "right") - 1
+    order = np.lexsort((root, who))
+    edges = np.flatnonzero((np.diff(who[order], prepend=-1) != 0) | (np.diff(root[order], prepend=-1) != 0))  # fmt: skip
+    whole: list[_Counts] = []
+    ends: list[_Counts] = []
+    for group in np.split(order, edges[1:]) if len(order) else ():
+        begin = int(roots[root[group[0]]])
+        part = slice(begin, begin + int(names.size[begin]))
+        frame = names.frame[part].astype(np.int64)
+        first, end = names.outermost[part], names.end[part] - begin
+        person = int(who[group[0]])
+        for one in np.unique(window[group]).tolist():
+            mine = group[window[group] == one]
+            own = np.bincount(node[mine] - begin, n[mine], len(frame))
+            before = np.concatenate(([0.0], np.cumsum(own)))
+            inside = np.where(first, before[end] - before[:-1], 0.0)
+            for made, weight in ((whole, inside), (ends, own)):
+                some = np.flatnonzero(weight)
+                used, place = np.unique(frame[some], return_inverse=True)
+                sums = np.bincount(place, weight[some], len(used)).astype(np.int64)
+                made.append((used, np.full(len(used), person), np.full(len(used), one), sums))
+    return _stacked(whole), _stacked(ends)
 
 
-def _add(
-    rows: _Rows,
-    keys: Integers,
-    weights: Integers,
+def _stacked(made: list[_Counts]) -> _Counts:
+    none = np.zeros(0, np.int64)
+    if not made:
+        return none, none, none, none
+    frame, person, window, n = (np.concatenate([one[i] for one in made]) for i in range(4))
+    return frame, person, window, n
+
+
+def _merged(one: Integers, other: Integers, n: Integers) -> _Piece:
+    """Pairs, each once, and how many."""
+    if not len(one):
+        return one, other, n
+    width = int(other.max()) + 1
+    key, place = np.unique(one * width + other, return_inverse=True)
+    return key // width, key % width, np.bincount(place, n, len(key)).astype(np.int64)
+
+
+def _joined(pieces: list[_Piece]) -> _Piece:
+    if not pieces:
+        none = np.zeros(0, np.int64)
+        return none, none, none
+    function, cell, n = (np.concatenate([piece[i] for piece in pieces]) for i in range(3))
+    return _merged(function, cell, n)
+
+
+def _together(
+    pieces: tuple[list[_Piece], list[_Piece]],
+    people: dict[tuple[str, str], int],
+    functions: dict[str, int],
     windows: int,
-    part: int,
-    found: dict[tuple[str, str, str], Integers],
-) -> None:
-    """Into each item's counts (part 0) or its own (part 1); a key is frame, person and window in one."""
-    key, place = np.unique(keys, return_inverse=True)
-    sums = np.bincount(place, weights, len(key)).astype(np.int64)
-    for one, total in zip(key.tolist(), sums.tolist(), strict=True):
-        rest, window = divmod(one, windows)
-        frame, person = divmod(rest, len(rows.people))
-        item = (*rows.people[person], _function(rows.names, frame))
-        row = found.get(item)
-        if row is None:
-            row = found[item] = np.zeros((2, windows), np.int64)
-        row[part, window] += total
+) -> tuple[Integers, tuple[Item, ...]]:
+    """Counts by item and window, those on the stack and those at its end; and the items."""
+    function, cell, n = _joined(pieces[0])
+    ends, end_cell, end_n = _joined(pieces[1])
+    persons = max(1, len(people))
+    key, place = np.unique(function * persons + cell // windows, return_inverse=True)
+    both = np.zeros((2, len(key), windows), np.int64)
+    both[0][place, cell % windows] = n
+    # Every function that is an end is on the stack.
+    both[1][np.searchsorted(key, ends * persons + end_cell // windows), end_cell % windows] = end_n
+    names, who = list(functions), list(people)
+    items = tuple(
+        Item(who[one % persons][0], who[one % persons][1], names[one // persons])
+        for one in key.tolist()
+    )
+    return both, items
 
 
 def _function(names: stored.Names, frame: int) -> str:

@@ -1,0 +1,99 @@
+"""Detectors of cores and stacks on whole made-up nights: what is true is found, and nothing on random ones.
+
+Nights are made once for all tests, outside of the time that a unit test has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import scenarios
+from overnight.detectors import core_saturation, culprit, event, lift, recorder, rt_hog, softirq
+from overnight.model import finding
+from overnight.queries import case
+
+MODULES = (event, core_saturation, culprit, lift, softirq, rt_hog, recorder)
+DETECTORS = tuple(one for module in MODULES for one in module.DETECTORS)
+OURS = frozenset(
+    ("cpu.core_saturated", "net.queue_starved", "net.softirq_storm", "cpu.rt_hog", "recorder.cost")
+)
+SHORT = {"minutes": 16.0, "cores": 8}
+NIGHTS = (
+    ("reference", 1), ("modern", 2), ("rt-hog", 3), ("softirq-storm", 4), ("reclaim", 5),
+    ("decoy", 6), ("two-cause", 7), ("half-missing", 8),
+)  # fmt: skip
+
+Build = Callable[[str, int], scenarios.Truth]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    made: dict[tuple[str, int], scenarios.Truth] = {}
+
+    def build(name: str, seed: int) -> scenarios.Truth:
+        if (name, seed) not in made:
+            home = tmp_path_factory.mktemp("night")
+            made[name, seed] = scenarios.build(name, home, seed, **SHORT)
+        return made[name, seed]
+
+    return build
+
+
+@pytest.fixture
+def truth(build: Build, request: pytest.FixtureRequest) -> scenarios.Truth:
+    return build(*request.param)
+
+
+def findings(truth: scenarios.Truth) -> list[finding.Finding]:
+    assert truth.event is not None
+    looked = case.Case(truth.home, truth.event)
+    answers = [one.look(looked) for one in DETECTORS]
+    assert finding.Status.FAILED not in {one.status for one in answers}
+    return [one for answer in answers for one in answer.findings]
+
+
+def _is_right(said: object, right: object) -> bool:
+    return said in right if isinstance(right, frozenset) else said == right
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("truth", NIGHTS, indirect=True, ids=lambda one: one[0])
+def test_what_is_true_is_found_and_other_causes_are_not(truth: scenarios.Truth) -> None:
+    for told in (truth, *truth.others):
+        found = findings(told)
+        assert told.event is not None
+        for kind, parts in told.chain:
+            if kind in OURS or kind == told.event.kind:
+                subjects = [one.subject.as_json() for one in found if one.kind == kind]
+                assert any(
+                    all(_is_right(subject.get(name), right) for name, right in parts.items())
+                    for subject in subjects
+                ), (kind, parts, subjects)
+        assert [one.kind for one in found if one.kind in told.absent & OURS] == []
+        if (process := told.facts.get("process")) and not str(process).startswith("ksoftirqd"):
+            culprits = [one.subject.process for one in found if one.kind == "cpu.culprit"]
+            assert culprits[:1] == [process]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("truth", [("random", seed) for seed in range(4)], indirect=True, ids=str)
+def test_a_random_night_has_nothing_but_its_event(truth: scenarios.Truth) -> None:
+    assert truth.event is not None
+    assert [one.kind for one in findings(truth)] == [truth.event.kind]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_random_nights_are_called_lifted_in_no_more_than_six_of_a_hundred(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    runs, alarms = 100, 0
+    for seed in range(100, 100 + runs):
+        truth = scenarios.build("random", tmp_path_factory.mktemp("night"), seed, **SHORT)
+        assert truth.event is not None
+        answer = lift.DETECTORS[0].look(case.Case(truth.home, truth.event))
+        assert answer.status in {finding.Status.FOUND, finding.Status.CLEAR}
+        alarms += answer.status is finding.Status.FOUND
+    assert alarms / runs <= 0.06
