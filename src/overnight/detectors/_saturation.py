@@ -36,6 +36,8 @@ SAMPLED_BUSY, SAMPLED_KERNEL = 90.0, 85.0
 BREATH_US = 1_500_000
 # Causes come first; clocks of looks and of the kernel log differ by up to a look.
 AFTER_US = 2_000_000
+# A driver resets, and a watchdog barks, up to this long after the core was given back.
+REACH_US = 10_000_000
 
 Floats = npt.NDArray[np.float64]
 
@@ -167,13 +169,19 @@ def stretches(
 
 
 def near_event(case: cases.Case) -> tuple[Series | None, list[Stretch]]:
-    """The hot stretch's, and those of them that began before the event or with it."""
+    """The hot stretch's, and those of them that began before the event or with it.
+
+    Those that reach the event come first, the longest of them before others: a core may have been full
+    for longer some seconds earlier, and for another reason.
+    """
     told = series(case, case.window)
     if told is None:
         return None, []
     latest = case.event.time_us + AFTER_US
     own = place.event_place(case).core
-    return told, [one for one in stretches(told, event_core=own) if one.begin_us <= latest]
+    near = [one for one in stretches(told, event_core=own) if one.begin_us <= latest]
+    reach = case.event.time_us - REACH_US
+    return told, sorted(near, key=lambda one: (one.end_us < reach, -one.seconds))
 
 
 def baseline_stretches(case: cases.Case) -> tuple[float, list[Stretch]]:

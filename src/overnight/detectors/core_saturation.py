@@ -67,12 +67,12 @@ def select(
     before: list[saturation.Stretch],
     window_seconds: float,
 ) -> tuple[list[saturation.Stretch], int]:
-    """One stretch a core, the event's core first, then the longest; and how many are ordinary here."""
-    longest: dict[int, saturation.Stretch] = {}
+    """The first stretch of each core, the event's core first, then the longest; and how many are ordinary."""
+    first: dict[int, saturation.Stretch] = {}
     for one in near:
-        longest.setdefault(one.core, one)
+        first.setdefault(one.core, one)
     chosen, ordinary = [], 0
-    for one in longest.values():
+    for one in first.values():
         if (
             one.core != event_core
             and _expected(one, known_seconds, before, window_seconds) >= ORDINARY

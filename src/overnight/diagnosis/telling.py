@@ -31,7 +31,7 @@ def cause_found(chain: verdict.Chain, confidence: float, known: knowledge.Knowle
     if reasons and kind is not None and kind.explains <= 0.6:
         second += "; why it did so is not known, this says who"
     todo = remedies.title(chain, known) or "carry out the experiment, no fix is known for this"
-    third = f"To do: {todo}; this is {confidence * 100:.0f} % sure, and the experiment below would confirm or refute it"
+    third = f"To do: {todo}; confidence {confidence:.2f} of 1, and the experiment below would confirm or refute it"
     return f"{first}. {second}. {third}."
 
 
