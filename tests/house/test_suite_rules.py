@@ -39,10 +39,13 @@ def test_a_skip_fails_in_ci_alone(
     suite.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(**outcome)
 
 
-def test_a_unit_test_has_two_seconds(suite: pytest.Pytester) -> None:
+def test_a_unit_test_has_only_seconds(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNIT_SECONDS", "0.5")
     unit = suite.mkpydir("unit")
     (unit / "test_slow.py").write_text("import time\ndef test_slow(): time.sleep(5)\n")
-    (suite.path / "test_elsewhere.py").write_text("import time\ndef test_slow(): time.sleep(2.2)\n")
+    (suite.path / "test_elsewhere.py").write_text("import time\ndef test_slow(): time.sleep(0.8)\n")
     result = suite.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*Timeout (>2*"])
+    result.stdout.fnmatch_lines(["*Timeout (>0.5*"])
