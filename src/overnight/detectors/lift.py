@@ -56,6 +56,8 @@ MOST_FINDINGS = 5
 MAIN_SHARE = 0.25
 # Less than half as much again happens between any two windows of a host whose load goes up and down.
 LEAST_LOW = 0.405
+# Of one recurrence no deal of the labels may score as high: nothing else can tell it from a coincidence.
+ALPHA_OF_ONE = 0.03
 # What is lifted this far and uses less than a twentieth of a core is seldom the cause.
 SMALL_CORES = 0.05
 
@@ -101,7 +103,8 @@ class Lift:
         used = tuple(one for one, kept in zip(made.events, usable, strict=True) if kept)
         told = ratios.lifts(counts, there[usable])
         context = _Context(case, tally, counts, there[usable], own, told, used)
-        passed = np.flatnonzero(told.found() & (told.low >= LEAST_LOW))
+        alpha = _alpha(told)
+        passed = np.flatnonzero(told.found() & (told.low >= LEAST_LOW) & (told.adjusted <= alpha))
         if not len(passed):
             return finding.Answer(self.name, finding.Status.CLEAR, why=_why_clear(context))
         findings = _findings(context, passed)
@@ -113,6 +116,10 @@ class Lift:
             + ("" if told.recurrences > 1 else _ONE)
             + _left_out(case, told.recurrences),
         )
+
+
+def _alpha(told: ratios.Lifts) -> float:
+    return ratios.ALPHA if told.recurrences > 1 else ALPHA_OF_ONE
 
 
 def _left_out(case: cases.Case, used: int) -> str:
@@ -210,7 +217,7 @@ def _why_clear(context: _Context) -> str:
         if told.tested
         else "nothing ran"
     )
-    if told.smallest > ratios.ALPHA:
+    if told.smallest > _alpha(told):
         text += f"; cannot conclude: with these windows it is never below {told.smallest:.2f}"
     one = "" if told.recurrences > 1 else _ONE
     return text + one + _left_out(context.case, told.recurrences)

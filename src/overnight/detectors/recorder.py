@@ -23,6 +23,8 @@ KIND = "recorder.cost"
 LIMIT = 0.03
 # Of the saturated core: as for any other culprit.
 CULPRIT_SHARE = 0.25
+# Its cost is sure then; that it matters to the event is not.
+NO_CULPRIT = 0.4
 OURS = re.compile(r"overnight|perf")
 PYTHON = re.compile(r"python[0-9.]*")
 UNIT = re.compile(r"(^|[/:])overnight")
@@ -74,7 +76,7 @@ class RecorderCost:
             kind=KIND,
             subject=subject,
             window=case.window,
-            confidence=0.9,
+            confidence=0.9 if held >= CULPRIT_SHARE else NO_CULPRIT,
             summary=f"the recording itself used {burnt:.2f} cores around the event"
             + (f", and {100 * held:.0f} % of core {core}" if held >= CULPRIT_SHARE else ""),
             evidence=(
@@ -96,6 +98,7 @@ class RecorderCost:
                 # Of the saturated core, or of one core where none was.
                 "share_of_core_samples": round(held if core >= 0 else burnt, 4),
             },
+            against=() if held >= CULPRIT_SHARE else (_harmless(held, core),),
         )
         return finding.Answer(self.name, finding.Status.FOUND, (made,))
 
@@ -120,6 +123,15 @@ def _held(case: cases.Case) -> tuple[float, int]:
     total = sum(one.samples + one.softirq for one in ran) + idle
     mine = sum(one.samples for one in ran if is_ours(one))
     return (mine / total if total else 0.0), stretch.core
+
+
+def _harmless(held: float, core: int) -> finding.Evidence:
+    text = (
+        f"it had {100 * held:.0f} % of the samples of core {core}, the one at its limit"
+        if core >= 0
+        else "no core was at its limit"
+    )
+    return finding.Evidence(text, "profiles", {"share_of_core_samples": round(held, 4)})
 
 
 def _names(mine: list[who.Ran]) -> str:

@@ -80,8 +80,11 @@ def test_what_is_true_is_found_and_other_causes_are_not(truth: scenarios.Truth) 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("truth", [("random", seed) for seed in range(4)], indirect=True, ids=str)
 def test_a_random_night_has_nothing_but_its_event(truth: scenarios.Truth) -> None:
+    """But for lift, which may be wrong in five of a hundred: then it says that recurrence is 1."""
     assert truth.event is not None
-    assert [one.kind for one in findings(truth)] == [truth.event.kind]
+    found = findings(truth)
+    assert [one.kind for one in found if one.kind != lift.KIND] == [truth.event.kind]
+    assert all(one.confidence <= 0.4 for one in found if one.kind == lift.KIND)
 
 
 @pytest.mark.long

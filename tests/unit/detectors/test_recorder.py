@@ -49,11 +49,15 @@ def test_a_dear_one_is_found_by_name_unit_or_code(
     ).findings
     assert found.magnitude["cores_burnt"] == pytest.approx(0.1, abs=0.005)
     assert found.subject == finding.Subject("db-7")
+    assert found.confidence < 0.5
+    assert found.against[0].text == "no core was at its limit"
 
 
 def test_one_that_held_the_saturated_core_says_which(home: casebook.Home) -> None:
     (found,) = look(home, casebook.busy(AT - 6, AT, 2, "perf", WORK)).findings
     assert found.subject.core == 2
+    assert found.confidence == pytest.approx(0.9)
+    assert not found.against
     assert found.magnitude["share_of_core_samples"] == 1.0
 
 
