@@ -1,7 +1,7 @@
 """What is missing from the evidence, and by how much that lowers the confidence.
 
 Factors are straight lines, so that they can be argued with: half of the stacks around the event missing
-is 0.65, half of the baseline 0.85. They multiply, but never below `LEAST`: what was seen was seen.
+is 0.7, half of the baseline 0.85. They multiply, but never below `LEAST`: what was seen was seen.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ __all__ = ["Recorded", "around_event", "factor", "find_gaps", "rivalry"]
 
 LEAST = 0.2
 BASELINE, NIGHT = "stacks of the baseline", "stacks of the night"
+NO_DATA = "had no data"
 WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
 LOST_WHOLE = 0.005  # of all samples: this many are always lost somewhere
 SKEW_US = 1_000_000  # below this, what is joined by the second still meets
@@ -57,15 +58,18 @@ def factor(gaps: Iterable[verdict.Gap]) -> float:
 
 
 def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
-    """Those that matter for whether something was there at all: not the time it is compared with."""
-    return tuple(one for one in gaps if not one.what.endswith((BASELINE, NIGHT)))
+    """Those that matter for whether something was there at all.
+
+    Not the time it is compared with, and not what detectors say of the same gaps.
+    """
+    return tuple(one for one in gaps if not one.what.endswith((BASELINE, NIGHT, NO_DATA)))
 
 
 def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
     for what, coverage, least in (
-        ("stacks around the event", recorded.stacks, 0.3),
+        ("stacks around the event", recorded.stacks, 0.4),
         (BASELINE, recorded.baseline, 0.7),
-        (NIGHT, recorded.night, 0.7),
+        (NIGHT, recorded.night, 0.55),
     ):
         if coverage is not None:
             yield from _coverage(what, coverage, least)
@@ -132,7 +136,7 @@ def _detectors(answers: Sequence[finding.Answer]) -> Iterable[verdict.Gap]:
         whole *= cut
         failed = one.status is finding.Status.FAILED
         yield verdict.Gap(
-            f"detector {one.detector} {'failed' if failed else 'had no data'}",
+            f"detector {one.detector} {'failed' if failed else NO_DATA}",
             one.why or ("it did not say why" if failed else "what it needs was not recorded"),
             round(cut, 6),
         )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["read_recorded"]
 
 SECOND = 1_000_000
+HOUR = 3600 * SECOND
+NIGHT_US, AFTER_US = 12 * HOUR, HOUR
 MOST_NOTES = 10
 
 
@@ -53,15 +55,18 @@ def _stacks(case: cases.Case, window: selection.Window, *, counted: bool) -> sel
 
 
 def _night(case: cases.Case) -> selection.Coverage | None:
-    """From the first to the last moment that either recorder kept of this host."""
-    spans = []
-    if ring := case.ring.extent(case.host):
-        spans.append(ring)
-    if case.host in case.profiles.catalogue.hosts():
-        spans += [(one.begin_us, one.end_us) for one in case.profiles.catalogue.segments(case.host)]
-    if not spans:
+    """From the first to the last segment of the twelve hours before the event and the one after.
+
+    The flight recorder runs for weeks and profiles for a night: where no segment is, none was asked for.
+    """
+    if case.host not in case.profiles.catalogue.hosts():
         return None
-    begin, end = min(one[0] for one in spans), max(one[1] for one in spans)
+    span = selection.Window(case.event.time_us - NIGHT_US, case.event.time_us + AFTER_US)
+    found = case.profiles.touched((case.host,), span)
+    if not found:
+        return None
+    begin = max(min(one.begin_us for one in found), span.begin_us)
+    end = min(max(one.end_us for one in found), span.end_us)
     return _stacks(case, selection.Window(begin, max(end, begin + 1)), counted=False)
 
 

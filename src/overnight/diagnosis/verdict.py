@@ -156,12 +156,10 @@ def _nothing(
 
     What else was found and has no tie to the event is ruled out with its reason, and is no cause.
     """
-    looked = [
-        one
-        for one in base.answers
-        if one.status in (finding.Status.CLEAR, finding.Status.FOUND) and one.detector != "event"
-    ]
-    if looked and completeness.factor(completeness.around_event(base.gaps)) >= COMPLETE:
+    asked = [one for one in base.answers if one.detector != "event"]
+    looked = [one for one in asked if one.status in (finding.Status.CLEAR, finding.Status.FOUND)]
+    enough = looked and 2 * len(looked) >= len(asked)
+    if enough and completeness.factor(completeness.around_event(base.gaps)) >= COMPLETE:
         return dataclasses.replace(
             base,
             summary=telling.no_cause(end, unusual, len(looked), base.gaps, known),
