@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import detectors, errors
-from overnight.diagnosis import completeness, knowledge
+from overnight.diagnosis import knowledge, recorded
 from overnight.diagnosis import verdict as verdicts
 from overnight.model import finding
 from overnight.queries import case as cases
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
-    from overnight.model import event, selection, verdict
+    from overnight.model import event, verdict
 
 __all__ = ["choose_event", "diagnose", "discover", "look"]
 
@@ -97,7 +97,9 @@ def diagnose(
     case = cases.Case(home, told)
     answers = tuple(look(case, discover(), on_answer))
     fleet, of_fleet = _fleet(case, on_answer)
-    return verdicts.decide(told, (*answers, *of_fleet), _recorded(case), known, fleet), case
+    return verdicts.decide(
+        told, (*answers, *of_fleet), recorded.read_recorded(case), known, fleet
+    ), case
 
 
 def _fleet(
@@ -111,33 +113,6 @@ def _fleet(
     answers = tuple(look(case, detecting.DETECTORS, on_answer))
     said = [one.summary for answer in answers for one in answer.findings]
     return {"hosts": len(case.ring.hosts()), "findings": said}, answers
-
-
-def _recorded(case: cases.Case) -> completeness.Recorded:
-    """How much of the evidence there is."""
-    signals = 0.0
-    if case.has_signals(case.window):
-        covered = case.cores(case.window).coverage.covered_seconds
-        signals = min(1.0, covered / case.window.seconds)
-    log = next(iter(case.ring.numbers(case.host, "kernel-log", *_hour(case.window))), None)
-    return completeness.Recorded(
-        stacks=_coverage(case, case.window),
-        baseline=_coverage(case, case.baseline),
-        signals=signals,
-        kernel_log=log is not None,
-        skew_us=case.event.skew_us,
-    )
-
-
-def _hour(window: selection.Window) -> tuple[int, int]:
-    """The kernel log is told once a minute: more than the window is asked for."""
-    return window.begin_us - 120_000_000, window.end_us + 120_000_000
-
-
-def _coverage(case: cases.Case, window: selection.Window) -> selection.Coverage | None:
-    if not case.has_profile(window):
-        return None
-    return case.top(window, limit=1).coverage
 
 
 def look(
