@@ -7,6 +7,9 @@ The text of one resource; `total` is in microseconds since boot::
 
 `irq` (since 6.1) has a `full` line alone, `cpu` has none before 5.13. The averages are left out: they
 follow from two totals, over any time. Where pressure is not accounted (`psi=0`), there is no data.
+Never read it more often than some jiffies: the kernel weighs what it adds by whole ones (psi.c,
+collect_percpu_times), and loses what lies between (measured: two tasks on one core, read without a
+pause, and the total stood still).
 """
 
 from __future__ import annotations
