@@ -5,12 +5,13 @@ BIN := .venv/bin
 # Where Node.js is, when set-up took it from PyPI; behind everything else.
 export PATH := $(PATH):$(CURDIR)/$(BIN)
 
-.PHONY: help demo test test-long asan fuzz bench lint format setup clean
+.PHONY: help demo test coverage test-long asan fuzz bench lint format setup clean
 
 help:
 	@echo "make demo       run overnight's main job on this machine"
 	@echo "make test       lint, types, imports and the whole test suite"
 	@echo "make test-long  the heavier proofs"
+	@echo "make coverage   the test suite, and which lines and branches it reaches"
 	@echo "make asan       the C code under AddressSanitizer"
 	@echo "make fuzz       damaged input without end, or for FUZZ_SECONDS (60) a reader"
 	@echo "make bench      measure, beside the peers"
@@ -31,6 +32,10 @@ lint: setup
 	$(BIN)/lint-imports --no-logo
 
 test: lint
+	$(BIN)/pytest -m "not long"
+
+# By itself: tracing every branch doubles the time of what is pure Python.
+coverage: setup
 	$(BIN)/pytest -m "not long" --cov --cov-report=term:skip-covered
 
 test-long: setup
