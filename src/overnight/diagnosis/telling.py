@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from overnight.diagnosis import knowledge, remedies
 from overnight.model import finding, times, verdict
@@ -11,6 +11,7 @@ __all__ = ["cause_found", "inconclusive", "keep_recording", "needed", "no_cause"
 
 PLACES = ("cpu.core_saturated", "net.queue_starved")  # said in the first sentence
 RECORD = "overnight record --for 12h"
+MOST_CLOSED = 3
 
 
 def cause_found(chain: verdict.Chain, confidence: float, known: knowledge.Knowledge) -> str:
@@ -90,13 +91,7 @@ def inconclusive(
 
 def needed(gaps: Sequence[verdict.Gap], leading: verdict.Chain | None) -> tuple[verdict.Step, ...]:
     """What would have to be recorded for a verdict."""
-    steps = [
-        verdict.Step(
-            f"Close the gap: {one.what} ({one.why})", _command(one.what), "the gap is gone"
-        )
-        for one in gaps
-        if one.factor < 1 and not one.what.startswith("another explanation")
-    ]
+    steps = _closing(one for one in gaps if not one.what.startswith("another explanation"))
     if leading is not None:
         steps.extend(
             verdict.Step(f"Find out: {argument.removeprefix('not checked: ')}")
@@ -109,15 +104,20 @@ def needed(gaps: Sequence[verdict.Gap], leading: verdict.Chain | None) -> tuple[
     return tuple(dict.fromkeys(steps))
 
 
-def keep_recording(gaps: Sequence[verdict.Gap]) -> tuple[verdict.Step, ...]:
-    """What to do while there is nothing to do."""
-    closing = [
+def _closing(gaps: Iterable[verdict.Gap]) -> list[verdict.Step]:
+    """The gaps that cost most; what a detector lacks mostly follows from these."""
+    costly = [one for one in gaps if one.factor < 1]
+    return [
         verdict.Step(
             f"Close the gap: {one.what} ({one.why})", _command(one.what), "the gap is gone"
         )
-        for one in gaps
-        if one.factor < 1
+        for one in costly[:MOST_CLOSED]
     ]
+
+
+def keep_recording(gaps: Sequence[verdict.Gap]) -> tuple[verdict.Step, ...]:
+    """What to do while there is nothing to do."""
+    closing = _closing(gaps)
     again = verdict.Step(
         "Leave the recorder on until the event comes again",
         RECORD,
