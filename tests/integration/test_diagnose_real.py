@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,15 @@ def overnight(home: pathlib.Path, *words: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def found(said: dict[str, Any]) -> list[tuple[object, ...]]:
+    """What was found, and about whom."""
+    told = [
+        (one["kind"], *(one["subject"].get(part) for part in ("core", "process", "function")))
+        for one in said["findings"]
+    ]
+    return sorted(told, key=repr)
 
 
 def test_from_a_real_core_to_a_verdict_and_from_its_bundle_to_the_same(
@@ -93,7 +103,8 @@ def test_from_a_real_core_to_a_verdict_and_from_its_bundle_to_the_same(
     overnight(home, "bundle", "create", "--event", event_id, "-o", str(file))
     elsewhere = tmp_path / "elsewhere"
     there = json.loads(overnight(elsewhere, "diagnose", str(file), "-O", "json"))
-    for part in ("status", "summary", "confidence"):
+    # Names may be masked in a bundle (here a cgroup whose name looks like a token), and ids follow names.
+    for part in ("status", "confidence"):
         assert there["verdict"][part] == here["verdict"][part]
-    assert [one["id"] for one in there["findings"]] == [one["id"] for one in here["findings"]]
+    assert found(there) == found(here)
     assert not elsewhere.exists()  # nothing is left of an opened bundle
