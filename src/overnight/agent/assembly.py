@@ -17,7 +17,7 @@ from overnight.sources import perf
 from overnight.store.ring import pins as ring_pins
 from overnight.store.ring import reader, writer
 
-__all__ = ["FlightOptions", "FlightSummary", "fly"]
+__all__ = ["FlightOptions", "FlightSummary", "fly", "labelled", "parse_address"]
 
 DAY = 86400.0
 ABSENT_US = 3_000_000
@@ -97,7 +97,7 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     parts = flight.Parts(
         host=host,
         boot=boot,
-        signals=signals.discover_signals(),
+        signals=labelled(signals.discover_signals(), hostlabels.read_metadata(ask=options.cloud)),
         watches=signals.discover_watches(),
         keep=keep,
         pins=pinning.Pinning(pins.pin, pins.unpin),
@@ -106,8 +106,6 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         root=options.root,
     )
     flying = flight.Flight(parts)
-    if labels := hostlabels.read_metadata(ask=options.cloud):
-        keep.facts("cloud", parts.read_clock(), {"": labels})
     try:
         flying.run(stop, options.seconds)
     finally:
@@ -122,6 +120,34 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         rss_bytes=cost.rss_bytes,
         dropped=keep.dropped,
         problems=tuple([why_not] if why_not else []) + tuple(problems),
+    )
+
+
+def labelled(
+    found: tuple[sources.Signal | sources.FactSignal, ...], labels: sources.Fact
+) -> tuple[sources.Signal | sources.FactSignal, ...]:
+    """The signals, with what the cloud says of this host among its own labels.
+
+    There metrics, fleets and reports look for zone and image; what the cloud says counts more.
+    """
+    if not labels:
+        return found
+
+    def opened(signal: sources.FactSignal) -> sources.FactSignal:
+        def start(root: pathlib.Path) -> sources.FactLook:
+            look = signal.open(root)
+
+            def with_labels() -> sources.Facts:
+                facts = look()
+                return {**facts, "": {**facts.get("", {}), **labels}}
+
+            return with_labels
+
+        return dataclasses.replace(signal, open=start)
+
+    return tuple(
+        opened(one) if isinstance(one, sources.FactSignal) and one.name == "host" else one
+        for one in found
     )
 
 

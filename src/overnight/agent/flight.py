@@ -205,7 +205,7 @@ class Flight:
             for watch in self._watching.get(name, ()):
                 self._tell(self.book.see(watch.look(name, now, numbers), now, watch.name))
         else:
-            facts: sources.Facts = rows  # type: ignore[assignment]
+            facts: sources.Facts = rows  # type: ignore[assignment]  # a FactSignal's is words
             self._facts[name] = facts
             self._parts.keep.facts(name, now, facts)
             if name in queues.QueueCores.needs:

@@ -79,7 +79,7 @@ class Asking:
 
     def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
         """The findings, and why there is none where there is none."""
-        raise NotImplementedError
+        raise NotImplementedError  # each detector has its own
 
 
 def make(

@@ -141,7 +141,7 @@ class Zombies(_answering.Asking):
             evidence.append(age[1])
         read = _read_time(now, slope if growing else None)
         if read is not None:
-            magnitude["stat_read_seconds"] = read.values["stat_read_seconds"]  # type: ignore[assignment]
+            magnitude["stat_read_seconds"] = read.values["stat_read_seconds"]  # type: ignore[assignment]  # put there as a number
             evidence.append(read)
         cgroup, parents = _parents(case, dying)
         evidence.extend(parents)
