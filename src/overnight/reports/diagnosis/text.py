@@ -150,7 +150,7 @@ def _when(step: finding.Finding) -> str:
     begin, end = step.window.begin_us, step.window.end_us
     if end - begin >= 3_600_000_000:
         return f"since {words.clock(begin, '%Y-%m-%d %H:%M')}"
-    return f"{words.clock(begin, '%H:%M:%S')}, {(end - begin) / 1e6:.3g} s"
+    return f"{words.clock(begin, '%H:%M:%S')}, {words.length_words((end - begin) / 1e6)}"
 
 
 def _who(material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DENOMINATORS", "KINDS", "STATUS", "STATUS_MEANS", "chain_heading", "clean", "clock", "command", "confidence_means",
-    "gap_factor", "is_claimed", "kind_words", "look_words", "nothing_missing", "number_words", "percent", "place_words", "quantities",
+    "gap_factor", "is_claimed", "kind_words", "length_words", "look_words", "nothing_missing", "number_words", "percent", "place_words", "quantities",
     "strength_words", "title", "when_words", "who_words", "without_data",
 ]  # fmt: skip
 
@@ -128,6 +128,11 @@ def clean(text: object, longest: int = LONGEST) -> str:
 def command(text: str) -> str:
     """A command as it can be copied: its lines stay lines, nothing in it is hidden."""
     return "\n".join(clean(line, 4000) for line in text.strip("\n").split("\n"))
+
+
+def length_words(seconds: float) -> str:
+    """How long something lasted: `4.5 s`, and what is longer than two minutes as `29m20s`."""
+    return f"{seconds:.3g} s" if seconds < 120 else times.format_duration(seconds)
 
 
 def kind_words(kind: str) -> str:

@@ -93,7 +93,7 @@ def _time_lines(step: finding.Finding) -> tuple[str, str]:
     if end - begin >= 3_600_000_000:
         return words.clock(begin, "since %d %b"), words.clock(begin, "%H:%M")
     length = (end - begin) / 1e6
-    return words.clock(begin, "%H:%M:%S"), f"for {length:.3g} s"
+    return words.clock(begin, "%H:%M:%S"), f"for {words.length_words(length)}"
 
 
 def _wrapped(text: str, width: float, across: int = BOX - 28) -> list[str]:
