@@ -174,7 +174,7 @@ def burn_evidence(
     """Who burnt how much where, with the stack that was met most."""
     process, unit = one.who
     of_unit = f" of {unit}" if unit else ""
-    than = f"{one.baseline_cores:.2f} cores in the ten minutes before"
+    than = f"{one.baseline_cores:.2f} cores in the {case.usual}"
     kernel = " > ".join(one.path[-8:])
     values: dict[str, event.Value] = {
         "cores_burnt": round(one.cores_burnt, 3),

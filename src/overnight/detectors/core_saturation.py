@@ -45,7 +45,9 @@ class CoreSaturation:
         chosen, ordinary = select(near, where.core, known, before, case.window.seconds)
         if not chosen:
             return finding.Answer(
-                self.name, finding.Status.CLEAR, why=_why_clear(told, ordinary, len(near))
+                self.name,
+                finding.Status.CLEAR,
+                why=_why_clear(told, ordinary, len(near), case.usual),
             )
         made = tuple(
             _finding(case, told, stretch, where, known, before)
@@ -105,10 +107,12 @@ def _expected(
     return len(alike) * window_seconds / known_seconds
 
 
-def _why_clear(told: saturation.Series, ordinary: int, near: int) -> str:
+def _why_clear(told: saturation.Series, ordinary: int, near: int, usual: str) -> str:
     mean = f"the mean over {len(told.cores)} cores was {told.mean_percent:.0f} %"
     if ordinary:
-        return f"{ordinary} cores were at their limit, as often and as long as in the ten minutes before; {mean}"
+        return (
+            f"{ordinary} cores were at their limit, as often and as long as in the {usual}; {mean}"
+        )
     if told.mean_percent >= saturation.OTHERS and not near:
         return f"the whole host was busy: {mean}, so no core stood out"
     return (

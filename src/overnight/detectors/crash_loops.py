@@ -73,7 +73,7 @@ def _loop(
 
 
 def _cost(case: cases.Case, unit: str) -> finding.Evidence | None:
-    """Cores that a unit used in the ten minutes before the trouble, where stacks were sampled."""
+    """Cores that a unit used before the trouble, where stacks were sampled."""
     if not unit or not case.has_profile(case.baseline):
         return None
     before = case.stacks(case.baseline, by_second=False)
@@ -82,7 +82,7 @@ def _cost(case: cases.Case, unit: str) -> finding.Evidence | None:
     samples = sum(int(piece.count[mine[piece.who]].sum()) for piece in before.pieces)
     cores = before.cores_of(samples, before.seconds)
     return finding.Evidence(
-        f"it used {cores:.3f} cores in the ten minutes before the trouble",
+        f"it used {cores:.3f} cores in the {case.usual} the trouble",
         "profiles",
         {"cores_burnt": round(cores, 4), "samples": samples, "lost": before.coverage.lost},
         before.window,

@@ -235,7 +235,7 @@ def _pages(
     case: cases.Case, window: selection.Window, pages: float, baseline: float
 ) -> finding.Evidence:
     return finding.Evidence(
-        f"{pages:.0f} pages a second were scanned, against {baseline:.0f} in the ten minutes before",
+        f"{pages:.0f} pages a second were scanned, against {baseline:.0f} in the {case.usual}",
         "vmstat",
         {"pages_per_second": round(pages, 1), "baseline_pages_per_second": round(baseline, 1)},
         window,

@@ -88,7 +88,7 @@ class SoftirqStorm:
         most = float(np.nanmax(told.softirq)) if np.isfinite(told.softirq).any() else 0.0
         why = f"no core spent {PERCENT:.0f} % of {SECONDS:.0f} s in soft interrupts; the most was {most:.0f} %"
         if ordinary:
-            why = f"{ordinary} cores did, as they did in the ten minutes before"
+            why = f"{ordinary} cores did, as they did in the {case.usual}"
         return finding.Answer(self.name, finding.Status.CLEAR, why="; ".join(doubts) or why)
 
 
@@ -147,7 +147,7 @@ def _signs(case: cases.Case, storm: _Storm) -> tuple[list[finding.Evidence], flo
         if now > 0 and now >= TIMES * then:
             signs.append(
                 finding.Evidence(
-                    f"core {key} had {now:.0f} {what} a second, {then:.0f} in the ten minutes before",
+                    f"core {key} had {now:.0f} {what} a second, {then:.0f} in the {case.usual}",
                     signal,
                     {"per_second": round(now, 1), "baseline_per_second": round(then, 1)},
                     storm.window,
@@ -186,8 +186,8 @@ def _sender(case: cases.Case, storm: _Storm) -> finding.Evidence | None:
     if now[name] < TIMES * then.get(name, 0.0) or rose[name] <= 0:
         return None
     return finding.Evidence(
-        f"they came in through {name}: {now[name]:.0f} packets a second, {then.get(name, 0.0):.0f} in the ten minutes"
-        " before",
+        f"they came in through {name}: {now[name]:.0f} packets a second, {then.get(name, 0.0):.0f} in the"
+        f" {case.usual}",
         "interfaces",
         {
             "interface": name,

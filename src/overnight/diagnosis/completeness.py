@@ -16,6 +16,7 @@ __all__ = ["Recorded", "around_event", "factor", "find_gaps", "rivalry"]
 
 LEAST = 0.2
 BASELINE, NIGHT = "stacks of the baseline", "stacks of the night"
+SHORT_BASELINE = "a short baseline"
 NO_DATA = "had no data"
 WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
 LOST_WHOLE = 0.005  # of all samples: this many are always lost somewhere
@@ -23,6 +24,8 @@ SKEW_US = 1_000_000  # below this, what is joined by the second still meets
 FAR_SKEW_US = 30_000_000  # beyond this the hot window is another one
 NO_DATA_FACTOR, FAILED_FACTOR, LEAST_OF_DETECTORS = 0.97, 0.93, 0.8
 PERMISSION_FACTOR = 0.92
+# A baseline of a minute or more shows what is usual; of a few seconds it shows little of it.
+LONG_BASELINE_S, SHORT_BASELINE_FACTOR = 60.0, 0.85
 CLOSE = 0.85  # a rival with this share of the winner's score begins to matter
 
 
@@ -62,7 +65,8 @@ def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
 
     Not the time it is compared with, and not what detectors say of the same gaps.
     """
-    return tuple(one for one in gaps if not one.what.endswith((BASELINE, NIGHT, NO_DATA)))
+    apart = (BASELINE, SHORT_BASELINE, NIGHT, NO_DATA)
+    return tuple(one for one in gaps if not one.what.endswith(apart))
 
 
 def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
@@ -73,6 +77,13 @@ def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
     ):
         if coverage is not None:
             yield from _coverage(what, coverage, least)
+    length = recorded.baseline.window.seconds if recorded.baseline else LONG_BASELINE_S
+    if length < LONG_BASELINE_S:
+        yield verdict.Gap(
+            SHORT_BASELINE,
+            f"the recording began shortly before the event: {times.format_duration(length)} are what is usual",
+            1 - (1 - SHORT_BASELINE_FACTOR) * (1 - length / LONG_BASELINE_S),
+        )
     if recorded.signals is not None and recorded.signals < WHOLE:
         share = max(recorded.signals, 0.0)
         yield verdict.Gap(

@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.model import event, selection
+from overnight.model import event, selection, times
 from overnight.queries import reader as profiles
 from overnight.queries import signals
 from overnight.store import segments
@@ -27,6 +27,10 @@ BEFORE_US = 30 * SECOND
 AFTER_US = 10 * SECOND
 BASELINE_US = 600 * SECOND
 GUARD_US = 60 * SECOND  # between baseline and window: the trouble may have begun before the event
+# A recording that began shortly before the event is divided: what is hot, a little between, and the rest
+# to compare with.
+SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND
+HOT_SHARE, GUARD_SHARE = 0.4, 0.1
 MOST_RECURRENCES = 50
 
 
@@ -45,13 +49,29 @@ class Case:
     def window(self) -> selection.Window:
         """The hot stretch: half a minute before the event to ten seconds after."""
         end = max(self.event.time_us, min(self.event.until_us, self.event.time_us + 60 * SECOND))
-        return selection.Window(self.event.time_us - BEFORE_US, end + AFTER_US)
+        return selection.Window(self.event.time_us - self._lengths[0], end + AFTER_US)
 
     @property
     def baseline(self) -> selection.Window:
-        """Ten minutes that end a minute before the hot stretch."""
-        end = self.window.begin_us - GUARD_US
-        return selection.Window(end - BASELINE_US, end)
+        """Ten minutes that end a minute before the hot stretch; less of both in a short recording."""
+        _, guard, length = self._lengths
+        end = self.window.begin_us - guard
+        return selection.Window(end - length, end)
+
+    @property
+    def usual(self) -> str:
+        """The baseline in words, after "in the"."""
+        return f"{times.format_duration(self.baseline.seconds)} before"
+
+    @functools.cached_property
+    def _lengths(self) -> tuple[int, int, int]:
+        """Of the hot stretch before the event, of the guard and of the baseline."""
+        extent = self.ring.extent(self.host)
+        known = self.event.time_us - extent[0] if extent else SHORT_US
+        if not 0 < known < SHORT_US:
+            return BEFORE_US, GUARD_US, BASELINE_US
+        hot, guard = min(BEFORE_US, int(HOT_SHARE * known)), int(GUARD_SHARE * known)
+        return hot, guard, max(known - hot - guard, 1)
 
     @functools.cached_property
     def recurrences(self) -> tuple[event.Event, ...]:

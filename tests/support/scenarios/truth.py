@@ -7,32 +7,32 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from overnight.model import truth
+from overnight.model.truth import CAUSES, FOUND, NONE, OPEN, Expected, Part, forbidden
 from overnight.store.ring import reader
 
 if TYPE_CHECKING:
     from overnight.model import event, verdict
 
-Part = str | int | frozenset[str]
-Expected = tuple[str, Mapping[str, Part]]
-EVER = 1 << 62
+__all__ = [
+    "CAUSES",
+    "FOUND",
+    "NONE",
+    "OPEN",
+    "Expected",
+    "Part",
+    "Truth",
+    "find_event",
+    "forbidden",
+]
 
-FOUND, OPEN, NONE = "cause-found", "inconclusive", "no-cause"
-# Kinds of causes. A truth forbids those that its night does not have.
-CAUSES = frozenset(
-    (
-        "net.softirq_storm", "cpu.rt_hog", "memory.zombie_cgroups", "unit.crash_loop",
-        "unit.hidden_crash_loop", "memory.cgroup_walk", "memory.reclaim", "kernel.lock_contention",
-        "memory.oom", "cpu.stall", "storage.fault", "limit.near", "recorder.cost",
-    )
-)  # fmt: skip
+EVER = 1 << 62
 
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
-    """`chain` is root first: a verdict's chain holds these in this order, others may stand between.
-
-    A part of a subject is the value itself, or a set of values of which one is right. `others` are
-    further events of the same home with truths of their own. `facts` has what the seed chose.
+    """A truth with its night. `others` are further events of the same home with truths of their own;
+    `facts` has what the seed chose.
     """
 
     name: str
@@ -47,37 +47,7 @@ class Truth:
 
     def problems(self, said: verdict.Verdict) -> list[str]:
         """Where a verdict differs from the truth, in words; none when it is right."""
-        found = []
-        if said.status != self.status:
-            found.append(f"status {said.status}, not {self.status}")
-        steps = list(said.chain.steps) if said.chain else []
-        kinds = [step.kind for step in steps]
-        found += [f"{kind} is in the chain" for kind in kinds if kind in self.absent]
-        if self.status != "cause-found" and not steps:
-            return found  # the event alone is no chain
-        at = 0
-        for kind, parts in self.chain:
-            place = next((n for n in range(at, len(steps)) if kinds[n] == kind), None)
-            if place is None:
-                found.append(f"{kind} is not in the chain {kinds}, or not in its place")
-                continue
-            subject = steps[place].subject.as_json()
-            found += [
-                f"{kind}: {name} is {subject.get(name)!r}, not {right!r}"
-                for name, right in parts.items()
-                if not _is_right(subject.get(name), right)
-            ]
-            at = place + 1
-        return found
-
-
-def _is_right(said: object, right: Part) -> bool:
-    return said in right if isinstance(right, frozenset) else said == right
-
-
-def forbidden(chain: tuple[Expected, ...]) -> frozenset[str]:
-    """Causes that are none here."""
-    return CAUSES - {kind for kind, _ in chain}
+        return truth.Truth(self.status, self.chain, self.absent).problems(said)
 
 
 def find_event(home: pathlib.Path, host: str, kind: str, near_us: int) -> event.Event:

@@ -61,7 +61,7 @@ def test_ordinary_receive_work_is_clear(home: casebook.Home) -> None:
     home.event("net.softnet_drops", core=2)
     answer = DETECTOR.look(home.case())
     assert answer.status is finding.Status.CLEAR
-    assert "ten minutes before" in answer.why
+    assert "10m before" in answer.why
 
 
 def test_soft_interrupts_that_are_not_the_networks_are_no_storm(home: casebook.Home) -> None:

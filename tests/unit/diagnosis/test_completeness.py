@@ -15,9 +15,8 @@ def factor(recorded: Recorded | None, answers=()) -> float:
 
 
 def test_complete_evidence_has_no_gap() -> None:
-    whole = Recorded(
-        findings.covered(), findings.covered(), findings.covered(), signals=1.0, kernel_log=True
-    )
+    usual = findings.covered(seconds=600)
+    whole = Recorded(findings.covered(), usual, findings.covered(), signals=1.0, kernel_log=True)
     assert completeness.find_gaps(whole, findings.answers([])) == ()
     assert factor(whole) == 1.0
 
@@ -27,7 +26,8 @@ def test_complete_evidence_has_no_gap() -> None:
     [
         (Recorded(stacks=findings.covered(0.5)), "stacks around the event", "20s of 40s were recorded (no segment)"),
         (Recorded(stacks=findings.covered(1, lost=0.25)), "lost samples, stacks around the event", "(25.0%)"),
-        (Recorded(baseline=findings.covered(0)), "stacks of the baseline", "0ms of 40s"),
+        (Recorded(baseline=findings.covered(0, seconds=600)), "stacks of the baseline", "0ms of 10m"),
+        (Recorded(baseline=findings.covered(seconds=20)), "a short baseline", "20s are what is usual"),
         (Recorded(signals=0.0), "signals around the event", "kept nothing"),
         (Recorded(kernel_log=False), "kernel log", "not read"),
         (Recorded(skew_us=-5_000_000), "clock", "set by 5s"),

@@ -1,0 +1,1 @@
+"""What is changed on hosts, and how it is always given back."""

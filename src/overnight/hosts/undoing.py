@@ -1,0 +1,102 @@
+"""How each kind of change is undone. All may be done twice, and what is gone already is no fault."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+
+__all__ = ["UNDO", "check", "remove_cgroups"]
+
+MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
+EMPTY_SECONDS = 5.0
+CGROUPS = "/sys/fs/cgroup/"
+# Nothing of these may ever be removed, whatever a file says.
+PRECIOUS = ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var")  # fmt: skip
+
+
+def check(change: Mapping[str, str]) -> None:
+    """Raises ValueError for what no run of ours would have written."""
+    kind, target = change["kind"], change["target"]
+    if kind in ("cgroup", "folder", "file", "mount"):
+        path = pathlib.PurePosixPath(target)
+        if (
+            not path.is_absolute()
+            or ".." in path.parts
+            or str(path) in (*PRECIOUS, tempfile.gettempdir())
+        ):
+            raise ValueError(f"{target!r} is no path that is removed")
+        if (kind == "cgroup") != target.startswith(CGROUPS):
+            raise ValueError(f"{target!r} is no {kind}")
+    elif not target or target.startswith("-") or "/" in target or not target.isprintable():
+        raise ValueError(f"{target!r} is no name of a {kind}")
+
+
+def remove_cgroups(target: str) -> None:
+    """A cgroup and those below; processes in them are ended."""
+    top = pathlib.Path(target)
+    deadline = time.monotonic() + EMPTY_SECONDS
+    while top.is_dir():
+        below = [pathlib.Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
+        for folder in below:
+            _kill_members(folder)
+            with contextlib.suppress(OSError):
+                (folder / "memory.force_empty").write_text("0")  # v1: pages are not left to zombies
+            with contextlib.suppress(FileNotFoundError, OSError):
+                folder.rmdir()
+        if top.is_dir() and time.monotonic() > deadline:
+            raise OSError(f"{top} is not empty")
+        if top.is_dir():
+            time.sleep(0.02)
+
+
+def _kill_members(folder: pathlib.Path) -> None:
+    try:
+        pids = (folder / "cgroup.procs").read_text().split()
+    except OSError:
+        return
+    for pid in pids:
+        if int(pid) not in (0, os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def _remove_folder(target: str) -> None:
+    if pathlib.Path(target).is_symlink():
+        raise ValueError(f"{target} became a link")
+    shutil.rmtree(target, ignore_errors=False) if pathlib.Path(target).exists() else None
+
+
+def _remove_file(target: str) -> None:
+    pathlib.Path(target).unlink(missing_ok=True)
+
+
+def _unmount(target: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    # As often as something is mounted there.
+    while os.path.ismount(target):
+        if libc.umount2(target.encode(), MNT_DETACH | UMOUNT_NOFOLLOW):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode and "annot find" not in done.stderr and "No such file" not in done.stderr:
+        raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+UNDO: dict[str, Callable[[str], None]] = {
+    "cgroup": remove_cgroups,
+    "folder": _remove_folder,
+    "file": _remove_file,
+    "mount": _unmount,
+    "netns": lambda name: _ip("netns", "delete", name),
+    "link": lambda name: _ip("link", "delete", name),
+}

@@ -1,0 +1,171 @@
+"""Everything that a run changes is undone: at its end, after a kill -9, and never more than it changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+from overnight import errors
+from overnight.hosts import ledger, undoing
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "undo"
+
+
+def is_over(pid: int) -> bool:
+    """Gone, or dead and not yet fetched by its parent."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return text.rpartition(")")[2].split()[0] == "Z"
+
+
+def test_changes_are_undone_the_latest_first(
+    folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    monkeypatch.setitem(undoing.UNDO, "file", order.append)
+    with ledger.Ledger("a test", folder) as book:
+        book.write("file", tmp_path / "first")
+        book.write("file", tmp_path / "second")
+        assert book.path.exists()
+    assert order == [str(tmp_path / "second"), str(tmp_path / "first")]
+    assert book.problems == []
+    assert not book.path.exists()
+
+
+def test_files_and_folders_are_removed_and_what_is_gone_is_no_fault(
+    folder: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    made = tmp_path / "made"
+    with ledger.Ledger("a test", folder) as book:
+        book.write("folder", made)
+        made.mkdir()
+        (made / "inside").write_text("x")
+        book.write("file", tmp_path / "never")
+    assert not made.exists()
+    assert book.problems == []
+
+
+def test_its_processes_and_their_children_are_ended(folder: pathlib.Path) -> None:
+    with ledger.Ledger("a test", folder) as book:
+        child = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], env=book.environment())
+        while len(book.processes()) < 2:
+            time.sleep(0.01)
+        there = book.processes()
+    child.wait(5)
+    assert all(is_over(pid) for pid in there)
+
+
+KILLED = """
+import os, pathlib, signal, subprocess, sys
+from overnight.hosts import ledger
+book = ledger.Ledger("killed", pathlib.Path(sys.argv[1]))
+book.write("folder", sys.argv[2])
+os.mkdir(sys.argv[2])
+subprocess.Popen(["sleep", "60"], env=book.environment())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_after_kill_9_the_next_run_cleans_up(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    made = tmp_path / "made"
+    subprocess.run([sys.executable, "-c", KILLED, folder, made], check=False)
+    (left,) = ledger.leftovers(folder)
+    assert left.what == "killed"
+    (sleeper,) = ledger.processes_of(left.run)
+    done, problems = ledger.clean(folder)
+    assert (problems, made.exists(), ledger.leftovers(folder)) == ([], False, ())
+    assert "killed" in done[0]
+    assert is_over(sleeper)
+
+
+def test_a_run_that_lives_is_left_alone(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with ledger.Ledger("alive", folder) as book:
+        book.write("folder", tmp_path / "mine")
+        (tmp_path / "mine").mkdir()
+        assert ledger.leftovers(folder) == ()
+        assert ledger.clean(folder) == ([], [])
+        assert (tmp_path / "mine").exists()
+
+
+def test_what_was_kept_is_undone_only_when_asked(
+    folder: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    book = ledger.Ledger("aged", folder)
+    book.write("file", tmp_path / "kept")
+    (tmp_path / "kept").touch()
+    book.keep()
+    text = book.path.read_text().replace(f'"{os.getpid()}"', '"999999999"')
+    book.path.write_text(text)
+    assert ledger.leftovers(folder) == ()
+    assert [one.what for one in ledger.leftovers(folder, kept=True)] == ["aged"]
+    assert ledger.clean(folder, kept=True)[1] == []
+    assert not (tmp_path / "kept").exists()
+
+
+def test_what_cannot_be_undone_stays_written_and_is_told(
+    folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> None:
+        raise OSError("busy")
+
+    with monkeypatch.context() as changed:
+        changed.setitem(undoing.UNDO, "file", fail)
+        with ledger.Ledger("a test", folder) as book:
+            book.write("file", tmp_path / "stuck")
+    assert "busy" in book.problems[0]
+    assert book.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        ("folder", "/"), ("folder", "/etc"), ("folder", "relative"), ("folder", "/tmp/../etc"),
+        ("folder", "/sys/fs/cgroup/memory/x"), ("cgroup", "/home/x"), ("netns", "-all"),
+        ("link", ""), ("netns", "a/b"), ("link", "a\nb"),
+    ],
+)  # fmt: skip
+def test_what_no_run_would_write_is_refused_also_when_read(
+    folder: pathlib.Path, kind: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setitem(undoing.UNDO, kind, called.append)
+    with pytest.raises(ValueError, match="is no"), ledger.Ledger("a test", folder) as book:
+        book.write(kind, target)
+    head = {"schema": ledger.SCHEMA, "run": "overnight-0", "what": "hostile", "pid": "0"}
+    line = {"kind": kind, "target": target}
+    (folder / "overnight-0.undo").write_text(f"{json.dumps(head)}\n{json.dumps(line)}\n")
+    _, problems = ledger.clean(folder)
+    assert len(problems) == 1
+    assert called == []
+
+
+def test_a_line_that_was_cut_off_was_never_acted_upon(folder: pathlib.Path) -> None:
+    folder.mkdir(mode=0o700)
+    (folder / "overnight-1.undo").write_text('{"schema": "overnight.undo/1", "what": "cut"}\n{"ki')
+    assert ledger.clean(folder) == (["cut (overnight-1)"], [])
+
+
+def test_a_folder_that_others_can_write_to_is_refused(folder: pathlib.Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(errors.CannotError, match="not ours alone"):
+        ledger.Ledger("a test", folder)
+
+
+def test_nobody_knows_how_to_undo_something_new(folder: pathlib.Path) -> None:
+    with (
+        pytest.raises(ValueError, match="nobody knows"),
+        ledger.Ledger("a test", folder) as book,
+    ):
+        book.write("kernel", "x")
