@@ -6,7 +6,7 @@ import os
 import pathlib
 import time
 
-from tests.support import stages
+import stages
 
 from overnight.hosts import ledger
 from overnight.rehearsals import lock_convoy

@@ -6,7 +6,7 @@ import mmap
 import pathlib
 
 import pytest
-from tests.support import stages
+import stages
 
 from overnight import errors
 from overnight.model import cgroups as layouts

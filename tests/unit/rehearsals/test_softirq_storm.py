@@ -6,8 +6,8 @@ import pathlib
 
 import hypothesis
 import pytest
+import stages
 from hypothesis import strategies as st
-from tests.support import stages
 
 from overnight import errors
 from overnight.rehearsals import softirq_storm
