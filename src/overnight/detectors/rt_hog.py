@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from overnight.detectors import _guard as guard
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
-from overnight.detectors import _starvation as starvation
+from overnight.detectors import _shares as shares
 from overnight.detectors import core_saturation
 from overnight.model import finding, selection
 
@@ -20,7 +20,6 @@ KIND = "cpu.rt_hog"
 REAL_TIME = {1: "FIFO", 2: "round robin", 6: "deadline"}
 # Of the core, while it was full. The kernel itself leaves others 5 % (sched_rt_runtime_us).
 LEAST_CORES = 0.5
-TICKS = 100
 MOST_CORES = 3
 
 
@@ -48,11 +47,16 @@ class RealTimeHog:
         for stretch in chosen[:MOST_CORES]:
             policies = _policies(case, stretch)
             policies_known = policies_known or bool(policies)
-            for key, (user, system) in starvation.last_seen_on(case, stretch).items():
+            used, _ = shares.seen_on(case, stretch.core, stretch.window)
+            standing = shares.by_ticks(case, stretch.core, used, stretch.seconds)
+            for key, (user, system) in used.items():
                 policy, priority = policies.get(key, (0, 0))
-                burnt = (user + system) / TICKS / stretch.seconds
+                burnt = (user + system) / shares.TICKS / stretch.seconds
                 if policy in REAL_TIME and burnt >= LEAST_CORES:
-                    findings.append(_finding(case, stretch, where, key, policy, priority, burnt))
+                    usual = standing.get(key)
+                    findings.append(
+                        _finding(case, stretch, where, key, policy, priority, burnt, usual)
+                    )
         if findings:
             return finding.Answer(self.name, finding.Status.FOUND, tuple(findings))
         if not policies_known:
@@ -97,6 +101,7 @@ def _finding(
     policy: int,
     priority: int,
     burnt: float,
+    told: shares.Share | None,
 ) -> finding.Finding:
     process = key.partition(" ")[2] or key
     evidence = [
@@ -128,6 +133,18 @@ def _finding(
         elif total:
             confidence = 0.3
             against.append(said)
+    if told is not None:
+        usual = finding.Evidence(
+            f"{process} has {told.as_text(case.usual)}",
+            "processes",
+            {**told.as_values()},
+            case.baseline,
+        )
+        if told.rose:
+            evidence.append(usual)
+        else:  # it held the core before, too, and nothing happened then
+            confidence *= 0.4
+            against.append(usual)
     if where.core >= 0 and where.core != stretch.core:
         confidence *= 0.5
         against.append(
@@ -149,7 +166,11 @@ def _finding(
             f" {stretch.seconds:.0f} s"
         ),
         evidence=tuple(evidence),
-        magnitude={"cores_burnt": round(burnt, 4), "rt_priority": float(priority)},
+        magnitude={
+            "cores_burnt": round(burnt, 4),
+            **shares.magnitude(told),
+            "rt_priority": float(priority),
+        },
         against=tuple(against),
     )
 

@@ -68,3 +68,16 @@ def test_a_ring_without_policies_is_no_data(home: casebook.Home) -> None:
     processes(home, 0, 0, keep=6)
     home.event(core=2)
     assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
+
+
+def test_one_that_held_the_core_all_the_time_is_told_less_surely(home: casebook.Home) -> None:
+    home.numbers(
+        "processes",
+        casebook.PROCESSES,
+        lambda second: {"77 ptp": (100 * second, 0, 9, 2, 0, 82, 1, 80)},
+        range(AT - 700, AT + 30),
+    )
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.confidence < 0.31
+    assert "against 1.00 in the" in found.against[0].text
