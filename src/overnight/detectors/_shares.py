@@ -130,13 +130,17 @@ def before_by_samples(case: cases.Case, core: int) -> Before | None:
 
 
 def by_ticks(
-    case: cases.Case, core: int, used: Mapping[str, tuple[float, float]], seconds: float
+    case: cases.Case,
+    core: int,
+    used: Mapping[str, tuple[float, float]],
+    seconds: float,
+    signal: str = "processes",
 ) -> dict[str, Share]:
     """The same of processes that were last seen on the core; empty where nobody looked in the baseline.
 
     By name: a process that was started anew does what the one before it did.
     """
-    earlier, known = seen_on(case, core, case.baseline)
+    earlier, known = seen_on(case, core, case.baseline, signal)
     if known < LEAST_SECONDS or seconds <= 0:
         return {}
     before: dict[tuple[str, str], float] = {}
@@ -177,16 +181,16 @@ def name_of(key: str) -> str:
 
 
 def seen_on(
-    case: cases.Case, core: int, window: selection.Window
+    case: cases.Case, core: int, window: selection.Window, signal: str = "processes"
 ) -> tuple[dict[str, tuple[float, float]], float]:
     """User and kernel ticks in a window of every process that was last on the core, the most first.
 
     And how many seconds are known.
     """
-    rates = case.rates("processes", window, columns=("utime", "stime"))
+    rates = case.rates(signal, window, columns=("utime", "stime"))
     if "utime" not in rates.values or not len(rates.seconds):
         return {}, 0.0
-    there = _looks(case, core, window)
+    there = _looks(case, core, window, signal)
     used: dict[str, tuple[float, float]] = {}
     for n, key in enumerate(rates.keys):
         share = there.get(key, 0.0)
@@ -202,11 +206,11 @@ def seen_on(
     return by_most, float(rates.seconds.sum())
 
 
-def _looks(case: cases.Case, core: int, window: selection.Window) -> dict[str, float]:
+def _looks(case: cases.Case, core: int, window: selection.Window, signal: str) -> dict[str, float]:
     """Of each process, the share of its looks in those seconds that found it on the core."""
     looks: dict[str, list[int]] = {}
     for frame in case.ring.numbers(
-        case.host, "processes", window.begin_us, window.end_us + 1, None, ("core",)
+        case.host, signal, window.begin_us, window.end_us + 1, None, ("core",)
     ):
         for key in frame.keys:
             _, cores = frame.series(key, "core")
