@@ -61,7 +61,9 @@ class Reclaim:
                 why="no memory cgroups are mounted",
                 todo="mount cgroup2, or choose another rehearsal",
             )
-        place = pathlib.Path(layout.memory) / stage.ledger.run
+        # Not by our own name: what is in a group of overnight's is held to be the recorder.
+        name = f"{stage.facts['process']}-{stage.ledger.run.rpartition('-')[2]}"
+        place = pathlib.Path(layout.memory) / name
         stage.ledger.write("cgroup", place)
         place.mkdir()
         limit = place / LIMITS[layout.memory_version]
