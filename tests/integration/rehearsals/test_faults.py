@@ -43,15 +43,12 @@ def test_a_killed_one_is_undone_by_the_next(
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
     before = staging.take_inventory()
-    run = subprocess.Popen(
-        [sys.executable, "-c", RUN, name, str(tmp_path / "home")], stdout=subprocess.PIPE, text=True
-    )
-    assert run.stdout is not None
-    for line in run.stdout:
-        if line.startswith("strike"):
-            break
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait(10)
+    words = [sys.executable, "-c", RUN, name, str(tmp_path / "home")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        struck = any(line.startswith("strike") for line in run.stdout)
+        os.kill(run.pid, signal.SIGKILL)
+    assert struck
     (left,) = ledger.leftovers()
     _, wrong = ledger.clean()
     assert wrong == []
