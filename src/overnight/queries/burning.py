@@ -37,6 +37,9 @@ Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 SECOND_US = 1_000_000
 HOT = 0.5  # of one core's samples in a second: that second belongs to the stretch
+# And so does one that has half of what the fullest has: who burns about half a core is not cut into pieces
+# by the seconds that fall just short of it.
+OF_FULLEST = 0.5
 MOST_PATH = 40
 
 Who = tuple[str, str]  # process, unit
@@ -302,7 +305,9 @@ def _burner(now: Stacks, before: Stacks | None, own: _Rows, user: _User, base: i
 
 def stretch(by_second: dict[int, int], hot: float) -> tuple[int, int]:
     """The run of seconds that holds most samples: full ones, one pause of a second allowed; else all."""
-    full = sorted(second for second, n in by_second.items() if n >= hot)
+    most = max(by_second.values())
+    least = min(hot, OF_FULLEST * most) if most >= hot else hot
+    full = sorted(second for second, n in by_second.items() if n >= least)
     runs: list[list[int]] = []
     for second in full:
         if runs and second - runs[-1][-1] <= 2:

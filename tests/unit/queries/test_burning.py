@@ -100,3 +100,8 @@ def test_a_user_function_of_the_same_name_is_not_the_kernel_s(tmp_path: pathlib.
 def test_the_stretch_allows_one_pause() -> None:
     assert burning.stretch({10: 99, 11: 99, 13: 99, 20: 99, 30: 3}, 50) == (10, 14)
     assert burning.stretch({10: 3, 30: 3}, 50) == (10, 31)
+
+
+def test_who_burns_about_half_a_core_is_not_cut_into_pieces() -> None:
+    about_half = {10: 48, 11: 52, 12: 44, 13: 47, 14: 51, 15: 49, 20: 9}
+    assert burning.stretch(about_half, 50) == (10, 16)
