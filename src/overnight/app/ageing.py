@@ -182,9 +182,10 @@ def undo(
 
 
 def listing(folder: pathlib.Path | None = None) -> Report:
-    """What is on this host, with what it counts."""
+    """What is on this host, what it counts, and what can be put on."""
     now = counts()
-    return Report("list", None, now, now, runs=runs(folder))
+    known = tuple(f"{name}: {kind.ABOUT}" for name, kind in kinds().items())
+    return Report("list", None, now, now, runs=runs(folder), remarks=known)
 
 
 def runs(folder: pathlib.Path | None = None) -> tuple[ledger.Left, ...]:
@@ -242,10 +243,8 @@ def _settled(root: pathlib.Path = ageing.ROOT) -> dict[str, int]:
 def _left_by_purge(after: Mapping[str, int]) -> tuple[str, ...]:
     if not after.get("dying"):
         return ()
-    return (
-        f"{after['dying']:,} memory cgroups are dying still, held by what others keep in memory (files on "
-         "tmpfs, locked pages, sockets); only they, or a reboot, let them go",
-    )
+    held = f"{after['dying']:,} memory cgroups are dying still, held by what others keep in memory"
+    return (f"{held} (files on tmpfs, locked pages, sockets): only they, or a reboot, let them go",)
 
 
 def _arm_now(home: pathlib.Path) -> str:

@@ -53,11 +53,11 @@ def age(
     state: Annotated[
         str,
         typer.Argument(
-            metavar="[STATE]",
-            help="memory-cgroups, dentries; or uptime, to note it; or purge, to drop what can be.",
+            metavar="STATE",
+            help="As --list shows them; or uptime, to note it; or purge, to drop what can be.",
         ),
     ] = "",
-    number: Annotated[int, typer.Argument(metavar="[N]", min=0, help="How many.")] = 0,
+    number: Annotated[int, typer.Argument(metavar="N", min=0, help="How many.")] = 0,
     under: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Hang the parent of the cgroups below this one."),
@@ -218,10 +218,9 @@ def _show(report: ageing.Report, console: rich.console.Console) -> None:
     for line in _done(report):
         say(line)
     changed = report.did not in ("list", "uptime")
-    for name, text in COUNTED.items():
-        if name in report.after:
-            was = f"  (before: {report.before.get(name, 0):,})" if changed else ""
-            say(f"  {report.after[name]:>10,}  {text}{was}")
+    for name in sorted(report.after, key=[*COUNTED, *report.after].index):
+        was = f"  (before: {report.before.get(name, 0):,})" if changed else ""
+        say(f"  {report.after[name]:>10,}  {COUNTED.get(name, name.replace('_', ' '))}{was}")
     if report.hang:
         exact = all(one.counted for one in report.hang)
         say("where they hang" + ("" if exact else " (estimated from what they hold)"))
@@ -241,13 +240,13 @@ def _show(report: ageing.Report, console: rich.console.Console) -> None:
 
 def _done(report: ageing.Report) -> Iterator[str]:
     """What was made, taken off or found, a line each."""
-    from overnight.model import sizes, times
+    from overnight.model import sizes
 
     if report.aged is not None:
         each = sizes.format_size(report.aged.bytes_each)
         yield (
             f"{report.aged.made:,} of {report.asked:,} {report.did} made in "
-            f"{times.format_duration(round(report.seconds, 1))}, about {each} each, at {report.aged.where}"
+            f"{report.seconds:.1f} s, about {each} each, at {report.aged.where}"
         )
     for what in report.undone:
         yield f"taken off: {what}"
