@@ -106,6 +106,7 @@ def boot(
     units: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
     *,
+    links: Mapping[str, str] | None = None,
     binds: Mapping[str, str] | None = None,
     read_only: Collection[str] = (),
     cores: Collection[int] = (),
@@ -113,7 +114,7 @@ def boot(
 ) -> Machine:
     """Boots a machine with these units (all enabled that are wanted); returns when it is up.
 
-    `files` are texts by their path inside; `binds` folders of the host, each with the place where the
+    `files` are texts by their path inside, `links` what they lead to; `binds` are folders of the host, each with the place where the
     machine sees it, to be written to; `read_only` those that it sees where they are. It keeps to `cores`.
     """
     _require()
@@ -127,9 +128,9 @@ def boot(
     book.write("file", undoing.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
     _plant(tree, units or {})
     for inside, text in (files or {}).items():
-        place = tree / inside.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+        _place(tree, inside).write_text(text)
+    for inside, target in (links or {}).items():
+        _place(tree, inside).symlink_to(target)
     folders = tuple(top / name for top in _tops())
     for folder in folders:
         book.write("cgroup", folder)
@@ -137,6 +138,12 @@ def boot(
     shown = [f"--bind={outside}:{inside}" for outside, inside in (binds or {}).items()]
     shown += [f"--bind-ro={folder}" for folder in ("/usr", *read_only)]
     return _boot(book, name, tree, folders, shown, cores)
+
+
+def _place(tree: pathlib.Path, inside: str) -> pathlib.Path:
+    place = tree / inside.lstrip("/")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def _require() -> None:
