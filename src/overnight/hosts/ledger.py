@@ -80,6 +80,10 @@ class Ledger:
         """Ours with the mark: start processes with it, and they are found again."""
         return {**os.environ, MARK: self.run}
 
+    def targets(self) -> list[str]:
+        """What was written down, in the order in which it was made."""
+        return [change["target"] for change in self._changes]
+
     def processes(self) -> tuple[int, ...]:
         """Those that carry the mark."""
         return processes_of(self.run)

@@ -1,0 +1,206 @@
+"""Where a rehearsal happens: what the seed chooses, whether this host can, and the proof that all is undone."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import random
+import shutil
+import time
+from collections.abc import Collection, Iterator
+
+from overnight import errors
+from overnight.hosts import ledger
+from overnight.rehearsals import victim
+from overnight.sources import cgroups
+
+__all__ = [
+    "Inventory",
+    "Plan",
+    "away_from",
+    "busiest",
+    "check_needs",
+    "draw",
+    "left_behind",
+    "prune",
+    "take_inventory",
+]
+
+MARKER = "rehearsal.json"
+BUSY_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One rehearsal as the seed has it. Seconds; `strikes` is how often the fault comes."""
+
+    core: int
+    spare: int
+    victim: victim.Plan
+    baseline: float
+    strikes: int
+    after: float  # the event: the fault goes on for so long
+    between: float  # two strikes, after the victim has recovered
+    patience: float  # for the event
+    watch: float  # where nothing strikes
+
+    @property
+    def longest(self) -> float:
+        """All of it, at most."""
+        strike = self.patience + self.after + self.between + 60
+        return self.baseline + self.watch + self.strikes * strike + 60
+
+
+def draw(
+    name: str, seed: int, cores: Collection[int], *, brief: bool = False, core: int | None = None
+) -> Plan:
+    """The same seed draws the same, on a host with the same cores."""
+    chance = random.Random(f"overnight {name} {seed}")  # noqa: S311 - no secret
+    allowed = sorted(cores)
+    if len(allowed) < 2:
+        raise errors.CannotError(
+            "a rehearsal needs two cores",
+            why="one is the victim's, and the recorder needs another; this process may use"
+            f" {len(allowed)}",
+            todo="run it on a host with two cores or more, without taskset or a CPU limit",
+        )
+    if core is not None and core not in allowed:
+        raise errors.UsageError(
+            f"core {core} cannot be used",
+            why=f"this process may use {', '.join(map(str, allowed))}",
+            todo="choose one of these with --core",
+        )
+    drawn = chance.choice(allowed)
+    chosen = drawn if core is None else core
+    spare = chance.choice([one for one in allowed if one != chosen])
+    return Plan(
+        core=chosen,
+        spare=spare,
+        victim=victim.plan(chance, brief=brief),
+        baseline=round(chance.uniform(11, 14) if brief else chance.uniform(36, 44), 1),
+        strikes=1 if brief else 2,
+        after=round(chance.uniform(1.5, 2.5) if brief else chance.uniform(3, 6), 1),
+        between=round(chance.uniform(12, 18), 1),
+        patience=60.0 if brief else 120.0,
+        watch=8.0 if brief else 40.0,
+    )
+
+
+def check_needs(needs: Collection[str]) -> None:
+    """Raises CannotError with everything that is missing here."""
+    missing = [why for need in needs if (why := _lacking(need))]
+    if missing:
+        raise errors.CannotError(
+            "this rehearsal cannot be had here",
+            why="; ".join(missing),
+            todo="run it as root on a host of yours, or see a recorded one: overnight rehearse zombies --replay",
+        )
+
+
+def _lacking(need: str) -> str:
+    match need:
+        case "root" | "realtime":
+            return "" if os.geteuid() == 0 else "it needs root"
+        case "kmsg":
+            return "" if os.access("/dev/kmsg", os.W_OK) else "/dev/kmsg cannot be written to"
+        case "netns":
+            return "" if shutil.which("ip") else "the program ip (iproute2) is not installed"
+        case "memory-cgroups":
+            return "" if cgroups.read_layout().memory else "no memory cgroups are mounted"
+        case "nspawn":
+            there = shutil.which("systemd-nspawn")
+            return "" if there else "the program systemd-nspawn (systemd-container) is missing"
+        case _:
+            return f"nobody knows what {need!r} is"
+
+
+@contextlib.contextmanager
+def away_from(core: int) -> Iterator[None]:
+    """This thread, and all that it starts, leave a core to the victim."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before - {core} or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inventory:
+    """What there is of the things that a rehearsal may make."""
+
+    cgroups: frozenset[str]
+    netns: frozenset[str]
+    links: frozenset[str]
+    mounts: frozenset[str]
+
+
+def take_inventory() -> Inventory:
+    """Now."""
+    return Inventory(
+        cgroups=frozenset(folder for folder, _, _ in os.walk("/sys/fs/cgroup")),
+        netns=_names(pathlib.Path("/run/netns")),
+        links=_names(pathlib.Path("/sys/class/net")),
+        mounts=frozenset(
+            line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
+        ),
+    )
+
+
+def _names(folder: pathlib.Path) -> frozenset[str]:
+    with contextlib.suppress(OSError):
+        return frozenset(entry.name for entry in folder.iterdir())
+    return frozenset()
+
+
+def left_behind(
+    run: str, folder: pathlib.Path, changes: Collection[str], before: Inventory, after: Inventory
+) -> tuple[list[str], list[str]]:
+    """What the run left, and what else is new: on a busy host others make cgroups and mounts, too."""
+    ours, others = [], []
+    for kind in ("cgroups", "netns", "links", "mounts"):
+        for name in sorted(getattr(after, kind) - getattr(before, kind)):
+            mine = run in name or any(name == one or name.startswith(f"{one}/") for one in changes)
+            # /run/netns becomes a mount with the first namespace of a boot, and stays one.
+            known = kind == "mounts" and name == "/run/netns"
+            if not known:
+                (ours if mine else others).append(f"{kind.rstrip('s')} {name}")
+    ours += [f"process {pid}" for pid in ledger.processes_of(run)]
+    if folder.exists():
+        ours.append(f"folder {folder}")
+    return ours, others
+
+
+def busiest(core: int, run: str, seconds: float = BUSY_SECONDS) -> list[str]:
+    """Who else uses that core, the most first, in words."""
+    ours = {*ledger.processes_of(run), os.getpid()}
+    before = _ticks()
+    time.sleep(seconds)
+    used = []
+    for pid, (name, ticks, last) in _ticks().items():
+        share = (ticks - before.get(pid, ("", ticks, 0))[1]) / os.sysconf("SC_CLK_TCK") / seconds
+        if share >= 0.05 and last == core and pid not in ours:
+            used.append((share, f"{name} [{pid}] {100 * share:.0f} %"))
+    return [text for _, text in sorted(used, reverse=True)]
+
+
+def _ticks() -> dict[int, tuple[str, int, int]]:
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError, IndexError):
+            head, _, tail = (entry / "stat").read_text().rpartition(")")
+            words = tail.split()
+            name = head.partition("(")[2]
+            found[int(entry.name)] = (name, int(words[11]) + int(words[12]), int(words[36]))
+    return found
+
+
+def prune(folder: pathlib.Path, keep: int) -> None:
+    """Of the runs in a folder the newest stay."""
+    made = sorted(folder.glob(f"*/{MARKER}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in made[keep:]:
+        shutil.rmtree(path.parent, ignore_errors=True)
