@@ -23,7 +23,6 @@ __all__ = [
     "FlightSummary",
     "fly",
     "labelled",
-    "paced",
     "parse_address",
     "parse_every",
 ]
@@ -108,7 +107,7 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         host=host,
         boot=boot,
         signals=labelled(
-            paced(signals.discover_signals(), options.every),
+            signals.paced(signals.discover_signals(), options.every),
             hostlabels.read_metadata(ask=options.cloud),
         ),
         watches=signals.discover_watches(),
@@ -133,22 +132,6 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         rss_bytes=cost.rss_bytes,
         dropped=keep.dropped,
         problems=tuple([why_not] if why_not else []) + tuple(problems),
-    )
-
-
-def paced(
-    found: tuple[sources.Signal | sources.FactSignal, ...], every: Mapping[str, float]
-) -> tuple[sources.Signal | sources.FactSignal, ...]:
-    """The signals, some of them looked at more often or more seldom than they ask for."""
-    if strange := every.keys() - {one.name for one in found}:
-        raise errors.UsageError(
-            f"no signal is called {', '.join(sorted(strange))}",
-            why="--every names a signal and its seconds",
-            todo=f"one of {', '.join(sorted(one.name for one in found))}",
-        )
-    return tuple(
-        dataclasses.replace(one, every=every[one.name]) if one.name in every else one
-        for one in found
     )
 
 

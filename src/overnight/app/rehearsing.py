@@ -19,30 +19,23 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import app, errors, rehearsals
-from overnight.app import record as recorder
-from overnight.app import staging
+from overnight.app import scoring, staging
 from overnight.hosts import ledger
-from overnight.model import event, verdict
 from overnight.rehearsals import victim as victims
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
-    from overnight.model import truth
+    from overnight.model import event, truth, verdict
     from overnight.reports import diagnosis
 
-__all__ = ["SCHEMA", "Outcome", "Progress", "discover", "find", "rehearse"]
+__all__ = ["Progress", "clean", "discover", "find", "rehearse"]
 
-SCHEMA = "overnight.rehearsal/1"
 EVENT = "net.driver_reset"
-FREQUENCY = 199
-SEGMENT_SECONDS = 5.0
 LOOK_SECONDS = 0.25
 RECOVERED_MS = 500.0
 RECOVER_SECONDS = 30.0
 END_SECONDS = 20.0
 KEEP = 20
-# Looked at by the minute in a night; a rehearsal has no such time.
-EVERY = ("memory-cgroups=2", "memory-cgroup-parents=10", "units=2", "unit-restarts=2", "memory=2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,52 +47,6 @@ class Progress:
     whole: float = 0.0
     victim: victims.Status | None = None
     note: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """One rehearsal, as it ended."""
-
-    scenario: str
-    seed: int
-    brief: bool
-    run: str
-    correct: bool
-    rank: int  # of the right chain: 1 is the one claimed, 0 where it is nowhere
-    event_to_verdict_s: float | None
-    seconds: float
-    verdict: verdict.Verdict | None
-    problems: tuple[str, ...]  # where the verdict differs from the truth, and what was not undone
-    missed: tuple[str, ...]  # kinds of the true chain that the claimed one does not have
-    facts: dict[str, object]
-    victim: victims.Status
-    events: int
-    leftovers: tuple[str, ...]
-    others: tuple[str, ...]  # new on this host meanwhile, and not by name the run's
-    home: pathlib.Path
-    report: pathlib.Path | None
-    replayed: bool = False
-    material: diagnosis.Material | None = None  # for whoever shows the verdict
-
-    def as_json(self) -> dict[str, object]:
-        """Schema rehearsal-1."""
-        said = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name != "material"
-        }
-        return {
-            "schema": SCHEMA,
-            **said,
-            "verdict": self.verdict.as_json() if self.verdict else None,
-            "victim": self.victim.as_json(),
-            "problems": list(self.problems),
-            "missed": list(self.missed),
-            "leftovers": list(self.leftovers),
-            "others": list(self.others),
-            "home": str(self.home),
-            "report": str(self.report) if self.report else None,
-        }
 
 
 def discover() -> tuple[rehearsals.Rehearsal, ...]:
@@ -122,6 +69,18 @@ def find(name: str) -> rehearsals.Rehearsal:
     return known[name]
 
 
+def clean() -> list[str]:
+    """Undo what runs that died have left; which these were."""
+    cleaned, wrong = ledger.clean()
+    if wrong:
+        raise errors.CannotError(
+            "what an earlier run left cannot be undone",
+            why="; ".join(wrong),
+            todo="undo it by hand, then overnight rehearse --clean",
+        )
+    return cleaned
+
+
 def rehearse(
     rehearsal: rehearsals.Rehearsal,
     *,
@@ -131,22 +90,16 @@ def rehearse(
     core: int | None = None,
     keep: int = KEEP,
     on_progress: Callable[[Progress], None] = lambda _: None,
-) -> Outcome:
+) -> scoring.Outcome:
     """One rehearsal from the empty stage to the undone one. Whatever ends it, all is undone."""
-    cleaned, wrong = ledger.clean()
-    for one in cleaned:
+    for one in clean():
         on_progress(Progress("clean", note=f"undone what a run that died had left: {one}"))
-    if wrong:
-        raise errors.CannotError(
-            "what an earlier run left cannot be undone", why="; ".join(wrong),
-            todo="undo it by hand, then overnight rehearse --clean",
-        )  # fmt: skip
     staging.check_needs(rehearsal.needs)
     plan = staging.draw(rehearsal.name, seed, os.sched_getaffinity(0), brief=brief, core=core)
-    with _interruptible(), staging.away_from(plan.core):
+    with _interruptible(), staging.alone(), staging.away_from(plan.core):
         began = time.monotonic()
         before = staging.take_inventory()
-        with ledger.Ledger(f"rehearse {rehearsal.name} --seed {seed}") as book:
+        with ledger.Ledger(f"rehearse {rehearsal.name} --seed {seed}") as book, _marked(book):
             run = _Run(rehearsal, plan, seed, brief, home, book, on_progress)
             try:
                 run.play()
@@ -194,7 +147,7 @@ class _Run:
         )
         self._victim = victims.Victim(self.stage, plan.victim)
         self._last = victims.Status()
-        self._recording: _Recording | None = None
+        self._recording: staging.Recording | None = None
         self._events: tuple[event.Event, ...] = ()
         self._verdict: verdict.Verdict | None = None
         self._truth: truth.Truth | None = None
@@ -212,7 +165,7 @@ class _Run:
         self._tell(Progress("prepare"))
         self._rehearsal.prepare(self.stage)
         self._truth = self._rehearsal.truth(self.stage)
-        self._recording = _Recording(self.home, self._plan.longest)
+        self._recording = staging.Recording(self.home, self._plan.longest)
         self._tell(Progress("victim"))
         self._victim.start()
         self._recording.wait()
@@ -229,9 +182,7 @@ class _Run:
         self._diagnose()
 
     def _baseline(self) -> None:
-        late = []
-        for status in self._seconds("baseline", self._plan.baseline):
-            late.append(status.late_p50_ms)
+        late = [one.late_p50_ms for one in self._seconds("baseline", self._plan.baseline)]
         usual = sorted(late)[len(late) // 2]
         if usual < victims.KEEPS_UP_MS and self._victim.status().resets == 0:
             return
@@ -337,17 +288,17 @@ class _Run:
 
     def end(self) -> None:
         """Whatever happened: no fault, no victim, no recorder."""
+        self._tell(Progress("undo"))
         self._stop_fault()
+        self._victim.stop()
         if self._recording is not None:
             self._recording.stop()
-        self._victim.stop()
-        self._tell(Progress("undo"))
 
     def targets(self) -> list[str]:
         """What the ledger says was made."""
         return self._book.targets()
 
-    def outcome(self, seconds: float, left: tuple[str, ...], others: list[str]) -> Outcome:
+    def outcome(self, seconds: float, left: tuple[str, ...], others: list[str]) -> scoring.Outcome:
         """Compared with the truth."""
         assert self._truth is not None
         assert self._verdict is not None
@@ -359,7 +310,7 @@ class _Run:
         claimed = (
             {step.kind for step in self._verdict.chain.steps} if self._verdict.chain else set()
         )
-        return Outcome(
+        return scoring.Outcome(
             scenario=self._rehearsal.name,
             seed=self.stage.seed,
             brief=self.stage.brief,
@@ -371,6 +322,7 @@ class _Run:
             verdict=self._verdict,
             problems=(*wrong, *self._problems, *left),
             missed=tuple(kind for kind, _ in self._truth.chain if kind not in claimed),
+            expected=self._truth,
             facts={
                 "core": self._plan.core,
                 "spare": self._plan.spare,
@@ -385,52 +337,6 @@ class _Run:
             report=self._report,
             material=self._material,
         )
-
-
-class _Recording:
-    """The flight recorder and the profiler on the run's own data home, in a thread."""
-
-    def __init__(self, home: pathlib.Path, seconds: float) -> None:
-        self._stop = threading.Event()
-        self._going = threading.Event()
-        self._problems: list[str] = []
-        self._told: list[str] = []
-        self._options = recorder.Options(
-            home=home,
-            seconds=seconds,
-            frequency=FREQUENCY,
-            segment_seconds=SEGMENT_SECONDS,
-            agent=tuple(word for one in EVERY for word in ("--every", one)),
-        )
-        self._thread = threading.Thread(target=self._record, name="recorder")
-        self._thread.start()
-
-    def _record(self) -> None:
-        try:
-            made = recorder.record(self._options, self._stop, lambda _: self._going.set())
-            self._problems += made.gaps
-        except errors.OvernightError as error:
-            self._problems.append(f"the recording failed: {error.what}: {error.why}")
-        except Exception as error:  # told in the outcome; the run goes on to its undoing
-            self._problems.append(f"the recording failed: {type(error).__name__}: {error}")
-
-    def wait(self) -> None:
-        """Until it records."""
-        deadline = time.monotonic() + END_SECONDS
-        while not self._going.wait(0.1):
-            if not self._thread.is_alive() or time.monotonic() > deadline:
-                raise errors.RecordingError(
-                    "the rehearsal could not be recorded",
-                    why="; ".join(self._problems) or "the recorder did not begin",
-                    todo="overnight doctor   says what is missing",
-                )
-
-    def stop(self) -> list[str]:
-        """Until all is in the store; what went wrong, told once."""
-        self._stop.set()
-        self._thread.join()
-        told, self._problems = self._problems, []
-        return [f"recording: {one}" for one in told]
 
 
 @contextlib.contextmanager
@@ -451,3 +357,16 @@ def _interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _marked(book: ledger.Ledger) -> Iterator[None]:
+    """All that is started meanwhile carries the mark, the recorder's processes, too."""
+    before = os.environ.get(ledger.MARK)
+    os.environ[ledger.MARK] = book.run
+    try:
+        yield
+    finally:
+        os.environ.pop(ledger.MARK)
+        if before is not None:
+            os.environ[ledger.MARK] = before

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import pathlib
 import random
 import shutil
+import threading
 import time
 from collections.abc import Collection, Iterator
 
 from overnight import errors
+from overnight.app import record as recorder
 from overnight.hosts import ledger
 from overnight.rehearsals import victim
 from overnight.sources import cgroups
@@ -19,6 +22,8 @@ from overnight.sources import cgroups
 __all__ = [
     "Inventory",
     "Plan",
+    "Recording",
+    "alone",
     "away_from",
     "busiest",
     "check_needs",
@@ -29,6 +34,11 @@ __all__ = [
 ]
 
 MARKER = "rehearsal.json"
+FREQUENCY = 199
+SEGMENT_SECONDS = 5.0
+BEGIN_SECONDS = 20.0
+# Looked at by the minute in a night; a rehearsal has no such time.
+EVERY = ("memory-cgroups=2", "memory-cgroup-parents=10", "units=2", "unit-restarts=2", "memory=2")
 BUSY_SECONDS = 1.0
 
 
@@ -117,8 +127,25 @@ def _lacking(need: str) -> str:
 
 
 @contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One rehearsal at a time on a host: two would be each other's fault."""
+    folder = ledger.ledger_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / "rehearse.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise errors.CannotError(
+                "another rehearsal runs on this host",
+                why="two at a time would be each other's fault",
+                todo="wait until it has ended",
+            ) from error
+        yield
+
+
+@contextlib.contextmanager
 def away_from(core: int) -> Iterator[None]:
-    """This thread, and all that it starts, leave a core to the victim."""
+    """Leave a core to the victim: for this thread, and for all that it starts."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, before - {core} or before)
     try:
@@ -159,7 +186,8 @@ def left_behind(
     run: str, folder: pathlib.Path, changes: Collection[str], before: Inventory, after: Inventory
 ) -> tuple[list[str], list[str]]:
     """What the run left, and what else is new: on a busy host others make cgroups and mounts, too."""
-    ours, others = [], []
+    ours: list[str] = []
+    others: list[str] = []
     for kind in ("cgroups", "netns", "links", "mounts"):
         for name in sorted(getattr(after, kind) - getattr(before, kind)):
             mine = run in name or any(name == one or name.startswith(f"{one}/") for one in changes)
@@ -204,3 +232,49 @@ def prune(folder: pathlib.Path, keep: int) -> None:
     made = sorted(folder.glob(f"*/{MARKER}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in made[keep:]:
         shutil.rmtree(path.parent, ignore_errors=True)
+
+
+class Recording:
+    """The flight recorder and the profiler on the run's own data home, in a thread."""
+
+    def __init__(self, home: pathlib.Path, seconds: float) -> None:
+        self._stop = threading.Event()
+        self._going = threading.Event()
+        self._problems: list[str] = []
+        self._told: list[str] = []
+        self._options = recorder.Options(
+            home=home,
+            seconds=seconds,
+            frequency=FREQUENCY,
+            segment_seconds=SEGMENT_SECONDS,
+            agent=tuple(word for one in EVERY for word in ("--every", one)),
+        )
+        self._thread = threading.Thread(target=self._record, name="recorder", daemon=True)
+        self._thread.start()
+
+    def _record(self) -> None:
+        try:
+            made = recorder.record(self._options, self._stop, lambda _: self._going.set())
+            self._problems += made.gaps
+        except errors.OvernightError as error:
+            self._problems.append(f"the recording failed: {error.what}: {error.why}")
+        except Exception as error:  # told in the outcome; the run goes on to its undoing
+            self._problems.append(f"the recording failed: {type(error).__name__}: {error}")
+
+    def wait(self) -> None:
+        """Until it records."""
+        deadline = time.monotonic() + BEGIN_SECONDS
+        while not self._going.wait(0.1):
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise errors.RecordingError(
+                    "the rehearsal could not be recorded",
+                    why="; ".join(self._problems) or "the recorder did not begin",
+                    todo="overnight doctor   says what is missing",
+                )
+
+    def stop(self) -> list[str]:
+        """Until all is in the store; what went wrong, told once."""
+        self._stop.set()
+        self._thread.join()
+        told, self._problems = self._problems, []
+        return [f"recording: {one}" for one in told]

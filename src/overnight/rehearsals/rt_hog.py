@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -81,4 +80,4 @@ def main() -> None:
 REHEARSALS = (RealTimeHog(),)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import socket
-import sys
 import time
 
 from overnight.rehearsals import acting, worker
@@ -36,4 +35,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -105,7 +105,12 @@ class Victim:
                 address=FIRST,
                 status=str(self._file),
                 run=self._stage.ledger.run,
-                **{k: v for k, v in chosen.as_json().items() if k not in ("name", "sender")},
+                interface=chosen.interface,
+                bus=chosen.bus,
+                queue=chosen.queue,
+                driver=chosen.driver,
+                rate=chosen.rate,
+                share=chosen.share,
             )
         )
         self._wait("ready")

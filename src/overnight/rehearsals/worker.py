@@ -15,7 +15,6 @@ import pathlib
 import select
 import socket
 import struct
-import sys
 import time
 from typing import Any
 
@@ -38,13 +37,14 @@ CALIBRATE_NS = 200_000_000
 def lines(told: dict[str, Any], waited_us: int) -> tuple[str, str]:
     """What the driver of version 2.17 says, and who really said it."""
     mark = f"[overnight rehearsal {told['run']}]"
-    return (
-        f"ena {told['bus']} {told['interface']}: TX q {told['queue']} is paused for too long"
-        f" (threshold {LATE_NS // 1000}). usecs since napi {waited_us}. napi scheduled: 1."
-        f" napi CPU: {told['core']}. msecs since interrupt: {waited_us // 1000} {mark}",
-        f"ena {told['bus']} {told['interface']}: Device reset completed, status: 0,"
-        f" Driver info: Elastic Network Adapter (ENA) v{told['driver']} {mark}",
+    head = f"ena {told['bus']} {told['interface']}:"
+    paused = (
+        f"{head} TX q {told['queue']} is paused for too long (threshold {LATE_NS // 1000})."
+        f" usecs since napi {waited_us}. napi scheduled: 1. napi CPU: {told['core']}."
+        f" msecs since interrupt: {waited_us // 1000} {mark}"
     )
+    done = "Device reset completed, status: 0, Driver info: Elastic Network Adapter (ENA)"
+    return paused, f"{head} {done} v{told['driver']} {mark}"
 
 
 class Worker:
@@ -140,10 +140,9 @@ class Worker:
             if packet:
                 self.work(packet)
             now = time.monotonic_ns()
-            if not begin and packet:
-                begin = told = now
+            if not begin and self.status["completed"] >= self._told["rate"] // 2:
+                begin = told = now  # caches and clocks are warm by now
                 used_at_begin = used = time.thread_time_ns()
-                self._due = HEAD.unpack_from(packet)[0] + 1
             if not self.status["warm"] and begin and now - begin > WARM_NS:
                 # What a packet costs besides the work is known now.
                 share = (time.thread_time_ns() - used_at_begin) / (now - begin)
@@ -180,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
