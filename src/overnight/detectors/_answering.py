@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.detectors import _shares as shares
 from overnight.model import finding, selection, times
 from overnight.queries import reader, trends
 
@@ -165,6 +166,8 @@ def burn_magnitude(one: burning.Burner) -> dict[str, float]:
     }
     if one.lift_low > 0:
         found["lift_low"] = one.lift_low
+    if one.lift > 0 and one.cores_burnt - one.baseline_cores >= shares.LEAST_ADDED:
+        found["cores_added"] = one.cores_burnt - one.baseline_cores
     return found
 
 

@@ -1,10 +1,8 @@
-"""Queues of network interfaces whose core was taken from them, and who was seen on a core."""
+"""Queues of network interfaces whose core was taken from them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
@@ -13,7 +11,7 @@ from overnight.model import finding
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["KIND", "last_seen_on", "starved"]
+__all__ = ["KIND", "starved"]
 
 KIND = "net.queue_starved"
 SAYING = ("net.driver_reset", "net.driver_starved", "net.tx_timeout")
@@ -140,39 +138,3 @@ def _said(
 def _starving(case: cases.Case) -> dict[str, int]:
     rose = place.risen(case, "ethtool", "value")
     return {name: more for name, more in rose.items() if any(word in name for word in STARVING)}
-
-
-def last_seen_on(case: cases.Case, stretch: saturation.Stretch) -> dict[str, tuple[float, float]]:
-    """User and kernel ticks in those seconds of every process that was last on the core, the most first."""
-    rates = case.rates("processes", stretch.window, columns=("utime", "stime"))
-    if "utime" not in rates.values or not len(rates.seconds):
-        return {}
-    there = seen_cores(case, stretch)
-    used: dict[str, tuple[float, float]] = {}
-    for n, key in enumerate(rates.keys):
-        share = there.get(key, 0.0)
-        if share <= 0:
-            continue
-        user, system = (
-            float(np.nansum(rates.values[name][:, n] * rates.seconds)) * share
-            for name in ("utime", "stime")
-        )
-        if user + system > 0:
-            used[key] = (user, system)
-    return dict(sorted(used.items(), key=lambda pair: -sum(pair[1])))
-
-
-def seen_cores(case: cases.Case, stretch: saturation.Stretch) -> dict[str, float]:
-    """Of each process, the share of its looks in those seconds that found it on the core."""
-    looks: dict[str, list[int]] = {}
-    for frame in case.ring.numbers(
-        case.host, "processes", stretch.begin_us, stretch.end_us + 1, None, ("core",)
-    ):
-        for key in frame.keys:
-            _, cores = frame.series(key, "core")
-            looks.setdefault(key, []).extend(cores)
-    return {
-        key: sum(core == stretch.core for core in cores) / len(cores)
-        for key, cores in looks.items()
-        if cores
-    }

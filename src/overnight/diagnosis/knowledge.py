@@ -75,8 +75,8 @@ class Condition:
     holds: str
     weight: float = 1.0
     need: str = "open"
-    cause: str = ""
-    effect: str = ""
+    cause: tuple[str, ...] = ()  # of several the first that both have counts
+    effect: tuple[str, ...] = ()  # as many, or none
     fits: tuple[float, float] = (0.5, 2.0)
     possible: tuple[float, float] = (0.2, 5.0)
     slack_seconds: float = 2.0  # by how much later the cause may be seen to begin
@@ -218,8 +218,8 @@ def _condition(entry: _Entry) -> Condition:
         holds,
         entry.number("weight", 1.0, 0.0, 100.0),
         need,
-        entry.text("cause", ""),
-        entry.text("effect", ""),
+        entry.texts("cause"),
+        entry.texts("effect"),
         entry.span("fits", Condition.fits),
         entry.span("possible", Condition.possible),
         entry.number("slack_seconds", Condition.slack_seconds, 0.0, math.inf),
@@ -229,6 +229,11 @@ def _condition(entry: _Entry) -> Condition:
     if (holds == "magnitude") != bool(told.cause):
         raise entry.wrong(
             "a magnitude, and nothing else, compares numbers", "name the cause's number in `cause`"
+        )
+    if told.effect and len(told.effect) != len(told.cause):
+        raise entry.wrong(
+            "`cause` and `effect` are not equally many numbers",
+            "name one of the effect for each of the cause, or none",
         )
     if not (told.possible[0] <= told.fits[0] and told.fits[1] <= told.possible[1]):
         raise entry.wrong(

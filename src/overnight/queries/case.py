@@ -132,6 +132,20 @@ class Case:
             self.profiles.touched((self.host,), window)
         )
 
+    def capacity(
+        self, window: selection.Window, chosen: selection.Selection | None = None
+    ) -> tuple[float, float]:
+        """Samples that the chosen cores would have made in a window; and its recorded seconds."""
+        if not self.has_profile(window):
+            return 0.0, 0.0
+        found = [
+            (one, self.profiles.meta(one)) for one in self.profiles.touched((self.host,), window)
+        ]
+        told = profiles.covered(
+            (self.host,), window, found, chosen or selection.Selection(), samples=0, idle=0
+        )
+        return told.capacity, told.recorded_seconds
+
     def top(
         self,
         window: selection.Window,

@@ -21,6 +21,7 @@ WRONG = {
     "holds": (KIND + LINK + 'when = [{ holds = "same_moon" }]', "same_moon"),
     "need": (KIND + LINK + 'when = [{ holds = "same_core", need = "maybe" }]', "maybe"),
     "magnitude of nothing": (KIND + LINK + 'when = [{ holds = "magnitude" }]', "compares numbers"),
+    "uneven": (KIND + LINK + 'when = [{ holds = "magnitude", cause = ["x", "y"], effect = "x" }]', "equally many"),
     "fits": (KIND + LINK + 'when = [{ holds = "magnitude", cause = "x", fits = [2, 1] }]', "`fits`"),
     "possible": (KIND + LINK + 'when = [{ holds = "magnitude", cause = "x", fits = [0.1, 1] }]', "inside"),
     "one_of": (KIND + LINK + 'one_of = ["same_core"]', "`one_of` names same_core"),
