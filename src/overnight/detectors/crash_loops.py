@@ -38,7 +38,7 @@ RECENT_US = HOUR_US  # it must still go on shortly before the event
 # NRestarts explains the births where it rises at least half as fast.
 SEEN_SHARE = 0.5
 # Less than this is no time for a rate, unless what was counted says it: enough for its uncertainty, and
-# in every stretch of the time there is. A deploy or a boot is a burst: some stretches are without.
+# all along the time there is. A deploy or a boot is a burst: it pauses, or ends.
 LEAST_SECONDS = 300.0
 SHORT_COUNT = 25  # a Poisson count of 25 is known within 40 %
 STRETCHES = 8
@@ -63,9 +63,13 @@ def _counted(
 
 
 def _steady(case: cases.Case, one: trends.Growth, column: str, count: float) -> bool:
-    """Whether it went on all the time there is, the first stretch apart."""
-    before = one.rises[column][one.end_us <= case.window.end_us]
-    return count >= SHORT_COUNT and len(before) >= STRETCHES // 2 and bool((before[1:] > 0).all())
+    """Whether it went on all the time there is, the first stretch apart.
+
+    One stretch without may be one in which systemd was not asked; two beside each other are a pause.
+    """
+    went_on = one.rises[column][one.end_us <= case.window.end_us][1:] > 0
+    paused = ~went_on[1:] & ~went_on[:-1]
+    return count >= SHORT_COUNT and len(went_on) >= STRETCHES // 2 and not paused.any()
 
 
 def _loop(
