@@ -236,9 +236,10 @@ def _leader(told: socket.socket, nspawn: subprocess.Popen[bytes], log: BinaryIO)
 
 
 def _stop(nspawn: subprocess.Popen[bytes], leader: int) -> None:
-    # PID 1 of a PID namespace takes everything in it along; nspawn then clears up behind itself.
+    # PID 1 of a PID namespace takes everything in it along; nspawn then clears up behind itself. One that
+    # has no PID 1 yet is killed itself, and the ledger does the rest.
     with contextlib.suppress(ProcessLookupError):
-        os.kill(leader or nspawn.pid, signal.SIGKILL if leader else signal.SIGTERM)
+        os.kill(leader or nspawn.pid, signal.SIGKILL)
     try:
         nspawn.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:

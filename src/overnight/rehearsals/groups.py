@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from overnight import rehearsals
     from overnight.hosts import ledger
 
-__all__ = ["INSIDE", "REST", "SLICE", "Groups", "disk_folder"]
+__all__ = ["INSIDE", "REST", "SLICE", "Groups", "disk_folder", "zombie_bytes"]
 
 INSIDE = "/groups"  # where the machine sees them
 SLICE, REST = "system.slice", "init.scope"
@@ -95,6 +95,12 @@ class Groups:
     def unlimited(self) -> None:
         """As before."""
         (self.top / SLICE / LIMIT[self.version]).write_text(NO_LIMIT[self.version])
+
+
+def zombie_bytes() -> int:
+    """What one zombie holds here: its structures, which grow with the cores, and its page."""
+    cores = len(list(pathlib.Path("/sys/devices/system/cpu").glob("cpu[0-9]*")))
+    return parents.own_cost(cores) + parents.PAGE
 
 
 def _available() -> int:

@@ -29,8 +29,11 @@ PROGRAMS = ("collector.py", "supervisor.py")
 STATE = "/dev/shm/state"  # noqa: S108 - the machine's own
 INSIDE = pathlib.Path(__file__).parent / "inside"
 MEGABYTE = 1 << 20
-FILE_BYTES = 256 * MEGABYTE  # of each worker: much more than the slice has room for
-ROOM_BYTES = 32 * MEGABYTE  # for page cache, and for what the agent leaks while the walk goes on
+FILE_BYTES = 256 * MEGABYTE  # of each worker at least: much more than the slice has room for
+CACHE_BYTES = 32 * MEGABYTE  # what page cache may take of the slice
+LEAKING_SECONDS = (
+    150  # the agent goes on while the slice has its limit: nothing must be killed for that
+)
 READY_SECONDS = 60.0
 # Far above what a detector calls many, and as many as a week of such a loop leaves.
 MANY = {True: (11_500, 14_000), False: (14_000, 18_000)}
@@ -48,6 +51,11 @@ class _Cast:
     zombies: int
     starts_per_second: int
     workers: int
+
+    @property
+    def room(self) -> int:
+        """Bytes that the slice may use beyond what it uses when the collector begins."""
+        return CACHE_BYTES + self.starts_per_second * LEAKING_SECONDS * groups.zombie_bytes()
 
 
 class Zombies:
@@ -75,7 +83,9 @@ class Zombies:
         data = groups.disk_folder(stage)
         for number in range(cast.workers):
             with (data / f"data-{number}").open("wb") as file:
-                file.truncate(FILE_BYTES)  # no blocks: pages of zeros, and no disk to wait for
+                file.truncate(
+                    max(FILE_BYTES, 2 * cast.room)
+                )  # no blocks: pages of zeros, and no disk to wait for
         program, more = machines.interpreter()
         stage.say(f"booting a machine in which {cast.unit} has left {cast.zombies:,} cgroups")
         self._machine = machines.boot(
@@ -111,7 +121,7 @@ class Zombies:
         assert machine is not None
         assert made is not None
         assert cast is not None
-        made.limit(ROOM_BYTES)
+        made.limit(cast.room)
         collector = cast.collector_unit
         machine.run("systemctl", "start", collector)
 
