@@ -165,10 +165,12 @@ class _Run:
         self._tell(Progress("prepare"))
         self._rehearsal.prepare(self.stage)
         self._truth = self._rehearsal.truth(self.stage)
+        # The recorder first: cores may share their execution units, and the victim's work is measured.
+        self._tell(Progress("start recording"))
         self._recording = staging.Recording(self.home, self._plan.longest)
-        self._tell(Progress("victim"))
-        self._victim.start()
         self._recording.wait()
+        self._tell(Progress("calibrate the victim"))
+        self._victim.start()
         self._baseline()
         if self._rehearsal.has_event:
             for number in range(1, self._plan.strikes + 1):

@@ -47,9 +47,9 @@ class Case:
 
     @property
     def window(self) -> selection.Window:
-        """The hot stretch: half a minute before the event to ten seconds after."""
+        """The hot stretch: half a minute before the event to ten seconds after, as far as it is recorded."""
         end = max(self.event.time_us, min(self.event.until_us, self.event.time_us + 60 * SECOND))
-        return selection.Window(self.event.time_us - self._lengths[0], end + AFTER_US)
+        return selection.Window(self.event.time_us - self._lengths[0], self._until(end))
 
     @property
     def baseline(self) -> selection.Window:
@@ -63,10 +63,20 @@ class Case:
         """The baseline in words, after "in the"."""
         return f"{times.format_duration(self.baseline.seconds)} before"
 
+    def _until(self, end: int) -> int:
+        """Who asks some seconds after the event, or records no longer, has no ten seconds to look at."""
+        extent = self._extent
+        recorded = extent[1] + 1 if extent else end + AFTER_US
+        return max(end, self.event.time_us + SECOND, min(end + AFTER_US, recorded))
+
+    @functools.cached_property
+    def _extent(self) -> tuple[int, int] | None:
+        return self.ring.extent(self.host)
+
     @functools.cached_property
     def _lengths(self) -> tuple[int, int, int]:
         """Of the hot stretch before the event, of the guard and of the baseline."""
-        extent = self.ring.extent(self.host)
+        extent = self._extent
         known = self.event.time_us - extent[0] if extent else SHORT_US
         if not 0 < known < SHORT_US:
             return BEFORE_US, GUARD_US, BASELINE_US

@@ -57,7 +57,7 @@ def plan(chance: random.Random, *, brief: bool = False) -> Plan:
         driver=f"2.17.{chance.randrange(5)}g",
         rate=chance.randrange(800, 1500, 50),
         payload=chance.randrange(64, 512, 16),
-        share=round(chance.uniform(0.68, 0.75) if brief else chance.uniform(0.62, 0.75), 3),
+        share=round(chance.uniform(0.68, 0.75) if brief else chance.uniform(0.6, 0.75), 3),
         name=chance.choice(("pktq", "txc", "ringd", "cmplq")) + f"-{chance.randrange(100)}",
         sender=chance.choice(("peer", "feed", "gen")) + f"-{chance.randrange(100)}",
     )

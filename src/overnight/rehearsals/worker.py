@@ -30,7 +30,7 @@ QUEUE_BYTES = 256 << 20
 BLOCK = bytes(range(256)) * (16 << 10)
 LATE_NS = 5_000_000_000
 STATUS_NS = 250_000_000
-WARM_NS = 1_500_000_000
+WARM_NS, WARM_TRIES = 900_000_000, 3
 CALIBRATE_NS = 200_000_000
 
 
@@ -130,8 +130,9 @@ class Worker:
     def run(self, file: pathlib.Path) -> None:
         """Until it is ended."""
         self.tell(file, 0.0)
-        begin = told = 0
-        used_at_begin = used = 0
+        told = warm = time.monotonic_ns()
+        used = used_warm = time.thread_time_ns()
+        tries = 0
         while True:
             try:
                 packet = self._queue.recv(2048)
@@ -140,19 +141,24 @@ class Worker:
             if packet:
                 self.work(packet)
             now = time.monotonic_ns()
-            if not begin and self.status["completed"] >= self._told["rate"] // 2:
-                begin = told = now  # caches and clocks are warm by now
-                used_at_begin = used = time.thread_time_ns()
-            if not self.status["warm"] and begin and now - begin > WARM_NS:
-                # What a packet costs besides the work is known now.
-                share = (time.thread_time_ns() - used_at_begin) / (now - begin)
-                self._bytes = self._bounded(self._bytes * min(1.5, self._told["share"] / share))
-                self.status["warm"] = True
-                self.status["worst_ms"] = 0.0
+            if self.status["completed"] < self._told["rate"] // 4:
+                # Nothing comes yet, or the first packets have just warmed the caches.
+                warm, used_warm = now, time.thread_time_ns()
+            elif tries < WARM_TRIES and now - warm > WARM_NS:
+                spent = time.thread_time_ns()
+                self._correct((spent - used_warm) / (now - warm))
+                warm, used_warm = now, spent
+                tries += 1
+                self.status |= {"warm": tries == WARM_TRIES, "worst_ms": 0.0}
             if now - told > STATUS_NS:
                 spent = time.thread_time_ns()
                 self.tell(file, (spent - used) / max(1, now - told))
                 told, used = now, spent
+
+    def _correct(self, share: float) -> None:
+        """By what was seen: now it is known what a packet costs besides the work."""
+        more = min(1.3, max(0.7, self._told["share"] / max(0.01, share)))
+        self._bytes = self._bounded(self._bytes * more)
 
 
 def enter(netns: str) -> None:
