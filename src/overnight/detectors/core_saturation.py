@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
 from overnight.model import finding, selection, times
@@ -32,7 +31,6 @@ class CoreSaturation:
     name = "core-saturation"
     needs = ("cpu",)
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Stretches of at least two seconds that began before the event."""
         told, near = saturation.near_event(case)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
 from overnight.detectors import _shares as shares
@@ -46,7 +45,6 @@ class Culprit:
     name = "culprit"
     needs = ("cpu", "profiles", "processes", "nic-queues", "tx-timeouts", "ethtool", "softnet")
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """For each saturated core, the event's first."""
         told, near = saturation.near_event(case)

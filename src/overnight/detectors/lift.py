@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _ratios as ratios
 from overnight.model import event, finding, selection, times
 
@@ -76,7 +75,6 @@ class Lift:
     name = "lift"
     needs = ("profiles", "events")
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Items that pass their own interval, the false discovery rate and the max statistic."""
         made = plan(case)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
 from overnight.detectors import _shares as shares
@@ -30,7 +29,6 @@ class RealTimeHog:
     name = "rt-hog"
     needs = ("cpu", "processes", "rt-threads", "profiles")
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Real-time processes that used half of the core or more."""
         told, near = saturation.near_event(case)

@@ -6,6 +6,7 @@ import captures
 import casebook
 import pytest
 
+from overnight.app import diagnosing
 from overnight.detectors import culprit
 from overnight.model import finding
 
@@ -207,6 +208,6 @@ def test_damaged_samples_are_a_failure_not_an_absence(home: casebook.Home) -> No
     home.event(core=2)
     for path in home.folder.rglob("samples.parquet"):
         path.write_bytes(b"PAR1 no more")
-    answer = DETECTOR.look(home.case())
+    (answer,) = diagnosing.look(home.case(), (DETECTOR,))
     assert answer.status is finding.Status.FAILED
     assert "cannot be read" in answer.why
