@@ -163,8 +163,8 @@ def _tops() -> tuple[pathlib.Path, ...]:
 
 
 def _plant(tree: pathlib.Path, units: Mapping[str, str]) -> None:
-    for folder in FOLDERS:
-        (tree / folder).mkdir(parents=True)
+    for name in FOLDERS:
+        (tree / name).mkdir(parents=True)
     for link in ("bin", "sbin", "lib", "lib64"):
         if (target := pathlib.Path("/") / link).is_symlink():
             (tree / link).symlink_to(target.readlink())

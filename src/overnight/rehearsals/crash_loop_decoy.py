@@ -6,7 +6,6 @@ The loop is the first thing that anybody sees, and it is innocent: it leaks noth
 from __future__ import annotations
 
 import hashlib
-import sys
 from typing import TYPE_CHECKING
 
 from overnight import rehearsals
@@ -78,4 +77,4 @@ def main() -> None:
 REHEARSALS = (CrashLoopDecoy(),)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
