@@ -13,7 +13,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 
-__all__ = ["UNDO", "check", "remove_cgroups"]
+__all__ = ["MACHINES", "NSPAWN", "UNDO", "check", "remove_cgroups"]
+
+MACHINES = "overnight-"  # how the names of machines begin: others are none of ours
+NSPAWN = pathlib.Path("/run/systemd/nspawn")
 
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 EMPTY_SECONDS = 5.0
@@ -37,6 +40,8 @@ def check(change: Mapping[str, str]) -> None:
             raise ValueError(f"{target!r} is no {kind}")
     elif not target or target.startswith("-") or "/" in target or not target.isprintable():
         raise ValueError(f"{target!r} is no name of a {kind}")
+    elif kind == "machine" and (not target.startswith(MACHINES) or set(target) & set("*?[")):
+        raise ValueError(f"{target!r} is no machine of ours")
 
 
 def remove_cgroups(target: str) -> None:
@@ -98,6 +103,16 @@ def _unmount(target: str) -> None:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
 
 
+def _forget_machine(name: str) -> None:
+    """What an nspawn that was killed leaves in /run; its processes and cgroups are undone before."""
+    for path in NSPAWN.glob(f"*/{name}"):
+        _unmount(str(path))
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def _ip(*words: str) -> None:
     done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=False)
     if done.returncode and "annot find" not in done.stderr and "No such file" not in done.stderr:
@@ -110,5 +125,6 @@ UNDO: dict[str, Callable[[str], None]] = {
     "file": _remove_file,
     "mount": _unmount,
     "netns": lambda name: _ip("netns", "delete", name),
+    "machine": _forget_machine,
     "link": lambda name: _ip("link", "delete", name),
 }
