@@ -128,6 +128,19 @@ def test_counters_alone_tell_that_but_not_who(tmp_path: pathlib.Path) -> None:
     assert one.confidence <= 0.7
 
 
+def test_on_the_core_of_the_event_less_spinning_is_enough(home: evidence.Home) -> None:
+    """A core that was in use before is filled by what is added to it."""
+    home.burn(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
+    found = LOCKS.look(_case(home, core=2)).findings
+    assert [one.subject.core for one in found] == [2]
+    assert found[0].magnitude["cores_burnt"] == pytest.approx(0.4, abs=0.05)
+
+
+def test_elsewhere_so_little_spinning_is_daily_business(home: evidence.Home) -> None:
+    home.burn(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
+    assert LOCKS.look(_case(home, core=1)).status == finding.Status.CLEAR
+
+
 def test_a_lock_by_who_asks_for_it(home: evidence.Home) -> None:
     for core in (0, 1, 2):
         home.burn(AT - 10, 10, SPIN, core=core, process=f"worker-{core}", share=0.9)
