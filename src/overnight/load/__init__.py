@@ -52,9 +52,9 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A figure of the footprint. `source` says where it comes from, of all jobs together:
+    """A figure of the footprint, of all jobs together.
 
-    `cpu` (seconds of CPU a second), `resident` (bytes), or a counter of the workers, by the second.
+    `source` is `cpu` (seconds of CPU a second), `resident` (bytes), or a counter's number, by the second.
     """
 
     name: str

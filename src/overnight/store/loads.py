@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from overnight.model import load
@@ -100,17 +100,37 @@ def read_seconds(home: pathlib.Path, one: load.Load) -> Iterator[dict[str, Any]]
 
 
 def copy_loads(
-    home: pathlib.Path, target: pathlib.Path, host: str, begin_us: int, end_us: int
+    home: pathlib.Path,
+    target: pathlib.Path,
+    host: str,
+    begin_us: int,
+    end_us: int,
+    clean: Callable[[str], str] = lambda text: text,
 ) -> int:
-    """The files of loads in a stretch as they are, into another data home; how many."""
-    many = 0
-    for one in read_loads(home, host, begin_us, end_us):
+    """The loads of a stretch into another data home, their texts cleaned; how many."""
+    found = read_loads(home, host, begin_us, end_us)
+    for one in found:
         name = f"{one.began_us}-{one.id}.jsonl"
         into = _folder(target, one.host)
         into.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (into / name).write_bytes((_folder(home, one.host) / name).read_bytes())
-        many += 1
-    return many
+        with (into / name).open("wb") as out:
+            for _, line in journal.read_lines(_folder(home, one.host) / name):
+                for key in ("options", "verdict"):
+                    if line is not None and key in line:
+                        line[key] = _cleaned(line[key], clean)
+                if line is not None:
+                    out.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    return len(found)
+
+
+def _cleaned(value: object, clean: Callable[[str], str]) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(one, clean) for one in value]
+    if isinstance(value, dict):
+        return {key: _cleaned(one, clean) for key, one in value.items()}
+    return value
 
 
 def _folder(home: pathlib.Path, host: str) -> pathlib.Path:

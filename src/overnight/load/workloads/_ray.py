@@ -18,43 +18,52 @@ __all__ = ["run"]
 
 
 def run(link: worker.Link) -> None:
-    """Tune's runs of one trial a core, again and again; all of Ray inherits the driver's cores."""
+    """One run of Tune with as many trials as are asked for; all of Ray inherits the driver's cores."""
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
     from ray import tune
 
+    class Tell(tune.Callback):  # type: ignore[misc]  # Ray is not installed where this is checked
+        """Each trial's result, when it is done."""
+
+        done = 0
+
+        def on_trial_complete(
+            self,
+            iteration: int,  # noqa: ARG002 - Ray's own form
+            trials: list[Any],  # noqa: ARG002
+            trial: Any,
+            **info: Any,  # noqa: ARG002
+        ) -> None:
+            said = trial.last_result
+            self.done += 1
+            link.say({"trial": self.done, "seconds": said["seconds"], "loss": said["loss"]})
+
     told = link.told
     slots = len(os.sched_getaffinity(0))
+    # A socket's path has little room, so the folder's is short.
     with tempfile.TemporaryDirectory(prefix="overnight-ray-") as folder:
         ray.init(
             num_cpus=slots,
             include_dashboard=False,
             log_to_driver=False,
             configure_logging=False,
-            # A socket's path has little room: Ray's own folder is short.
             _temp_dir=folder,
         )
         link.ready()
-        done = 0
-        while not told["trials"] or done < told["trials"]:
-            left = told["trials"] - done if told["trials"] else slots
-            many = min(slots, left)
-            results = tune.Tuner(
-                tune.with_resources(_trial, {"cpu": 1}),
-                param_space={"told": dict(told)},
-                tune_config=tune.TuneConfig(num_samples=many, max_concurrent_trials=slots),
-                run_config=tune.RunConfig(
-                    storage_path=str(pathlib.Path(folder) / "results"), verbose=0
-                ),
-            ).fit()
-            for result in results:
-                if result.error:
-                    raise OSError(f"a trial failed: {result.error}")
-                said = result.metrics or {}
-                link.say({"trial": done, "seconds": said["seconds"], "loss": said["loss"]})
-                done += 1
-            link.count(1, done)
+        results = tune.Tuner(
+            tune.with_resources(_trial, {"cpu": 1}),
+            param_space={"told": dict(told)},
+            tune_config=tune.TuneConfig(
+                num_samples=told["trials"] or -1, max_concurrent_trials=slots
+            ),
+            run_config=tune.RunConfig(
+                storage_path=str(pathlib.Path(folder) / "results"), verbose=0, callbacks=[Tell()]
+            ),
+        ).fit()
+        if results.errors:
+            raise OSError(f"a trial failed: {results.errors[0]}")
         ray.shutdown()
 
 
