@@ -225,7 +225,7 @@ def _drift(
     at: npt.NDArray[np.float64], shares: npt.NDArray[np.float64], name: str, limit: float
 ) -> Check:
     middle, low, high = (3600 * one for one in slope(at, shares))
-    says = f"{name} drift {100 * middle:+.2g} %/h ({100 * low:+.2g} to {100 * high:+.2g})"
+    says = f"{name} drift {_signed(middle)} %/h ({_signed(low)} to {_signed(high)})"
     needs = None
     if low > limit or high < -limit:
         state = State.CROSSED
@@ -306,6 +306,18 @@ def _told(seconds: Seconds) -> list[str]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def _signed(share: float) -> str:
+    """Percent, two digits that matter.
+
+    >>> _signed(-12.5), _signed(0.0042), _signed(0)
+    ('-1,250', '+0.42', '0')
+    """
+    percent = 100 * share
+    if abs(percent) < 0.005:
+        return "0"
+    return f"{percent:+,.0f}" if abs(percent) >= 10 else f"{percent:+.2g}"
 
 
 def _figure(value: float, unit: str) -> str:

@@ -260,7 +260,7 @@ def _show(made: runner.Outcome, console: rich.console.Console) -> None:
         loss = "not the same in all" if made.loss is None else f"{made.loss!r} in every one"
         console.print(f"  [dim]told        {made.trials} trials, loss {loss}[/]", soft_wrap=True)
     if verdict.status == "cannot tell" and verdict.needs_s:
-        needs = times.format_duration(verdict.needs_s)
+        needs = times.format_duration(60 * -(-verdict.needs_s // 60))
         console.print(f"A run of about {needs} would tell.", soft_wrap=True)
     if made.path is not None:
         console.print(f"stored: {escape(str(made.path))}", soft_wrap=True)
