@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -47,29 +46,26 @@ def run(link: worker.Link) -> None:
 
     told = link.told
     slots = len(os.sched_getaffinity(0))
-    # A socket's path has little room, so the folder's is short.
-    with tempfile.TemporaryDirectory(prefix="overnight-ray-") as folder:
-        ray.init(
-            num_cpus=slots,
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=False,
-            _temp_dir=folder,
-        )
-        link.ready()
-        results = tune.Tuner(
-            tune.with_resources(_trial, {"cpu": 1}),
-            param_space={"told": dict(told)},
-            tune_config=tune.TuneConfig(
-                num_samples=told["trials"] or -1, max_concurrent_trials=slots
-            ),
-            run_config=tune.RunConfig(
-                storage_path=str(pathlib.Path(folder) / "results"), verbose=0, callbacks=[Tell()]
-            ),
-        ).fit()
-        if results.errors:
-            raise OSError(f"a trial failed: {results.errors[0]}")
-        ray.shutdown()
+    folder = told["folder"]
+    ray.init(
+        num_cpus=slots,
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+        _temp_dir=folder,
+    )
+    link.ready()
+    results = tune.Tuner(
+        tune.with_resources(_trial, {"cpu": 1}),
+        param_space={"told": dict(told)},
+        tune_config=tune.TuneConfig(num_samples=told["trials"] or -1, max_concurrent_trials=slots),
+        run_config=tune.RunConfig(
+            storage_path=str(pathlib.Path(folder) / "results"), verbose=0, callbacks=[Tell()]
+        ),
+    ).fit()
+    if results.errors:
+        raise OSError(f"a trial failed: {results.errors[0]}")
+    ray.shutdown()
 
 
 def _trial(settings: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import pathlib
+import tempfile
 import time
 from typing import TYPE_CHECKING
 
@@ -44,11 +46,16 @@ class Trials:
             load.Metric("steps", "/s", str(DONE), gated=False),
         )
 
-    def prepare(self, options: load.Options, book: ledger.Ledger) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
+    def prepare(self, options: load.Options, book: ledger.Ledger) -> tuple[load.Job, ...]:
         """One process a core; with Ray one for all of them."""
         told = _told(options)
         name = options.name or "trial"
         if told["orchestrator"] == "ray":
+            # Short, for a socket's path has little room; Ray is ended by a signal, and cannot remove it.
+            folder = pathlib.Path(tempfile.gettempdir()) / f"{book.run}-ray"
+            book.write("folder", folder)
+            folder.mkdir(mode=0o700)
+            told = {**told, "folder": str(folder)}
             return (load.Job(name, options.cores, told, environment=THREADS, tree=True),)
         total, slots = options.trials, len(options.cores)
         jobs = []

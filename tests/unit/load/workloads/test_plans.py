@@ -70,6 +70,10 @@ def test_ray_has_all_cores_in_one_process(book: ledger.Ledger, monkeypatch) -> N
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
     (job,) = plan("trials", book, orchestrator="ray")
     assert (job.cores, job.tree) == ((1, 2, 3), True)
+    folder = pathlib.Path(str(job.told["folder"]))
+    assert folder.is_dir()
+    book.undo()
+    assert not folder.exists()
 
 
 def test_stress_ng_that_is_missing_says_how_to_get_it(book: ledger.Ledger, monkeypatch) -> None:
