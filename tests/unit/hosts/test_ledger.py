@@ -82,6 +82,9 @@ def test_after_kill_9_the_next_run_cleans_up(folder: pathlib.Path, tmp_path: pat
     subprocess.run([sys.executable, "-c", KILLED, folder, made], check=False)
     (left,) = ledger.leftovers(folder)
     assert left.what == "killed"
+    deadline = time.monotonic() + 5
+    while not ledger.processes_of(left.run) and time.monotonic() < deadline:
+        time.sleep(0.01)  # a process that was just made has no environment to read yet
     (sleeper,) = ledger.processes_of(left.run)
     done, problems = ledger.clean(folder)
     assert (problems, made.exists(), ledger.leftovers(folder)) == ([], False, ())
