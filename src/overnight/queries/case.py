@@ -11,10 +11,10 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.model import event, selection, times
+from overnight.model import event, load, selection, times
 from overnight.queries import reader as profiles
 from overnight.queries import signals
-from overnight.store import segments
+from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
@@ -93,6 +93,10 @@ class Case:
         ]
         return tuple(sorted(same, key=lambda one: -one.time_us)[:MOST_RECURRENCES])
 
+    def loads(self) -> tuple[load.Load, ...]:
+        """Loads that ran on this host at some time of the baseline or the hot stretch."""
+        return loads.read_loads(self.home, self.host, self.baseline.begin_us, self.window.end_us)
+
     def events(self, window: selection.Window, *kinds: str) -> tuple[event.Event, ...]:
         """Events of this host in a window; a kind that ends with a dot stands for all below it."""
         return self.ring.events(window.begin_us, window.end_us, (self.host,), kinds or None)
@@ -141,6 +145,20 @@ class Case:
         return self.host in self.profiles.catalogue.hosts() and bool(
             self.profiles.touched((self.host,), window)
         )
+
+    def capacity(
+        self, window: selection.Window, chosen: selection.Selection | None = None
+    ) -> tuple[float, float]:
+        """Samples that the chosen cores would have made in a window; and its recorded seconds."""
+        if not self.has_profile(window):
+            return 0.0, 0.0
+        found = [
+            (one, self.profiles.meta(one)) for one in self.profiles.touched((self.host,), window)
+        ]
+        told = profiles.covered(
+            (self.host,), window, found, chosen or selection.Selection(), samples=0, idle=0
+        )
+        return told.capacity, told.recorded_seconds
 
     def top(
         self,

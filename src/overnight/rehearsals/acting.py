@@ -42,6 +42,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start `python -m MODULE`, which calls `begin` first; `more` is what it is told.
 
+    `addresses` among it is for who maps far more than it uses.
+
     It shares our session on purpose: the kernel shares a core among sessions first (autogroup), and a
     victim is to be starved as its neighbours on a host would starve it.
     """
@@ -69,7 +71,8 @@ def begin(words: list[str] | None = None) -> dict[str, Any]:
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        most = told.get("addresses", MEMORY)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     set_name(told["name"])
     return told
 
