@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
+import subprocess
+import sys
 import threading
+import time
 
 import hypothesis
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 from overnight import errors
 from overnight.app import staging
+from overnight.hosts import ledger
 
 EMPTY = staging.Inventory(frozenset(), frozenset(), frozenset(), frozenset())
 
@@ -121,3 +125,22 @@ def test_only_the_calling_thread_and_its_children_leave_the_core() -> None:
         thread.join()
     assert seen == [before - {core} or before]
     assert os.sched_getaffinity(0) == before
+
+
+def test_who_else_uses_a_core_is_named_and_the_runs_own_are_not() -> None:
+    crowd = staging.Crowd("overnight-1")
+    loop = [sys.executable, "-c", "while True: pass"]
+    with (
+        subprocess.Popen(loop) as other,
+        subprocess.Popen(loop, env={**os.environ, ledger.MARK: "overnight-1"}) as own,
+    ):
+        try:
+            deadline = time.monotonic() + 8
+            while not any(f"[{other.pid}]" in one for one in crowd.told(0.05)):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert not any(f"[{own.pid}]" in one for one in crowd.told(0.0))
+        finally:
+            other.kill()
+            own.kill()
+    assert crowd.told(1000.0) == []
