@@ -267,6 +267,7 @@ class _Run:
         from overnight.app import diagnosing, reporting
         from overnight.reports import diagnosis
         from overnight.reports.diagnosis import html
+        from overnight.reports.diagnosis import json as documents
 
         self._tell(Progress("stop recording"))
         assert self._recording is not None
@@ -284,9 +285,8 @@ class _Run:
         self._report = self.home / "report.html"
         with self._report.open("wb") as file:
             html.write(self._verdict, file, self._material)
-        (self.home / "verdict.json").write_text(
-            json.dumps(self._verdict.as_json(), indent=2) + "\n"
-        )
+        with (self.home / "verdict.json").open("wb") as file:
+            documents.write(self._verdict, file)
 
     def end(self) -> None:
         """Whatever happened: no fault, no victim, no recorder."""

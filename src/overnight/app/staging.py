@@ -188,13 +188,14 @@ def left_behind(
     """What the run left, and what else is new: on a busy host others make cgroups and mounts, too."""
     ours: list[str] = []
     others: list[str] = []
-    for kind in ("cgroups", "netns", "links", "mounts"):
+    words = {"cgroups": "cgroup", "netns": "netns", "links": "link", "mounts": "mount"}
+    for kind, word in words.items():
         for name in sorted(getattr(after, kind) - getattr(before, kind)):
             mine = run in name or any(name == one or name.startswith(f"{one}/") for one in changes)
             # /run/netns becomes a mount with the first namespace of a boot, and stays one.
             known = kind == "mounts" and name == "/run/netns"
             if not known:
-                (ours if mine else others).append(f"{kind.rstrip('s')} {name}")
+                (ours if mine else others).append(f"{word} {name}")
     ours += [f"process {pid}" for pid in ledger.processes_of(run)]
     if folder.exists():
         ours.append(f"folder {folder}")
