@@ -8,7 +8,6 @@ not sleep but spins. The file is in memory and has no name: nothing of it outliv
 from __future__ import annotations
 
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -99,4 +98,4 @@ def _hold(file: int, size: int, share: float) -> None:
 REHEARSALS = (LockConvoy(),)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

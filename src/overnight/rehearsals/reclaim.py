@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 import os
 import pathlib
-import sys
 from typing import TYPE_CHECKING
 
 from overnight import errors, rehearsals
@@ -158,4 +157,4 @@ def _touch(mapped: mmap.mmap, at: int) -> None:
 REHEARSALS = (Reclaim(),)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

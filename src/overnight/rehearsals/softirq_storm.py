@@ -13,7 +13,6 @@ import pathlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,7 @@ LOOK_SECONDS = 0.3
 # than the victim.
 MOST_AT_ONCE = 48
 DRAIN_SECONDS = 0.02
+LONGEST_SECONDS = 180
 TICKS = 100  # a second, in /proc/stat
 FIRST_COST = 100e-6  # seconds of the core for one packet: begin gently
 
@@ -74,7 +74,6 @@ class SoftirqStorm:
     def strike(self, stage: rehearsals.Stage) -> None:
         """The sockets join, the flood begins."""
         facts = stage.facts
-        shared = {"group": facts["group"], "seconds": 180}
         joined = acting.start(
             stage,
             "overnight.rehearsals.softirq_storm",
@@ -82,7 +81,8 @@ class SoftirqStorm:
             core=stage.spare,
             netns=facts["to"],
             subscribers=facts["subscribers"],
-            **shared,
+            seconds=LONGEST_SECONDS,
+            group=facts["group"],
         )
         sends = acting.start(
             stage,
@@ -94,7 +94,8 @@ class SoftirqStorm:
             payload=facts["payload_bytes"],
             target_core=stage.core,
             share=facts["softirq_share"],
-            **shared,
+            seconds=LONGEST_SECONDS,
+            group=facts["group"],
         )
         acting.ends_with_fault(stage, joined, sends)
 
@@ -209,4 +210,4 @@ def _softirq_seconds(core: int) -> float:
 REHEARSALS = (SoftirqStorm(),)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

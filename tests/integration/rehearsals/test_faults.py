@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
 import signal
@@ -15,6 +16,7 @@ from overnight.app import rehearsing, staging
 from overnight.hosts import ledger
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+UNDER_WAY = 8
 FAULTS = ("softirq-storm", "reclaim", "lock-convoy")
 RUN = """
 import pathlib, sys
@@ -43,15 +45,14 @@ def test_a_killed_one_is_undone_by_the_next(
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
     before = staging.take_inventory()
-    run = subprocess.Popen(
-        [sys.executable, "-c", RUN, name, str(tmp_path / "home")], stdout=subprocess.PIPE, text=True
-    )
-    assert run.stdout is not None
-    for line in run.stdout:
-        if line.startswith("strike"):
-            break
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait(10)
+    words = [sys.executable, "-c", RUN, name, str(tmp_path / "home")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        # It tells how the victim does some times a second: by then the fault is under way.
+        told = (line for line in run.stdout if line.startswith("strike"))
+        struck = len(list(itertools.islice(told, UNDER_WAY)))
+        os.kill(run.pid, signal.SIGKILL)
+    assert struck == UNDER_WAY
     (left,) = ledger.leftovers()
     _, wrong = ledger.clean()
     assert wrong == []
