@@ -184,11 +184,12 @@ class _Run:
         self._diagnose()
 
     def _baseline(self) -> None:
+        crowd = staging.Crowd(self._book.run)
         late = [one.late_p50_ms for one in self._seconds("baseline", self._plan.baseline)]
         usual = sorted(late)[len(late) // 2]
         if usual < victims.KEEPS_UP_MS and self._victim.status().resets == 0:
             return
-        who = staging.busiest(self._plan.core, self._book.run) or ["nobody by more than 5 % now"]
+        who = crowd.told(core=self._plan.core) or ["nobody for long"]
         raise errors.CannotError(
             "this machine is too busy for a rehearsal",
             why=f"the victim fell {usual / 1000:.1f} s behind on core {self._plan.core} before anything struck;"
@@ -200,6 +201,7 @@ class _Run:
         of = f" {number} of {self._plan.strikes}" if self._plan.strikes > 1 else ""
         self.stage.stop.clear()
         began_us = time.time_ns() // 1000
+        crowd = staging.Crowd(self._book.run)
         self._tell(Progress(f"strike{of}", note="the fault begins"))
         self._rehearsal.strike(self.stage)
         for _ in self._seconds(f"strike{of}", self._plan.patience):
@@ -211,6 +213,10 @@ class _Run:
             self._problems.append(self._nothing_came())
             return
         self._events = (*self._events, found[0])
+        if others := crowd.told(staging.CROWDED):
+            self._problems.append(
+                f"others used this host during the strike: {', '.join(others[:3])}"
+            )
         self._tell(Progress(f"strike{of}", note=found[0].text))
         self._wait(f"after the event{of}", self._plan.after)
         self._stop_fault()
@@ -267,6 +273,7 @@ class _Run:
         from overnight.app import diagnosing, reporting
         from overnight.reports import diagnosis
         from overnight.reports.diagnosis import html
+        from overnight.reports.diagnosis import json as documents
 
         self._tell(Progress("stop recording"))
         assert self._recording is not None
@@ -284,9 +291,8 @@ class _Run:
         self._report = self.home / "report.html"
         with self._report.open("wb") as file:
             html.write(self._verdict, file, self._material)
-        (self.home / "verdict.json").write_text(
-            json.dumps(self._verdict.as_json(), indent=2) + "\n"
-        )
+        with (self.home / "verdict.json").open("wb") as file:
+            documents.write(self._verdict, file)
 
     def end(self) -> None:
         """Whatever happened: no fault, no victim, no recorder."""

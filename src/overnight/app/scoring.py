@@ -9,6 +9,8 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from overnight.reports.diagnosis import json as documents
+
 if TYPE_CHECKING:
     from overnight.model import truth, verdict
     from overnight.rehearsals import victim as victims
@@ -55,7 +57,7 @@ class Outcome:
         return {
             "schema": SCHEMA,
             **said,
-            "verdict": self.verdict.as_json() if self.verdict else None,
+            "verdict": documents.document(self.verdict) if self.verdict else None,
             "expected": self.expected.as_json(),
             "victim": self.victim.as_json(),
             "problems": list(self.problems),

@@ -20,12 +20,13 @@ from overnight.rehearsals import victim
 from overnight.sources import cgroups
 
 __all__ = [
+    "CROWDED",
+    "Crowd",
     "Inventory",
     "Plan",
     "Recording",
     "alone",
     "away_from",
-    "busiest",
     "check_needs",
     "draw",
     "left_behind",
@@ -39,7 +40,7 @@ SEGMENT_SECONDS = 5.0
 BEGIN_SECONDS = 20.0
 # Looked at by the minute in a night; a rehearsal has no such time.
 EVERY = ("memory-cgroups=2", "memory-cgroup-parents=10", "units=2", "unit-restarts=2", "memory=2")
-BUSY_SECONDS = 1.0
+CROWDED = 0.3  # of a core that somebody else uses: the verdict may be about that
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,30 +189,37 @@ def left_behind(
     """What the run left, and what else is new: on a busy host others make cgroups and mounts, too."""
     ours: list[str] = []
     others: list[str] = []
-    for kind in ("cgroups", "netns", "links", "mounts"):
+    words = {"cgroups": "cgroup", "netns": "netns", "links": "link", "mounts": "mount"}
+    for kind, word in words.items():
         for name in sorted(getattr(after, kind) - getattr(before, kind)):
             mine = run in name or any(name == one or name.startswith(f"{one}/") for one in changes)
             # /run/netns becomes a mount with the first namespace of a boot, and stays one.
             known = kind == "mounts" and name == "/run/netns"
             if not known:
-                (ours if mine else others).append(f"{kind.rstrip('s')} {name}")
+                (ours if mine else others).append(f"{word} {name}")
     ours += [f"process {pid}" for pid in ledger.processes_of(run)]
     if folder.exists():
         ours.append(f"folder {folder}")
     return ours, others
 
 
-def busiest(core: int, run: str, seconds: float = BUSY_SECONDS) -> list[str]:
-    """Who else uses that core, the most first, in words."""
-    ours = {*ledger.processes_of(run), os.getpid()}
-    before = _ticks()
-    time.sleep(seconds)
-    used = []
-    for pid, (name, ticks, last) in _ticks().items():
-        share = (ticks - before.get(pid, ("", ticks, 0))[1]) / os.sysconf("SC_CLK_TCK") / seconds
-        if share >= 0.05 and last == core and pid not in ours:
-            used.append((share, f"{name} [{pid}] {100 * share:.0f} %"))
-    return [text for _, text in sorted(used, reverse=True)]
+class Crowd:
+    """Who else uses the cores of this host since it was made."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._before, self._began = _ticks(), time.monotonic()
+
+    def told(self, least: float = 0.05, core: int | None = None) -> list[str]:
+        """Those that used more than that of a core, and were last on `core`; the most first, in words."""
+        seconds = max(0.01, time.monotonic() - self._began) * os.sysconf("SC_CLK_TCK")
+        ours = {*ledger.processes_of(self._run), os.getpid()}
+        used = []
+        for pid, (name, ticks, last) in _ticks().items():
+            share = (ticks - self._before.get(pid, ("", 0, 0))[1]) / seconds
+            if share >= least and core in (None, last) and pid not in ours:
+                used.append((share, f"{name} [{pid}] {100 * share:.0f} % of a core"))
+        return [text for _, text in sorted(used, reverse=True)]
 
 
 def _ticks() -> dict[int, tuple[str, int, int]]:

@@ -11,10 +11,10 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.model import event, selection, times
+from overnight.model import event, load, selection, times
 from overnight.queries import reader as profiles
 from overnight.queries import signals
-from overnight.store import segments
+from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
@@ -92,6 +92,10 @@ class Case:
             if one.id != self.event.id
         ]
         return tuple(sorted(same, key=lambda one: -one.time_us)[:MOST_RECURRENCES])
+
+    def loads(self) -> tuple[load.Load, ...]:
+        """Loads that ran on this host at some time of the baseline or the hot stretch."""
+        return loads.read_loads(self.home, self.host, self.baseline.begin_us, self.window.end_us)
 
     def events(self, window: selection.Window, *kinds: str) -> tuple[event.Event, ...]:
         """Events of this host in a window; a kind that ends with a dot stands for all below it."""

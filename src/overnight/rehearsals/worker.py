@@ -103,12 +103,15 @@ class Worker:
         self.status["dropped"] += dropped
         self.status["resets"] += 1
         for line in lines(self._told, waited_us):
-            # One write is one record.
-            handle = os.open("/dev/kmsg", os.O_WRONLY)
-            try:
-                os.write(handle, f"<4>{line}\n".encode())
-            finally:
-                os.close(handle)
+            self.say(line)
+
+    def say(self, line: str) -> None:
+        """Into the kernel log, as a warning. One write is one record."""
+        handle = os.open("/dev/kmsg", os.O_WRONLY)
+        try:
+            os.write(handle, f"<4>{line}\n".encode())
+        finally:
+            os.close(handle)
 
     def tell(self, file: pathlib.Path, share: float) -> None:
         """The counters, for whoever watches."""

@@ -274,7 +274,7 @@ def _clean(current: session.Session, output: session.Output) -> int:
 
     done = rehearsing.clean()
     if output is session.Output.JSON:
-        current.print_json({"schema": "overnight.rehearsals-cleaned/1", "undone": done})
+        current.print_json({"schema": "overnight.rehearsals/1", "undone": done})
     else:
         for one in done:
             current.console().print(f"undone: {one}", markup=False)
