@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
@@ -205,6 +206,8 @@ def _boot(
             env={"PATH": os.environ["PATH"], "NOTIFY_SOCKET": address, ledger.MARK: book.run,
                  "CGROUPS": " ".join(map(str, folders)), "CORES": ",".join(map(str, cores))},
         )  # fmt: skip
+        # Fetched when it ends, whoever ends it: the ledger kills it by its mark.
+        threading.Thread(target=nspawn.wait, name=name, daemon=True).start()
         leader = 0
         try:
             leader = _leader(told, nspawn, log)
