@@ -36,8 +36,8 @@ BUSY, KERNEL = 95.0, 90.0
 SECONDS = 2.0
 # Where the others are busy, too, no mean hides anything: the host is loaded.
 OTHERS = 50.0
-# Of the core that the event names it is still worth saying, unless really all were full.
-OTHERS_OF_EVENT = 85.0
+# Of the core that the event names it is still worth saying, unless all the others were at their limit, too.
+OTHERS_OF_EVENT = BUSY
 # Samples of a core that is full: some are lost, and a second has a few more or less of them.
 SAMPLED_BUSY, SAMPLED_KERNEL = 90.0, 85.0
 # One second in which the core took a breath does not end a stretch.

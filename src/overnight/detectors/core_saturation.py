@@ -21,6 +21,8 @@ MOST_FINDINGS = 8
 ORDINARY = 0.2
 # Without a baseline nobody knows what is ordinary.
 NO_BASELINE = 0.7
+# From here on the whole host was full, and that one core stands out less.
+ALL_FULL, ALL_FULL_FACTOR = 85.0, 0.8
 # A core that was full before had no room; what is added to it is compared with this much.
 LEAST_ROOM = 0.1
 
@@ -145,6 +147,16 @@ def _finding(
                 told.source,
                 {"expected_in_window": round(expected, 2), "baseline_seconds": round(known)},
                 case.baseline,
+            )
+        )
+    if stretch.others_percent >= saturation.OTHERS:
+        confidence *= ALL_FULL_FACTOR if stretch.others_percent >= ALL_FULL else 1.0
+        against.append(
+            finding.Evidence(
+                f"the other cores were busy, too: {stretch.others_percent:.0f} %",
+                told.source,
+                {"others_percent_of_their_time": round(stretch.others_percent, 1)},
+                stretch.window,
             )
         )
     begin, end = times.format_instant(stretch.begin_us), times.format_instant(stretch.end_us)

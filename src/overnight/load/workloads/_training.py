@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from overnight import errors
+
 __all__ = ["train"]
 
 ROWS, FEATURES, HIDDEN, CLASSES, BATCH = 2048, 64, 128, 10, 128
 RATE = 0.05
+# On a GPU the same network would be done before the next step is asked for.
+GPU_HIDDEN = 8192
 
 
 def train(backend: str, seed: int, steps: int, after_step: Callable[[], None]) -> float:
     """The loss after the last step. Threads are set by the environment and by torch's own setting."""
-    return (_torch if backend == "torch" else _numpy)(seed, steps, after_step)
+    if backend == "numpy":
+        return _numpy(seed, steps, after_step)
+    return _torch(seed, steps, after_step, on_gpu=backend == "cuda")
 
 
 def _problem(seed: int) -> tuple[Any, Any, Any]:
@@ -50,17 +56,28 @@ def _numpy(seed: int, steps: int, after_step: Callable[[], None]) -> float:
     return loss
 
 
-def _torch(seed: int, steps: int, after_step: Callable[[], None]) -> float:
+def _torch(seed: int, steps: int, after_step: Callable[[], None], *, on_gpu: bool) -> float:
     import torch
 
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(seed)
     raw, labels, _ = _problem(seed)
-    rows, classes = torch.from_numpy(raw), torch.from_numpy(labels)
+    if on_gpu and not torch.cuda.is_available():
+        raise errors.CannotError(
+            "there is no GPU to train on",
+            why="PyTorch sees no CUDA device",
+            todo="nvidia-smi tells what the driver sees; overnight load trials --backend torch uses the CPU",
+        )
+    device = torch.device("cuda" if on_gpu else "cpu")
+    rows, classes = torch.from_numpy(raw).to(device), torch.from_numpy(labels).to(device)
+    hidden = GPU_HIDDEN if on_gpu else HIDDEN
     model = torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, CLASSES)
-    )
+        torch.nn.Linear(FEATURES, hidden),
+        torch.nn.ReLU(),
+        *((torch.nn.Linear(hidden, hidden), torch.nn.ReLU()) if on_gpu else ()),
+        torch.nn.Linear(hidden, CLASSES),
+    ).to(device)
     descent = torch.optim.SGD(model.parameters(), lr=RATE)
     loss = torch.zeros(())
     for step in range(steps):
@@ -70,5 +87,7 @@ def _torch(seed: int, steps: int, after_step: Callable[[], None]) -> float:
         loss = torch.nn.functional.cross_entropy(scores, classes[begin : begin + BATCH])
         loss.backward()
         descent.step()
+        if on_gpu:  # a step is done when the GPU has done it, not when it was asked for
+            torch.cuda.synchronize()
         after_step()
     return float(loss.item())

@@ -21,9 +21,11 @@ __all__ = ["WORKLOAD"]
 DUTY = 0.6
 STEPS = 20_000  # some 2 s of CPU
 STAGGER = 0.25
-BACKENDS, ORCHESTRATORS = ("numpy", "torch"), ("own", "ray")
+BACKENDS, ORCHESTRATORS = ("numpy", "torch", "cuda"), ("own", "ray")
+NEEDS = {"torch": "torch", "cuda": "torch", "ray": "ray"}
 # One thread each: a second one would run on the same pinned core, and the order of sums would change.
-THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")  # fmt: skip
+# The last makes sums on a GPU come in the same order each time.
+THREADS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")  # fmt: skip
 DONE, TRIALS = 0, 1
 
 
@@ -31,9 +33,7 @@ class Trials:
     """A slot a core, trial after trial; checkpoints are not written."""
 
     name = "trials"
-    about = (
-        "identical training trials (numpy; --backend torch; --orchestrator ray), paced on CPU time"
-    )
+    about = "identical training trials (numpy; --backend torch or cuda; --orchestrator ray), paced on CPU time"
     takes = ("backend", "duty", "orchestrator", "steps", "trials")
 
     def metrics(self, options: load.Options) -> tuple[load.Metric, ...]:
@@ -106,14 +106,15 @@ def _told(options: load.Options) -> dict[str, object]:
         if value not in known:
             raise errors.UsageError(
                 f"{option} {value} is not known",
-                why=f"there are {' and '.join(known)}",
+                why=f"there are {', '.join(known)}",
                 todo=f"overnight load trials {option} {known[0]}",
             )
-        if value in ("torch", "ray") and importlib.util.find_spec(value) is None:
+        package = NEEDS.get(value)
+        if package and importlib.util.find_spec(package) is None:
             raise errors.MissingToolError(
-                f"{value} is not installed",
+                f"{package} is not installed",
                 why=f"{option} {value} needs it, and it is large, so it comes as an extra",
-                todo=f"pip install 'overnight[{value}]'",
+                todo=f"pip install 'overnight[{package}]'",
             )
     steps = STEPS if options.steps is None else options.steps
     if steps < 1 or (options.trials is not None and options.trials < 1):

@@ -65,7 +65,7 @@ def load(
         int | None, typer.Option(metavar="N", help="trials: steps of each. Default 20000.")
     ] = None,
     backend: Annotated[
-        str | None, typer.Option(metavar="NAME", help="trials: numpy or torch.")
+        str | None, typer.Option(metavar="NAME", help="trials: numpy, torch or cuda.")
     ] = None,
     orchestrator: Annotated[
         str | None, typer.Option(metavar="NAME", help="trials: own or ray.")
