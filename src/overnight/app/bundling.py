@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import overnight
 from overnight import errors, sources
@@ -104,6 +104,7 @@ def create(
     before_s: float = BEFORE_S,
     after_s: float = AFTER_S,
     all_recurrences: bool = False,
+    hide: Sequence[str] = (),
     now_us: int | None = None,
     progress: Progress = lambda _what, _share: None,
 ) -> Made:
@@ -113,7 +114,7 @@ def create(
     chosen = (told, *(others if all_recurrences else ()))
     spans = _spans(chosen, before_s, after_s)
     hosts = tuple(sorted({*source.hosts(), *spans}))
-    masks = scrubbing.Scrubber()
+    masks = scrubbing.Scrubber(hide)
     with _staging(file) as stage:
         notes: list[str] = []
         for n, host in enumerate(hosts):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pathlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from overnight import errors, rehearsals
@@ -29,7 +30,11 @@ def find_recorded(name: str, folder: pathlib.Path = FOLDER) -> pathlib.Path | No
     return path if path.is_file() and path.with_suffix(".json").is_file() else None
 
 
-def save(outcome: scoring.Outcome, file: pathlib.Path) -> None:
+# What replay does not read: where it was, and the verdict, which is reached anew.
+LEFT_OUT = ("verdict", "home", "report", "problems", "leftovers", "others", "missed")
+
+
+def save(outcome: scoring.Outcome, file: pathlib.Path, hide: Sequence[str] = ()) -> None:
     """A run as a bundle, with its outcome beside it: what `replay` takes."""
     told = outcome.verdict.event if outcome.verdict else None
     if told is None:
@@ -38,8 +43,9 @@ def save(outcome: scoring.Outcome, file: pathlib.Path) -> None:
             why="a bundle is made around an event, and there was none",
             todo="choose a rehearsal with an event, such as zombies",
         )
-    bundling.create(outcome.home, told, file)
-    file.with_suffix(".json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
+    bundling.create(outcome.home, told, file, hide=hide)
+    kept = {name: value for name, value in outcome.as_json().items() if name not in LEFT_OUT}
+    file.with_suffix(".json").write_text(json.dumps(kept, indent=2) + "\n")
 
 
 def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoring.Outcome:

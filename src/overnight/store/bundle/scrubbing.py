@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from overnight.model import secrets
 
@@ -25,7 +25,16 @@ HASHED = "$"  # a crypt hash looks as a Java lambda does: `$14$0x00000008`
 class Scrubber:
     """Masks texts, the same text always in the same way, and counts what it masked."""
 
-    def __init__(self) -> None:
+    def __init__(self, hide: Sequence[str] = ()) -> None:
+        """`hide` are words that must not leave the house either; each has a stand-in of its own.
+
+        >>> Scrubber(["acme"]).name("units", "/acme-billing/acme.service")
+        '/hidden-1-billing/hidden-1.service'
+        """
+        self._hidden = {
+            re.compile(re.escape(word), re.IGNORECASE): f"hidden-{n}"
+            for n, word in enumerate(hide, 1)
+        }
         self._seen: dict[str, set[str]] = {}
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
@@ -51,7 +60,7 @@ class Scrubber:
         """
         made = self._names.get(text)
         if made is None:
-            made = _keeping_plain(text, _scrub_name)
+            made = _keeping_plain(self._hide(text), _scrub_name)
             if secrets.MASK in made:  # also one that is called so
                 made = next(name for name in _numbered(made) if name not in self._taken)
                 self._taken.add(made)
@@ -60,7 +69,7 @@ class Scrubber:
 
     def text(self, place: str, text: str, field: str = "") -> str:
         """A line for people, or the value of a field."""
-        made = _keeping_plain(text, lambda plain: secrets.scrub(field, plain))
+        made = _keeping_plain(self._hide(text), lambda plain: secrets.scrub(field, plain))
         return self._count(place, text, made)
 
     def fact(self, field: str, text: str) -> str:
@@ -83,8 +92,13 @@ class Scrubber:
         made = self._functions.get(text)
         if made is None:
             found = [m for m in secrets.SHAPES.finditer(text) if not m[0].startswith(HASHED)]
-            made = self._functions[text] = secrets.MASK if found else text
+            made = self._functions[text] = secrets.MASK if found else self._hide(text)
         return self._count(place, text, made)
+
+    def _hide(self, text: str) -> str:
+        for word, stand_in in self._hidden.items():
+            text = word.sub(stand_in, text)
+        return text
 
     def _count(self, place: str, text: str, made: str) -> str:
         if made != text:

@@ -60,6 +60,12 @@ def create(
             "--all-recurrences", help="The same of every other event of its kind (the latest 50)."
         ),
     ] = False,
+    hide: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD", help="Hide this word as well, wherever it stands; repeatable."
+        ),
+    ] = None,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Write what is known around an event into one file, without secrets.
@@ -80,6 +86,7 @@ def create(
             before_s=before_s,
             after_s=after_s,
             all_recurrences=all_recurrences,
+            hide=tuple(word for word in hide or () if word),
             progress=tell,
         )
     if output is session.Output.JSON:

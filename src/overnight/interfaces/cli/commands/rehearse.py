@@ -56,6 +56,12 @@ def rehearse(
         pathlib.Path | None,
         typer.Option(metavar="FILE", help="Keep the run as a bundle, for --replay elsewhere."),
     ] = None,
+    hide: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD", help="--bundle: hide this word wherever it stands; repeatable."
+        ),
+    ] = None,
     keep: Annotated[
         int, typer.Option(min=1, help="How many runs stay in the data home, the newest.")
     ] = 20,
@@ -104,7 +110,7 @@ def rehearse(
         outcomes.append(made)
         _show(current, made, output, single=single)
         if bundle is not None:
-            _save(made, bundle)
+            _save(made, bundle, tuple(hide or ()))
     if score or not single:
         _scoreboard(current, outcomes, cannot, output)
     if not outcomes:
@@ -160,10 +166,10 @@ def _run(
         return replaying.replay(recorded, current.home)
 
 
-def _save(made: scoring.Outcome, file: pathlib.Path) -> None:
+def _save(made: scoring.Outcome, file: pathlib.Path, hide: tuple[str, ...]) -> None:
     from overnight.app import replaying
 
-    replaying.save(made, file)
+    replaying.save(made, file, hide)
 
 
 def _show(

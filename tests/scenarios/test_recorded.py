@@ -1,0 +1,24 @@
+"""Runs of real incidents that were recorded: diagnosed again, the verdict is the true one."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from overnight.app import replaying
+
+RECORDED = sorted(replaying.FOLDER.glob("*.overnight"))
+
+
+def test_there_is_one_for_the_demo() -> None:
+    assert replaying.find_recorded("zombies") in RECORDED
+
+
+@pytest.mark.parametrize("bundle", RECORDED, ids=lambda path: path.stem)
+def test_it_is_diagnosed_as_what_it_was(bundle: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    made = replaying.replay(bundle, tmp_path)
+    assert made.problems == ()
+    assert (made.correct, made.rank, made.replayed) == (True, 1, True)
+    assert made.report is not None
+    assert made.report.stat().st_size > 100_000
