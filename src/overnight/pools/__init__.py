@@ -17,15 +17,21 @@ __all__ = ["Machine", "Order", "Provider", "ProviderError"]
 
 
 class ProviderError(errors.CannotError):
-    """The provider said no. `reason` is one word for events and metrics: `provider_quota_exceeded`."""
+    """The provider said no. `reason` is one word for events and metrics: `provider_quota_exceeded`.
 
-    def __init__(self, reason: str, message: str, *, todo: str = "") -> None:
+    `nothing_made`: it is certain that no machine came of the call.
+    """
+
+    def __init__(
+        self, reason: str, message: str, *, todo: str = "", nothing_made: bool = False
+    ) -> None:
         super().__init__(
             f"the provider failed: {message}",
             why=reason,
             todo=todo or "see the provider's own console; the reaper tries again",
         )
         self.reason = reason
+        self.nothing_made = nothing_made
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

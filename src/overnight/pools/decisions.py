@@ -28,6 +28,7 @@ __all__ = [
     "after_failure",
     "after_success",
     "counts",
+    "endings",
     "recycle",
     "replenish",
     "retry_after",
@@ -220,7 +221,7 @@ def recycle(view: View) -> tuple[Instruction, ...]:
             left.append(member)
     said += _surplus(view, left)
     changed = {one.member_id for one in said if isinstance(one, Retire | Fail | EndClaim)}
-    said += _endings(view, changed)
+    said += (one for one in endings(view) if one.member_id not in changed)
     return tuple(said)
 
 
@@ -317,11 +318,10 @@ def _on_its_way(member: shape.Member) -> bool:
     return moving and member.abandoned_us is None
 
 
-def _endings(view: View, changed: set[str]) -> Iterable[Instruction]:
+def endings(view: View) -> Iterable[Terminate | Abandon]:
     """Members on their way out: tried until the attempts are used up, then abandoned, loudly, once."""
     for member in view.members:
-        ending = member.state in (State.DRAINING, State.ERRORED)
-        if not ending or member.id in changed or member.abandoned_us is not None:
+        if member.state not in (State.DRAINING, State.ERRORED) or member.abandoned_us is not None:
             continue
         if view.now_us < member.next_attempt_us:
             continue

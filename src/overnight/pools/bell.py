@@ -1,0 +1,188 @@
+"""Wakes the reaper and those who wait, in whichever process they are: every claim rings.
+
+A bell that is not heard loses nothing but time: everybody also looks by the clock. Rings that follow each
+other within RINGING are one, and who was woken waits that long before looking, so that what was done in
+between is seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import secrets
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import sqlalchemy as sa
+import sqlalchemy.exc
+
+if TYPE_CHECKING:
+    from overnight.pools import database
+
+__all__ = ["Bell", "Ear", "hang"]
+
+RINGING = 0.02
+CHANNEL = "overnight_pools"
+
+
+class Ear(Protocol):
+    """Somebody who listens."""
+
+    def wait(self, seconds: float) -> bool:
+        """Until it rings, or so long; True when it rang."""
+
+
+class Bell(Protocol):
+    """One bell for a database."""
+
+    def ring(self) -> None:
+        """Wake everybody; never fails and never waits."""
+
+    def ear(self) -> contextlib.AbstractContextManager[Ear]:
+        """Listen, from now on."""
+
+
+def hang(where: database.Database) -> Bell:
+    """The bell of a database."""
+    folder = where.folder
+    return _ServerBell(where) if folder is None else _LocalBell(folder / "bells")
+
+
+class _Rhythm:
+    """At most one ring in RINGING seconds."""
+
+    def __init__(self) -> None:
+        self._last = -1.0
+        self._lock = threading.Lock()
+
+    def due(self) -> bool:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._last < RINGING:
+                return False
+            self._last = now
+            return True
+
+
+class _LocalBell:
+    """Datagram sockets in a folder, one a listener."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._rhythm = _Rhythm()
+
+    def ring(self) -> None:
+        if not self._rhythm.due():
+            return
+        with contextlib.suppress(OSError), self._short() as folder:
+            names = [path.name for path in self._folder.iterdir()]
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+                bell.setblocking(False)
+                for name in names:
+                    try:
+                        bell.sendto(b"!", f"{folder}/{name}")
+                    except ConnectionRefusedError:  # its process was killed
+                        (self._folder / name).unlink(missing_ok=True)
+                    except OSError:
+                        pass  # full: it rings already
+
+    @contextlib.contextmanager
+    def ear(self) -> Iterator[Ear]:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+            with self._short() as folder:
+                listening.bind(f"{folder}/{name}")
+            listening.setblocking(False)
+            try:
+                yield _LocalEar(listening)
+            finally:
+                (self._folder / name).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _short(self) -> Iterator[str]:
+        """A path of few bytes: a socket's name has 107 at the most."""
+        descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+
+
+class _LocalEar:
+    def __init__(self, listening: socket.socket) -> None:
+        self._socket = listening
+
+    def wait(self, seconds: float) -> bool:
+        if not select.select([self._socket], [], [], max(0.0, seconds))[0]:
+            return False
+        time.sleep(RINGING)
+        with contextlib.suppress(BlockingIOError):
+            while self._socket.recv(16):
+                pass
+        return True
+
+
+class _ServerBell:
+    """LISTEN and NOTIFY. Not in the claim's own transaction: its commits would come one at a time."""
+
+    def __init__(self, where: database.Database) -> None:
+        self._database = where
+        self._rhythm = _Rhythm()
+
+    def ring(self) -> None:
+        if self._rhythm.due():
+            failed = sqlalchemy.exc.SQLAlchemyError
+            with contextlib.suppress(failed), self._database.plain() as connection:
+                connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
+
+    @contextlib.contextmanager
+    def ear(self) -> Iterator[Ear]:
+        ear = _ServerEar(
+            self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        )
+        try:
+            yield ear
+        finally:
+            ear.close()
+
+
+class _ServerEar:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: Any = None
+        self._listen()
+
+    def _listen(self) -> None:
+        import psycopg
+
+        with contextlib.suppress(psycopg.Error):
+            self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
+            self._connection.execute(f"LISTEN {CHANNEL}")
+
+    def wait(self, seconds: float) -> bool:
+        import psycopg
+
+        try:
+            if self._connection is None:
+                raise psycopg.OperationalError
+            rang = any(True for _ in self._connection.notifies(timeout=seconds, stop_after=1))
+        except psycopg.Error:
+            # The server was restarted: by the clock, until it is back.
+            self.close()
+            time.sleep(min(seconds, 0.2))
+            self._listen()
+            return self._connection is not None
+        if rang:
+            time.sleep(RINGING)
+        return rang
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

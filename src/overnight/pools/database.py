@@ -1,0 +1,201 @@
+"""One database, two kinds: SQLite (a file; the default) and PostgreSQL (a fleet's).
+
+A transaction is short, and no provider is called in one. On SQLite writers stand in a queue; on PostgreSQL
+rows are locked. `steps` is told of every boundary at which a crash would matter: tests raise there.
+
+`sqlite:///…` is durable against a crash of overnight; `?synchronous=FULL` against a power cut too, which
+also ends the members of this machine but not those of a cloud.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import sqlalchemy as sa
+import sqlalchemy.exc
+from sqlalchemy import event as hooks
+
+from overnight.pools import queueing, refusals
+
+__all__ = ["HEAD", "Database", "Steps", "default_url"]
+
+HEAD = "0001"  # the last step of migrations/; a test compares
+BUSY_SECONDS = 30
+MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take
+Steps = Callable[[str], None]
+
+
+def default_url(home: pathlib.Path) -> str:
+    """The database in a data home."""
+    return f"sqlite:///{home / 'pools' / 'pools.db'}"
+
+
+def _no_steps(_: str) -> None:
+    """Nobody is told."""
+
+
+class Database:
+    """Where pools are kept. Safe to share between threads."""
+
+    def __init__(self, url: str, *, steps: Steps = _no_steps) -> None:
+        self.steps = steps
+        self.url = _parsed(url)
+        self.kind = self.url.get_backend_name()
+        self._queue: queueing.Queue | None = None
+        self._engine = self._sqlite() if self.kind == "sqlite" else self._postgresql()
+        self._checked = False
+        self._check = threading.Lock()
+
+    @property
+    def folder(self) -> pathlib.Path | None:
+        """Where the file is; None for a server."""
+        return pathlib.Path(str(self.url.database)).parent if self.kind == "sqlite" else None
+
+    def _sqlite(self) -> sa.Engine:
+        path = pathlib.Path(str(self.url.database))
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        level = str(self.url.query.get("synchronous", "NORMAL")).upper()
+        if level not in ("NORMAL", "FULL"):
+            raise refusals.BadKnobError("synchronous", level, "NORMAL or FULL")
+        engine = sa.create_engine(
+            self.url.set(query={}),
+            connect_args={"timeout": BUSY_SECONDS},
+            pool_size=8,
+            max_overflow=64,
+        )
+
+        @hooks.listens_for(engine, "connect")
+        def _opened(connection: Any, _: object) -> None:
+            connection.isolation_level = None  # BEGIN is ours to say
+            for pragma in ("journal_mode=WAL", f"synchronous={level}", "foreign_keys=ON"):
+                connection.execute(f"PRAGMA {pragma}")
+
+        @hooks.listens_for(engine, "begin")
+        def _begun(connection: sa.Connection) -> None:
+            writes = connection.get_execution_options().get("overnight_writes", False)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+        self._queue = queueing.Queue(path.with_name(path.name + "-writers"))
+        return engine
+
+    def _postgresql(self) -> sa.Engine:
+        try:
+            return sa.create_engine(self.url, pool_pre_ping=True, pool_size=8, max_overflow=64)
+        except ImportError as error:
+            raise refusals.DatabaseUnavailableError(
+                "PostgreSQL cannot be used here",
+                why=f"its driver is missing: {error}",
+                todo="pip install 'overnight[postgresql]'",
+            ) from error
+
+    @contextlib.contextmanager
+    def write(self, name: str) -> Iterator[sa.Connection]:
+        """One transaction that writes, called `name` in errors and for `steps`."""
+        self._ready()
+        self.steps(f"{name}: begin")
+        with self._translated(name), self._turn(), self._writer() as connection:
+            yield connection
+            self.steps(f"{name}: before commit")
+        self.steps(f"{name}: after commit")
+
+    @contextlib.contextmanager
+    def _writer(self) -> Iterator[sa.Connection]:
+        with self._engine.connect() as opened:
+            connection = opened.execution_options(overnight_writes=True)
+            with connection.begin():
+                yield connection
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """One consistent look; on SQLite it never waits for the writer."""
+        self._ready()
+        level = {"isolation_level": "REPEATABLE READ"} if self.kind == "postgresql" else {}
+        with self._translated("read"), self._engine.connect() as opened:
+            connection = opened.execution_options(overnight_writes=False, **level)
+            with connection.begin():
+                yield connection
+
+    @contextlib.contextmanager
+    def plain(self) -> Iterator[sa.Connection]:
+        """A connection on which every statement stands for itself."""
+        with self._engine.connect() as opened:
+            yield opened.execution_options(isolation_level="AUTOCOMMIT")
+
+    def _turn(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._queue is None else self._queue.turn()
+
+    @contextlib.contextmanager
+    def _translated(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlalchemy.exc.IntegrityError:
+            raise
+        except sqlalchemy.exc.DBAPIError as error:
+            raise refusals.DatabaseUnavailableError(
+                f"the pools' database cannot be used ({name})",
+                why=str(error.orig).strip() or type(error.orig).__name__,
+                todo=f"is {self.url.render_as_string(hide_password=True)} there, and reachable?",
+            ) from error
+
+    def _ready(self) -> None:
+        """The tables are there and up to date; looked at once."""
+        if self._checked:
+            return
+        with self._check:
+            if not self._checked:
+                if self.revision() != HEAD:
+                    self.upgrade()
+                self._checked = True
+
+    def revision(self) -> str:
+        """The last migration that was run; '' for an empty database."""
+        with self._translated("revision"), self._engine.connect() as connection:
+            if not sa.inspect(connection).has_table("alembic_version"):
+                return ""
+            found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+            return str(found or "")
+
+    def upgrade(self) -> None:
+        """Run the migrations that are missing; one process does it, the others wait."""
+        # Only here: Alembic takes a tenth of a second to import.
+        import alembic.command
+        import alembic.config
+
+        config = alembic.config.Config()
+        steps = str(pathlib.Path(__file__).parent / "migrations")
+        config.set_main_option("script_location", steps.replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        with self._translated("upgrade"), self._turn(), self._writer() as connection:
+            if self.kind == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+            config.attributes["connection"] = connection
+            alembic.command.upgrade(config, "head")
+
+    def close(self) -> None:
+        """Let every connection go."""
+        self._engine.dispose()
+
+
+def _parsed(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except sqlalchemy.exc.ArgumentError as error:
+        raise _not_a_database(url) from error
+    backend = parsed.get_backend_name()
+    if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
+        return parsed
+    if backend in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    raise _not_a_database(url)
+
+
+def _not_a_database(url: str) -> refusals.BadKnobError:
+    return refusals.BadKnobError(
+        "database",
+        url.partition("@")[2] or url,
+        "sqlite:////path/file.db or postgresql://host/name",
+    )
