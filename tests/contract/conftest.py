@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import pathlib
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pooldatabases
 import poolworld
 import pytest
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="session")

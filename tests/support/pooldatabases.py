@@ -7,11 +7,14 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from overnight.pools import database, schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KINDS = ("sqlite", "postgresql")
 

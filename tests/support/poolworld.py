@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import poolprovider
 import sqlalchemy as sa
 
 from overnight.pools import control, database, refusals, schema, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 S = 1_000_000
 START = 1_800_000_000 * S
@@ -76,7 +80,8 @@ class World:
 
     def beat_all(self) -> None:
         for credential in self.credentials.values():
-            self.plane.door.beat(credential)
+            with contextlib.suppress(refusals.EnrolmentRefusedError):  # never got that far
+                self.plane.door.beat(credential)
 
     def members(self, name: str = "ci", *states: State) -> list[shape.Member]:
         return [m for m in self.plane.show(name).members if not states or m.state in states]
@@ -119,6 +124,8 @@ class World:
         """A healthy provider and fresh control planes, until nothing is left to be done."""
         self.provider.obey()
         for _ in range(rounds):
+            if self._settled():
+                return
             self.clock.forward(step)
             plane = self.another()
             self.beat_all()
@@ -131,6 +138,13 @@ class World:
                 except refusals.PoolNotFoundError:
                     pass
             self.boot_all()
+
+    def _settled(self) -> bool:
+        try:
+            self.check_settled()
+        except AssertionError:
+            return False
+        return True
 
     def check_settled(self) -> None:
         """Rows and machines are the same; nothing is on its way."""

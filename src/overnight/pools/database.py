@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,7 +73,7 @@ class Database:
         @hooks.listens_for(engine, "connect")
         def _opened(connection: Any, _: object) -> None:
             connection.isolation_level = None  # BEGIN is ours to say
-            for pragma in ("journal_mode=WAL", f"synchronous={level}", "foreign_keys=ON"):
+            for pragma in (f"synchronous={level}", "foreign_keys=ON"):
                 connection.execute(f"PRAGMA {pragma}")
 
         @hooks.listens_for(engine, "begin")
@@ -79,7 +81,6 @@ class Database:
             writes = connection.get_execution_options().get("overnight_writes", False)
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
-        self._queue = queueing.Queue(path.with_name(path.name + "-writers"))
         return engine
 
     def _postgresql(self) -> sa.Engine:
@@ -178,6 +179,22 @@ class Database:
     def close(self) -> None:
         """Let every connection go."""
         self._engine.dispose()
+
+
+def _write_ahead(path: pathlib.Path) -> None:
+    """Readers beside a writer. The file remembers it; to change it nobody else may be looking."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        connection = sqlite3.connect(path)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if time.monotonic() >= until:
+                raise sqlalchemy.exc.OperationalError("journal_mode", None, error) from error
+            time.sleep(0.01)
+        finally:
+            connection.close()
 
 
 def _parsed(url: str) -> sa.URL:

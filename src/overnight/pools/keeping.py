@@ -137,7 +137,9 @@ class Keeping:
                 book.add_event(connection, "breaker_closed", now, pool=after, reason="operator")
             book.add_event(connection, "pool_updated", now, pool=after, detail=changes)
         self._control.bell.ring()
-        self._upkeep.recycle(after.id)
+        # What is too much, or of another template, goes now; the rest is the reaper's.
+        if any(getattr(before, n) != getattr(after, n) for n in ("status", "generation", *SIZES)):
+            self._upkeep.recycle(after.id)
         return after
 
     def drain(self, name: str) -> dict[str, int]:
