@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pooldatabases
 import pytest
@@ -17,6 +16,10 @@ from poolworld import State, World
 
 from overnight import pools
 from overnight.pools import control, database, reaping, refusals
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Iterator
 
 
 class KilledError(BaseException):

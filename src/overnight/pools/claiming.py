@@ -226,12 +226,12 @@ class Claiming:
         if ready and len(silent) == len(ready):
             return refusals.NoLiveReadyMembersError(pool.name, silent)
         why = ""
-        if pool.breaker_opened_us is not None:
+        if ready and ahead:
+            why = f"{ahead} are asked for by those who wait already"
+        elif pool.breaker_opened_us is not None:
             why = f"its breaker is open: {pool.last_failure}"
         elif held.members >= pool.max_size and not held.warming:
             why = f"all {held.members} of at most {pool.max_size} are in use"
-        elif ahead:
-            why = f"{ahead} are asked for by those who wait already"
         return refusals.NoReadyMembersError(
             pool.name, target=pool.target_size, ready=held.ready, warming=held.warming,
             wanted=asked.count, why=why,

@@ -133,6 +133,10 @@ class ControlPlane:
         """Hold a provider's machines against the rows."""
         return self._sweep.run(provider)
 
+    def orphans_left(self, provider: str) -> int:
+        """Machines that no row stands for and that would not end, at the last sweep."""
+        return int(self.get(sweeping.orphans_setting(provider)) or 0)
+
     def providers_in_use(self) -> tuple[str, ...]:
         """Those that some pool names and this control plane has."""
         named = {details.pool.provider for details in self.list(archived=True)}

@@ -63,6 +63,10 @@ class Database:
         level = str(self.url.query.get("synchronous", "NORMAL")).upper()
         if level not in ("NORMAL", "FULL"):
             raise refusals.BadKnobError("synchronous", level, "NORMAL or FULL")
+        self._queue = queueing.Queue(path.with_name(path.name + "-writers"))
+        if not _writes_ahead(path):
+            with self._translated("open"), self._queue.turn():
+                _write_ahead(path)
         engine = sa.create_engine(
             self.url.set(query={}),
             connect_args={"timeout": BUSY_SECONDS},
@@ -179,6 +183,15 @@ class Database:
     def close(self) -> None:
         """Let every connection go."""
         self._engine.dispose()
+
+
+def _writes_ahead(path: pathlib.Path) -> bool:
+    """Whether the file's header says so (the two bytes at 18), without opening the database."""
+    try:
+        with path.open("rb") as file:
+            return file.read(20)[18:20] == b"\x02\x02"
+    except OSError:
+        return False
 
 
 def _write_ahead(path: pathlib.Path) -> None:

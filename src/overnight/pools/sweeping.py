@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 
     from overnight.pools import calling, context
 
-__all__ = ["Found", "Sweep"]
+__all__ = ["Found", "Sweep", "orphans_setting"]
 
 SECOND = decisions.SECOND
 INVENTORY_SECONDS = 60.0
 members = schema.members
+
+
+def orphans_setting(provider: str) -> str:
+    """Under which name the count of orphans that would not end is kept."""
+    return f"orphans_left {provider}"
 
 
 @dataclasses.dataclass
@@ -63,7 +68,17 @@ class Sweep:
         for member in before.values():
             if member.machine_id is not None and member.machine_id not in ids:
                 self._missing(caller, member, found)
+        self._note(provider, found.orphans_left)
         return found
+
+    def _note(self, provider: str, left: int) -> None:
+        """How many machines nobody stands for, for alerts and metrics; written when it changes."""
+        name = orphans_setting(provider)
+        with self._database.read() as connection:
+            if book.setting(connection, name) == str(left):
+                return
+        with self._database.write("note orphans") as connection:
+            book.set_setting(connection, name, str(left))
 
     def _rows(self, provider: str) -> dict[str, shape.Member]:
         live = sql.with_beats().where(members.c.provider == provider, members.c.gone_us.is_(None))
