@@ -63,7 +63,9 @@ class Sweep:
         after = self._rows(provider)
         found = Found(machines=len(machines))
         for machine in machines:
-            self._place(caller, machine, after, found)
+            # One whose row has ended since the first look was ending as we looked.
+            if machine.member_id in after or machine.member_id not in before:
+                self._place(caller, machine, after, found)
         ids = {machine.id for machine in machines}
         for member in before.values():
             if member.machine_id is not None and member.machine_id not in ids:
