@@ -1,8 +1,7 @@
 """Wakes the reaper and those who wait, in whichever process they are: every claim rings.
 
-A bell that is not heard loses nothing but time: everybody also looks by the clock. Rings that follow each
-other within RINGING are one, and who was woken waits that long before looking, so that what was done in
-between is seen.
+A bell that is not heard loses nothing but time: everybody also looks by the clock. The first ring goes out
+at once; those that follow within RINGING seconds are one ring, at the end of that time.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import sqlalchemy as sa
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bell", "Ear", "hang"]
 
-RINGING = 0.02
+RINGING = 0.05
 CHANNEL = "overnight_pools"
 
 
@@ -54,19 +53,32 @@ def hang(where: database.Database) -> Bell:
 
 
 class _Rhythm:
-    """At most one ring in RINGING seconds."""
+    """The first ring at once, then at most one in RINGING seconds: thousands of claims are not as many."""
 
-    def __init__(self) -> None:
-        self._last = -1.0
+    def __init__(self, send: Callable[[], None]) -> None:
+        self._send = send
+        self._quiet_until = -1.0
+        self._later = False
         self._lock = threading.Lock()
 
-    def due(self) -> bool:
+    def ring(self) -> None:
         with self._lock:
-            now = time.monotonic()
-            if now - self._last < RINGING:
-                return False
-            self._last = now
-            return True
+            if self._later:
+                return
+            wait = self._quiet_until - time.monotonic()
+            self._later = wait > 0
+            self._quiet_until = time.monotonic() + max(0.0, wait) + RINGING
+        if wait > 0:
+            timer = threading.Timer(wait, self._ring_later)
+            timer.daemon = True
+            timer.start()
+        else:
+            self._send()
+
+    def _ring_later(self) -> None:
+        with self._lock:
+            self._later = False
+        self._send()
 
 
 class _LocalBell:
@@ -74,11 +86,9 @@ class _LocalBell:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._rhythm = _Rhythm()
+        self.ring = _Rhythm(self._send).ring
 
-    def ring(self) -> None:
-        if not self._rhythm.due():
-            return
+    def _send(self) -> None:
         with contextlib.suppress(OSError), self._short() as folder:
             names = [path.name for path in self._folder.iterdir()]
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
@@ -121,7 +131,6 @@ class _LocalEar:
     def wait(self, seconds: float) -> bool:
         if not select.select([self._socket], [], [], max(0.0, seconds))[0]:
             return False
-        time.sleep(RINGING)
         with contextlib.suppress(BlockingIOError):
             while self._socket.recv(16):
                 pass
@@ -133,13 +142,14 @@ class _ServerBell:
 
     def __init__(self, where: database.Database) -> None:
         self._database = where
-        self._rhythm = _Rhythm()
+        self.ring = _Rhythm(self._send).ring
 
-    def ring(self) -> None:
-        if self._rhythm.due():
-            failed = sqlalchemy.exc.SQLAlchemyError
-            with contextlib.suppress(failed), self._database.plain() as connection:
-                connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
+    def _send(self) -> None:
+        if self._database.closed:
+            return
+        failed = sqlalchemy.exc.SQLAlchemyError
+        with contextlib.suppress(failed), self._database.plain() as connection:
+            connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
 
     @contextlib.contextmanager
     def ear(self) -> Iterator[Ear]:
@@ -178,8 +188,6 @@ class _ServerEar:
             time.sleep(min(seconds, 0.2))
             self._listen()
             return self._connection is not None
-        if rang:
-            time.sleep(RINGING)
         return rang
 
     def close(self) -> None:

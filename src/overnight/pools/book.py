@@ -57,7 +57,7 @@ def pool_row(pool: shape.Pool) -> dict[str, Any]:
     }
 
 
-def member_of(row: sa.RowMapping) -> shape.Member:
+def member_of(row: Mapping[str, Any] | sa.RowMapping) -> shape.Member:
     """The value of a row that has its heartbeat joined."""
     return shape.Member(**{**row, "state": State(row["state"])})
 

@@ -14,6 +14,7 @@ import pathlib
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,7 +49,11 @@ class Database:
         self.url = _parsed(url)
         self.kind = self.url.get_backend_name()
         self._queue: queueing.Queue | None = None
+        self._level = ""
+        self._mine = threading.local()
+        self._all_kept: weakref.WeakSet[_Kept] = weakref.WeakSet()
         self._engine = self._sqlite() if self.kind == "sqlite" else self._postgresql()
+        self.closed = False
         self._checked = False
         self._check = threading.Lock()
 
@@ -60,7 +65,7 @@ class Database:
     def _sqlite(self) -> sa.Engine:
         path = pathlib.Path(str(self.url.database))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        level = str(self.url.query.get("synchronous", "NORMAL")).upper()
+        self._level = level = str(self.url.query.get("synchronous", "NORMAL")).upper()
         if level not in ("NORMAL", "FULL"):
             raise refusals.BadKnobError("synchronous", level, "NORMAL or FULL")
         self._queue = queueing.Queue(path.with_name(path.name + "-writers"))
@@ -77,8 +82,7 @@ class Database:
         @hooks.listens_for(engine, "connect")
         def _opened(connection: Any, _: object) -> None:
             connection.isolation_level = None  # BEGIN is ours to say
-            for pragma in (f"synchronous={level}", "foreign_keys=ON"):
-                connection.execute(f"PRAGMA {pragma}")
+            _prepare(connection, level)
 
         @hooks.listens_for(engine, "begin")
         def _begun(connection: sa.Connection) -> None:
@@ -125,10 +129,43 @@ class Database:
                 yield connection
 
     @contextlib.contextmanager
+    def quick(self, name: str) -> Iterator[Any]:
+        """The driver's own connection, kept by this thread: for what is done thousands of times a second.
+
+        On SQLite it is a transaction that writes; on PostgreSQL every statement stands for itself.
+        """
+        self._ready()
+        self.steps(f"{name}: begin")
+        with self._translated(name), self._turn():
+            kept: _Kept | None = getattr(self._mine, "kept", None)
+            if kept is None:
+                kept = self._mine.kept = _Kept(self._engine, self._level)
+                self._all_kept.add(kept)
+            try:
+                if self.kind == "sqlite":
+                    kept.driver.execute("BEGIN IMMEDIATE")
+                yield kept.driver
+                if self.kind == "sqlite":
+                    self.steps(f"{name}: before commit")
+                    kept.driver.execute("COMMIT")
+            except BaseException as error:
+                # In whatever state it is: the next claim takes a new one.
+                self._mine.kept = None
+                kept.close()
+                if isinstance(error, kept.errors.IntegrityError):
+                    raise sqlalchemy.exc.IntegrityError(name, None, error) from error
+                if isinstance(error, kept.errors.Error):
+                    raise sqlalchemy.exc.OperationalError(name, None, error) from error
+                raise
+        self.steps(f"{name}: after commit")
+
+    @contextlib.contextmanager
     def plain(self) -> Iterator[sa.Connection]:
         """A connection on which every statement stands for itself."""
         with self._engine.connect() as opened:
             yield opened.execution_options(isolation_level="AUTOCOMMIT")
+            if self.closed:  # meanwhile, by another thread: nobody else would close it
+                opened.detach()
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._queue is None else self._queue.turn()
@@ -182,7 +219,45 @@ class Database:
 
     def close(self) -> None:
         """Let every connection go."""
+        self.closed = True
+        for kept in list(self._all_kept):
+            kept.close()
+        self._mine = threading.local()
         self._engine.dispose()
+
+
+def _prepare(connection: Any, level: str) -> None:
+    for pragma in (f"synchronous={level}", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+class _Kept:
+    """A connection of the driver, closed with the thread or the database that keeps it."""
+
+    def __init__(self, engine: sa.Engine, level: str) -> None:
+        self.errors: Any = engine.dialect.loaded_dbapi
+        url = engine.url
+        if level:
+            self.driver: Any = sqlite3.connect(
+                str(url.database), BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self.driver.row_factory = sqlite3.Row
+            _prepare(self.driver, level)
+        else:
+            import psycopg.rows
+
+            plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+            self.driver = psycopg.connect(
+                plain, autocommit=True, row_factory=psycopg.rows.dict_row, prepare_threshold=2
+            )
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self.driver.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "driver"):
+            self.close()
 
 
 def _writes_ahead(path: pathlib.Path) -> bool:

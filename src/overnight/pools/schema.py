@@ -106,7 +106,6 @@ members = sa.Table(
         postgresql_where=sa.text("state = 'ready' AND gone_us IS NULL"),
     ),
     sa.Index("members_of_pool", "pool_id", "gone_us"),
-    sa.Index("members_machines", "provider", "machine_id"),
 )
 
 beats = sa.Table(

@@ -113,7 +113,6 @@ def upgrade() -> None:
         sqlite_where=sa.text("state = 'ready' AND gone_us IS NULL"),
         postgresql_where=sa.text("state = 'ready' AND gone_us IS NULL"),
     )
-    op.create_index("members_machines", "pool_members", ["provider", "machine_id"], unique=False)
     op.create_index("members_of_pool", "pool_members", ["pool_id", "gone_us"], unique=False)
     op.create_table(
         "pool_waiters",
