@@ -137,27 +137,37 @@ class Database:
         self._ready()
         self.steps(f"{name}: begin")
         with self._translated(name), self._turn():
-            kept: _Kept | None = getattr(self._mine, "kept", None)
-            if kept is None:
-                kept = self._mine.kept = _Kept(self._engine, self._level)
-                self._all_kept.add(kept)
             try:
+                driver = self._own().driver
                 if self.kind == "sqlite":
-                    kept.driver.execute("BEGIN IMMEDIATE")
-                yield kept.driver
+                    driver.execute("BEGIN IMMEDIATE")
+                yield driver
                 if self.kind == "sqlite":
                     self.steps(f"{name}: before commit")
-                    kept.driver.execute("COMMIT")
+                    driver.execute("COMMIT")
             except BaseException as error:
                 # In whatever state it is: the next claim takes a new one.
-                self._mine.kept = None
-                kept.close()
-                if isinstance(error, kept.errors.IntegrityError):
+                self._drop()
+                dbapi: Any = self._engine.dialect.loaded_dbapi
+                if isinstance(error, dbapi.IntegrityError):
                     raise sqlalchemy.exc.IntegrityError(name, None, error) from error
-                if isinstance(error, kept.errors.Error):
+                if isinstance(error, dbapi.Error):
                     raise sqlalchemy.exc.OperationalError(name, None, error) from error
                 raise
         self.steps(f"{name}: after commit")
+
+    def _own(self) -> _Kept:
+        kept: _Kept | None = getattr(self._mine, "kept", None)
+        if kept is None:
+            kept = self._mine.kept = _Kept(self._engine.url, self._level)
+            self._all_kept.add(kept)
+        return kept
+
+    def _drop(self) -> None:
+        kept: _Kept | None = getattr(self._mine, "kept", None)
+        if kept is not None:
+            self._mine.kept = None
+            kept.close()
 
     @contextlib.contextmanager
     def plain(self) -> Iterator[sa.Connection]:
@@ -234,9 +244,7 @@ def _prepare(connection: Any, level: str) -> None:
 class _Kept:
     """A connection of the driver, closed with the thread or the database that keeps it."""
 
-    def __init__(self, engine: sa.Engine, level: str) -> None:
-        self.errors: Any = engine.dialect.loaded_dbapi
-        url = engine.url
+    def __init__(self, url: sa.URL, level: str) -> None:
         if level:
             self.driver: Any = sqlite3.connect(
                 str(url.database), BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -248,7 +256,11 @@ class _Kept:
 
             plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
             self.driver = psycopg.connect(
-                plain, autocommit=True, row_factory=psycopg.rows.dict_row, prepare_threshold=2
+                plain,
+                autocommit=True,
+                row_factory=psycopg.rows.dict_row,
+                prepare_threshold=2,
+                connect_timeout=10,
             )
 
     def close(self) -> None:
