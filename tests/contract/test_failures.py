@@ -242,3 +242,23 @@ def test_a_new_machine_may_be_missing_from_a_slow_inventory(world: World) -> Non
     world.clock.forward(60)
     assert world.plane.sweep("scripted").missing == 1
     assert world.clock.now_us % S == 0
+
+
+def test_a_machine_whose_launcher_was_killed_is_taken_over(world: World) -> None:
+    world.pool(target=1)
+
+    def killed(step: str) -> None:
+        if step == "launched: begin":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.another(killed).replenish("ci")
+    [machine] = world.provider.machines
+    [intent] = world.members()
+    assert intent.machine_id is None
+    with pytest.raises(refusals.TooEarlyError):
+        world.boot(intent.id)
+    assert world.plane.sweep("scripted").adopted == 1
+    world.boot(intent.id)
+    assert [(m.machine_id, m.state) for m in world.members()] == [(machine, State.READY)]
+    assert world.provider.made == 1

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import socket
-import threading
-import urllib.parse
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from overnight import app, errors, pools
-from overnight.pools import (
-    claiming,
-    control,
-    database,
-    decisions,
-    keeping,
-    metrics,
-    providers,
-    reaping,
-    serving,
-    shape,
-    trouble,
-)
+from overnight import app, errors
+from overnight.pools import control, database, decisions, providers
+
+if TYPE_CHECKING:
+    import threading
+
+    from overnight import pools
+    from overnight.pools import claiming, keeping, shape, trouble
 
 __all__ = [
     "claims_document",
@@ -71,6 +62,9 @@ def serve(
 
     The address is kept: members that were launched before find it again after a restart.
     """
+    # Only here: a claim must not wait for what it does not use.
+    from overnight.pools import metrics, reaping, serving
+
     address, port = _address(listen or _kept(plane))
     chosen = bool(listen)
     try:
@@ -92,7 +86,7 @@ def serve(
 
 
 def _kept(plane: control.ControlPlane) -> str:
-    return urllib.parse.urlsplit(plane.endpoint).netloc or "127.0.0.1:0"
+    return plane.endpoint.removeprefix("http://") or "127.0.0.1:0"
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -107,11 +101,12 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _answers(endpoint: str) -> bool:
-    where = urllib.parse.urlsplit(endpoint)
-    if not where.port:
+    import socket
+
+    if not endpoint:
         return False
     try:
-        with socket.create_connection((str(where.hostname), where.port), timeout=1):
+        with socket.create_connection(_address(endpoint.removeprefix("http://")), timeout=1):
             return True
     except OSError:
         return False
@@ -119,6 +114,8 @@ def _answers(endpoint: str) -> bool:
 
 def troubles(plane: control.ControlPlane, shown: keeping.Details) -> tuple[trouble.Trouble, ...]:
     """What is wrong with a pool, and what to do."""
+    from overnight.pools import reaping, trouble
+
     seen = plane.get(reaping.SEEN)
     return trouble.look(
         shown,
