@@ -78,7 +78,7 @@ def _described(connection: sa.Connection) -> dict[str, object]:
 
 def test_the_last_step_is_the_one_that_is_looked_for() -> None:
     folder = pathlib.Path(migrations.__file__).parent
-    assert alembic.script.ScriptDirectory(str(folder)).get_heads() == [database.HEAD]
+    assert alembic.script.ScriptDirectory(str(folder)).get_heads() == [migrations.HEAD]
 
 
 def test_several_that_start_at_once_make_the_tables_once(tmp_path: pathlib.Path) -> None:
@@ -95,7 +95,7 @@ def test_several_that_start_at_once_make_the_tables_once(tmp_path: pathlib.Path)
         return revision
 
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(start, range(4))) == [database.HEAD] * 4
+        assert list(threads.map(start, range(4))) == [migrations.HEAD] * 4
 
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "sqlite://", "sqlite:///:memory:", "what", ""])

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import secrets
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-import sqlalchemy as sa
-import sqlalchemy.exc
-
 if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Iterator
+
     from overnight.pools import database
 
-__all__ = ["Bell", "Ear", "hang"]
+__all__ = ["Bell", "Ear", "LocalBell", "hang"]
 
 RINGING = 0.05
 CHANNEL = "overnight_pools"
@@ -49,7 +47,7 @@ class Bell(Protocol):
 def hang(where: database.Database) -> Bell:
     """The bell of a database."""
     folder = where.folder
-    return _ServerBell(where) if folder is None else _LocalBell(folder / "bells")
+    return _ServerBell(where) if folder is None else LocalBell(folder)
 
 
 class _Rhythm:
@@ -81,11 +79,11 @@ class _Rhythm:
         self._send()
 
 
-class _LocalBell:
-    """Datagram sockets in a folder, one a listener."""
+class LocalBell:
+    """Datagram sockets in a folder beside the database, one a listener."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
+        self._folder = folder / "bells"
         self.ring = _Rhythm(self._send).ring
 
     def _send(self) -> None:
@@ -103,6 +101,7 @@ class _LocalBell:
 
     @contextlib.contextmanager
     def ear(self) -> Iterator[Ear]:
+        """Listen, from now on."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
@@ -147,6 +146,10 @@ class _ServerBell:
     def _send(self) -> None:
         if self._database.closed:
             return
+        # Only here: a claim on SQLite needs none of it.
+        import sqlalchemy as sa
+        import sqlalchemy.exc
+
         failed = sqlalchemy.exc.SQLAlchemyError
         with contextlib.suppress(failed), self._database.plain() as connection:
             connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from overnight.pools import decisions, knobs, refusals, schema, shape, sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "add_event",
@@ -17,9 +18,7 @@ __all__ = [
     "end_claim",
     "find_pool",
     "lock_pool",
-    "member_of",
     "move",
-    "new_id",
     "owner",
     "pool_of",
     "save_pool",
@@ -27,11 +26,6 @@ __all__ = [
 ]
 
 State = shape.MemberState
-
-
-def new_id(kind: str) -> str:
-    """A short name that nobody else has: `m-5f0c9a41d2b7`."""
-    return f"{kind}-{secrets.token_hex(6)}"
 
 
 def pool_of(row: sa.RowMapping) -> shape.Pool:
@@ -55,11 +49,6 @@ def pool_row(pool: shape.Pool) -> dict[str, Any]:
         "labels": dict(pool.labels),
         "knobs": dataclasses.asdict(pool.knobs),
     }
-
-
-def member_of(row: Mapping[str, Any] | sa.RowMapping) -> shape.Member:
-    """The value of a row that has its heartbeat joined."""
-    return shape.Member(**{**row, "state": State(row["state"])})
 
 
 def claim_of(row: sa.RowMapping) -> shape.Claim:
@@ -96,7 +85,9 @@ def view(connection: sa.Connection, pool: shape.Pool, now_us: int) -> decisions.
     seen_since = now_us - pool.knobs.waiter_stale_seconds * decisions.SECOND
     return decisions.View(
         pool=pool,
-        members=[member_of(r) for r in connection.execute(sql.live_members(pool.id)).mappings()],
+        members=[
+            shape.member_of(r) for r in connection.execute(sql.live_members(pool.id)).mappings()
+        ],
         claims=[claim_of(r) for r in connection.execute(sql.open_claims(pool.id)).mappings()],
         waiting=int(connection.execute(sql.waiting(pool.id, seen_since)).scalar_one()),
         now_us=now_us,
@@ -112,7 +103,7 @@ def find_member(connection: sa.Connection, member_id: str) -> shape.Member:
     )
     if row is None:
         raise refusals.MemberNotFoundError(member_id)
-    return member_of(row)
+    return shape.member_of(row)
 
 
 def find_claim(connection: sa.Connection, claim_id: str) -> shape.Claim:
@@ -241,7 +232,7 @@ def owner(connection: sa.Connection) -> str:
     found = setting(connection, "owner")
     if found:
         return found
-    set_setting(connection, "owner", new_id("overnight"), keep=True)
+    set_setting(connection, "owner", shape.new_id("overnight"), keep=True)
     return setting(connection, "owner")
 
 

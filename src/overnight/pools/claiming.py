@@ -9,46 +9,25 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 import sqlalchemy.exc
 
-from overnight.pools import book, decisions, refusals, schema, shape, sql
+from overnight.pools import book, decisions, quick, refusals, schema, shape, sql
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overnight.pools import context
 
-__all__ = ["Claiming", "Grant", "Request", "quick_claim"]
+__all__ = ["Claiming"]
 
 SECOND = decisions.SECOND
 State = shape.MemberState
 # How often somebody who waits looks by the clock, should the bell not be heard.
 LOOK_SECONDS = 0.25
 MOST_WAITING = 10_000
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is asked for. Without a lease the claim lasts until it is returned."""
-
-    count: int = 1
-    acquired_by: str = ""
-    acquired_for: str = ""
-    lease_seconds: int | None = None
-    idempotency_key: str | None = None
-    priority: int = 0
-    wait_seconds: float = 0.0
-    cold: bool = False  # launch one for it when none is ready, and wait for that
-
-
-@dataclasses.dataclass(frozen=True)
-class Grant:
-    """A member and the claim on it."""
-
-    member: shape.Member
-    claim: shape.Claim
 
 
 class Claiming:
@@ -60,7 +39,7 @@ class Claiming:
         self._database = control.database
         self._fill = fill
 
-    def acquire(self, name: str, asked: Request) -> tuple[Grant, ...]:
+    def acquire(self, name: str, asked: shape.Request) -> tuple[shape.Grant, ...]:
         """Ready members, all or none; raises what the contract says when there are none."""
         began = self._control.clock()
         if asked.count == 1 and (quick := self._quickly(name, asked)):
@@ -74,41 +53,23 @@ class Claiming:
 
     # at once
 
-    def _quickly(self, name: str, asked: Request) -> tuple[Grant, ...]:
+    def _quickly(self, name: str, asked: shape.Request) -> tuple[shape.Grant, ...]:
         """The usual case in the fewest steps; none where anything at all is unusual."""
-        now = self._control.clock()
-        claim = shape.Claim(
-            id=book.new_id("c"),
-            pool_id="",
-            member_id="",
-            acquired_by=asked.acquired_by,
-            acquired_for=asked.acquired_for,
-            acquired_us=now,
-            lease_until_us=None
-            if asked.lease_seconds is None
-            else now + asked.lease_seconds * SECOND,
-            idempotency_key=asked.idempotency_key,
-        )
-        said = {
-            "pool": name, "now": now, "claim": claim.id, "by": claim.acquired_by,
-            "for": claim.acquired_for, "until": claim.lease_until_us,
-            "key": claim.idempotency_key, "lease": asked.lease_seconds or 0,
-        }  # fmt: skip
-        if asked.lease_seconds is not None and asked.lease_seconds < 1:
-            return ()
         try:
             with self._database.quick("acquire quickly") as driver:
-                row = quick_claim(driver, self._database.kind, said)
+                granted = quick.claim(
+                    driver, self._database.kind, name, asked, self._control.clock()
+                )
         except sqlalchemy.exc.IntegrityError:
             return ()  # the key was used before
-        if row is None:
+        if granted is None:
             return ()
         self._control.bell.ring()
-        member = book.member_of({**row, "cordoned": bool(row["cordoned"])})
-        made = dataclasses.replace(claim, pool_id=member.pool_id, member_id=member.id)
-        return (Grant(member, made),)
+        return (granted,)
 
-    def _at_once(self, name: str, asked: Request) -> tuple[Grant, ...] | refusals.PoolError:
+    def _at_once(
+        self, name: str, asked: shape.Request
+    ) -> tuple[shape.Grant, ...] | refusals.PoolError:
         """The grants, or why there are none."""
         try:
             with self._database.write("acquire") as connection:
@@ -139,8 +100,8 @@ class Claiming:
         return granted
 
     def _in_turn(
-        self, name: str, asked: Request, *, waiter: str | None, waited_since: int | None
-    ) -> tuple[Grant, ...] | refusals.PoolError:
+        self, name: str, asked: shape.Request, *, waiter: str | None, waited_since: int | None
+    ) -> tuple[shape.Grant, ...] | refusals.PoolError:
         """With the pool's lock: those ahead are left what is theirs."""
         with self._database.write("acquire in turn") as connection:
             pool, now = book.lock_pool(connection, name), self._control.clock()
@@ -164,26 +125,26 @@ class Claiming:
     ) -> list[shape.Member]:
         since = now - pool.knobs.heartbeat_stale_after_seconds * SECOND
         chosen = sql.taken(sql.claimable(pool.id, heard_since_us=since, count=count), wait=wait)
-        return [book.member_of(row) for row in connection.execute(chosen).mappings()]
+        return [shape.member_of(row) for row in connection.execute(chosen).mappings()]
 
     def _give(
         self,
         connection: sa.Connection,
         pool: shape.Pool,
         members: list[shape.Member],
-        asked: Request,
+        asked: shape.Request,
         now: int,
         *,
         waited: int,
-    ) -> tuple[Grant, ...]:
+    ) -> tuple[shape.Grant, ...]:
         """Members become claimed, and the claims are written, in the same transaction."""
-        batch = book.new_id("b") if len(members) > 1 else ""
+        batch = shape.new_id("b") if len(members) > 1 else ""
         until = None if asked.lease_seconds is None else now + asked.lease_seconds * SECOND
         granted = tuple(
-            Grant(
+            shape.Grant(
                 dataclasses.replace(member, state=State.CLAIMED, acquired_us=now, reason="claimed"),
                 shape.Claim(
-                    id=book.new_id("c"),
+                    id=shape.new_id("c"),
                     pool_id=pool.id,
                     member_id=member.id,
                     acquired_by=asked.acquired_by,
@@ -225,8 +186,8 @@ class Claiming:
         return granted
 
     def _known(
-        self, connection: sa.Connection, pool: shape.Pool, asked: Request
-    ) -> tuple[Grant, ...]:
+        self, connection: sa.Connection, pool: shape.Pool, asked: shape.Request
+    ) -> tuple[shape.Grant, ...]:
         """What the same request got before."""
         rows = connection.execute(sql.claims_of_key(pool.id, str(asked.idempotency_key)))
         found = [book.claim_of(row) for row in rows.mappings()]
@@ -236,7 +197,7 @@ class Claiming:
             != {(asked.acquired_by, asked.acquired_for)}
         ):
             raise refusals.KeyReusedError(str(asked.idempotency_key))
-        return tuple(Grant(book.find_member(connection, c.member_id), c) for c in found)
+        return tuple(shape.Grant(book.find_member(connection, c.member_id), c) for c in found)
 
     def _ahead(
         self, connection: sa.Connection, pool: shape.Pool, priority: int, me: str | None, now: int
@@ -251,7 +212,12 @@ class Claiming:
         return wanted
 
     def _why_none(
-        self, connection: sa.Connection, pool: shape.Pool, asked: Request, now: int, ahead: int
+        self,
+        connection: sa.Connection,
+        pool: shape.Pool,
+        asked: shape.Request,
+        now: int,
+        ahead: int,
     ) -> refusals.PoolError:
         view = book.view(connection, pool, now)
         held = decisions.counts(view)
@@ -275,7 +241,7 @@ class Claiming:
 
     # in the queue
 
-    def _in_the_queue(self, name: str, asked: Request, began: int) -> tuple[Grant, ...]:
+    def _in_the_queue(self, name: str, asked: shape.Request, began: int) -> tuple[shape.Grant, ...]:
         waiter, pool = self._queue_up(name, asked, began)
         limit = asked.wait_seconds
         if asked.cold and limit <= 0:
@@ -288,8 +254,8 @@ class Claiming:
         finally:
             self._give_up(pool, waiter)
 
-    def _queue_up(self, name: str, asked: Request, began: int) -> tuple[str, shape.Pool]:
-        waiter = book.new_id("w")
+    def _queue_up(self, name: str, asked: shape.Request, began: int) -> tuple[str, shape.Pool]:
+        waiter = shape.new_id("w")
         with self._database.write("queue up") as connection:
             pool, now = book.find_pool(connection, name), self._control.clock()
             connection.execute(
@@ -307,12 +273,12 @@ class Claiming:
     def _wait(
         self,
         pool: shape.Pool,
-        asked: Request,
+        asked: shape.Request,
         waiter: str,
         began: int,
         deadline: float,
         pause: Callable[[float], bool],
-    ) -> tuple[Grant, ...]:
+    ) -> tuple[shape.Grant, ...]:
         said_alive = time.monotonic()
         alive_every = pool.knobs.waiter_stale_seconds / 3
         while True:
@@ -331,7 +297,7 @@ class Claiming:
                     said_alive = time.monotonic()
                     self._still_here(waiter)
 
-    def _something_for(self, pool_id: str, asked: Request, waiter: str) -> bool:
+    def _something_for(self, pool_id: str, asked: shape.Request, waiter: str) -> bool:
         with self._database.read() as connection:
             pool, now = book.find_pool(connection, pool_id), self._control.clock()
             if pool.status is not shape.PoolStatus.ACTIVE:
@@ -342,7 +308,7 @@ class Claiming:
             chosen = sql.claimable(pool.id, heard_since_us=since, count=wanted)
             return len(connection.execute(chosen).all()) == wanted
 
-    def _hopeless(self, pool_id: str, asked: Request) -> bool:
+    def _hopeless(self, pool_id: str, asked: shape.Request) -> bool:
         """Launch for a cold claim what is wanted; True when nothing is coming and nobody said to wait."""
         self._fill(pool_id)
         with self._database.read() as connection:
@@ -377,24 +343,11 @@ class Claiming:
                 )  # fmt: skip
 
 
-def quick_claim(driver: Any, kind: str, said: dict[str, Any]) -> Any:
-    """Take the oldest ready member and write the claim; its row, or None."""
-    if kind == "postgresql":
-        return driver.execute(sql.QUICK_POSTGRESQL, said).fetchone()
-    row = driver.execute(sql.TAKE_SQLITE, said).fetchone()
-    if row is None:
-        return None
-    more = {**said, "member": row["id"], "pool_id": row["pool_id"]}
-    driver.execute(sql.CLAIM_SQLITE, more)
-    driver.execute(sql.TELL_SQLITE, more)
-    return row
-
-
 class _NotNowError(Exception):
     """Nothing was changed; the slower way is taken."""
 
 
-def _check(pool: shape.Pool, asked: Request) -> None:
+def _check(pool: shape.Pool, asked: shape.Request) -> None:
     if not 1 <= asked.count <= pool.max_size:
         raise refusals.BadKnobError("count", asked.count, f"from 1 to max_size {pool.max_size}")
     if asked.lease_seconds is not None and not 1 <= asked.lease_seconds <= (

@@ -11,7 +11,6 @@ Several may work on one database at once, in one process or in many.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.pools import (
@@ -29,11 +28,13 @@ from overnight.pools import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from overnight import pools
 
 __all__ = ["ControlPlane"]
 
-ASKED = tuple(field.name for field in dataclasses.fields(claiming.Request))
+ASKED = tuple(field.name for field in dataclasses.fields(shape.Request))
 WORDS = ("acquired_by", "acquired_for", "idempotency_key")
 NUMBERS = ("count", "lease_seconds", "priority")
 
@@ -84,7 +85,7 @@ class ControlPlane:
 
     # claims
 
-    def acquire(self, name: str, /, **asked: object) -> tuple[claiming.Grant, ...]:
+    def acquire(self, name: str, /, **asked: object) -> tuple[shape.Grant, ...]:
         """Claim ready members: all that were asked for, or none."""
         return self._claiming.acquire(name, _request(asked))
 
@@ -161,7 +162,7 @@ class ControlPlane:
             return book.setting(connection, name)
 
 
-def _request(asked: Mapping[str, object]) -> claiming.Request:
+def _request(asked: Mapping[str, object]) -> shape.Request:
     """What was asked for, checked at the door."""
     for name, value in asked.items():
         if name not in ASKED:
@@ -176,4 +177,4 @@ def _request(asked: Mapping[str, object]) -> claiming.Request:
             isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**7
         ):
             raise refusals.BadKnobError(name, value, "seconds, 0 or more")
-    return claiming.Request(**asked)  # type: ignore[arg-type]  # each was checked
+    return shape.Request(**asked)  # type: ignore[arg-type]  # each was checked

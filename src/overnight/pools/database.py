@@ -22,19 +22,18 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 from sqlalchemy import event as hooks
 
-from overnight.pools import queueing, refusals
+from overnight.pools import migrations, queueing, quick, refusals
 
-__all__ = ["HEAD", "Database", "Steps", "default_url"]
+__all__ = ["Database", "Steps", "default_url"]
 
-HEAD = "0001"  # the last step of migrations/; a test compares
-BUSY_SECONDS = 30
+BUSY_SECONDS = quick.BUSY_SECONDS
 MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take
 Steps = Callable[[str], None]
 
 
 def default_url(home: pathlib.Path) -> str:
     """The database in a data home."""
-    return f"sqlite:///{home / 'pools' / 'pools.db'}"
+    return f"sqlite:///{quick.default_path(home)}"
 
 
 def _no_steps(_: str) -> None:
@@ -68,7 +67,7 @@ class Database:
         self._level = level = str(self.url.query.get("synchronous", "NORMAL")).upper()
         if level not in ("NORMAL", "FULL"):
             raise refusals.BadKnobError("synchronous", level, "NORMAL or FULL")
-        self._queue = queueing.Queue(path.with_name(path.name + "-writers"))
+        self._queue = quick.queue_of(path)
         if not _writes_ahead(path):
             with self._translated("open"), self._queue.turn():
                 _write_ahead(path)
@@ -199,7 +198,7 @@ class Database:
             return
         with self._check:
             if not self._checked:
-                if self.revision() != HEAD:
+                if self.revision() != migrations.HEAD:
                     self.upgrade()
                 self._checked = True
 

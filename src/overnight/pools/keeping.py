@@ -58,7 +58,7 @@ class Keeping:
         now = self._control.clock()
         target = _size("target_size", given["target_size"])
         pool = shape.Pool(
-            id=book.new_id("p"),
+            id=shape.new_id("p"),
             **_plain(given),
             target_size=target,
             min_size=_size("min_size", given.get("min_size", 0)),

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+import secrets
+from typing import TYPE_CHECKING, Any
 
 from overnight.pools import knobs as tuning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "CAPACITY",
     "Claim",
     "Counts",
+    "Grant",
     "LifecycleClass",
     "Member",
     "MemberState",
     "Pool",
     "PoolEvent",
     "PoolStatus",
+    "Request",
     "Waiter",
+    "member_of",
+    "new_id",
 ]
 
 
@@ -186,3 +194,35 @@ class Counts:
     def members(self) -> int:
         """Everything that may still cost money."""
         return self.ready + self.warming + self.claimed + self.draining + self.errored
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a claim asks for. Without a lease it lasts until it is returned."""
+
+    count: int = 1
+    acquired_by: str = ""
+    acquired_for: str = ""
+    lease_seconds: int | None = None
+    idempotency_key: str | None = None
+    priority: int = 0
+    wait_seconds: float = 0.0
+    cold: bool = False  # launch one for it when none is ready, and wait for that
+
+
+@dataclasses.dataclass(frozen=True)
+class Grant:
+    """A member and the claim on it."""
+
+    member: Member
+    claim: Claim
+
+
+def new_id(kind: str) -> str:
+    """A short name that nobody else has: `m-5f0c9a41d2b7`."""
+    return f"{kind}-{secrets.token_hex(6)}"
+
+
+def member_of(row: Mapping[Any, Any]) -> Member:
+    """The value of a row that has its heartbeat joined."""
+    return Member(**{**row, "state": MemberState(row["state"]), "cordoned": bool(row["cordoned"])})

@@ -11,10 +11,6 @@ import sqlalchemy as sa
 from overnight.pools import schema
 
 __all__ = [
-    "CLAIM_SQLITE",
-    "QUICK_POSTGRESQL",
-    "TAKE_SQLITE",
-    "TELL_SQLITE",
     "a_pool",
     "a_pool_locked",
     "claimable",
@@ -102,72 +98,6 @@ def taken(chosen: sa.Select[Any], *, wait: bool) -> sa.Select[Any]:
     instead, and what is left when the others are done is certain.
     """
     return chosen.with_for_update(skip_locked=not wait, of=members)
-
-
-# The fast way of a claim: one member, at once, where nobody waits. On PostgreSQL it is one statement and one
-# round trip; SQLite cannot change two tables in one, so it has three in a transaction.
-# The pool comes first, and by itself: only then is the index of ready members read in its order.
-_PICK = """
-  WITH p AS MATERIALIZED (
-    SELECT id, {now} - {stale} * 1000000 AS since FROM pools
-    WHERE (name = {pool} OR id = {pool}) AND status = 'active' AND {lease} <= {most}
-      AND NOT EXISTS (SELECT 1 FROM pool_waiters w WHERE w.pool_id = pools.id))
-  SELECT m.id FROM pool_members m LEFT JOIN pool_beats b ON b.member_id = m.id
-  WHERE m.pool_id = (SELECT id FROM p)
-    AND m.state = 'ready' AND m.gone_us IS NULL AND NOT m.cordoned AND m.missing_us IS NULL
-    AND {greatest}(COALESCE(b.at_us, 0), m.ready_us) > (SELECT since FROM p)
-  ORDER BY m.warming_started_us, m.id LIMIT 1"""
-_MEMBER = """id, pool_id, state, generation, provider, machine_id, address, region, cordoned, reason,
-  warming_started_us, launched_us, ready_us, acquired_us, missing_us, ended_us, attempts,
-  next_attempt_us, abandoned_us, gone_us"""
-_BEAT = "(SELECT at_us FROM pool_beats WHERE member_id = pool_members.id) AS beat_us"
-_CLAIM = """id, pool_id, member_id, acquired_by, acquired_for, acquired_us, lease_until_us, renewals,
-  batch_id, batch_place, idempotency_key, waited_us, cold, release_reason"""
-_EVENT = "at_us, kind, pool_id, pool, member_id, claim_id, reason, detail"
-
-TAKE_SQLITE = f"""
-UPDATE pool_members SET state = 'claimed', acquired_us = :now, reason = 'claimed' WHERE id = ({
-    _PICK.format(
-        pool=":pool",
-        now=":now",
-        greatest="MAX",
-        stale="json_extract(knobs, '$.heartbeat_stale_after_seconds')",
-        lease=":lease",
-        most="json_extract(knobs, '$.lease_max_seconds')",
-    )
-}) RETURNING {_MEMBER}, {_BEAT}"""  # noqa: S608  only names of ours are put together, here and below
-CLAIM_SQLITE = f"""
-INSERT INTO pool_claims ({_CLAIM}) VALUES
-(:claim, :pool_id, :member, :by, :for, :now, :until, 0, '', 0, :key, 0, FALSE, '')"""  # noqa: S608
-TELL_SQLITE = f"""
-INSERT INTO pool_events ({_EVENT})
-SELECT :now, 'member_claimed', id, name, :member, :claim, 'claimed', :by
-FROM pools WHERE id = :pool_id"""  # noqa: S608
-
-QUICK_POSTGRESQL = f"""
-WITH picked AS ({
-    _PICK.format(
-        pool="%(pool)s",
-        now="%(now)s::bigint",
-        greatest="GREATEST",
-        stale="(knobs->>'heartbeat_stale_after_seconds')::bigint",
-        lease="%(lease)s::bigint",
-        most="(knobs->>'lease_max_seconds')::bigint",
-    )
-} FOR UPDATE OF m SKIP LOCKED),
-moved AS (
-  UPDATE pool_members SET state = 'claimed', acquired_us = %(now)s, reason = 'claimed'
-  WHERE id = (SELECT id FROM picked) RETURNING {_MEMBER}),
-made AS (
-  INSERT INTO pool_claims ({_CLAIM})
-  SELECT %(claim)s, pool_id, id, %(by)s, %(for)s, %(now)s, %(until)s, 0, '', 0, %(key)s, 0, FALSE, ''
-  FROM moved),
-told AS (
-  INSERT INTO pool_events ({_EVENT})
-  SELECT %(now)s, 'member_claimed', m.pool_id, p.name, m.id, %(claim)s, 'claimed', %(by)s
-  FROM moved m JOIN pools p ON p.id = m.pool_id)
-SELECT {_MEMBER}, (SELECT at_us FROM pool_beats WHERE member_id = moved.id) AS beat_us
-FROM moved"""  # noqa: S608
 
 
 def open_claims(pool_id: str) -> sa.Select[Any]:

@@ -86,7 +86,7 @@ class Sweep:
         live = sql.with_beats().where(members.c.provider == provider, members.c.gone_us.is_(None))
         with self._database.read() as connection:
             rows: Sequence[sa.RowMapping] = connection.execute(live).mappings().all()
-        return {str(row["id"]): book.member_of(row) for row in rows}
+        return {str(row["id"]): shape.member_of(row) for row in rows}
 
     def _place(
         self,

@@ -270,7 +270,7 @@ class Upkeep:
             launch = decisions.replenish(book.view(connection, pool, now))
             if launch is None:
                 return None
-            member_id = book.new_id("m")
+            member_id = shape.new_id("m")
             connection.execute(
                 schema.members.insert().values(
                     id=member_id, pool_id=pool.id, state=State.WARMING, generation=pool.generation,

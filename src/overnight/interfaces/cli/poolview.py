@@ -11,7 +11,7 @@ from overnight import errors
 from overnight.interfaces.cli import session
 
 if TYPE_CHECKING:
-    from overnight.pools import claiming, control, keeping, shape
+    from overnight.pools import control, keeping, shape
 
 __all__ = ["claims", "done", "member", "pool", "pools", "show"]
 
@@ -138,7 +138,7 @@ def _details(shown: keeping.Details) -> None:
 
 
 def claims(
-    current: session.Session, grants: tuple[claiming.Grant, ...], output: session.Output
+    current: session.Session, grants: tuple[shape.Grant, ...], output: session.Output
 ) -> int:
     """What was claimed."""
     from overnight.app import pooling

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,8 @@ from overnight import errors
 from overnight.interfaces.cli import pooloptions, poolview, session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overnight.pools import control
 
 __all__ = ["ORDER", "register"]
@@ -177,18 +178,25 @@ def acquire(
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
     """Claim a ready member: nobody else gets it, and the pool makes another."""
+    import dataclasses
+
     from overnight.app import pooling
     from overnight.model import times
+    from overnight.pools import shape
 
-    plane = _plane(context, database)
-    if cold:
-        pooling.require_endpoint(plane)
-    grants = plane.acquire(
-        pool, acquired_by=by, acquired_for=for_, count=count, priority=priority, cold=cold,
+    current: session.Session = context.obj
+    asked = shape.Request(
+        count=count, acquired_by=by, acquired_for=for_, priority=priority, cold=cold,
         wait_seconds=times.parse_duration(wait), idempotency_key=key,
         lease_seconds=pooloptions.seconds(lease, "--lease") if lease else None,
     )  # fmt: skip
-    return poolview.claims(context.obj, grants, output)
+    granted = pooling.claim_quickly(current.home, database, pool, asked)
+    if granted is not None:
+        return poolview.claims(current, (granted,), output)
+    plane = _plane(context, database)
+    if cold:
+        pooling.require_endpoint(plane)
+    return poolview.claims(current, plane.acquire(pool, **dataclasses.asdict(asked)), output)
 
 
 def renew(
@@ -199,11 +207,11 @@ def renew(
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Keep a claimed member for longer."""
-    from overnight.pools import claiming
+    from overnight.pools import shape
 
     plane = _plane(context, database)
     renewed = plane.renew(claim, pooloptions.seconds(lease, "--lease"))
-    grant = claiming.Grant(plane.member(renewed.member_id), renewed)
+    grant = shape.Grant(plane.member(renewed.member_id), renewed)
     return poolview.claims(context.obj, (grant,), output)
 
 
