@@ -38,7 +38,7 @@ def test_the_page_says_what_the_pools_hold(world: World) -> None:
     assert value("breaker_open", pool="ci") == 0
     assert value("orphans", provider="scripted") == 0
     assert value("reaper_age_seconds") == 7
-    assert value("events_kept", pool="ci", kind="member_claimed", reason="claimed") == 1
+    assert value("events_recent", pool="ci", kind="member_claimed", reason="claimed") == 1
 
 
 def test_what_wakes_somebody_is_there(world: World) -> None:

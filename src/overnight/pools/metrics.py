@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["render"]
 
+RECENT = 10_000  # a scrape must not read a week of events
 STATES = ("ready", "warming", "claimed", "draining", "errored")
 
 
@@ -100,10 +101,11 @@ def render(plane: control.ControlPlane) -> str:
 def _from_rows(page: _Page, plane: control.ControlPlane) -> None:
     events, claims, members = schema.events, schema.claims, schema.members
     with plane.context.database.read() as connection:
+        last = int(connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0)
         told = connection.execute(
-            sa.select(events.c.pool, events.c.kind, events.c.reason, sa.func.count()).group_by(
-                events.c.pool, events.c.kind, events.c.reason
-            )
+            sa.select(events.c.pool, events.c.kind, events.c.reason, sa.func.count())
+            .where(events.c.id > last - RECENT)
+            .group_by(events.c.pool, events.c.kind, events.c.reason)
         ).all()
         stale = connection.execute(
             sa.select(schema.pools.c.name, sa.func.count(claims.c.id))
@@ -117,9 +119,8 @@ def _from_rows(page: _Page, plane: control.ControlPlane) -> None:
             .where(members.c.gone_us.is_(None), members.c.abandoned_us.is_not(None))
             .group_by(schema.pools.c.name)
         ).all()
-    # Events are kept for a while only, so this goes down when old ones are dropped: no counter.
     page.family(
-        "overnight_pool_events_kept", "gauge", "Events of a pool that are kept, by kind and reason.",
+        "overnight_pool_events_recent", "gauge", f"Of the last {RECENT} events, those of a pool by kind and reason.",
         [({"pool": p, "kind": k, "reason": r}, int(n)) for p, k, r, n in sorted(map(tuple, told))],
     )  # fmt: skip
     page.family(

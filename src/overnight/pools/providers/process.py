@@ -7,6 +7,7 @@ only if its start time is too: numbers are used again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -26,6 +27,7 @@ __all__ = ["NAME", "Processes", "create"]
 NAME = "process"
 AGENT = pathlib.Path(__file__).with_name("_member.py")
 END_SECONDS = 5.0
+NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
 KEEP_SECONDS = 86400.0  # its log may be wanted
 
 
@@ -52,7 +54,7 @@ class Processes:
                     return running
                 return self._start(place, order)
         except OSError as error:
-            reason = "provider_quota_exceeded" if error.errno in (11, 12, 28) else "provider_error"
+            reason = "provider_quota_exceeded" if error.errno in NO_ROOM else "provider_error"
             raise pools.ProviderError(reason, str(error)) from error
 
     def _start(self, place: pathlib.Path, order: pools.Order) -> pools.Machine:
