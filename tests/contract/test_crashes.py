@@ -212,6 +212,19 @@ def worlds(
     return another
 
 
+def _one_sweep(world: World) -> None:
+    """After it no machine is without a row, and no row without a machine counts."""
+    world.provider.obey()
+    plane = world.another()
+    for provider in plane.providers_in_use():
+        plane.sweep(provider)
+    held = [m for d in plane.list(archived=True) for m in plane.show(d.pool.id).members]
+    assert {m.member_id for m in world.provider.machines.values()} <= {m.id for m in held}
+    for member in held:
+        if member.state is State.READY and member.serves:
+            assert member.machine_id in world.provider.machines
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_killed_at_every_step(
     worlds: Callable[[], contextlib.AbstractContextManager[World]], name: str
@@ -230,6 +243,7 @@ def test_killed_at_every_step(
             except KilledError:
                 killed = True
             world.check()
+            _one_sweep(world)
             world.settle()
             scenario.after(world, given)
             world.settle()

@@ -262,3 +262,14 @@ def test_a_machine_whose_launcher_was_killed_is_taken_over(world: World) -> None
     world.boot(intent.id)
     assert [(m.machine_id, m.state) for m in world.members()] == [(machine, State.READY)]
     assert world.provider.made == 1
+
+
+def test_what_a_deleted_pool_left_is_still_found(world: World) -> None:
+    world.pool(target=1)
+    [member] = world.fill()
+    world.plane.update("ci", status="paused")
+    world.plane.terminate(member.id, forget=True)
+    world.plane.delete("ci")
+    assert len(world.provider.machines) == 1
+    assert reaping.Reaper(world.plane).tick() == {}
+    assert world.provider.machines == {}

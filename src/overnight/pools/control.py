@@ -139,9 +139,8 @@ class ControlPlane:
         return int(self.get(sweeping.orphans_setting(provider)) or 0)
 
     def providers_in_use(self) -> tuple[str, ...]:
-        """Those that some pool names and this control plane has."""
-        named = {details.pool.provider for details in self.list(archived=True)}
-        return tuple(sorted(named & set(self.context.providers)))
+        """Those that a pool has ever named and this control plane has."""
+        return tuple(n for n in self._keeping.providers() if n in self.context.providers)
 
     # settings that control planes share
 

@@ -23,6 +23,7 @@ SIZES = ("target_size", "min_size", "max_size")
 CREATE = (*PLAIN, *SIZES, *knobs.NAMES)
 UPDATE = (*(n for n in CREATE if n not in ("name", "provider")), "status", "close_breaker")
 HEADROOM = 10
+USED = "provider_used "
 MOST = 10_000
 RECENT = 50
 
@@ -72,17 +73,20 @@ class Keeping:
         try:
             with self._database.write("create") as connection:
                 connection.execute(schema.pools.insert().values(book.pool_row(pool)))
+                # Swept from now on, also when its last pool is deleted.
+                book.set_setting(connection, USED + pool.provider, "yes", keep=True)
                 book.add_event(connection, "pool_created", now, pool=pool)
         except sqlalchemy.exc.IntegrityError as error:
             raise refusals.PoolExistsError(pool.name) from error
         self._control.bell.ring()
         return pool
 
-    def names(self) -> tuple[str, ...]:
-        """Every pool, by name."""
+    def providers(self) -> tuple[str, ...]:
+        """Every provider that a pool has ever named."""
+        names = sa.select(schema.control.c.name).where(schema.control.c.name.startswith(USED))
         with self._database.read() as connection:
-            chosen = sa.select(schema.pools.c.name).order_by(schema.pools.c.name)
-            return tuple(str(name) for name in connection.execute(chosen).scalars())
+            found = connection.execute(names).scalars()
+            return tuple(sorted(str(name).removeprefix(USED) for name in found))
 
     def list(self, *, archived: bool = False) -> tuple[Details, ...]:
         """Pools with their counts, by name."""
