@@ -363,3 +363,24 @@ def test_sizes_are_checked_by_the_database_too(world: World) -> None:
             world.plane.context.database.write("wrong") as connection,
         ):
             connection.execute(statement)
+
+
+def test_the_past_has_missed_claims_and_warm_ups(world: World) -> None:
+    world.pool(target=2, reuse_without_reset=True)
+    with pytest.raises(refusals.NoReadyMembersError):
+        world.plane.acquire("ci", count=2)
+    with pytest.raises(refusals.NoReadyMembersError):
+        world.plane.acquire("ci", wait_seconds=0.01)
+    world.plane.replenish("ci")
+    world.clock.forward(90)
+    world.boot_all()
+    [grant] = world.plane.acquire("ci")
+    world.clock.forward(10)
+    world.plane.give_back(grant.claim.id)  # ready again is no warm-up
+    world.clock.forward(20)
+    past = world.plane.past("ci")
+    assert (past.begin_us, past.end_us) == (START, START + 120 * S)
+    assert past.asked_us == (START, START, START, START + 90 * S)
+    assert past.warm_ups_us == (90 * S, 90 * S)
+    assert world.reasons("claim_missed") == ["no_ready_members", "gave_up"]
+    assert world.plane.past("ci", 25).asked_us == ()

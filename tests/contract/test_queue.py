@@ -113,7 +113,7 @@ def test_nothing_in_time_is_said_with_the_counts(world: World) -> None:
     with pytest.raises(refusals.NoReadyMembersError, match="target 1, ready 0, warming 1"):
         world.plane.acquire("ci", wait_seconds=0.05)
     assert world.plane.show("ci").waiters == ()
-    assert world.kinds()[-2:] == ["waiter_queued", "waiter_left"]
+    assert world.kinds()[-3:] == ["waiter_queued", "waiter_left", "claim_missed"]
 
 
 def test_a_pool_that_is_drained_sends_those_who_wait_away(world: World) -> None:

@@ -113,7 +113,10 @@ class Claiming:
             ahead = self._ahead(connection, pool, asked.priority, waiter, now)
             rows = self._pick(connection, pool, ahead + asked.count, now, wait=True)
             if len(rows) < ahead + asked.count:
-                return self._why_none(connection, pool, asked, now, ahead)
+                why = self._why_none(connection, pool, asked, now, ahead)
+                if waiter is None and not (asked.cold or asked.wait_seconds > 0):
+                    _missed(connection, pool, asked, why, now)
+                return why
             waited = 0 if waited_since is None else now - waited_since
             granted = self._give(connection, pool, rows[: asked.count], asked, now, waited=waited)
             self._leave(connection, waiter)
@@ -252,7 +255,7 @@ class Claiming:
                 self._control.bell.ring()
                 return self._wait(pool, asked, waiter, began, deadline, ear.wait)
         finally:
-            self._give_up(pool, waiter)
+            self._give_up(pool, asked, waiter)
 
     def _queue_up(self, name: str, asked: shape.Request, began: int) -> tuple[str, shape.Pool]:
         waiter = shape.new_id("w")
@@ -328,7 +331,7 @@ class Claiming:
         if waiter is not None:
             connection.execute(sa.delete(schema.waiters).where(schema.waiters.c.id == waiter))
 
-    def _give_up(self, pool: shape.Pool, waiter: str) -> None:
+    def _give_up(self, pool: shape.Pool, asked: shape.Request, waiter: str) -> None:
         """Out of the queue, if we still stand in it."""
         with contextlib.suppress(refusals.PoolError):
             with self._database.read() as connection:
@@ -336,11 +339,26 @@ class Claiming:
                 if connection.execute(chosen).scalar() is None:
                     return
             with self._database.write("leave the queue") as connection:
+                now = self._control.clock()
                 self._leave(connection, waiter)
                 book.add_event(
-                    connection, "waiter_left", self._control.clock(), pool=pool,
-                    reason="gave_up", detail=waiter,
-                )  # fmt: skip
+                    connection, "waiter_left", now, pool=pool, reason="gave_up", detail=waiter
+                )
+                _missed(connection, pool, asked, None, now)
+
+
+def _missed(
+    connection: sa.Connection,
+    pool: shape.Pool,
+    asked: shape.Request,
+    why: refusals.PoolError | None,
+    now: int,
+) -> None:
+    """Written down: an empty pool must not look like one that nobody wants. `detail` is how many."""
+    book.add_event(
+        connection, "claim_missed", now, pool=pool, detail=str(asked.count),
+        reason="gave_up" if why is None else why.kind.replace("-", "_"),
+    )  # fmt: skip
 
 
 class _NotNowError(Exception):

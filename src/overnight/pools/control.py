@@ -71,6 +71,10 @@ class ControlPlane:
         """One pool with members, claims, waiters and recent events."""
         return self._keeping.show(name, recent=recent)
 
+    def past(self, name: str, seconds: int = 7 * 86400) -> shape.Past:
+        """When members were asked for, missed claims too, and how long warm-ups took."""
+        return self._keeping.past(name, seconds)
+
     def update(self, name: str, /, **given: object) -> shape.Pool:
         """Sizes, knobs, template, status (active, paused, archived), close_breaker=True."""
         return self._keeping.update(name, given)

@@ -118,6 +118,39 @@ class Keeping:
                 events=tuple(shape.PoolEvent(**row) for row in events),
             )
 
+    def past(self, name: str, seconds: int) -> shape.Past:
+        """What sizing measures: as far back as asked for, as the pool is old, and as records are kept."""
+        claims, events, members = schema.claims, schema.events, schema.members
+        now = self._control.clock()
+        with self._database.read() as connection:
+            pool = book.find_pool(connection, name)
+            back = min(seconds, pool.knobs.record_retention_seconds)
+            begin = max(pool.created_us, now - back * decisions.SECOND)
+            when = claims.c.acquired_us - claims.c.waited_us
+            served = connection.execute(
+                sa.select(when).where(claims.c.pool_id == pool.id, when >= begin)
+            ).scalars()
+            asked = [int(at) for at in served]
+            missed = sa.select(events.c.at_us, events.c.detail).where(
+                events.c.pool_id == pool.id,
+                events.c.kind == "claim_missed",
+                events.c.at_us >= begin,
+            )
+            for at, count in connection.execute(missed):
+                asked += [int(at)] * int(count)
+            # `ready_us` is later where a member was returned and used again.
+            first = sa.select(events.c.at_us - members.c.warming_started_us).where(
+                events.c.member_id == members.c.id,
+                members.c.pool_id == pool.id,
+                events.c.kind == "member_ready",
+                events.c.reason == "phase_ready",
+                events.c.at_us >= begin,
+            )
+            warm = tuple(sorted(int(took) for took in connection.execute(first).scalars()))
+        return shape.Past(
+            begin_us=begin, end_us=now, asked_us=tuple(sorted(asked)), warm_ups_us=warm
+        )
+
     def update(self, name: str, given: Mapping[str, object]) -> shape.Pool:
         """Change a pool; a smaller target shrinks it, another template replaces its members."""
         for one in given:

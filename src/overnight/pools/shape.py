@@ -20,6 +20,7 @@ __all__ = [
     "LifecycleClass",
     "Member",
     "MemberState",
+    "Past",
     "Pool",
     "PoolEvent",
     "PoolStatus",
@@ -216,6 +217,16 @@ class Grant:
 
     member: Member
     claim: Claim
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Past:
+    """What was asked of a pool in a time, missed claims too, and how long its members took to be ready."""
+
+    begin_us: int
+    end_us: int
+    asked_us: tuple[int, ...]
+    warm_ups_us: tuple[int, ...]
 
 
 def new_id(kind: str) -> str:
