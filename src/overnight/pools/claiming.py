@@ -27,7 +27,6 @@ SECOND = decisions.SECOND
 State = shape.MemberState
 # How often somebody who waits looks by the clock, should the bell not be heard.
 LOOK_SECONDS = 0.25
-MOST_WAITING = 10_000
 
 
 class Claiming:

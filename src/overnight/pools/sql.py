@@ -18,7 +18,6 @@ __all__ = [
     "forget_records",
     "live_members",
     "open_claims",
-    "ready_members",
     "recent_claims",
     "recent_events",
     "taken",
@@ -67,11 +66,6 @@ def live_members(pool_id: str) -> sa.Select[Any]:
         .where(members.c.pool_id == pool_id, LIVE)
         .order_by(members.c.warming_started_us, members.c.id)
     )
-
-
-def ready_members(pool_id: str) -> sa.Select[Any]:
-    """Those that are ready, live or silent, held back or not."""
-    return live_members(pool_id).where(members.c.state == READY)
 
 
 def claimable(pool_id: str, *, heard_since_us: int, count: int) -> sa.Select[Any]:
