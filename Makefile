@@ -31,12 +31,24 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# Two phases: JOBS at a time what may run beside others, then what needs the machine to itself. The
+# second runs whatever the first says; each names its failures, and one is enough to fail.
+JOBS ?= 2
+TOGETHER := -m "not long and not alone" -n $(JOBS) --dist loadfile --no-loadscope-reorder
+ALONE := -m "not long and alone"
+
 test: lint
-	$(BIN)/pytest -m "not long"
+	@failed=0; \
+	echo "== tests that run beside each other"; $(BIN)/pytest $(TOGETHER) || failed=1; \
+	echo "== tests that need the machine to themselves"; $(BIN)/pytest $(ALONE) || failed=1; \
+	exit $$failed
 
 # By itself: tracing every branch doubles the time of what is pure Python.
 coverage: setup
-	$(BIN)/pytest -m "not long" --cov --cov-report=term:skip-covered
+	@failed=0; \
+	$(BIN)/pytest $(TOGETHER) --cov --cov-report= || failed=1; \
+	$(BIN)/pytest $(ALONE) --cov --cov-append --cov-report=term:skip-covered || failed=1; \
+	exit $$failed
 
 test-long: setup
 	$(BIN)/pytest -m long

@@ -15,6 +15,23 @@ UNIT_SECONDS = float(os.environ.get("OVERNIGHT_UNIT_SECONDS", "10"))
 TESTS = pathlib.Path(__file__).parent
 
 
+# What records every core, or boots a machine, measures what runs beside it, too.
+ALONE = ("needs_perf", "needs_nspawn")
+ALONE_FOLDERS = ("integration/agent", "integration/sources")
+# These record only to have a file, which two readers then read: what runs beside them does not matter.
+BESIDE_OTHERS = ("integration/ingest",)
+
+
+def _is_below(item: pytest.Item, folders: tuple[str, ...]) -> bool:
+    return any(item.path.is_relative_to(TESTS / folder) for folder in folders)
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    if _is_below(item, BESIDE_OTHERS):
+        return False
+    return any(map(item.get_closest_marker, ALONE)) or _is_below(item, ALONE_FOLDERS)
+
+
 def _lacking(marker: str) -> str:
     """Why a test with that marker cannot run here; '' when it can."""
     match marker:
@@ -52,8 +69,11 @@ def warm_hypothesis() -> None:
     warm()
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if _is_alone(item):
+            item.add_marker(pytest.mark.alone)
         if item.path.is_relative_to(TESTS / "unit") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(UNIT_SECONDS, func_only=True))
 

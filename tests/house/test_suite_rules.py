@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 import pytest
+from _pytest.mark import expression
 
 pytest_plugins = ["pytester"]
 CONFTEST = (pathlib.Path(__file__).parents[1] / "conftest.py").read_text()
-MARKERS = "[pytest]\nmarkers =\n  needs_root: x\n  needs_perf: x\n"
+MARKERS = "[pytest]\nmarkers =\n  needs_root: x\n  needs_perf: x\n  needs_nspawn: x\n  alone: x\n"
+MAKEFILE = (pathlib.Path(__file__).parents[2] / "Makefile").read_text()
 
 
 @pytest.fixture
@@ -49,3 +52,38 @@ def test_a_unit_test_has_only_seconds(
     result = suite.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*Timeout (>0.5*"])
+
+
+def test_what_records_all_cores_or_boots_a_machine_has_the_machine_to_itself(
+    suite: pytest.Pytester,
+) -> None:
+    for folder in ("unit", "integration/agent", "integration/ingest", "integration/store"):
+        (suite.path / folder).mkdir(parents=True)
+        name = folder.replace("/", "_")
+        (suite.path / folder / f"test_{name}.py").write_text(
+            "import pytest\n"
+            "def test_plain(): pass\n"
+            "@pytest.mark.needs_perf\ndef test_perf(): pass\n"
+            "@pytest.mark.needs_nspawn\ndef test_nspawn(): pass\n"
+            "@pytest.mark.alone\ndef test_alone(): pass\n"
+        )
+    result = suite.runpytest_inprocess(
+        "-p", "no:cacheprovider", "--collect-only", "-q", "-m", "not alone"
+    )
+    assert sorted(line for line in result.outlines if "::" in line) == [
+        "integration/ingest/test_integration_ingest.py::test_nspawn",
+        "integration/ingest/test_integration_ingest.py::test_perf",
+        "integration/ingest/test_integration_ingest.py::test_plain",
+        "integration/store/test_integration_store.py::test_plain",
+        "unit/test_unit.py::test_plain",
+    ]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("long", [True, False])
+def test_every_test_is_in_one_phase_of_make_test_or_long(alone: bool, long: bool) -> None:
+    has = {"alone": alone, "long": long}
+    phases = re.findall(r'^(?:TOGETHER|ALONE) := .*-m "([^"]+)"', MAKEFILE, re.MULTILINE)
+    assert len(phases) == 2
+    chosen = [one for one in phases if expression.Expression.compile(one).evaluate(lambda name, **_: has[name])]  # fmt: skip
+    assert len(chosen) == (0 if long else 1)

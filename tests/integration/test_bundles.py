@@ -14,7 +14,7 @@ from overnight import errors
 from overnight.app import bundling
 from overnight.model import event, selection
 from overnight.queries import case, signals
-from overnight.store import check, segments
+from overnight.store import check, loads, segments
 from overnight.store.bundle import header
 from overnight.store.ring import reader
 
@@ -336,3 +336,26 @@ def _numbers(of: case.Case, signal: str, over: selection.Window) -> dict[object,
         for column in frame.columns
         for time_us, number in zip(*frame.series(key, column), strict=True)
     }
+
+
+def test_loads_of_the_windows_are_in_a_bundle_without_secrets(
+    pair: Pair, tmp_path: pathlib.Path
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(pair.home, home)
+    at = pair.told.time_us
+    for begin, name in ((at - 60_000_000, "--token Hunter2Load"), (at - 86_400_000_000, "old")):
+        book = loads.Book(home, pair.told.host, "trials", (1,), begin, {"name": name})
+        book.second({"us": begin + 1_000_000, "values": {"cpu": 0.6}})
+        said = {"status": "not constant", "says": "cpu CV 12 %", "crossed": ["cpu CV 12 %"]}
+        book.verdict(begin + 90_000_000, said, ended=True)
+        book.close()
+    made = bundling.create(home, pair.told, tmp_path / "with-load", now_us=7)
+    with bundling.opened(made.file) as there:
+        assert there.home is not None
+        (one,) = loads.read_loads(there.home)
+        assert one == loads.read_loads(home)[-1]
+        assert case.Case(there.home, pair.told).loads() == (one,)
+        texts = [path.read_text() for path in (there.home / "loads").rglob("*.jsonl")]
+        assert "Hunter2" not in "".join(texts)
+    assert made.header.masked == {"loads": 1}

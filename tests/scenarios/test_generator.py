@@ -16,6 +16,7 @@ from overnight.store import check as profiles
 from overnight.store import segments
 from overnight.store.ring import check as rings
 from overnight.store.ring import reader
+from scenarios import light, stories
 
 SECOND = 1_000_000
 EVER = 1 << 62
@@ -258,3 +259,20 @@ def test_what_is_lost_or_not_there_is_told(tmp_path: pathlib.Path) -> None:
     kept = seen.ring.signals(night.host, begin, end)
     assert "cpu" in kept
     assert "cgroup-births" not in kept
+
+
+def test_a_light_night_has_the_samples_of_its_recording(tmp_path: pathlib.Path) -> None:
+    truth = scenarios.build("random", tmp_path, seed=4, minutes=4.0, cores=4)
+    assert truth.event is not None
+    recorded = case.Case(truth.home, truth.event)
+    made, act = stories.random_night(4, minutes=4.0, cores=4)
+    windows = [
+        selection.Window(made.begin_us + n * 10 * SECOND, made.begin_us + (n + 1) * 10 * SECOND)
+        for n in range(23)
+    ]
+    there, here = (one.tally(windows) for one in (recorded, light.of(made, act, [act.when])))
+    found = dict(zip(there.items, there.counts.tolist(), strict=True))
+    assert {
+        item: row for item, row in zip(here.items, here.counts.tolist(), strict=True) if any(row)
+    } == {item: row for item, row in found.items() if any(row)}
+    assert there.seconds == pytest.approx(here.seconds)

@@ -34,6 +34,7 @@ def _arguments(words: list[str] | None) -> assembly.FlightOptions:
     )
     add("--metrics", default="", help="serve OpenMetrics on [ADDRESS:]PORT")
     add("--cloud-labels", action="store_true", help="ask the cloud's metadata service for labels")
+    add("--every", action="append", default=[], metavar="SIGNAL=SECONDS", help="look so often")
     add("--with-parent", action="store_true", help="end when the process that started it ends")
     add("--events", action="store_true", help="print events as JSON lines")
     said = parser.parse_args(words)
@@ -49,6 +50,7 @@ def _arguments(words: list[str] | None) -> assembly.FlightOptions:
         metrics=assembly.parse_address(said.metrics) if said.metrics else None,
         lines=said.events,
         cloud=said.cloud_labels,
+        every=dict(map(assembly.parse_every, said.every)),
     )
 
 

@@ -9,6 +9,7 @@ import platform
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
 from overnight import errors, sources
 from overnight.agent import flight, kernelfeed, outlets, pinning, signals, spool, usage
@@ -17,7 +18,14 @@ from overnight.sources import perf
 from overnight.store.ring import pins as ring_pins
 from overnight.store.ring import reader, writer
 
-__all__ = ["FlightOptions", "FlightSummary", "fly", "labelled", "parse_address"]
+__all__ = [
+    "FlightOptions",
+    "FlightSummary",
+    "fly",
+    "labelled",
+    "parse_address",
+    "parse_every",
+]
 
 DAY = 86400.0
 ABSENT_US = 3_000_000
@@ -36,6 +44,7 @@ class FlightOptions:
     metrics: tuple[str, int] | None = None
     lines: bool = False  # events as JSON lines on standard output
     cloud: bool = False  # ask the metadata service for labels
+    every: Mapping[str, float] = dataclasses.field(default_factory=dict)  # signal -> seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +106,10 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     parts = flight.Parts(
         host=host,
         boot=boot,
-        signals=labelled(signals.discover_signals(), hostlabels.read_metadata(ask=options.cloud)),
+        signals=labelled(
+            signals.paced(signals.discover_signals(), options.every),
+            hostlabels.read_metadata(ask=options.cloud),
+        ),
         watches=signals.discover_watches(),
         keep=keep,
         pins=pinning.Pinning(pins.pin, pins.unpin),
@@ -187,3 +199,23 @@ def parse_address(text: str) -> tuple[str, int]:
             todo="--metrics 9464, or --metrics ADDRESS:PORT",
         )
     return address.strip("[]") or "127.0.0.1", int(port)
+
+
+def parse_every(text: str) -> tuple[str, float]:
+    """`SIGNAL=SECONDS`.
+
+    >>> parse_every("memory-cgroups=2")
+    ('memory-cgroups', 2.0)
+    """
+    name, _, seconds = text.partition("=")
+    try:
+        found = float(seconds)
+    except ValueError:
+        found = 0.0
+    if not name or not 0.1 <= found <= DAY:
+        raise errors.UsageError(
+            f"{text!r} does not say how often to look",
+            why="a signal and its seconds are needed, a tenth of a second at least",
+            todo="--every memory-cgroups=2",
+        )
+    return name, found

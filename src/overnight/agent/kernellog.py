@@ -13,6 +13,7 @@ written into the log:
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ MAX_CORES = 1 << 16
 SEVERITIES = ("info", "warning", "critical")
 # What a process wrote is an event of its own: it must not be taken for the kernel's word.
 BY_PROCESS = " (written by a process)"
+REHEARSED = re.compile(r"\[overnight rehearsal ([\w-]{1,64})\]")  # a victim on purpose says so
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +206,10 @@ class KernelWatch:
         incident.sure = incident.sure or rule.confidence == "sure"
         self._shared.setdefault((rule.family, key), _Shared()).add(rule.name, match.fields)
         if record.from_user:
-            self._shared[rule.family, key].values["written_by_process"] = True
+            values = self._shared[rule.family, key].values
+            values["written_by_process"] = True
+            if (rehearsed := REHEARSED.search(record.text)) is not None:
+                values["rehearsal"] = rehearsed[1]
 
     def _tell(
         self, key: tuple[str, str], incident: _Incident, now: clock.Clock

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pkgutil
+from collections.abc import Mapping
 
-from overnight import sources
+from overnight import errors, sources
 from overnight.agent import watches
 
-__all__ = ["discover_signals", "discover_watches"]
+__all__ = ["discover_signals", "discover_watches", "paced"]
 
 
 def discover_signals() -> tuple[sources.Signal | sources.FactSignal, ...]:
@@ -31,4 +33,20 @@ def discover_watches() -> tuple[watches.Watch, ...]:
         for make in getattr(
             importlib.import_module(f"{watches.__name__}.{module.name}"), "WATCHES", ()
         )
+    )
+
+
+def paced(
+    found: tuple[sources.Signal | sources.FactSignal, ...], every: Mapping[str, float]
+) -> tuple[sources.Signal | sources.FactSignal, ...]:
+    """The signals, some of them looked at more often or more seldom than they ask for."""
+    if strange := every.keys() - {one.name for one in found}:
+        raise errors.UsageError(
+            f"no signal is called {', '.join(sorted(strange))}",
+            why="--every names a signal and its seconds",
+            todo=f"one of {', '.join(sorted(one.name for one in found))}",
+        )
+    return tuple(
+        dataclasses.replace(one, every=every[one.name]) if one.name in every else one
+        for one in found
     )

@@ -18,7 +18,7 @@ from overnight.agent import signals as known_signals
 from overnight.app import snapshot as snapshots
 from overnight.model import event, times
 from overnight.queries import case, signals
-from overnight.store import segments
+from overnight.store import loads, segments
 from overnight.store.bundle import header, opening, packing, profiles, scrubbing
 from overnight.store.bundle import signals as copying
 from overnight.store.ring import reader
@@ -125,6 +125,11 @@ def create(
             copying.copy_signals(source, stage, host, wanted, masks, tell)
         notes += _copy_profiles(home, stage, spans, masks, progress)
         notes += _copy_snapshots(home, stage, hosts, told.time_us, masks)
+        for host, stretches in spans.items():
+            for begin, end in stretches:
+                loads.copy_loads(
+                    home, stage, host, begin, end, lambda text: masks.text("loads", text)
+                )
         notes += [f"left out, for it is damaged: {problem}" for problem in source.problems]
         if len(others) > len(chosen) - 1:
             notes.append(

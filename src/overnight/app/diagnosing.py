@@ -124,10 +124,9 @@ def look(
     for detector in asked:
         try:
             answer = detector.look(case)
-        except errors.OvernightError as error:
-            answer = finding.Answer(
-                detector.name, finding.Status.NO_DATA, why=f"{error.what}: {error.why}"
-            )
+        except errors.OvernightError as error:  # evidence that is there and cannot be read
+            why = f"{error.what}: {error.why}"
+            answer = finding.Answer(detector.name, finding.Status.FAILED, why=why)
         except Exception as error:  # a bug in one must not hide the others' answers
             why = f"{type(error).__name__}: {error}"
             answer = finding.Answer(detector.name, finding.Status.FAILED, why=why)

@@ -211,16 +211,24 @@ class Board:
 
 
 def fly(
-    board: Board, stop: threading.Event, root: pathlib.Path = pathlib.Path("/")
+    board: Board,
+    stop: threading.Event,
+    root: pathlib.Path = pathlib.Path("/"),
+    every: Mapping[str, float] | None = None,
 ) -> threading.Thread:
-    """Run the loop in a thread of its own, with the board in the ring's place."""
+    """Run the loop in a thread of its own, with the board in the ring's place.
+
+    `every` says which signals are looked at more often than usual, and after how many seconds.
+    """
     log, why_not = kernelfeed.open_feed(root)
     if why_not:
         board.note("kernel log", why_not)
     parts = flight.Parts(
         host=board.host,
         boot=perf.read_identity(root).boot,
-        signals=tuple(one for one in signals.discover_signals() if one.name in SIGNALS),
+        signals=signals.paced(
+            tuple(one for one in signals.discover_signals() if one.name in SIGNALS), every or {}
+        ),
         watches=signals.discover_watches(),
         keep=board,
         log=log,

@@ -1,7 +1,8 @@
 """From recorded evidence to findings: one module a detector.
 
-A detector looks at one `Case` and answers found, clear, no-data or failed; it never raises for evidence
-that is missing. Its module names it in `DETECTORS`; `app` discovers them, no list is kept. What links
+A detector looks at one `Case` and answers found, clear or no-data; it never raises for evidence that is
+missing. What breaks in it, damaged files included, it lets pass: who asks (`app.diagnosing.look`) makes
+that the answer failed, in one place for all. Its module names it in `DETECTORS`; `app` discovers them, no list is kept. What links
 findings into a chain is not its business.
 """
 

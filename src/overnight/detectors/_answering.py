@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight import errors
+from overnight.detectors import _shares as shares
 from overnight.model import finding, selection, times
 from overnight.queries import reader, trends
 
@@ -56,7 +56,7 @@ class MissingError(Exception):
 
 
 class Asking:
-    """A detector whose answer never raises: what is missing is no-data, what breaks is failed."""
+    """A detector that says what is missing with `MissingError`: then it answers no-data."""
 
     name = ""
     needs: tuple[str, ...] = ()
@@ -67,13 +67,6 @@ class Asking:
             found, why = self.examine(case)
         except MissingError as missing:
             return finding.Answer(self.name, finding.Status.NO_DATA, why=str(missing))
-        except errors.OvernightError as error:
-            return finding.Answer(
-                self.name, finding.Status.FAILED, why=f"{error.what}: {error.why}"
-            )
-        except Exception as error:  # one detector's fault must not take the others' answers away
-            told = f"{type(error).__name__}: {error}"
-            return finding.Answer(self.name, finding.Status.FAILED, why=told)
         status = finding.Status.FOUND if found else finding.Status.CLEAR
         return finding.Answer(self.name, status, tuple(found), "" if found else why)
 
@@ -165,6 +158,8 @@ def burn_magnitude(one: burning.Burner) -> dict[str, float]:
     }
     if one.lift_low > 0:
         found["lift_low"] = one.lift_low
+    if one.lift > 0 and one.cores_burnt - one.baseline_cores >= shares.LEAST_ADDED:
+        found["cores_added"] = one.cores_burnt - one.baseline_cores
     return found
 
 

@@ -20,7 +20,15 @@ from overnight.queries import heatmap, signals
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["Series", "Stretch", "baseline_stretches", "near_event", "series", "stretches"]
+__all__ = [
+    "Series",
+    "Stretch",
+    "baseline_stretches",
+    "near_event",
+    "series",
+    "stretches",
+    "usual_percent",
+]
 
 # incident.md: any core at 95 % for two seconds in a row. The watch waits for three, as it must not cry
 # every minute; here there is an event already.
@@ -188,3 +196,12 @@ def baseline_stretches(case: cases.Case) -> tuple[float, list[Stretch]]:
     """How many seconds of the baseline are known, and the stretches in it."""
     told = series(case, case.baseline)
     return (told.covered_seconds, stretches(told)) if told is not None else (0.0, [])
+
+
+def usual_percent(case: cases.Case, core: int) -> float | None:
+    """How busy a core was in the baseline; None where nobody knows."""
+    told = series(case, case.baseline)
+    if told is None or core not in told.cores:
+        return None
+    busy = told.busy[:, told.cores.index(core)]
+    return float(np.nanmean(busy)) if np.isfinite(busy).any() else None

@@ -1,10 +1,8 @@
-"""Queues of network interfaces whose core was taken from them, and who was seen on a core."""
+"""Queues of network interfaces whose core was taken from them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
@@ -13,7 +11,7 @@ from overnight.model import finding
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["KIND", "last_seen_on", "starved"]
+__all__ = ["KIND", "starved"]
 
 KIND = "net.queue_starved"
 SAYING = ("net.driver_reset", "net.driver_starved", "net.tx_timeout")
@@ -31,9 +29,17 @@ def starved(
     counters = _starving(case)
     timeouts = place.risen(case, "tx-timeouts", "timeouts")
     squeezed = place.risen(case, "softnet", "squeezed").get(str(stretch.core), 0)
-    for queue in place.queues_before(case):
-        if queue.core != stretch.core or queue.way == "rx":
-            continue
+    known = [
+        one for one in place.queues_before(case) if one.core == stretch.core and one.way != "rx"
+    ]
+    told = _told_by_driver(case, where)
+    if (
+        told is not None
+        and told.core == stretch.core
+        and not any((one.interface, one.queue) == (told.interface, told.queue) for one in known)
+    ):
+        known.append(told)
+    for queue in known:
         named = case.event.kind in SAYING and where.interface == queue.interface
         event_says = named and where.queue == queue.queue
         if named and where.queue >= 0 and not event_says:
@@ -59,10 +65,11 @@ def starved(
         subject = finding.Subject(
             host=case.host, interface=queue.interface, queue=queue.queue, core=stretch.core
         )
+        how = "as the driver says" if queue is told else "as known before the event"
         served = finding.Evidence(
-            f"core {stretch.core} serves {queue.interface} queue {queue.queue}, as known before the event, and was at"
-            f" its limit for {stretch.seconds:.0f} s",
-            "nic-queues",
+            f"core {stretch.core} serves {queue.interface} queue {queue.queue}, {how}, and was at its limit for"
+            f" {stretch.seconds:.0f} s",
+            "events" if queue is told else "nic-queues",
             {"core": stretch.core, "queue": queue.queue},
             stretch.window,
         )
@@ -84,6 +91,17 @@ def starved(
             )
         )
     return made
+
+
+def _told_by_driver(case: cases.Case, where: place.Place) -> place.Queue | None:
+    """The queue that a driver says waits for its core, by name: ENA from 2.17 on tells which."""
+    fields = case.event.fields
+    if case.event.kind not in SAYING or fields.get("napi_scheduled") != 1 or where.queue < 0:
+        return None
+    core = fields.get("cpu")
+    if not isinstance(core, int) or core < 0 or not where.interface:
+        return None
+    return place.Queue(where.interface, where.queue, "tx", core)
 
 
 def _said(
@@ -140,39 +158,3 @@ def _said(
 def _starving(case: cases.Case) -> dict[str, int]:
     rose = place.risen(case, "ethtool", "value")
     return {name: more for name, more in rose.items() if any(word in name for word in STARVING)}
-
-
-def last_seen_on(case: cases.Case, stretch: saturation.Stretch) -> dict[str, tuple[float, float]]:
-    """User and kernel ticks in those seconds of every process that was last on the core, the most first."""
-    rates = case.rates("processes", stretch.window, columns=("utime", "stime"))
-    if "utime" not in rates.values or not len(rates.seconds):
-        return {}
-    there = seen_cores(case, stretch)
-    used: dict[str, tuple[float, float]] = {}
-    for n, key in enumerate(rates.keys):
-        share = there.get(key, 0.0)
-        if share <= 0:
-            continue
-        user, system = (
-            float(np.nansum(rates.values[name][:, n] * rates.seconds)) * share
-            for name in ("utime", "stime")
-        )
-        if user + system > 0:
-            used[key] = (user, system)
-    return dict(sorted(used.items(), key=lambda pair: -sum(pair[1])))
-
-
-def seen_cores(case: cases.Case, stretch: saturation.Stretch) -> dict[str, float]:
-    """Of each process, the share of its looks in those seconds that found it on the core."""
-    looks: dict[str, list[int]] = {}
-    for frame in case.ring.numbers(
-        case.host, "processes", stretch.begin_us, stretch.end_us + 1, None, ("core",)
-    ):
-        for key in frame.keys:
-            _, cores = frame.series(key, "core")
-            looks.setdefault(key, []).extend(cores)
-    return {
-        key: sum(core == stretch.core for core in cores) / len(cores)
-        for key, cores in looks.items()
-        if cores
-    }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
 from overnight.model import finding, selection, times
@@ -22,6 +21,8 @@ MOST_FINDINGS = 8
 ORDINARY = 0.2
 # Without a baseline nobody knows what is ordinary.
 NO_BASELINE = 0.7
+# A core that was full before had no room; what is added to it is compared with this much.
+LEAST_ROOM = 0.1
 
 
 class CoreSaturation:
@@ -30,7 +31,6 @@ class CoreSaturation:
     name = "core-saturation"
     needs = ("cpu",)
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Stretches of at least two seconds that began before the event."""
         told, near = saturation.near_event(case)
@@ -155,17 +155,21 @@ def _finding(
         if where.core < 0
         else f"the event's core is {where.core}, another one"
     )
+    usual = saturation.usual_percent(case, stretch.core)
+    was = f"; in the {case.usual} it was {usual:.0f} % busy" if usual is not None else ""
     lead = (case.event.time_us - stretch.begin_us) / 1e6
     evidence = (
         finding.Evidence(
             f"core {stretch.core} was {stretch.busy_percent:.0f} % busy, {stretch.kernel_percent:.0f} % of its"
-            f" time in the kernel, from {begin} to {end}; the other cores averaged {stretch.others_percent:.0f} %",
+            f" time in the kernel, from {begin} to {end}; the other cores averaged {stretch.others_percent:.0f} %"
+            f"{was}",
             told.source,
             {
                 "busy_percent_of_core_time": round(stretch.busy_percent, 1),
                 "kernel_percent_of_core_time": round(stretch.kernel_percent, 1),
                 "softirq_percent_of_core_time": round(stretch.softirq_percent, 1),
                 "others_percent_of_their_time": round(stretch.others_percent, 1),
+                **({"usual_percent_of_core_time": round(usual, 1)} if usual is not None else {}),
             },
             stretch.window,
             _look(case, stretch.window),
@@ -207,9 +211,18 @@ def _finding(
             "kernel_percent": round(stretch.kernel_percent, 2),
             "others_percent": round(stretch.others_percent, 2),
             "cores_burnt": round(stretch.busy_percent / 100, 3),
+            **_added(stretch.busy_percent, usual),
         },
         against=tuple(against),
     )
+
+
+def _added(busy_percent: float, usual: float | None) -> dict[str, float]:
+    """What the core had left before, and no more: that is what somebody had to take to fill it."""
+    if usual is None:
+        return {}
+    added = max(LEAST_ROOM, (busy_percent - usual) / 100)
+    return {"cores_before": round(usual / 100, 3), "cores_added": round(added, 3)}
 
 
 def _look(case: cases.Case, window: selection.Window) -> str:

@@ -6,12 +6,13 @@ says what it costs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from overnight.detectors import _answering
-from overnight.model import finding, selection
+from overnight.model import finding, selection, times
 from overnight.queries import trends
 from overnight.sources import processes
 
@@ -36,17 +37,39 @@ SHELF_FACTOR = 10
 RECENT_US = HOUR_US  # it must still go on shortly before the event
 # NRestarts explains the births where it rises at least half as fast.
 SEEN_SHARE = 0.5
-LEAST_SECONDS = 300.0  # less than this is no time for a rate
+# Less than this is no time for a rate, unless what was counted says it: enough for its uncertainty, and
+# all along the time there is. A deploy or a boot is a burst: it pauses, or ends.
+LEAST_SECONDS = 300.0
+SHORT_COUNT = 25  # a Poisson count of 25 is known within 40 %
+STRETCHES = 8
+STRETCH_LEAST_US = 2_000_000
+SHORT_FACTOR = 0.9
 MOST = 8
 
 
 def _counted(
     case: cases.Case, signal: str, columns: tuple[str, ...], *, from_zero: bool = False
 ) -> trends.Meetings:
+    window = _answering.lasting(case, LOOK_BACK_US)
+    extent = case.ring.extent(case.host)
+    known = window.end_us - max(window.begin_us, extent[0]) if extent else LOOK_BACK_US
+    every = MEET_US
+    if known < LEAST_SECONDS * 1e6:
+        every = max(STRETCH_LEAST_US, known // STRETCHES)
     return trends.growth(
-        case.ring, case.host, signal, _answering.lasting(case, LOOK_BACK_US), columns, MEET_US,
+        case.ring, case.host, signal, window, columns, every,
         pivot_us=case.window.end_us, from_zero=from_zero,
     )  # fmt: skip
+
+
+def _steady(case: cases.Case, one: trends.Growth, column: str, count: float) -> bool:
+    """Whether it went on all the time there is, the first stretch apart.
+
+    One stretch without may be one in which systemd was not asked; two beside each other are a pause.
+    """
+    went_on = one.rises[column][one.end_us <= case.window.end_us][1:] > 0
+    paused = ~went_on[1:] & ~went_on[:-1]
+    return count >= SHORT_COUNT and len(went_on) >= STRETCHES // 2 and not paused.any()
 
 
 def _loop(
@@ -105,20 +128,21 @@ class CrashLoops(_answering.Asking):
             for one in case.events(span, VISIBLE)
             if max(one.until_us, one.time_us) >= case.event.time_us - RECENT_US and one.unit
         ]
-        if counted.seconds < LEAST_SECONDS and not told:
-            raise _answering.MissingError(
-                f"restarts of units were recorded for {counted.seconds:.0f} s before the event"
-            )
+        short = counted.seconds < LEAST_SECONDS
         found = []
         for unit, one in counted.keys.items():
             loop = _loop(case, one, "restarts", RESTARTS_PER_HOUR, LEAST_RESTARTS)
-            if loop is not None:
-                found.append(self._finding(case, unit, loop))
+            if loop is not None and (not short or _steady(case, one, "restarts", loop[2])):
+                found.append(self._finding(case, unit, loop, short=short))
         known = {one.subject.unit for one in found}
         for happened in told:
             if happened.unit not in known and happened.id != case.event.id:
                 known.add(happened.unit)
                 found.append(self._told(case, happened.unit, happened))
+        if short and not found:
+            raise _answering.MissingError(
+                f"restarts of units were recorded for {counted.seconds:.0f} s before the event"
+            )
         found.sort(key=lambda made: -made.magnitude["restarts_per_hour"])
         return found[:MOST], (
             f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour, in"
@@ -126,12 +150,18 @@ class CrashLoops(_answering.Asking):
         )
 
     def _finding(
-        self, case: cases.Case, unit: str, loop: tuple[selection.Window, float, float]
+        self,
+        case: cases.Case,
+        unit: str,
+        loop: tuple[selection.Window, float, float],
+        *,
+        short: bool,
     ) -> finding.Finding:
         window, rate, count = loop
+        long = times.format_duration(window.seconds)
         evidence = [
             finding.Evidence(
-                f"systemd restarted {unit} {count:.0f} times in {window.seconds / 3600:.1f} h",
+                f"systemd restarted {unit} {count:.0f} times in {long}",
                 "unit-restarts",
                 {"restarts": count, "restarts_per_hour": round(rate, 2)},
                 window,
@@ -149,8 +179,8 @@ class CrashLoops(_answering.Asking):
             VISIBLE,
             finding.Subject(host=case.host, unit=unit),
             window,
-            0.95,
-            f"{unit} is restarted {rate:.0f} times an hour, for {window.seconds / 3600:.1f} h at least",
+            0.95 * (SHORT_FACTOR if short else 1),
+            f"{unit} is restarted {rate:.0f} times an hour, for {long} at least",
             evidence,
             magnitude,
         )
@@ -176,12 +206,30 @@ def _event_evidence(happened: event.Event) -> finding.Evidence:
     )  # fmt: skip
 
 
-def _states(case: cases.Case, unit: str) -> list[finding.Evidence]:
+def _names(cgroup: str) -> list[str]:
+    """What signals may call the unit of a cgroup: those of a machine are `machine:unit`, and its name is in the path."""
+    unit = processes.unit_of(cgroup)
+    return [f"{part}:{unit}" for part in cgroup.split("/") if part] + [unit]
+
+
+def _restarts(counted: Mapping[str, trends.Growth], cgroup: str) -> float | None:
+    """How often an hour systemd restarts the unit of a cgroup, or all that are on a shelf; None: it is not said."""
+    if _answering.SHELF.search(cgroup) is None:
+        own = [counted[name] for name in _names(cgroup) if name in counted][:1]
+    else:
+        inside = set(cgroup.split("/"))
+        machine = next((one for key in counted if (one := key.rpartition(":")[0]) in inside and one), "")  # fmt: skip
+        own = [one for key, one in counted.items() if key.rpartition(":")[0] == machine]
+    return sum(one.per_hour("restarts") for one in own) if own else None
+
+
+def _states(case: cases.Case, *names: str) -> list[finding.Evidence]:
     """What systemd says of the unit at the event."""
-    facts = case.ring.facts(case.host, "units", case.event.time_us)
-    fact = (facts.state or {}).get(unit)
-    if fact is None:
+    facts = case.ring.facts(case.host, "units", case.event.time_us).state or {}
+    unit = next((name for name in names if name in facts), "")
+    if not unit:
         return []
+    fact = facts[unit]
     values = {
         name: value for name, value in fact.items() if isinstance(value, (str, int, float, bool))
     }
@@ -199,24 +247,24 @@ class HiddenLoops(_answering.Asking):
         """Short lives an hour over hours, by the directory they were born in."""
         columns = ("born", "died", "short_lived", "lived")
         counted = _counted(case, "cgroup-births", columns, from_zero=True)
-        if counted.seconds < LEAST_SECONDS:
-            raise _answering.MissingError(
-                f"births of cgroups were recorded for {counted.seconds:.0f} s before the event"
-            )
+        short = counted.seconds < LEAST_SECONDS
         restarts = _counted(case, "unit-restarts", ("restarts",)).keys
         found = []
         hidden_by = 0
         for cgroup, one in counted.keys.items():
             factor = SHELF_FACTOR if _answering.SHELF.search(cgroup) else 1
             loop = _loop(case, one, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT)
-            if loop is None:
+            if loop is None or (short and not _steady(case, one, "short_lived", loop[2])):
                 continue
-            unit = processes.unit_of(cgroup)
-            seen = restarts[unit].per_hour("restarts") if unit in restarts else 0.0
-            if seen >= SEEN_SHARE * loop[1]:
+            seen = _restarts(restarts, cgroup)
+            if seen is not None and seen >= SEEN_SHARE * loop[1]:
                 hidden_by += 1  # systemd restarts it and says so: the other detector's
                 continue
-            found.append(self._finding(case, cgroup, unit, one, loop, seen, unit in restarts))
+            found.append(self._finding(case, cgroup, one, loop, seen, short=short))
+        if short and not found:
+            raise _answering.MissingError(
+                f"births of cgroups were recorded for {counted.seconds:.0f} s before the event"
+            )
         found.sort(key=lambda made: -made.magnitude["births_per_hour"])
         why = f"cgroups below {len(counted.keys)} directories came and went, none in a loop"
         if hidden_by:
@@ -227,13 +275,14 @@ class HiddenLoops(_answering.Asking):
         self,
         case: cases.Case,
         cgroup: str,
-        unit: str,
         one: trends.Growth,
         loop: tuple[selection.Window, float, float],
-        seen: float,
-        counted: bool,
+        seen: float | None,
+        *,
+        short: bool,
     ) -> finding.Finding:
-        window, short, count = loop
+        window, rate, count = loop
+        unit = processes.unit_of(cgroup)
         inside = (one.begin_us >= window.begin_us) & (one.end_us <= window.end_us)
         hours = float(one.seconds[inside].sum()) / 3600
         born, died, lived = (
@@ -242,17 +291,17 @@ class HiddenLoops(_answering.Asking):
         life = lived / died / 1000 if died else 0.0
         evidence = [
             finding.Evidence(
-                f"{born:.0f} cgroups were born below {cgroup} in {hours:.1f} h, {count:.0f} of them lived"
-                f" less than a minute, {life:.1f} s on average",
+                f"{born:.0f} cgroups were born below {cgroup} in {times.format_duration(3600 * hours)}, {count:.0f}"
+                f" of them lived less than a minute, {life:.1f} s on average",
                 "cgroup-births",
                 {"born": born, "died": died, "short_lived": count, "hours": round(hours, 2),
                  "mean_life_seconds": round(life, 2)},
                 window,
                 "overnight census --for 1m",
             ),
-            *_states(case, unit),
+            *_states(case, *_names(cgroup)),
         ]  # fmt: skip
-        if counted:
+        if seen is not None:
             evidence.append(
                 finding.Evidence(
                     f"systemd restarted {unit} {seen:.1f} times an hour: its counter does not show this",
@@ -268,7 +317,7 @@ class HiddenLoops(_answering.Asking):
         magnitude = {
             "births_per_hour": born / hours,
             "deaths_per_hour": died / hours,
-            "short_lived_per_hour": short,
+            "short_lived_per_hour": rate,
             "mean_life_seconds": life,
             "hours": window.seconds / 3600,
         }
@@ -287,9 +336,10 @@ class HiddenLoops(_answering.Asking):
             HIDDEN,
             finding.Subject(host=case.host, unit=unit, cgroup=cgroup),
             window,
-            0.5 if shelf else 0.9,
+            (0.5 if shelf else 0.9) * (SHORT_FACTOR if short else 1),
             f"something below {unit or cgroup} is started {born / hours:.0f} times an hour and lives"
-            f" {life:.0f} s, for {window.seconds / 3600:.1f} h at least; systemd does not count that",
+            f" {life:.0f} s, for {times.format_duration(window.seconds)} at least; systemd does not count"
+            " that",
             evidence,
             magnitude,
             against,

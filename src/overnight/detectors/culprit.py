@@ -1,6 +1,6 @@
-"""Who ran on the saturated core in exactly those seconds, and the queue that it starved.
+"""Who filled the saturated core in exactly those seconds, and the queue that it starved.
 
-With samples: process, unit, hottest function and the way down to it. Without: the process that the
+Who has more of the core than in the baseline, by as much as it is more; who has less had to wait. With samples: process, unit, hottest function and the way down to it. Without: the process that the
 flight recorder saw there last, which knows no function and may have moved meanwhile.
 """
 
@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
+from overnight.detectors import _shares as shares
 from overnight.detectors import _starvation as starvation
 from overnight.detectors import core_saturation
 from overnight.model import finding, selection, times
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from overnight.queries import case as cases
     from overnight.queries import flame, who
 
@@ -26,14 +28,15 @@ __all__ = ["DETECTORS", "KIND", "Culprit"]
 
 KIND = "cpu.culprit"
 MOST_CORES = 3
-# Whoever has less of the core did not keep it from others; two may share it.
+# Without a baseline: whoever has less of the core did not keep it from others; two may share it.
 LEAST_SHARE = 0.25
+# How sure it is of one that had as much of the core before, when nobody else has more than before.
+NOT_MORE = 0.4
 # Below this many samples a share is a guess: 20 give +-20 points.
 FEW_SAMPLES = 20
 # The way down a flame graph is one way while a child has most of its parent.
 MAIN_WAY = 0.5
 LONGEST_PATH = 24
-TICKS = 100  # a second, in /proc/PID/stat: USER_HZ on every Linux that is recorded
 
 
 class Culprit:
@@ -42,7 +45,6 @@ class Culprit:
     name = "culprit"
     needs = ("cpu", "profiles", "processes", "nic-queues", "tx-timeouts", "ethtool", "softnet")
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """For each saturated core, the event's first."""
         told, near = saturation.near_event(case)
@@ -96,19 +98,57 @@ def _from_samples(
     ran: tuple[who.Ran, ...],
     total: int,
 ) -> tuple[list[finding.Finding], str]:
-    made = [
-        _sampled(case, stretch, where, one, total)
-        for one in ran
-        if one.samples / total >= LEAST_SHARE
-    ]
+    before = shares.before_by_samples(case, stretch.core)
+    capacity, _ = case.capacity(stretch.window, selection.Selection(cores=(stretch.core,)))
+    standing = shares.rising(before, ran, capacity)
+    large = [one for one in ran if one.samples / total >= LEAST_SHARE]
+    soft = sum(one.softirq for one in ran)
+    if before is None or not standing:
+        made = [_sampled(case, stretch, where, one, total) for one in large]
+    else:
+        both = [(one, standing[one.unit, one.process]) for one in ran]
+        rose = sorted((pair for pair in both if pair[1].rose), key=lambda pair: -pair[1].added)
+        waiting = [_waits(case, one.process, told, "profiles") for one, told in both if told.fell]
+        # Soft interrupts that came on top filled it; then who did not change did not.
+        stormed = soft / capacity - before.soft_share >= shares.LEAST_ADDED
+        steady = [pair for pair in both if pair[0] in large and not pair[1].fell and not stormed]
+        made = [
+            _sampled(case, stretch, where, one, total, told, before.busy, waiting)
+            for one, told in rose or steady
+        ]
+        if not made and waiting:
+            return [], (
+                f"nobody on core {stretch.core} has more of it than before, soft interrupts"
+                f" {100 * soft / total:.0f} % of its samples; {waiting[0].text}"
+            )
     if made:
         return made, ""
-    soft = sum(one.softirq for one in ran)
     most = f"{ran[0].process} with {100 * ran[0].samples / total:.0f} %" if ran else "nobody"
     return [], (
-        f"no process had {100 * LEAST_SHARE:.0f} % of the {total} samples of core {stretch.core}: the most had"
-        f" {most}, soft interrupts {100 * soft / total:.0f} %"
+        f"no process had {100 * LEAST_SHARE:.0f} % of the {total} samples of core {stretch.core}, or more of it"
+        f" than before: the most had {most}, soft interrupts {100 * soft / total:.0f} %"
     )
+
+
+def _waits(case: cases.Case, process: str, told: shares.Share, source: str) -> finding.Evidence:
+    return finding.Evidence(
+        f"{process} had to wait: it has {told.as_text(case.usual)}",
+        source,
+        {**told.as_values()},
+        case.baseline,
+    )
+
+
+def _against_before(
+    case: cases.Case, process: str, told: shares.Share | None, source: str
+) -> tuple[list[finding.Evidence], list[finding.Evidence]]:
+    """What the baseline says for it, and against it."""
+    if told is None:
+        return [], []
+    said = finding.Evidence(
+        f"{process} has {told.as_text(case.usual)}", source, {**told.as_values()}, case.baseline
+    )
+    return ([said], []) if told.rose else ([], [said])
 
 
 def _sampled(
@@ -117,6 +157,9 @@ def _sampled(
     where: place.Place,
     one: who.Ran,
     total: int,
+    told: shares.Share | None = None,
+    busy_before: float = 0.0,
+    waiting: Sequence[finding.Evidence] = (),
 ) -> finding.Finding:
     window = stretch.window
     tree_of = case.flame(
@@ -133,8 +176,12 @@ def _sampled(
     subject = finding.Subject(
         host=case.host, core=stretch.core, process=one.process, unit=one.unit, function=function
     )
-    confidence = min(0.95, 0.55 + 0.45 * share) * min(1.0, 0.5 + 0.5 * seen)
-    against = []
+    # Of what the core had left before, how much this one took.
+    part = share if told is None else min(1.0, told.added / max(1.0 - busy_before, 0.01))
+    confidence = min(0.95, 0.55 + 0.45 * part) * min(1.0, 0.5 + 0.5 * seen)
+    said, against = _against_before(case, one.process, told, "profiles")
+    if against:
+        confidence = NOT_MORE * min(1.0, 0.5 + 0.5 * seen)
     if one.softirq > one.samples:
         confidence *= 0.5
         against.append(
@@ -178,6 +225,8 @@ def _sampled(
             window,
             f"overnight flame {look}",
         ),
+        *said,
+        *waiting,
     )
     return finding.Finding(
         id=finding.finding_id("culprit", KIND, subject, stretch.begin_us),
@@ -193,6 +242,7 @@ def _sampled(
         evidence=evidence,
         magnitude={
             "cores_burnt": round(burnt, 4),
+            **shares.magnitude(told),
             "share_of_core_samples": round(share, 4),
             "samples": float(one.samples),
             "kernel_share": round(kernel_share, 4),
@@ -220,63 +270,92 @@ def main_way(shown: flame.FlameTree) -> list[str]:
 def _from_processes(
     case: cases.Case, stretch: saturation.Stretch, where: place.Place
 ) -> tuple[list[finding.Finding], str]:
-    used = starvation.last_seen_on(case, stretch)
+    used, _ = shares.seen_on(case, stretch.core, stretch.window)
     if not used:
         return [], (
             f"who ran on core {stretch.core} was not recorded: no samples, and no process was seen there"
         )
-    made = []
-    for key, (user, system) in used.items():
-        burnt = (user + system) / TICKS / stretch.seconds
-        if burnt < LEAST_SHARE:
-            continue
-        process = key.partition(" ")[2] or key
-        subject = finding.Subject(host=case.host, core=stretch.core, process=process)
-        against = [
-            finding.Evidence(
-                "no samples of these seconds: the function and the unit are not known, and the process may have"
-                " used other cores as well",
-                "processes",
-            )
-        ]
-        if where.core >= 0 and where.core != stretch.core:
-            against.append(_elsewhere(where, stretch))
-        made.append(
-            finding.Finding(
-                id=finding.finding_id("culprit", KIND, subject, stretch.begin_us),
-                detector="culprit",
-                kind=KIND,
-                subject=subject,
-                window=stretch.window,
-                confidence=0.5 * min(1.0, burnt) * (0.6 if len(against) > 1 else 1.0),
-                summary=(
-                    f"{process} was last seen on core {stretch.core} and used {burnt:.2f} cores in those"
-                    f" {stretch.seconds:.0f} s; there are no samples of it"
-                ),
-                evidence=(
-                    finding.Evidence(
-                        f"process {key} ran on core {stretch.core} at the looks of these seconds and used"
-                        f" {user + system:.0f} ticks, {system:.0f} of them in the kernel",
-                        "processes",
-                        {"user_ticks": round(user), "kernel_ticks": round(system)},
-                        stretch.window,
-                    ),
-                ),
-                magnitude={
-                    "cores_burnt": round(burnt, 4),
-                    "kernel_share": round(system / max(1.0, user + system), 4),
-                    "samples": 0.0,
-                },
-                against=tuple(against),
-            )
-        )
-    made.sort(key=lambda one: -one.magnitude["cores_burnt"])
+    told = shares.by_ticks(case, stretch.core, used, stretch.seconds)
+    rose = [key for key in used if key in told and told[key].rose]
+    rose.sort(key=lambda key: -told[key].added)
+    large = [
+        key
+        for key, both in used.items()
+        if sum(both) / shares.TICKS / stretch.seconds >= LEAST_SHARE
+    ]
+    steady = [key for key in large if key not in told or not told[key].fell]
+    waiting = [
+        _waits(case, shares.name_of(key), one, "processes") for key, one in told.items() if one.fell
+    ]
+    made = [
+        _ticked(case, stretch, where, key, used[key], told.get(key), waiting)
+        for key in rose or steady
+    ]
     if made:
         return (
             made,
             f"no samples of core {stretch.core} in these seconds: the process signal answered",
         )
-    return [], f"no process that was seen on core {stretch.core} used a quarter of it"
+    why = f"no process that was seen on core {stretch.core} used a quarter of it, or more of it than before"
+    return [], "; ".join([why, *(one.text for one in waiting[:1])])
+
+
+def _ticked(
+    case: cases.Case,
+    stretch: saturation.Stretch,
+    where: place.Place,
+    key: str,
+    used: tuple[float, float],
+    told: shares.Share | None,
+    waiting: Sequence[finding.Evidence],
+) -> finding.Finding:
+    user, system = used
+    burnt = (user + system) / shares.TICKS / stretch.seconds
+    process = shares.name_of(key)
+    subject = finding.Subject(host=case.host, core=stretch.core, process=process)
+    said, risen = _against_before(case, process, told, "processes")
+    against = [
+        finding.Evidence(
+            "no samples of these seconds: the function and the unit are not known, and the process may have"
+            " used other cores as well",
+            "processes",
+        ),
+        *risen,
+    ]
+    confidence = 0.5 * min(1.0, burnt) * (NOT_MORE if risen else 1.0)
+    if where.core >= 0 and where.core != stretch.core:
+        confidence *= 0.6
+        against.append(_elsewhere(where, stretch))
+    return finding.Finding(
+        id=finding.finding_id("culprit", KIND, subject, stretch.begin_us),
+        detector="culprit",
+        kind=KIND,
+        subject=subject,
+        window=stretch.window,
+        confidence=confidence,
+        summary=(
+            f"{process} was last seen on core {stretch.core} and used {burnt:.2f} cores in those"
+            f" {stretch.seconds:.0f} s; there are no samples of it"
+        ),
+        evidence=(
+            finding.Evidence(
+                f"process {key} ran on core {stretch.core} at the looks of these seconds and used"
+                f" {user + system:.0f} ticks, {system:.0f} of them in the kernel",
+                "processes",
+                {"user_ticks": round(user), "kernel_ticks": round(system)},
+                stretch.window,
+            ),
+            *said,
+            *waiting,
+        ),
+        magnitude={
+            "cores_burnt": round(burnt, 4),
+            **shares.magnitude(told),
+            "kernel_share": round(system / max(1.0, user + system), 4),
+            "samples": 0.0,
+        },
+        against=tuple(against),
+    )
 
 
 def _has_processes(case: cases.Case, window: selection.Window) -> bool:

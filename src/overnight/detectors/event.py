@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _place as place
 from overnight.model import finding, selection, times
 
@@ -23,7 +22,6 @@ class EventItself:
     name = "event"
     needs = ("events", "nic-queues", "tx-timeouts")
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """The event as a finding; the queue's core is the one known before it."""
         told = case.event

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _ratios as ratios
 from overnight.model import event, finding, selection, times
 
@@ -43,11 +42,12 @@ OTHER_BEFORE_US, OTHER_AFTER_US = 10 * SECOND, 30 * SECOND
 LASTING_US = 600 * SECOND
 # So far back from each event for a baseline: the same work was going on.
 FURTHEST_US = 900 * SECOND
-# Baseline windows of each recurrence. With few recurrences more are needed, or no deal of labels is rare
-# enough to conclude anything: (windows + 1) to the power of recurrences is how many deals there are.
-BASELINES = {1: 39, 2: 24, 3: 12, 4: 8}
-MANY_BASELINES = 6
-LEAST_BASELINES = 3
+# With so many windows a window is compared: those that end a minute before it does, and earlier.
+COMPARED = 8
+# Windows of each recurrence that may be dealt the label, by how many recurrences there are. With few more
+# are needed, or no deal is rare enough to conclude anything: the product is how many deals there are.
+LABELS = {1: 40, 2: 25, 3: 13, 4: 9}
+MANY_LABELS = 7
 # Each is two segments to read, 0.4 s of a 96-core night; the latest are enough to conclude.
 MOST_RECURRENCES = 8
 RECORDED = 0.8  # of a window, or it takes no part
@@ -76,7 +76,6 @@ class Lift:
     name = "lift"
     needs = ("profiles", "events")
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Items that pass their own interval, the false discovery rate and the max statistic."""
         made = plan(case)
@@ -86,23 +85,21 @@ class Lift:
                 finding.Status.NO_DATA,
                 why="no samples of the seconds before this event, or none of quiet times near it, were recorded",
             )
-        flat = [one for row in made.windows for one in row]
-        tally = case.tally(flat)
-        length = len(made.windows[0])
-        shape = (len(made.events), length)
-        there = (tally.seconds >= RECORDED * BEFORE_US / SECOND).reshape(shape)
-        usable = there[:, 0] & (there.sum(axis=1) > LEAST_BASELINES)
+        tally = case.tally([one for row in made.windows for one in row])
+        counts, own, there = _table(tally, made)
+        against = _against(made, there)
+        usable = np.any(against[:, 0], axis=1)
         if not usable.any() or not tally.samples.any():
             return finding.Answer(
                 self.name,
                 finding.Status.NO_DATA,
                 why="too little of the seconds before the event, or of quiet times near it, was sampled",
             )
-        counts = tally.counts.reshape(len(tally.items), *shape)[:, usable]
-        own = tally.own.reshape(len(tally.items), *shape)[:, usable, 0].sum(axis=1)
-        used = tuple(one for one, kept in zip(made.events, usable, strict=True) if kept)
-        told = ratios.lifts(counts, there[usable])
-        context = _Context(case, tally, counts, there[usable], own, told, used)
+        counts, against = counts[:, usable], against[usable]
+        used = tuple(one for one, kept in zip(made.events, usable.tolist(), strict=True) if kept)
+        told = ratios.lifts(counts, there[usable], against)
+        own = own[:, usable].sum(axis=1)
+        context = _Context(case, tally, counts, against[:, 0], own, told, used)
         alpha = _alpha(told)
         passed = np.flatnonzero(told.found() & (told.low >= LEAST_LOW) & (told.adjusted <= alpha))
         if not len(passed):
@@ -135,7 +132,7 @@ class _Context:
     case: cases.Case
     tally: who.Tally
     counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-    there: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+    against: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]  # of the window before each event
     own: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     told: ratios.Lifts
     events: tuple[event.Event, ...]
@@ -145,9 +142,9 @@ class _Context:
         return float(self.counts[item, :, 0].mean())
 
     def usual(self, item: int) -> float:
-        """The same of the baseline windows, each recurrence as heavy as the others."""
-        rest = (self.counts[item, :, 1:] * self.there[:, 1:]).sum(axis=1)
-        return float((rest / (self.there.sum(axis=1) - 1)).mean())
+        """The same of the windows compared with it, each recurrence as heavy as the others."""
+        rest = (self.counts[item] * self.against).sum(axis=1)
+        return float((rest / self.against.sum(axis=1)).mean())
 
 
 def plan(case: cases.Case) -> Plan:
@@ -165,14 +162,65 @@ def plan(case: cases.Case) -> Plan:
     first = min(one.time_us for one in chosen) - FURTHEST_US - GUARD_US
     last = max(one.time_us for one in chosen) + SECOND
     shut = _shut(case, case.events(selection.Window(first, last)))
-    wanted = BASELINES.get(len(chosen), MANY_BASELINES)
-    rows = [(_before(one), *_baselines(one, shut, wanted)) for one in chosen]
-    kept = [(one, row) for one, row in zip(chosen, rows, strict=True) if len(row) > LEAST_BASELINES]
-    if not kept:
-        return Plan((), ())
-    # As many of each recurrence, so that they make a table.
-    length = min(len(row) for _, row in kept)
+    most = FURTHEST_US // BEFORE_US
+    rows = [(_before(one), *_baselines(one, shut, most)) for one in chosen]
+    kept = [
+        (one, row)
+        for one, row in zip(chosen, rows, strict=True)
+        if len(row) > COMPARED and case.has_profile(row[COMPARED])
+    ]
+    # The last that may be dealt the label has its own minute, and its own windows behind that.
+    length = _labels(len(kept)) + GUARD_US // BEFORE_US - 1 + COMPARED
     return Plan(tuple(one for one, _ in kept), tuple(row[:length] for _, row in kept))
+
+
+def _labels(recurrences: int) -> int:
+    return LABELS.get(recurrences, MANY_LABELS)
+
+
+def _table(
+    tally: who.Tally, made: Plan
+) -> tuple[
+    np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+]:
+    """Samples by item, recurrence and window; those that end in each before the event; what is there."""
+    length = max(map(len, made.windows))
+    shape = (len(made.events), length)
+    counts = np.zeros((len(tally.items), *shape), np.int64)
+    own = np.zeros((len(tally.items), shape[0]), np.int64)
+    there = np.zeros(shape, bool)
+    at = 0
+    for n, row in enumerate(made.windows):
+        part = slice(at, at + len(row))
+        counts[:, n, : len(row)] = tally.counts[:, part]
+        own[:, n] = tally.own[:, at]
+        there[n, : len(row)] = tally.seconds[part] >= RECORDED * BEFORE_US / SECOND
+        at += len(row)
+    return counts, own, there
+
+
+def _against(
+    made: Plan, there: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Of each window that may be dealt the label, those it is compared with, as far before it as before
+    the event: `[recurrence][window][other]`.
+    """
+    recurrences, length = there.shape
+    against = np.zeros((recurrences, length, length), bool)
+    for n, row in enumerate(made.windows):
+        labels = 0
+        for w in np.flatnonzero(there[n]).tolist():
+            others = [
+                v
+                for v in range(w + 1, len(row))
+                if there[n, v] and row[v].end_us <= row[w].end_us - GUARD_US
+            ][:COMPARED]
+            if len(others) == COMPARED and labels < _labels(recurrences) and there[n, 0]:
+                against[n, w, others] = True
+                labels += 1
+    return against
 
 
 def _before(one: event.Event) -> selection.Window:
@@ -281,7 +329,7 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
             {
                 "samples_before_per_window": round(before, 2),
                 "samples_otherwise_per_window": round(usual, 3),
-                "baseline_windows": int(context.there[:, 1:].sum()),
+                "baseline_windows": int(context.against.sum()),
                 "dispersion": round(float(told.spread[best]), 2),
                 "lost_samples": lost,
             },

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _answering, _signatures
+from overnight.detectors import _place as place
 from overnight.model import finding
 from overnight.queries import burning
 
@@ -19,6 +20,8 @@ __all__ = ["DETECTORS", "LockContention"]
 KIND = "kernel.lock_contention"
 # Spinning is waste from the first core on; futexes are how threads sleep, and much of it is daily business.
 LEAST_CORES = {"spin": 0.5, "futex": 2.0}
+# Who needs the core of the event loses by less: it was in use before, and spinning took what was left.
+LEAST_ON_EVENT_CORE = {**LEAST_CORES, "spin": _answering.LEAST_CORES}
 MOST = 4
 
 
@@ -33,12 +36,15 @@ class LockContention(_answering.Asking):
         now, before = _answering.stacks(case)
         found = []
         most = 0.0
-        for role, least in LEAST_CORES.items():
+        own = place.event_place(case).core
+        for role in LEAST_CORES:
             # The callers of one lock are told together first: each waiter alone may burn little.
             for lock, burners in self._by_lock(now, before, role).items():
                 whole = sum(one.cores_burnt for one in burners)
                 most = max(most, whole)
-                burners.sort(key=lambda one: (one.core != case.event.core, -one.cores_burnt))
+                burners.sort(key=lambda one: (one.core != own, -one.cores_burnt))
+                there = burners[0].core == own
+                least = (LEAST_ON_EVENT_CORE if there else LEAST_CORES)[role]
                 if whole >= least and any(
                     _answering.stands_out(one, baseline=before is not None) for one in burners
                 ):

@@ -6,7 +6,6 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
 from overnight.detectors import core_saturation
@@ -36,7 +35,6 @@ class RecorderCost:
     name = "recorder"
     needs = ("profiles",)
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Clear when small; a finding above 3 % of a core, or where it held the saturated core."""
         if not case.has_profile(case.window):

@@ -1,13 +1,12 @@
-"""A real-time process on the core that starved: nothing of ordinary priority runs beside it."""
+"""A real-time process or thread on the core that starved: nothing of ordinary priority runs beside it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _guard as guard
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
-from overnight.detectors import _starvation as starvation
+from overnight.detectors import _shares as shares
 from overnight.detectors import core_saturation
 from overnight.model import finding, selection
 
@@ -20,17 +19,16 @@ KIND = "cpu.rt_hog"
 REAL_TIME = {1: "FIFO", 2: "round robin", 6: "deadline"}
 # Of the core, while it was full. The kernel itself leaves others 5 % (sched_rt_runtime_us).
 LEAST_CORES = 0.5
-TICKS = 100
 MOST_CORES = 3
+SIGNALS = ("processes", "rt-threads")
 
 
 class RealTimeHog:
     """Policy and time of the processes that were last seen on the saturated core."""
 
     name = "rt-hog"
-    needs = ("cpu", "processes", "profiles")
+    needs = ("cpu", "processes", "rt-threads", "profiles")
 
-    @guard.told
     def look(self, case: cases.Case) -> finding.Answer:
         """Real-time processes that used half of the core or more."""
         told, near = saturation.near_event(case)
@@ -43,38 +41,64 @@ class RealTimeHog:
         chosen, _ = core_saturation.select(near, where.core, known, before, case.window.seconds)
         if not chosen:
             return finding.Answer(self.name, finding.Status.CLEAR, why="no core was at its limit")
-        findings = []
-        policies_known = False
+        findings: list[finding.Finding] = []
+        told_of: set[str] = set()
         for stretch in chosen[:MOST_CORES]:
-            policies = _policies(case, stretch)
-            policies_known = policies_known or bool(policies)
-            for key, (user, system) in starvation.last_seen_on(case, stretch).items():
-                policy, priority = policies.get(key, (0, 0))
-                burnt = (user + system) / TICKS / stretch.seconds
-                if policy in REAL_TIME and burnt >= LEAST_CORES:
-                    findings.append(_finding(case, stretch, where, key, policy, priority, burnt))
+            for signal in SIGNALS:
+                policies = _policies(case, stretch, signal)
+                if policies:
+                    told_of.add(signal)
+                findings += _hogs(case, stretch, where, signal, policies)
         if findings:
             return finding.Answer(self.name, finding.Status.FOUND, tuple(findings))
-        if not policies_known:
+        if not told_of:
             return finding.Answer(
                 self.name,
                 finding.Status.NO_DATA,
                 why="the scheduling policy of processes was not recorded (signal processes) in those seconds",
             )
+        threads = "rt-threads" in case.ring.signals(
+            case.host, case.window.begin_us, case.window.end_us
+        )
         return finding.Answer(
             self.name,
             finding.Status.CLEAR,
-            why="no process whose first thread is real-time used half of the core; policies of other threads are not"
+            why="no real-time process or thread used half of the core"
+            if threads
+            else "no process whose first thread is real-time used half of the core; policies of other threads are not"
             " recorded",
         )
 
 
-def _policies(case: cases.Case, stretch: saturation.Stretch) -> dict[str, tuple[int, int]]:
-    """Policy and real-time priority of each process that was seen in those seconds."""
+def _hogs(
+    case: cases.Case,
+    stretch: saturation.Stretch,
+    where: place.Place,
+    signal: str,
+    policies: dict[str, tuple[int, int]],
+) -> list[finding.Finding]:
+    if not any(policy in REAL_TIME for policy, _ in policies.values()):
+        return []
+    used, _ = shares.seen_on(case, stretch.core, stretch.window, signal)
+    standing = shares.by_ticks(case, stretch.core, used, stretch.seconds, signal)
+    found = []
+    for key, (user, system) in used.items():
+        policy, priority = policies.get(key, (0, 0))
+        burnt = (user + system) / shares.TICKS / stretch.seconds
+        if policy in REAL_TIME and burnt >= LEAST_CORES:
+            usual = standing.get(key)
+            found.append(_finding(case, stretch, where, key, policy, priority, burnt, usual))
+    return found
+
+
+def _policies(
+    case: cases.Case, stretch: saturation.Stretch, signal: str
+) -> dict[str, tuple[int, int]]:
+    """Policy and real-time priority of each process or thread that was seen in those seconds."""
     found: dict[str, tuple[int, int]] = {}
     for frame in case.ring.numbers(
         case.host,
-        "processes",
+        signal,
         stretch.begin_us,
         stretch.end_us + 1,
         None,
@@ -89,6 +113,21 @@ def _policies(case: cases.Case, stretch: saturation.Stretch) -> dict[str, tuple[
     return found
 
 
+def _names(case: cases.Case, stretch: saturation.Stretch, key: str) -> tuple[str, str]:
+    """The process, and its thread where the key is of one: `4711/4713 poller`."""
+    number, _, name = key.partition(" ")
+    pid, _, thread = number.partition("/")
+    if not thread:
+        return name or key, ""
+    for frame in case.ring.numbers(
+        case.host, "processes", stretch.begin_us, stretch.end_us + 1, None, ("core",)
+    ):
+        for other in frame.keys:
+            if other.startswith(f"{pid} "):
+                return shares.name_of(other), name
+    return name, name
+
+
 def _finding(
     case: cases.Case,
     stretch: saturation.Stretch,
@@ -97,13 +136,15 @@ def _finding(
     policy: int,
     priority: int,
     burnt: float,
+    told: shares.Share | None,
 ) -> finding.Finding:
-    process = key.partition(" ")[2] or key
+    process, thread = _names(case, stretch, key)
+    signal = "rt-threads" if thread else "processes"
     evidence = [
         finding.Evidence(
-            f"process {key} has the policy {REAL_TIME[policy]}, priority {priority}, was last seen on core {stretch.core}"
+            f"{'thread' if thread else 'process'} {key} has the policy {REAL_TIME[policy]}, priority {priority}, was last seen on core {stretch.core}"
             f" and used {burnt:.2f} of a core in those {stretch.seconds:.0f} s",
-            "processes",
+            signal,
             {"policy": policy, "rt_priority": priority, "cores_burnt": round(burnt, 3)},
             stretch.window,
         )
@@ -128,6 +169,18 @@ def _finding(
         elif total:
             confidence = 0.3
             against.append(said)
+    if told is not None:
+        usual = finding.Evidence(
+            f"{thread or process} has {told.as_text(case.usual)}",
+            signal,
+            {**told.as_values()},
+            case.baseline,
+        )
+        if told.rose:
+            evidence.append(usual)
+        else:  # it held the core before, too, and nothing happened then
+            confidence *= 0.4
+            against.append(usual)
     if where.core >= 0 and where.core != stretch.core:
         confidence *= 0.5
         against.append(
@@ -145,11 +198,16 @@ def _finding(
         window=stretch.window,
         confidence=confidence,
         summary=(
-            f"{process}, a real-time process ({REAL_TIME[policy]}, priority {priority}), held core {stretch.core} for"
+            f"{f'{thread}, a real-time thread of {process}' if thread else f'{process}, a real-time process'}"
+            f" ({REAL_TIME[policy]}, priority {priority}), held core {stretch.core} for"
             f" {stretch.seconds:.0f} s"
         ),
         evidence=tuple(evidence),
-        magnitude={"cores_burnt": round(burnt, 4), "rt_priority": float(priority)},
+        magnitude={
+            "cores_burnt": round(burnt, 4),
+            **shares.magnitude(told),
+            "rt_priority": float(priority),
+        },
         against=tuple(against),
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _answering
-from overnight.model import finding, selection
+from overnight.model import finding, selection, times
 from overnight.queries import diff, trends
 from overnight.sources import processes
 
@@ -22,7 +22,8 @@ KIND = "memory.zombie_cgroups"
 SIGNAL = "memory-cgroups"
 HOUR_US = _answering.HOUR_US
 LOOK_BACK_US = 24 * HOUR_US  # a slope of a day; more would cost more than it tells
-MEET_US = 1_800_000_000  # births are met every half hour
+MEET_US = 1_800_000_000  # births are met every half hour, or six times in what there is
+MEET_LEAST_US = 2_000_000
 # What the watch warns of: hundreds are typical of a healthy host, ten times those in use are not.
 LEVEL = 1_000
 RATIO = 10.0
@@ -197,7 +198,7 @@ def _growth(slope: trends.Slope, span: selection.Window, cut: bool) -> finding.E
     since = " since the last reboot or purge" if cut else ""
     return finding.Evidence(
         f"they grew by {slope.per_hour:.0f} an hour ({slope.low:.0f} to {slope.high:.0f}, 99 %) over"
-        f" {slope.hours:.1f} h{since}",
+        f" {times.format_duration(3600 * slope.hours)}{since}",
         SIGNAL,
         {
             "growth_per_hour": round(slope.per_hour, 2),
@@ -232,15 +233,19 @@ def _age(
     if hours is None:
         text = f"the host was booted {uptime:.0f} h ago: they are no older"
     elif uptime is None:
-        text = f"at this rate it began {hours:.0f} h ago"
+        text = f"at this rate it began {_told(hours)} ago"
     elif hours > uptime * 1.25:
         text = (
-            f"at this rate it would have taken {hours:.0f} h, but the host was booted {uptime:.0f} h"
+            f"at this rate it would have taken {_told(hours)}, but the host was booted {uptime:.0f} h"
             " ago: it was faster before"
         )
     else:
-        text = f"at this rate it began {hours:.0f} h ago; the host was booted {uptime:.0f} h ago"
+        text = f"at this rate it began {_told(hours)} ago; the host was booted {uptime:.0f} h ago"
     return age, finding.Evidence(text, "host", values, span)
+
+
+def _told(hours: float) -> str:
+    return times.format_duration(3600 * hours) if hours < 3 else f"{hours:.0f} h"
 
 
 def _read_time(now: dict[str, int], slope: trends.Slope | None) -> finding.Evidence | None:
@@ -289,9 +294,7 @@ def _parents(case: cases.Case, dying: int) -> tuple[str, list[finding.Evidence]]
 
 def _creators(case: cases.Case, span: selection.Window, slope: trends.Slope) -> list[_Creator]:
     """Parents under which cgroups die, those whose pace fits the growth best first."""
-    if span.seconds < 60:
-        return []
-    every = min(MEET_US, max(60_000_000, (span.end_us - span.begin_us) // 6))
+    every = min(MEET_US, max(MEET_LEAST_US, (span.end_us - span.begin_us) // 6))
     born = trends.growth(
         case.ring, case.host, "cgroup-births", span, ("born", "died"), every, from_zero=True
     )

@@ -22,7 +22,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from overnight.diagnosis import conditions, knowledge
+from overnight.diagnosis import conditions, fleetwise, knowledge
 from overnight.model import finding, verdict
 
 __all__ = ["Candidates", "build", "link", "rank", "score_chain", "why_not"]
@@ -114,10 +114,12 @@ def build(
             elif best:
                 why.setdefault(cause.id, []).append(f"{told.name(effect.kind)}: {best}")
         incoming[effect.id] = _strongest(found)
-    chains = list(_lines(event, incoming, lambda steps, links: score_chain(steps, links, told)))
+    lines = _lines(event, incoming, lambda steps, links: score_chain(steps, links, told))
+    of_fleet = [one for one in every if one.kind in {rule.says for rule in told.fleet}]
+    chains = [fleetwise.weigh(one, of_fleet, told) for one in lines]
     used = {step.id for one in chains for step in one.steps}
     for one in usable:
-        if one.id not in used:
+        if one.id not in used and one not in of_fleet:  # those argue, and are no cause themselves
             refused[one.id] = _why_unused(one, why.get(one.id, []), told)
     return Candidates(rank(chains), refused)
 

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
-from overnight.model import finding, selection, times, verdict
+from overnight.model import finding, load, selection, times, verdict
 
 __all__ = ["Recorded", "around_event", "factor", "find_gaps", "rivalry"]
 
@@ -18,6 +18,7 @@ LEAST = 0.2
 BASELINE, NIGHT = "stacks of the baseline", "stacks of the night"
 SHORT_BASELINE = "a short baseline"
 NO_DATA = "had no data"
+LOAD = "constant load"
 WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
 LOST_WHOLE = 0.005  # of all samples: this many are always lost somewhere
 SKEW_US = 1_000_000  # below this, what is joined by the second still meets
@@ -26,6 +27,11 @@ NO_DATA_FACTOR, FAILED_FACTOR, LEAST_OF_DETECTORS = 0.97, 0.93, 0.8
 PERMISSION_FACTOR = 0.92
 # A baseline of a minute or more shows what is usual; of a few seconds it shows little of it.
 LONG_BASELINE_S, SHORT_BASELINE_FACTOR = 60.0, 0.85
+# A load that changed explains a difference as well as a fault does; one that was there for a part of the
+# time is a difference that is known, and that detectors may have named.
+NOT_CONSTANT_FACTOR, CUT_OFF_FACTOR, PART_FACTOR = 0.75, 0.75, 0.85
+SECOND_US = 1_000_000
+EDGE_US = 5 * SECOND_US
 CLOSE = 0.85  # a rival with this share of the winner's score begins to matter
 
 
@@ -44,6 +50,8 @@ class Recorded:
     kernel_log: bool | None = None
     skew_us: int = 0
     denied: tuple[str, ...] = ()
+    loads: tuple[load.Load, ...] = ()  # `overnight load`, at some time of baseline or hot window
+    compared: selection.Window | None = None  # from the baseline's begin to the event
     notes: tuple[str, ...] = ()  # said, without lowering anything
 
 
@@ -65,7 +73,7 @@ def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
 
     Not the time it is compared with, and not what detectors say of the same gaps.
     """
-    apart = (BASELINE, SHORT_BASELINE, NIGHT, NO_DATA)
+    apart = (BASELINE, SHORT_BASELINE, NIGHT, NO_DATA, LOAD)
     return tuple(one for one in gaps if not one.what.endswith(apart))
 
 
@@ -106,8 +114,36 @@ def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
         )
     for denied in sorted(set(recorded.denied)):
         yield verdict.Gap("permission", denied, PERMISSION_FACTOR)
+    for one in recorded.loads:
+        yield _load(one, recorded.compared)
     for note in sorted(set(recorded.notes)):
         yield verdict.Gap("note", note)
+
+
+def _load(one: load.Load, compared: selection.Window | None) -> verdict.Gap:
+    """What a load can have done to the comparison of the event with the time before."""
+    figures = f": {one.says}" if one.says else ""
+    doubt = "so what differs between the windows may be the load's doing"
+    if one.status == load.NOT_CONSTANT:
+        crossed = ": " + "; ".join(one.crossed) if one.crossed else figures
+        why = f"the load {one.workload} was not constant{crossed}, {doubt}"
+        return verdict.Gap(LOAD, why, NOT_CONSTANT_FACTOR)
+    if not one.ended and not one.running:
+        lasted = times.format_duration((one.until_us - one.began_us) / SECOND_US)
+        why = f"the load {one.workload} was cut off after {lasted}, {doubt}"
+        return verdict.Gap(LOAD, why, CUT_OFF_FACTOR)
+    if compared and (
+        one.began_us > compared.begin_us + EDGE_US
+        or (one.ended and one.until_us < compared.end_us - EDGE_US)
+    ):
+        word = "began" if one.began_us > compared.begin_us + EDGE_US else "ended"
+        why = f"the load {one.workload} {word} between the baseline and the event, {doubt}"
+        return verdict.Gap(LOAD, why, PART_FACTOR)
+    if one.status == load.CONSTANT:
+        return verdict.Gap(LOAD, f"the load {one.workload} was constant{figures}")
+    return verdict.Gap(
+        LOAD, f"the load {one.workload} crossed no limit, and not all can be told yet{figures}"
+    )
 
 
 def _coverage(what: str, coverage: selection.Coverage, least: float) -> Iterable[verdict.Gap]:

@@ -186,15 +186,27 @@ def _magnitude(
     effect: finding.Finding,
     _: Surroundings,
 ) -> Outcome:
-    one = measured(cause, condition.cause)
-    other = measured(effect, condition.effect) if condition.effect else 1.0
-    if one is None:
-        return Outcome(None, f"{_words(condition.cause)} was not measured")
-    if other is None:
-        return Outcome(None, f"{_words(condition.effect)} was not measured")
-    said = f"{number(one)} {_words(condition.cause)}"
-    if condition.effect:
-        said += f" against {number(other)} {_words(condition.effect)}"
+    """Of several names the first that is measured on both sides counts."""
+    pairs = [
+        (name, condition.effect[n] if condition.effect else "")
+        for n, name in enumerate(condition.cause)
+    ]
+    missing = ""
+    for mine, its in pairs:
+        one = measured(cause, mine)
+        other = measured(effect, its) if its else 1.0
+        if one is not None and other is not None:
+            return _compared(condition, mine, one, its, other)
+        missing = _words(mine if one is None else its)
+    return Outcome(None, f"{missing} was not measured")
+
+
+def _compared(
+    condition: knowledge.Condition, mine: str, one: float, its: str, other: float
+) -> Outcome:
+    said = f"{number(one)} {_words(mine)}"
+    if its:
+        said += f" against {number(other)} {_words(its)}"
     fit = _fit(one / other if other > 0 else math.inf if one > 0 else 0.0, condition)
     if fit >= 1:
         return Outcome(1.0, f"magnitude agrees: {said}")
@@ -216,6 +228,11 @@ def _fit(ratio: float, condition: knowledge.Condition) -> float:
     return math.log(ratio / far) / math.log(near / far)
 
 
+def _taken(one: finding.Finding) -> float:
+    """What somebody took of a core: more than it had before, where that is known."""
+    return _size(one, "cores_added") or _size(one, "cores_burnt")
+
+
 def _same_culprit(
     _: knowledge.Condition,
     cause: finding.Finding,
@@ -233,7 +250,7 @@ def _same_culprit(
             and one.window.begin_us < effect.window.end_us
             and effect.window.begin_us < one.window.end_us
         ),
-        key=lambda one: (-_size(one, "cores_burnt"), one.id),
+        key=lambda one: (-_taken(one), one.id),
     )
     names = ("process",) if cause.subject.process else ("unit",)
     blamed = getattr(cause.subject, names[0])
@@ -241,14 +258,13 @@ def _same_culprit(
         return Outcome(None, "nobody was named on that core to compare with")
     seen = [getattr(one.subject, names[0]) for one in there]
     if blamed == seen[0]:
-        return Outcome(1.0, f"{blamed} is who ran on core {effect.subject.core} most")
+        return Outcome(1.0, f"{blamed} is who took most of core {effect.subject.core}")
     if blamed in seen:
-        first = _size(there[0], "cores_burnt")
-        own = _size(there[seen.index(blamed)], "cores_burnt")
+        first, own = _taken(there[0]), _taken(there[seen.index(blamed)])
         share = min(own / first, 1.0) if first > 0 else 0.5
         return Outcome(
             share * 0.8 + 0.1,
-            f"{blamed} ran on core {effect.subject.core}, but {seen[0]} ran there more ({number(first)} cores against {number(own)})",
+            f"{blamed} ran on core {effect.subject.core}, but {seen[0]} took more of it ({number(first)} cores against {number(own)})",
         )
     return Outcome(
         0.0,

@@ -16,10 +16,12 @@ import tomllib
 from collections.abc import Iterable, Mapping
 
 from overnight import errors
+from overnight.diagnosis import entries
 from overnight.model import finding, verdict
 
 __all__ = [
     "Condition",
+    "FleetRule",
     "Kind",
     "Knowledge",
     "Remedy",
@@ -75,8 +77,8 @@ class Condition:
     holds: str
     weight: float = 1.0
     need: str = "open"
-    cause: str = ""
-    effect: str = ""
+    cause: tuple[str, ...] = ()  # of several the first that both have counts
+    effect: tuple[str, ...] = ()  # as many, or none
     fits: tuple[float, float] = (0.5, 2.0)
     possible: tuple[float, float] = (0.2, 5.0)
     slack_seconds: float = 2.0  # by how much later the cause may be seen to begin
@@ -123,6 +125,23 @@ class Remedy:
 
 
 @dataclasses.dataclass(frozen=True)
+class FleetRule:
+    """What a finding over many hosts says of a step of a chain.
+
+    With a `number`: that it is in `fits` speaks for the step, that it is not speaks against it. Without:
+    that the finding names the step's unit speaks for it.
+    """
+
+    says: str
+    of: tuple[str, ...]
+    why: str
+    doubt: str = ""
+    number: str = ""
+    fits: tuple[float, float] = (1.0, math.inf)
+    weight: float = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
 class Knowledge:
     """All of it."""
 
@@ -130,6 +149,7 @@ class Knowledge:
     rules: tuple[Rule, ...]
     fixes: tuple[Remedy, ...]
     experiments: tuple[Remedy, ...]
+    fleet: tuple[FleetRule, ...] = ()
 
     def name(self, kind: str) -> str:
         """The kind in words; an unknown one is its own name."""
@@ -137,77 +157,7 @@ class Knowledge:
         return told.name if told else kind
 
 
-class _Entry:
-    """One table of the file, read field by field; what is wrong is said with its place."""
-
-    def __init__(self, table: object, place: str) -> None:
-        self.place = place
-        self.table: dict[str, object] = {}
-        if not isinstance(table, dict):
-            raise self.wrong("it is no table", "write it as [[link]], [[kind]], [[fix]] ...")
-        self.table = dict(table)
-
-    def wrong(self, why: str, todo: str) -> errors.UsageError:
-        return errors.UsageError(f"{self.place} cannot be used", why=why, todo=todo)
-
-    def text(self, name: str, default: str | None = None) -> str:
-        value = self.table.pop(name, default)
-        if value is None:
-            raise self.wrong(f"it has no `{name}`", f'add {name} = "..."')
-        if not isinstance(value, str) or (default is None and not value.strip()):
-            raise self.wrong(f"`{name}` is {value!r}, not a text", f'write {name} = "..."')
-        return value
-
-    def number(self, name: str, default: float | None, least: float, most: float) -> float:
-        value = self.table.pop(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(f"`{name}` is {value!r}, not a number", f"give {name} a number")
-        if not least <= value <= most:
-            raise self.wrong(f"`{name}` is {value:g}", f"give a number from {least:g} to {most:g}")
-        return float(value)
-
-    def flag(self, name: str) -> bool:
-        value = self.table.pop(name, False)
-        if not isinstance(value, bool):
-            raise self.wrong(f"`{name}` is {value!r}", "write true or false")
-        return value
-
-    def span(self, name: str, default: tuple[float, float]) -> tuple[float, float]:
-        value = self.table.pop(name, list(default))
-        if (
-            not isinstance(value, list)
-            or len(value) != 2
-            or not all(type(one) in (int, float) and one >= 0 for one in value)
-            or not value[0] < value[1]
-        ):
-            raise self.wrong(
-                f"`{name}` is {value!r}", "write two numbers, the smaller first; inf is one"
-            )
-        return float(value[0]), float(value[1])
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        value = self.table.pop(name, [])
-        many = [value] if isinstance(value, str) else value
-        if not isinstance(many, list) or not all(isinstance(one, str) for one in many):
-            raise self.wrong(f"`{name}` is {value!r}", "write a text or a list of texts")
-        return tuple(many)
-
-    def entries(self, name: str) -> tuple[_Entry, ...]:
-        value = self.table.pop(name, [])
-        if not isinstance(value, list):
-            raise self.wrong(f"`{name}` is {value!r}", "write a list of tables")
-        return tuple(
-            _Entry(one, f"{self.place}, {name} {count}") for count, one in enumerate(value, 1)
-        )
-
-    def done(self) -> None:
-        if self.table:
-            raise self.wrong(
-                f"`{min(self.table)}` is no field of it", "remove it, or mend its spelling"
-            )
-
-
-def _condition(entry: _Entry) -> Condition:
+def _condition(entry: entries.Entry) -> Condition:
     holds = entry.text("holds")
     if holds not in HOLDS:
         raise entry.wrong(f"`holds` is {holds!r}", f"one of {', '.join(HOLDS)}")
@@ -218,8 +168,8 @@ def _condition(entry: _Entry) -> Condition:
         holds,
         entry.number("weight", 1.0, 0.0, 100.0),
         need,
-        entry.text("cause", ""),
-        entry.text("effect", ""),
+        entry.texts("cause"),
+        entry.texts("effect"),
         entry.span("fits", Condition.fits),
         entry.span("possible", Condition.possible),
         entry.number("slack_seconds", Condition.slack_seconds, 0.0, math.inf),
@@ -230,6 +180,11 @@ def _condition(entry: _Entry) -> Condition:
         raise entry.wrong(
             "a magnitude, and nothing else, compares numbers", "name the cause's number in `cause`"
         )
+    if told.effect and len(told.effect) != len(told.cause):
+        raise entry.wrong(
+            "`cause` and `effect` are not equally many numbers",
+            "name one of the effect for each of the cause, or none",
+        )
     if not (told.possible[0] <= told.fits[0] and told.fits[1] <= told.possible[1]):
         raise entry.wrong(
             f"`fits` {told.fits} is not inside `possible` {told.possible}", "widen `possible`"
@@ -237,7 +192,7 @@ def _condition(entry: _Entry) -> Condition:
     return told
 
 
-def _rules(entry: _Entry) -> tuple[Rule, ...]:
+def _rules(entry: entries.Entry) -> tuple[Rule, ...]:
     """One for each of its causes."""
     causes, effects = entry.texts("cause"), entry.texts("effect")
     entry.place += f" ({', '.join(causes)} -> {', '.join(effects)})"
@@ -265,7 +220,7 @@ def _rules(entry: _Entry) -> tuple[Rule, ...]:
     )
 
 
-def _remedy(entry: _Entry, *, experiment: bool) -> Remedy:
+def _remedy(entry: entries.Entry, *, experiment: bool) -> Remedy:
     root = entry.text("root")
     entry.place += f" ({root})"
     title = entry.text("title")
@@ -284,7 +239,7 @@ def _remedy(entry: _Entry, *, experiment: bool) -> Remedy:
     return Remedy(root, title, tuple(steps), confirm, refute, for_units)
 
 
-def _quotable(entry: _Entry, command: str) -> None:
+def _quotable(entry: entries.Entry, command: str) -> None:
     """Names are quoted when they are filled in, which does not work between quotes."""
     for found in PLACEHOLDER.finditer(command):
         before = command[: found.start()]
@@ -298,7 +253,27 @@ def _quotable(entry: _Entry, command: str) -> None:
             )
 
 
-def _kind(entry: _Entry) -> Kind:
+def _fleet(entry: entries.Entry) -> FleetRule:
+    told = FleetRule(
+        entry.text("says"),
+        entry.texts("of"),
+        entry.text("why"),
+        entry.text("doubt", ""),
+        entry.text("number", ""),
+        entry.span("fits", FleetRule.fits),
+        entry.number("weight", FleetRule.weight, 0.0, 0.5),
+    )
+    entry.done()
+    if not told.of:
+        raise entry.wrong("it has no `of`", "name the kinds of findings that it speaks of")
+    if told.doubt and not told.number:
+        raise entry.wrong(
+            "that no unit is named is no doubt", "give `number`, or leave out `doubt`"
+        )
+    return told
+
+
+def _kind(entry: entries.Entry) -> Kind:
     told = Kind(
         entry.text("kind"),
         entry.text("name"),
@@ -315,13 +290,13 @@ def parse_knowledge(
 ) -> Knowledge:
     """A file's entries; those of `base` are kept, and its kinds may be spoken of."""
     try:
-        document = _Entry(tomllib.loads(text), source)
+        document = entries.Entry(tomllib.loads(text), source)
     except tomllib.TOMLDecodeError as error:
         raise errors.UsageError(
             f"{source} cannot be read", why=f"it is no TOML: {error}", todo="mend that line"
         ) from error
     tables = {}
-    for name in ("kind", "link", "fix", "experiment"):
+    for name in ("kind", "link", "fix", "experiment", "fleet"):
         tables[name] = document.entries(name)
         for count, entry in enumerate(tables[name], 1):
             entry.place = f"{source}, {name} {count}"
@@ -331,6 +306,7 @@ def parse_knowledge(
         tuple(rule for one in tables["link"] for rule in _rules(one)),
         tuple(_remedy(one, experiment=False) for one in tables["fix"]),
         tuple(_remedy(one, experiment=True) for one in tables["experiment"]),
+        tuple(_fleet(one) for one in tables["fleet"]),
     )
     whole = merge((base, told)) if base else told
     _spoken_of(whole, source)
@@ -346,6 +322,14 @@ def _spoken_of(told: Knowledge, source: str) -> None:
                     f"{source}, link {rule.label} cannot be used",
                     why=f"no [[kind]] says what {kind} is",
                     todo="mend its spelling, add the [[kind]], or to_event = true for an event",
+                )
+    for one in told.fleet:
+        for kind in one.of:
+            if kind not in told.kinds:
+                raise errors.UsageError(
+                    f"{source}, fleet {one.says} cannot be used",
+                    why=f"no [[kind]] says what {kind} is",
+                    todo="mend its spelling, or add the [[kind]]",
                 )
     for remedy in (*told.fixes, *told.experiments):
         if remedy.root not in told.kinds:
@@ -365,6 +349,7 @@ def merge(many: Iterable[Knowledge]) -> Knowledge:
         tuple(rule for told in all_of for rule in told.rules),
         _latest([told.fixes for told in all_of]),
         _latest([told.experiments for told in all_of]),
+        tuple(rule for told in all_of for rule in told.fleet),
     )
 
 

@@ -34,6 +34,8 @@ def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completenes
         signals=_signals(case),
         skew_us=case.event.skew_us,
         denied=denied,
+        loads=case.loads(),
+        compared=selection.Window(case.baseline.begin_us, case.event.time_us),
         notes=stacks.notes[:MOST_NOTES],
     )
 

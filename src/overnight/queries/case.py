@@ -11,10 +11,10 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.model import event, selection, times
+from overnight.model import event, load, selection, times
 from overnight.queries import reader as profiles
 from overnight.queries import signals
-from overnight.store import segments
+from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Case:
 
     @property
     def window(self) -> selection.Window:
-        """The hot stretch: half a minute before the event to ten seconds after."""
+        """The hot stretch: half a minute before the event to ten seconds after, as far as it is recorded."""
         end = max(self.event.time_us, min(self.event.until_us, self.event.time_us + 60 * SECOND))
-        return selection.Window(self.event.time_us - self._lengths[0], end + AFTER_US)
+        return selection.Window(self.event.time_us - self._lengths[0], self._until(end))
 
     @property
     def baseline(self) -> selection.Window:
@@ -63,10 +63,20 @@ class Case:
         """The baseline in words, after "in the"."""
         return f"{times.format_duration(self.baseline.seconds)} before"
 
+    def _until(self, end: int) -> int:
+        """Who asks some seconds after the event, or records no longer, has no ten seconds to look at."""
+        extent = self._extent
+        recorded = extent[1] + 1 if extent else end + AFTER_US
+        return max(end, self.event.time_us + SECOND, min(end + AFTER_US, recorded))
+
+    @functools.cached_property
+    def _extent(self) -> tuple[int, int] | None:
+        return self.ring.extent(self.host)
+
     @functools.cached_property
     def _lengths(self) -> tuple[int, int, int]:
         """Of the hot stretch before the event, of the guard and of the baseline."""
-        extent = self.ring.extent(self.host)
+        extent = self._extent
         known = self.event.time_us - extent[0] if extent else SHORT_US
         if not 0 < known < SHORT_US:
             return BEFORE_US, GUARD_US, BASELINE_US
@@ -82,6 +92,10 @@ class Case:
             if one.id != self.event.id
         ]
         return tuple(sorted(same, key=lambda one: -one.time_us)[:MOST_RECURRENCES])
+
+    def loads(self) -> tuple[load.Load, ...]:
+        """Loads that ran on this host at some time of the baseline or the hot stretch."""
+        return loads.read_loads(self.home, self.host, self.baseline.begin_us, self.window.end_us)
 
     def events(self, window: selection.Window, *kinds: str) -> tuple[event.Event, ...]:
         """Events of this host in a window; a kind that ends with a dot stands for all below it."""
@@ -131,6 +145,20 @@ class Case:
         return self.host in self.profiles.catalogue.hosts() and bool(
             self.profiles.touched((self.host,), window)
         )
+
+    def capacity(
+        self, window: selection.Window, chosen: selection.Selection | None = None
+    ) -> tuple[float, float]:
+        """Samples that the chosen cores would have made in a window; and its recorded seconds."""
+        if not self.has_profile(window):
+            return 0.0, 0.0
+        found = [
+            (one, self.profiles.meta(one)) for one in self.profiles.touched((self.host,), window)
+        ]
+        told = profiles.covered(
+            (self.host,), window, found, chosen or selection.Selection(), samples=0, idle=0
+        )
+        return told.capacity, told.recorded_seconds
 
     def top(
         self,

@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from overnight.model import truth
+
 if TYPE_CHECKING:
     from overnight.hosts import ledger
-    from overnight.model import truth
 
-__all__ = ["Rehearsal", "Stage"]
+__all__ = ["Rehearsal", "Stage", "starved"]
 
 
 @dataclasses.dataclass
@@ -37,9 +38,13 @@ class Stage:
     stop: threading.Event
     say: Callable[[str], None] = lambda _: None
     brief: bool = False
+    interface: str = ""  # of the victim, as its line in the kernel log names it
+    queue: int = -1
     facts: dict[str, object] = dataclasses.field(
         default_factory=dict
     )  # what the seed chose, for the report
+    # What ends the fault once `stop` is set; the run waits for these before it goes on.
+    ending: list[threading.Thread] = dataclasses.field(default_factory=list)
 
 
 class Rehearsal(Protocol):
@@ -58,3 +63,13 @@ class Rehearsal(Protocol):
 
     def truth(self, stage: Stage) -> truth.Truth:
         """What a right verdict says, with the names that the seed chose."""
+
+
+def starved(stage: Stage, *causes: truth.Expected) -> truth.Truth:
+    """The truth of a fault that took the victim's core: these causes, the full core, the reset."""
+    chain: tuple[truth.Expected, ...] = (
+        *causes,
+        ("cpu.core_saturated", {"core": stage.core}),
+        ("net.driver_reset", {"interface": stage.interface, "queue": stage.queue}),
+    )
+    return truth.Truth(truth.FOUND, chain, truth.forbidden(chain))

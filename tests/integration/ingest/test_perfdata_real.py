@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
 # Forks, execs, threads that name themselves, made-up work in C and in the kernel.
 LOAD = r"""
 echo $$ > "$2"
-timeout 1 "$1" -c 'import json, threading, zlib
+timeout 0.7 "$1" -c 'import json, threading, zlib
 def work():
     while True: zlib.compress(json.dumps(list(range(3000))).encode())
 for _ in range(2): threading.Thread(target=work, daemon=True).start()
 work()' &
-timeout 1 sh -c 'while :; do ls -l /usr/lib /proc; head -c 500000 /dev/urandom | gzip; done' >/dev/null 2>&1 &
+timeout 0.7 sh -c 'while :; do ls -l /usr/lib /proc; head -c 500000 /dev/urandom | gzip; done' >/dev/null 2>&1 &
 wait
 """
 RECORD = ("perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "1499")

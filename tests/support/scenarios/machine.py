@@ -68,6 +68,7 @@ class Machine:
             "vmstat": lambda: {"": self._now("vmstat")[0]},
             "processes": self._processes,
             "process-states": lambda: {"": (310, 2, 0, 0)},
+            "rt-threads": dict,
             "memory": self._memory,
             "load": lambda: {"": (240, 230, 220, 3, 900)},
             "limits": lambda: {"pids": (900, 4194304), "files": (9000, 3_000_000)},

@@ -171,9 +171,24 @@ def tell_quiet(
 
 def tell_random(home: pathlib.Path, seed: int, **more: object) -> truth.Truth:
     """Random load, and an event that has nothing to do with it."""
+    made, act = random_night(seed, **more)
+    return _play("random", home, made, act, status=truth.NONE)
+
+
+def random_night(seed: int, **more: object) -> tuple[setting.Setting, acts.Act]:
+    """The same, before anybody records it."""
     made = _make("random", seed, {**NEW, "driver": "2.11.0g"}, more)
     acts.bursts(made)
-    return _play("random", home, made, acts.chance_event(made), status=truth.NONE)
+    return made, acts.chance_event(made)
+
+
+def reference_night(
+    seed: int, recurrences: int, **more: object
+) -> tuple[setting.Setting, acts.Act, list[float]]:
+    """The reference incident with so many recurrences, before anybody records it, and its moments."""
+    made = _make("reference", seed, OLD, more)
+    moments = made.moments(recurrences + 1)
+    return made, acts.walk_of_zombies(made, moments), moments
 
 
 def tell_half_missing(

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from overnight import errors, sources
-from overnight.agent import assembly
+from overnight.agent import assembly, signals
 
 
 def test_what_the_cloud_says_is_among_the_hosts_labels_and_counts_more():
@@ -28,3 +28,19 @@ def test_what_the_cloud_says_is_among_the_hosts_labels_and_counts_more():
 def test_an_address_without_a_port_is_refused(text):
     with pytest.raises(errors.UsageError, match="no address"):
         assembly.parse_address(text)
+
+
+def test_a_signal_is_looked_at_as_often_as_asked_for():
+    census = sources.FactSignal("census", 60.0, "", lambda root: dict, "made up")
+    host = sources.FactSignal("host", 600.0, "", lambda root: dict, "made up")
+    named, left = signals.paced((census, host), {"census": 2.0})
+    assert (named.name, named.every) == ("census", 2.0)
+    assert left is host
+    with pytest.raises(errors.UsageError, match="no signal is called nothing"):
+        signals.paced((census,), {"nothing": 1.0})
+
+
+@pytest.mark.parametrize("text", ["", "cpu", "cpu=", "cpu=x", "=1", "cpu=0", "cpu=-1", "cpu=inf"])
+def test_how_often_must_be_a_signal_and_its_seconds(text):
+    with pytest.raises(errors.UsageError, match="how often"):
+        assembly.parse_every(text)

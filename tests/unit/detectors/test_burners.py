@@ -9,6 +9,7 @@ import evidence
 import pytest
 import rings
 
+from overnight.app import diagnosing
 from overnight.detectors import cgroup_walk, locks, reclaim
 from overnight.model import finding
 
@@ -127,6 +128,19 @@ def test_counters_alone_tell_that_but_not_who(tmp_path: pathlib.Path) -> None:
     assert one.confidence <= 0.7
 
 
+def test_on_the_core_of_the_event_less_spinning_is_enough(home: evidence.Home) -> None:
+    """A core that was in use before is filled by what is added to it."""
+    home.burn(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
+    found = LOCKS.look(_case(home, core=2)).findings
+    assert [one.subject.core for one in found] == [2]
+    assert found[0].magnitude["cores_burnt"] == pytest.approx(0.4, abs=0.05)
+
+
+def test_elsewhere_so_little_spinning_is_daily_business(home: evidence.Home) -> None:
+    home.burn(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
+    assert LOCKS.look(_case(home, core=1)).status == finding.Status.CLEAR
+
+
 def test_a_lock_by_who_asks_for_it(home: evidence.Home) -> None:
     for core in (0, 1, 2):
         home.burn(AT - 10, 10, SPIN, core=core, process=f"worker-{core}", share=0.9)
@@ -184,7 +198,7 @@ def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) ->
     made = _case(home)
     for file in home.path.glob("profiles/**/nodes.parquet"):
         file.write_bytes(b"PAR1 no more")
-    answer = WALK.look(made)
+    (answer,) = diagnosing.look(made, (WALK,))
     assert answer.status == finding.Status.FAILED
     assert answer.why
 

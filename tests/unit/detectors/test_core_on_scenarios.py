@@ -13,6 +13,7 @@ import scenarios
 from overnight.detectors import core_saturation, culprit, event, lift, recorder, rt_hog, softirq
 from overnight.model import finding
 from overnight.queries import case
+from scenarios import light, stories
 
 MODULES = (event, core_saturation, culprit, lift, softirq, rt_hog, recorder)
 DETECTORS = tuple(one for module in MODULES for one in module.DETECTORS)
@@ -87,16 +88,28 @@ def test_a_random_night_has_nothing_but_its_event(truth: scenarios.Truth) -> Non
     assert all(one.confidence <= 0.4 for one in found if one.kind == lift.KIND)
 
 
+def lifted(looked: light.LightCase) -> set[str]:
+    answer = lift.DETECTORS[0].look(looked)  # type: ignore[arg-type]  # as much of a case as it asks
+    assert answer.status in {finding.Status.FOUND, finding.Status.CLEAR}
+    return {one.subject.process for one in answer.findings}
+
+
 @pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_random_nights_are_called_lifted_in_no_more_than_six_of_a_hundred(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    runs, alarms = 100, 0
-    for seed in range(100, 100 + runs):
-        truth = scenarios.build("random", tmp_path_factory.mktemp("night"), seed, **SHORT)
-        assert truth.event is not None
-        answer = lift.DETECTORS[0].look(case.Case(truth.home, truth.event))
-        assert answer.status in {finding.Status.FOUND, finding.Status.CLEAR}
-        alarms += answer.status is finding.Status.FOUND
-    assert alarms / runs <= 0.06
+@pytest.mark.timeout(600)
+def test_random_nights_are_called_lifted_in_no_more_than_four_of_a_hundred() -> None:
+    """Of one recurrence, 2.5 are to be expected. A hundred nights alone may have nine."""
+    seeds = range(100, 1100)
+    alarms = 0
+    for seed in seeds:
+        made, act = stories.random_night(seed, **SHORT)
+        alarms += bool(lifted(light.of(made, act, [act.when])))
+    assert alarms / len(seeds) <= 0.04
+
+
+@pytest.mark.parametrize("recurrences", [0, 1, 3])
+def test_who_walks_before_each_reset_is_lifted(recurrences: int) -> None:
+    found = 0
+    for seed in range(20):
+        made, act, moments = stories.reference_night(seed, recurrences, **SHORT)
+        found += act.facts["process"] in lifted(light.of(made, act, moments))
+    assert found >= 18

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import random
+from collections.abc import Callable
 
 import evidence
 import pytest
@@ -138,3 +139,62 @@ def test_a_healthy_host_has_no_loop(tmp_path: pathlib.Path, seed: int) -> None:
     )  # fmt: skip
     made = home.case(home.tell(7000, "net.driver_reset"))
     assert [detector.look(made).findings for detector in crash_loops.DETECTORS] == [(), ()]
+
+
+# A recording of a minute: a rehearsal, or an agent that was just started.
+MACHINE = "/box/system.slice/flint.service"
+
+
+def _short(home: evidence.Home, detector: crash_loops.CrashLoops | crash_loops.HiddenLoops) -> finding.Answer:  # fmt: skip
+    return detector.look(home.case(home.tell(home.seconds - 3, "net.driver_reset")))
+
+
+def test_a_loop_that_goes_on_all_the_time_is_found_in_half_a_minute(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, 30)
+    home.facts["units"] = {"box:flint.service": {"active": "active", "result": "success"}}
+    home.signal("cgroup-births", 1, lambda s: {MACHINE: (8 * s, 8 * s, 8 * s, 40 * s)})
+    home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (0, 0)})
+    (one,) = _short(home, HIDDEN).findings
+    assert one.subject == finding.Subject(host=rings.HOST, unit="flint.service", cgroup=MACHINE)
+    assert one.magnitude["births_per_hour"] == pytest.approx(8 * 3600, rel=0.05)
+    assert one.confidence < 0.9
+    assert "h at least" not in one.summary
+    # What systemd says is known by the machine's own name for the unit.
+    assert any("box:flint.service" in e.text and e.source == "units" for e in one.evidence)
+    assert any(e.source == "unit-restarts" for e in one.evidence)
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda s: 100 * (s > 10),  # a deploy: all at once
+        lambda s: min(10 * s, 120),  # a boot: many, and then no more
+        lambda s: s // 2,  # steady, but too few to know how steady
+    ],
+)
+def test_a_burst_in_half_a_minute_is_no_loop(
+    tmp_path: pathlib.Path, count: Callable[[int], int]
+) -> None:
+    home = evidence.Home(tmp_path, 30)
+    home.signal("cgroup-births", 1, lambda s: {MACHINE: (count(s), count(s), count(s), s)})
+    home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (count(s), 0)})
+    assert _short(home, HIDDEN).status == finding.Status.NO_DATA
+    assert _short(home, VISIBLE).status == finding.Status.NO_DATA
+
+
+def test_restarts_twice_a_second_are_a_loop_in_half_a_minute(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, 30)
+    home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (2 * s + 7, 0), "ssh.service": (1, 0)})  # fmt: skip
+    (one,) = _short(home, VISIBLE).findings
+    assert one.subject.unit == "box:flint.service"
+    assert one.magnitude["restarts_per_hour"] == pytest.approx(7200, rel=0.1)
+
+
+@pytest.mark.parametrize(("machine", "found"), [("box", 0), ("other", 1)])
+def test_births_on_a_shelf_are_explained_by_the_restarts_of_what_is_on_it(
+    tmp_path: pathlib.Path, machine: str, found: int
+) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("cgroup-births", 60, lambda s: {"/box/system.slice": (s // 5,) * 3 + (s,)})
+    home.signal("unit-restarts", 60, lambda s: {f"{machine}:flint.service": (s // 6, 0), "ssh.service": (0, 0)})  # fmt: skip
+    assert len(_look(home, HIDDEN).findings) == found

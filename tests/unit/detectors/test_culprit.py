@@ -6,6 +6,7 @@ import captures
 import casebook
 import pytest
 
+from overnight.app import diagnosing
 from overnight.detectors import culprit
 from overnight.model import finding
 
@@ -105,6 +106,77 @@ def test_two_that_share_the_core_are_both_told(home: casebook.Home) -> None:
     ]
 
 
+def shared(home: casebook.Home, before: int, now: int, rest: str = "hog") -> finding.Answer:
+    """A worker that has so many samples a second before, and in the seconds of the event; `rest` the rest."""
+    forward = (captures.user("forward"),)
+    home.stacks(
+        casebook.busy(AT - 700, AT - 6, 2, "worker", forward, hertz=before)
+        + casebook.busy(AT - 6, AT, 2, "worker", forward, hertz=now)
+        + casebook.busy(AT - 6, AT, 2, rest, WALK, hertz=100 - now)
+    )
+    home.event(core=2)
+    return DETECTOR.look(home.case())
+
+
+@pytest.mark.parametrize("now", [30, 45, 55, 60])
+def test_who_had_the_core_before_and_waits_now_is_no_culprit(home: casebook.Home, now: int) -> None:
+    (found,) = shared(home, 80, now).findings
+    assert found.subject.process == "hog"
+    assert found.magnitude["cores_burnt"] == pytest.approx((100 - now) / 100, abs=0.02)
+    assert found.magnitude["cores_added"] == pytest.approx((100 - now) / 100, abs=0.02)
+    assert found.confidence > 0.9, "it took all that was left, and more"
+    texts = [one.text for one in found.evidence]
+    assert any(text.startswith("hog has") and "against 0.00" in text for text in texts)
+    waits = [one for one in found.evidence if "worker had to wait" in one.text]
+    assert waits[0].values["cores_before"] == pytest.approx(0.8, abs=0.02)
+
+
+def test_the_one_that_added_most_comes_first_also_where_another_has_more(
+    home: casebook.Home,
+) -> None:
+    found = shared(home, 35, 55).findings
+    assert [one.subject.process for one in found] == ["hog", "worker"]
+    assert found[0].confidence > found[1].confidence
+
+
+def test_when_nobody_has_more_than_before_it_is_told_less_surely(home: casebook.Home) -> None:
+    home.stacks(casebook.busy(AT - 700, AT, 2, "worker", (captures.user("forward"),)))
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.confidence <= 0.4
+    assert "1.00 of the core now against 1.00" in found.against[0].text
+    assert "cores_added" not in found.magnitude
+
+
+def test_who_is_interrupted_all_the_time_waits(home: casebook.Home) -> None:
+    forward, soft = (captures.user("forward"),), (captures.kernel("handle_softirqs"),)
+    home.stacks(
+        casebook.busy(AT - 700, AT - 6, 2, "worker", forward, hertz=80)
+        + casebook.busy(AT - 6, AT, 2, "worker", forward, hertz=40)
+        + casebook.busy(AT - 6, AT, 2, "worker", soft, hertz=60)
+    )
+    home.event(core=2)
+    answer = DETECTOR.look(home.case())
+    assert answer.status is finding.Status.CLEAR
+    assert "worker had to wait" in answer.why
+
+
+def test_without_samples_the_waiting_one_is_none_either(home: casebook.Home) -> None:
+    def rows(second: int) -> dict[str, tuple[int, ...]]:
+        late = max(0, min(6, second - AT + 6))
+        return {
+            "70 worker": (80 * second - 40 * late, 0, 9, 2, 0, 82, 0, 0),
+            "77 hog": (60 * late, 0, 9, 2, 0, 82, 0, 0),
+        }
+
+    home.numbers("processes", casebook.PROCESSES, rows, range(AT - 400, AT + 30))
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.subject.process == "hog"
+    assert found.magnitude["cores_added"] == pytest.approx(0.6, abs=0.1)
+    assert any("worker had to wait" in one.text for one in found.evidence)
+
+
 def test_without_samples_the_process_seen_there_is_told_less_surely(home: casebook.Home) -> None:
     home.numbers(
         "processes",
@@ -136,6 +208,6 @@ def test_damaged_samples_are_a_failure_not_an_absence(home: casebook.Home) -> No
     home.event(core=2)
     for path in home.folder.rglob("samples.parquet"):
         path.write_bytes(b"PAR1 no more")
-    answer = DETECTOR.look(home.case())
+    (answer,) = diagnosing.look(home.case(), (DETECTOR,))
     assert answer.status is finding.Status.FAILED
     assert "cannot be read" in answer.why

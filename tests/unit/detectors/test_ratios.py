@@ -38,6 +38,46 @@ def test_chance_is_called_a_lift_in_no_more_than_six_of_a_hundred(
     assert alarms / RUNS <= 0.06
 
 
+GUARD, COMPARED = 6, 8  # windows
+
+
+def drifting(chance: np.random.Generator, recurrences: int, windows: int) -> np.ndarray:
+    """Rates that wander over minutes; window 0 is a minute later than the others, which touch."""
+    shape = (40, recurrences, windows + GUARD - 1)
+    keep = np.exp(-10 / 120)
+    wander = chance.normal(0, 0.6, shape)
+    for n in range(1, shape[2]):
+        wander[:, :, n] = keep * wander[:, :, n - 1] + np.sqrt(1 - keep**2) * wander[:, :, n]
+    rate = chance.lognormal(2, 1.5, (40, 1, 1)) * np.exp(wander[:, :, ::-1])
+    return chance.poisson(np.delete(rate, np.s_[1:GUARD], axis=2))
+
+
+def alike(recurrences: int, windows: int, labels: int) -> np.ndarray:
+    """Each of the first windows against those that lie to it as those of window 0 do."""
+    against = np.zeros((recurrences, windows, windows), bool)
+    against[:, 0, 1 : 1 + COMPARED] = True
+    for label in range(1, labels):
+        against[:, label, label + GUARD : label + GUARD + COMPARED] = True
+    return against
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("recurrences", "labels", "most"), [(1, 40, 0.08), (3, 13, 0.06)])
+def test_load_that_wanders_is_seldom_called_a_lift(
+    recurrences: int, labels: int, most: float
+) -> None:
+    chance = np.random.default_rng(9)
+    windows = labels + GUARD + COMPARED
+    against = alike(recurrences, windows, labels)
+    alarms = {"alike": 0, "all others": 0}
+    for run in range(120):
+        made = drifting(chance, recurrences, windows)
+        alarms["alike"] += bool(ratios.lifts(made, None, against, seed=run).found().any())
+        alarms["all others"] += bool(ratios.lifts(made[:, :, :labels], seed=run).found().any())
+    assert alarms["alike"] / 120 <= most
+    assert alarms["all others"] > 2 * alarms["alike"], "the drift is strong enough to tell"
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("recurrences", "windows"), [(1, 40), (2, 25), (3, 13), (8, 7)])
 def test_a_core_burnt_each_time_is_found(recurrences: int, windows: int) -> None:

@@ -68,3 +68,42 @@ def test_a_ring_without_policies_is_no_data(home: casebook.Home) -> None:
     processes(home, 0, 0, keep=6)
     home.event(core=2)
     assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
+
+
+def test_one_that_held_the_core_all_the_time_is_told_less_surely(home: casebook.Home) -> None:
+    home.numbers(
+        "processes",
+        casebook.PROCESSES,
+        lambda second: {"77 ptp": (100 * second, 0, 9, 2, 0, 82, 1, 80)},
+        range(AT - 700, AT + 30),
+    )
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.confidence < 0.31
+    assert "against 1.00 in the" in found.against[0].text
+
+
+def test_a_real_time_thread_of_an_ordinary_process_is_found(home: casebook.Home) -> None:
+    processes(home, 0, 0).stacks(casebook.busy(AT - 6, AT, 2, "ptp", POLL, unit="ptp.service"))
+
+    def threads(second: int) -> dict[str, tuple[int, ...]]:
+        used = 100 * max(0, min(6, second - AT + 6))
+        return {"77/79 poller": (used, 0, 2, 1, 50)} if used else {}
+
+    columns = ("utime", "stime", "core", "policy", "rt_priority")
+    home.numbers("rt-threads", columns, threads, range(AT - 30, AT + 30))
+    home.event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    assert found.subject == finding.Subject("db-7", 2, "ptp.service", "ptp")
+    assert found.magnitude["rt_priority"] == 50
+    assert found.summary.startswith("poller, a real-time thread of ptp")
+    assert found.confidence == pytest.approx(0.95)
+
+
+def test_where_threads_were_looked_at_none_is_said_to_be_there(home: casebook.Home) -> None:
+    processes(home, 0, 0)
+    columns = ("utime", "stime", "core", "policy", "rt_priority")
+    row = {"70/71 sleeper": (0, 0, 1, 1, 50)}
+    home.numbers("rt-threads", columns, lambda _: row, range(AT - 30, AT + 30))
+    home.event(core=2)
+    assert DETECTOR.look(home.case()).why == "no real-time process or thread used half of the core"

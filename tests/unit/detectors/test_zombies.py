@@ -136,3 +136,26 @@ def test_a_healthy_host_has_none(tmp_path: pathlib.Path, seed: int) -> None:
     level = np.maximum(0, 400 + steps + chance.poisson(20, 200)).astype(int).tolist()
     answer = _look(_home(tmp_path, lambda second: level[second // 60]))
     assert answer.status == finding.Status.CLEAR, answer
+
+
+def test_a_leak_and_its_maker_in_half_a_minute(tmp_path: pathlib.Path) -> None:
+    """A rehearsal: looked at every two seconds, growing by eight a second."""
+    home = evidence.Home(tmp_path, 30)
+    home.signal("memory-cgroups", 2, lambda s: {"": (12_050 + 8 * s, 50, 12_000 + 8 * s, 900, 1)})
+    cgroup = "/box/system.slice/flint.service"
+    home.signal("cgroup-births", 1, lambda s: {cgroup: (8 * s, 8 * s, 8 * s, 40 * s)})
+    (one,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
+    assert one.magnitude["growth_per_hour"] == pytest.approx(8 * HOUR, rel=0.02)
+    assert one.magnitude["creator_deaths_per_zombie"] == pytest.approx(1, rel=0.1)
+    assert "flint.service makes them" in one.summary
+    assert one.subject.cgroup == cgroup
+    assert " 0 h" not in _texts(one)
+
+
+def test_thousands_that_come_within_seconds_have_no_slope(tmp_path: pathlib.Path) -> None:
+    """One purge of a build farm, say: they are many, but do not grow."""
+    home = evidence.Home(tmp_path, 30)
+    home.signal("memory-cgroups", 2, lambda s: {"": (0, 50, 12_000 if s > 20 else 0, 900, 1)})
+    (one,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
+    assert "makes them" not in one.summary
+    assert "an hour" not in one.summary

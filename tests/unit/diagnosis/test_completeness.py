@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.diagnosis import completeness
+from overnight.model import load, selection
 
 Recorded = completeness.Recorded
 
@@ -74,3 +75,52 @@ def test_less_evidence_never_makes_surer(more: float, less: float, lost: float, 
     assert told(less, lost, skew) <= told(more, lost, skew) + 1e-3  # whole samples only
     assert told(more, lost, skew) <= told(more, 0.0, 0)
     assert completeness.LEAST <= told(less, lost, skew) <= 1
+
+
+SECOND = findings.SECOND
+COMPARED = selection.Window(findings.T - 690 * SECOND, findings.T)
+
+
+def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recorded:
+    """A load that was constant, or what `more` says."""
+    told = {
+        "ended": True, "running": False, "status": load.CONSTANT,
+        "says": "cpu CV 0.3 %; steal 0 %", "crossed": (),
+    } | more  # fmt: skip
+    begin, until = (findings.T + round(s * SECOND) for s in (begin_s, until_s))
+    one = load.Load("1a", findings.HOST, "trials", (1,), begin, until, **told)
+    return Recorded(loads=(one,), compared=COMPARED)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "says"),
+    [
+        (ran(status=load.NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so what differs between the windows may be the load's doing"),
+        (ran(ended=False, until_s=-20), "the load trials was cut off after 59m40s"),
+        (ran(begin_s=-100), "began between the baseline and the event"),
+        (ran(until_s=-20), "ended between the baseline and the event"),
+    ],
+)  # fmt: skip
+def test_a_load_that_changed_is_said_and_costs(recorded: Recorded, says: str) -> None:
+    (gap,) = completeness.find_gaps(recorded, ())
+    assert gap.what == "constant load"
+    assert says in gap.why
+    assert 0.5 < gap.factor < 1
+    assert completeness.around_event([gap]) == ()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "says"),
+    [
+        (ran(), "the load trials was constant: cpu CV 0.3 %; steal 0 %"),
+        (ran(ended=False, running=True), "was constant"),
+        (ran(status=load.CANNOT_TELL), "crossed no limit, and not all can be told yet"),
+        (ran(begin_s=-688), "was constant"),
+    ],
+)
+def test_a_load_that_did_not_change_is_told_and_costs_nothing(
+    recorded: Recorded, says: str
+) -> None:
+    (gap,) = completeness.find_gaps(recorded, ())
+    assert says in gap.why
+    assert gap.factor == 1.0

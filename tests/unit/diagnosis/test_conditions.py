@@ -36,14 +36,18 @@ def test_magnitude_agrees_in_part_between_what_fits_and_what_is_possible(
     ratio: float, fit: float
 ) -> None:
     cause, effect = findings.hidden_loop(births=300 * ratio), findings.zombies(growth=300)
-    told = judge("magnitude", cause, effect, cause="births_per_hour", effect="growth_per_hour")
+    told = judge(
+        "magnitude", cause, effect, cause=("births_per_hour",), effect=("growth_per_hour",)
+    )
     assert told.fit == pytest.approx(fit, abs=0.01)
 
 
 def test_a_leak_that_does_not_grow_is_made_by_nobody() -> None:
     cause, effect = findings.hidden_loop(), findings.zombies(growth=0)
     assert (
-        judge("magnitude", cause, effect, cause="births_per_hour", effect="growth_per_hour").fit
+        judge(
+            "magnitude", cause, effect, cause=("births_per_hour",), effect=("growth_per_hour",)
+        ).fit
         == 0
     )
 
@@ -51,7 +55,9 @@ def test_a_leak_that_does_not_grow_is_made_by_nobody() -> None:
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
 def test_what_was_not_measured_is_not_known(value: float | None) -> None:
     cause, effect = findings.hidden_loop(births=value), findings.zombies()
-    told = judge("magnitude", cause, effect, cause="births_per_hour", effect="growth_per_hour")
+    told = judge(
+        "magnitude", cause, effect, cause=("births_per_hour",), effect=("growth_per_hour",)
+    )
     assert (told.fit, told.text) == (None, "births per hour was not measured")
 
 
@@ -106,3 +112,51 @@ def test_a_process_with_its_number_is_the_same_process() -> None:
     one, other = (findings.found("cpu.stall", process=name) for name in ("app[12]", "app"))
     assert judge("same_process", one, other).fit == 1.0
     assert judge("same_process", one, findings.found("cpu.stall", process="app2")).fit == 0.0
+
+
+@pytest.mark.parametrize(
+    ("taken", "before", "fits"),
+    [(1.0, 0.1, True), (0.5, 0.7, True), (0.45, 0.2, True), (0.25, 0.9, True), (0.2, 0.2, False)],
+)
+def test_what_was_added_to_what_was_there_fills_the_core(
+    taken: float, before: float, fits: bool
+) -> None:
+    """The core is full; who was there has the rest of it."""
+    rule = next(
+        one
+        for one in knowledge.known().rules
+        if one.cause == "cpu.culprit" and "cpu.core_saturated" in one.effects
+    )
+    (size,) = (one for one in rule.conditions if one.holds == "magnitude")
+    cause = findings.found(
+        "cpu.culprit", magnitude={"cores_burnt": taken, "cores_added": taken}, core=2
+    )
+    effect = findings.found(
+        "cpu.core_saturated", magnitude={"cores_burnt": 1.0, "cores_added": 1 - before}, core=2
+    )
+    told = conditions.judge(size, cause, effect, conditions.Surroundings())
+    assert (told.fit == 1) is fits, told.text
+    assert "cores added" in told.text
+
+
+def test_without_a_baseline_shares_of_the_core_are_compared() -> None:
+    condition = knowledge.Condition(
+        "magnitude", cause=("cores_added", "cores_burnt"), effect=("cores_added", "cores_burnt")
+    )
+    cause = findings.found("cpu.culprit", magnitude={"cores_burnt": 0.9, "cores_added": 0.9})
+    effect = findings.found("cpu.core_saturated", magnitude={"cores_burnt": 1.0})
+    told = conditions.judge(condition, cause, effect, conditions.Surroundings())
+    assert told.text == "magnitude agrees: 0.9 cores burnt against 1 cores burnt"
+
+
+def test_who_took_more_of_a_core_is_compared_not_who_has_more() -> None:
+    worker = findings.found(
+        "cpu.culprit", magnitude={"cores_burnt": 0.55, "cores_added": 0.2}, core=2, process="worker"
+    )
+    hog = findings.found(
+        "cpu.culprit", magnitude={"cores_burnt": 0.45, "cores_added": 0.45}, core=2, process="hog"
+    )
+    effect = findings.found("cpu.core_saturated", core=2)
+    around = conditions.Surroundings((worker, hog))
+    told = conditions.judge(knowledge.Condition("same_culprit"), hog, effect, around)
+    assert told.fit == 1

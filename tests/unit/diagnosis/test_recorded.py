@@ -7,6 +7,7 @@ import findings
 
 from overnight.diagnosis import completeness, recorded, verdict
 from overnight.queries import case
+from overnight.store import loads
 
 
 def test_a_home_with_nothing_in_it_is_all_gaps(tmp_path: pathlib.Path) -> None:
@@ -19,3 +20,20 @@ def test_a_home_with_nothing_in_it_is_all_gaps(tmp_path: pathlib.Path) -> None:
     }  # fmt: skip
     said = verdict.decide(told, findings.answers([findings.reset()]), found)
     assert said.status == "inconclusive"
+
+
+def test_a_stored_load_of_the_same_time_is_a_gap(tmp_path: pathlib.Path) -> None:
+    begin = findings.T - 1000 * findings.SECOND
+    for host in (findings.HOST, "another"):
+        book = loads.Book(tmp_path, host, "cpu", (1,), begin, {})
+        said = {"status": "not constant", "says": "", "crossed": ["cpu CV 12 %"]}
+        book.verdict(findings.T + findings.SECOND, said, ended=True)
+        book.close()
+    later = loads.Book(
+        tmp_path, findings.HOST, "memory", (1,), findings.T + 3600 * findings.SECOND, {}
+    )
+    later.close()
+    found = recorded.read_recorded(case.Case(tmp_path, findings.RESET))
+    assert [one.workload for one in found.loads] == ["cpu"]
+    (gap,) = [one for one in completeness.find_gaps(found, ()) if one.what == "constant load"]
+    assert "the load cpu was not constant: cpu CV 12 %" in gap.why

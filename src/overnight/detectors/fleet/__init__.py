@@ -12,10 +12,8 @@ import functools
 import importlib
 from typing import TYPE_CHECKING
 
-from overnight import errors
-from overnight.model import finding
-
 if TYPE_CHECKING:
+    from overnight.model import finding
     from overnight.queries import case as cases
     from overnight.queries import fleet as fleets
 
@@ -35,10 +33,7 @@ class FleetDetector:
 
     def look(self, case: cases.Case) -> finding.Answer:
         """Answer for the kind of the case's event."""
-        try:
-            return self.ask(_fleet_of(case), case.event.kind)
-        except (errors.OvernightError, OSError, ValueError, ArithmeticError) as error:
-            return finding.Answer(self.name, finding.Status.FAILED, why=str(error))
+        return self.ask(_fleet_of(case), case.event.kind)
 
     def ask(self, fleet: fleets.Fleet, kind: str) -> finding.Answer:
         """Answer for a fleet and a kind of event; one that ends with a dot stands for all below it."""

@@ -17,7 +17,7 @@ from overnight.model import times
 if TYPE_CHECKING:
     from overnight.app import live
 
-__all__ = ["draw"]
+__all__ = ["BLOCKS", "census_line", "cores", "draw", "event_lines"]
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 HOT = 0.95
@@ -30,7 +30,7 @@ def draw(view: live.View, width: int, height: int) -> rich.console.Group:
     lines = [_head(view, width)]
     below = _below(view, width, height)
     room = max(3, height - len(lines) - len(below) - 1)
-    lines += _cores(view, width, room)
+    lines += cores(view, width, room)
     lines.append(rich.text.Text(""))
     lines += below
     for line in lines:
@@ -55,7 +55,8 @@ def _head(view: live.View, width: int) -> rich.text.Text:
     return line
 
 
-def _cores(view: live.View, width: int, room: int) -> list[rich.text.Text]:
+def cores(view: live.View, width: int, room: int) -> list[rich.text.Text]:
+    """A strip for every core in so many lines, or one character each where they do not fit."""
     if not view.cores:
         return [rich.text.Text("the first second has not passed yet", style="dim")]
     label = len(str(view.cores[-1].core))
@@ -133,14 +134,32 @@ def _colour(busy: float, kernel: float) -> str:
     return "magenta" if kernel >= 0.5 * busy and kernel > 0.2 else "green"
 
 
+def census_line(view: live.View) -> rich.text.Text | None:
+    """How many memory cgroups the kernel keeps."""
+    if not view.census:
+        return None
+    tracked, in_use, dying = view.census
+    ratio = tracked / max(1, in_use)
+    style = "red" if dying > 10_000 else "yellow" if dying > 1000 and ratio > 10 else ""
+    text = f"memory cgroups: {tracked} tracked, {in_use} in use, {dying} dying ({ratio:.1f}x)"
+    return rich.text.Text(text, style=style)
+
+
+def event_lines(view: live.View, room: int) -> list[rich.text.Text]:
+    """The newest events, one a line."""
+    lines = []
+    for told in view.events[:room]:
+        line = rich.text.Text(times.format_instant(told.time_us)[11:19] + "  ", style="dim")
+        line.append(f"{told.kind:<22} ", style=SEVERITY.get(told.severity, ""))
+        line.append(session.printable(told.text).replace("\n", " "))
+        lines.append(line)
+    return lines
+
+
 def _below(view: live.View, width: int, height: int) -> list[rich.text.Text]:
     lines = []
-    if view.census:
-        tracked, in_use, dying = view.census
-        ratio = tracked / max(1, in_use)
-        style = "red" if dying > 10_000 else "yellow" if dying > 1000 and ratio > 10 else ""
-        text = f"memory cgroups: {tracked} tracked, {in_use} in use, {dying} dying ({ratio:.1f}x)"
-        lines.append(rich.text.Text(text, style=style))
+    if (census := census_line(view)) is not None:
+        lines.append(census)
     shown = view.processes[: max(1, min(5, height // 6))]
     for one in shown:
         name = session.printable(one.name)[: max(8, width - 40)]
@@ -152,11 +171,7 @@ def _below(view: live.View, width: int, height: int) -> list[rich.text.Text]:
         lines.append(rich.text.Text(f"events ({len(view.events)}), the newest first", "bold"))
     else:
         lines.append(rich.text.Text("no events yet", style="dim"))
-    for told in view.events[:room]:
-        line = rich.text.Text(times.format_instant(told.time_us)[11:19] + "  ", style="dim")
-        line.append(f"{told.kind:<22} ", style=SEVERITY.get(told.severity, ""))
-        line.append(session.printable(told.text).replace("\n", " "))
-        lines.append(line)
+    lines += event_lines(view, room)
     for name, problem in list(view.problems.items())[:2]:
         lines.append(
             rich.text.Text(f"not seen: {name} ({session.printable(problem)})", style="dim")

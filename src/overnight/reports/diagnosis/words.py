@@ -57,6 +57,8 @@ NUMBERS = {
     "others_percent": "the other cores' mean {:.0f} %",
     "seconds": "for {:.3g} s",
     "cores_burnt": "{:.2g} cores burnt",
+    "cores_added": "{:.2g} cores more than before",
+    "cores_before": "{:.2g} cores before",
     "share_of_core_samples": "",
     "kernel_share": "",
     "births_per_hour": "{:,.0f} cgroups born an hour",

@@ -6,7 +6,7 @@ import functools
 import pathlib
 
 from overnight import sources
-from overnight.sources.processes import membership, table
+from overnight.sources.processes import membership, table, threads
 
 __all__ = ["SIGNALS", "full_scan", "parse_cgroup", "read_unit", "unit_of"]
 
@@ -34,6 +34,11 @@ def open_processes(root: pathlib.Path) -> sources.Look:
 def open_states(root: pathlib.Path) -> sources.Look:
     """The look of `process-states`: what the other look has seen last of each."""
     return _shared(root).states
+
+
+def open_real_time(root: pathlib.Path) -> sources.Look:
+    """The look of `rt-threads`."""
+    return threads.RealTime(_shared(root), root).look
 
 
 SIGNALS = (
@@ -66,5 +71,19 @@ SIGNALS = (
         ),
         open_states,
         "/proc/PID/stat: how many processes, and how many run, are blocked (D) or are dead and not waited for (Z)",
+    ),
+    sources.Signal(
+        "rt-threads",
+        1.0,
+        "thread",
+        (
+            sources.Column("utime", unit="ticks"),
+            sources.Column("stime", unit="ticks"),
+            sources.Column("core", "gauge"),
+            sources.Column("policy", "gauge"),
+            sources.Column("rt_priority", "gauge"),
+        ),
+        open_real_time,
+        "/proc/PID/task/TID/stat of real-time threads, not the first, of processes that use half of a core",
     ),
 )

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from overnight import sources
 
-__all__ = ["Process", "Table", "name_of", "parse_stat"]
+__all__ = ["Process", "Table", "name_of", "parse_stat", "threads_of"]
 
 TOP = 20
 HOT = 40  # twice what is shown: one of them may become busier than one that is shown
@@ -37,6 +37,7 @@ LONGEST = 48
 FIRST_PID = 258  # where /proc's own entries end and PID 0 would stand: fs/proc/base.c, TGID_OFFSET
 COOLING = 0.7
 WARM = 0.5
+BURNING = 50.0  # ticks of late: half of a core for a second
 D_STATE = ord("D")
 
 
@@ -61,6 +62,15 @@ def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, i
         int(f[38]),
         int(f[37]),
     )
+
+
+def threads_of(text: bytes) -> int:
+    """How many threads a process has: field 20.
+
+    >>> threads_of(b"7 (a) b) D" + b" 0" * 16 + b" 12 0")
+    12
+    """
+    return int(text[text.rindex(b")") + 2 :].split(None, 18)[17])
 
 
 def name_of(comm: bytes) -> str:
@@ -88,6 +98,7 @@ class Process:
         "seen",
         "started",
         "state",
+        "threads",
         "ticks",
     )
 
@@ -102,6 +113,7 @@ class Process:
         self.idle = 0  # turns at which nothing had changed
         self.fresh = 0  # looks for which it is read each time, because it is new
         self.state = 0
+        self.threads = 0
         self.row: tuple[int, ...] = ()
 
 
@@ -151,6 +163,14 @@ class Table:
         for pid in sorted(self._blocked)[:BLOCKED]:
             rows[known[pid].key] = known[pid].row
         return rows
+
+    def burning(self, most: int) -> dict[int, tuple[int, int]]:
+        """Start time and number of threads of those that use half of a core, the busiest first."""
+        if not self._known:
+            self.look()
+        hot = [(one.heat, pid) for pid in self._hot if (one := self._known[pid]).heat >= BURNING]
+        hot.sort(reverse=True)
+        return {pid: (self._known[pid].started, self._known[pid].threads) for _, pid in hot[:most]}
 
     def states(self) -> sources.Rows:
         """How many are in which state, as each was last seen."""
@@ -234,6 +254,8 @@ class Table:
             one.started, one.heat = started, 0.0
             one.ticks = 0 if self._last else ticks
         one.heat = one.heat * COOLING + max(0, ticks - one.ticks)
+        if one.heat >= BURNING:
+            one.threads = threads_of(text)
         one.ticks, one.state, one.seen, one.idle = ticks, state, seen, 0
         (self._hot.add if one.heat >= WARM or one.fresh else self._hot.discard)(pid)
         (self._blocked.add if state == D_STATE else self._blocked.discard)(pid)

@@ -18,7 +18,7 @@ from overnight.store.bundle import archive, header
 __all__ = ["open_into", "opened", "read_header"]
 
 # The parts of a data home that a bundle may hold: what steers overnight (rules) is none of them.
-PARTS = ("signals", "profiles", "snapshots")
+PARTS = ("signals", "profiles", "snapshots", "loads")
 MOST_UNPACKED = 16 << 30
 # Stored members are packed by themselves, so a whole bundle unpacks to about its own size (measured: 1.2).
 MOST_RATIO = 100

@@ -1,0 +1,52 @@
+"""A constant share of each core: a duty cycle under closed-loop control."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overnight import load
+from overnight.load import controller
+
+if TYPE_CHECKING:
+    from overnight.hosts import ledger
+    from overnight.load import worker
+
+__all__ = ["WORKLOAD"]
+
+DUTY = 0.6
+SPIN = range(2000)  # some 50 µs: far less than a period
+
+
+class Cpu:
+    """Arithmetic, and sleep."""
+
+    name = "cpu"
+    about = "a constant share of each core, held by a controller on CPU time"
+    takes = ("duty",)
+
+    def metrics(self, options: load.Options) -> tuple[load.Metric, ...]:
+        """CPU time alone."""
+        target = (options.duty or DUTY) * len(options.cores)
+        return (load.Metric("cpu", "cores", "cpu", target=target),)
+
+    def prepare(self, options: load.Options, book: ledger.Ledger) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
+        """One process a core; their periods begin apart."""
+        duty = controller.check_duty(DUTY if options.duty is None else options.duty)
+        name = options.name or "load-cpu"
+        parts = len(options.cores)
+        return tuple(
+            load.Job(f"{name}-{core}", (core,), {"duty": duty, "phase": n / parts})
+            for n, core in enumerate(options.cores)
+        )
+
+    def work(self, link: worker.Link) -> None:
+        """For ever."""
+        pacer = controller.Pacer(link.told["duty"], phase=link.told["phase"])
+        link.ready()
+        while True:
+            for _ in SPIN:
+                pass
+            pacer.rest()
+
+
+WORKLOAD = Cpu()

@@ -1,0 +1,173 @@
+"""Packets at a constant rate, from one process to another: over loopback, or over a veth pair."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from overnight import errors, load
+
+if TYPE_CHECKING:
+    from overnight.hosts import ledger
+    from overnight.load import worker
+
+__all__ = ["WORKLOAD"]
+
+RATE = 5000.0
+SIZE = 512
+MOST_SIZE = 1472  # a datagram in one Ethernet frame
+PERIOD = 0.01
+SENT, PACKETS, BYTES = 0, 1, 2
+HERE, THERE, PORT = "192.0.2.1", "192.0.2.2", 9  # for documentation (RFC 5737), in own namespaces
+
+
+class Network:
+    """Pairs of a sender and a receiver, each pair on two cores, or both on the only one."""
+
+    name = "network"
+    about = "UDP at constant packets and bytes a second, over loopback or a veth pair (--veth)"
+    takes = ("rate", "size", "veth")
+
+    def metrics(self, options: load.Options) -> tuple[load.Metric, ...]:
+        """What arrives; lost packets are seen as less than was asked for."""
+        rate, size = _asked(options)
+        pairs = len(_pairs(options.cores))
+        return (
+            load.Metric("packets", "/s", str(PACKETS), target=rate * pairs),
+            load.Metric("bytes", "B/s", str(BYTES), target=rate * pairs * size),
+            load.Metric("sent", "/s", str(SENT), gated=False),
+            load.Metric("cpu", "cores", "cpu", gated=False),
+        )
+
+    def prepare(self, options: load.Options, book: ledger.Ledger) -> tuple[load.Job, ...]:
+        """With `veth`, each pair has two network namespaces of its own, which go with the run."""
+        rate, size = _asked(options)
+        name = options.name or "load-net"
+        jobs = []
+        for n, (sender, receiver) in enumerate(_pairs(options.cores)):
+            if options.veth:
+                here, there = _lay_cable(book, n)
+                to: tuple[str, int] = (THERE, PORT)
+                told: dict[str, object] = {"bind": to}
+                files: tuple[int, ...] = ()
+            else:
+                here = there = ""
+                ear = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                ear.bind(("127.0.0.1", 0))
+                to = ear.getsockname()
+                files = (ear.detach(),)
+                told = {"file": files[0]}
+            jobs += [
+                load.Job(f"{name}-rx-{n}", (receiver,), told, netns=there, files=files),
+                load.Job(
+                    f"{name}-tx-{n}",
+                    (sender,),
+                    {"to": to, "rate": rate, "size": size},
+                    netns=here,
+                    wait=0.1 + PERIOD * n / len(options.cores),
+                ),
+            ]
+        return tuple(jobs)
+
+    def work(self, link: worker.Link) -> None:
+        """One end of it, for ever."""
+        if "to" in link.told:
+            _send(link)
+        else:
+            _receive(link)
+
+
+def _asked(options: load.Options) -> tuple[float, int]:
+    rate = RATE if options.rate is None else options.rate
+    size = SIZE if options.size is None else options.size
+    if not 0 < rate <= 1e6 or not 1 <= size <= MOST_SIZE:
+        raise errors.UsageError(
+            f"{rate:g} packets a second of {size} bytes are not sent",
+            why=f"a packet has 1 to {MOST_SIZE} bytes, and at most a million are sent a second",
+            todo="write them like --rate 5000 --size 512",
+        )
+    return rate, size
+
+
+def _pairs(cores: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Sender's and receiver's core.
+
+    >>> _pairs((0, 1, 2)), _pairs((3,))
+    ([(0, 1)], [(3, 3)])
+    """
+    return list(zip(cores[::2], cores[1::2], strict=False)) or [(cores[0], cores[0])]
+
+
+def _send(link: worker.Link) -> None:
+    rate, packet = float(link.told["rate"]), bytes(int(link.told["size"]))
+    host, port = link.told["to"]
+    out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    out.connect((host, int(port)))
+    link.ready()
+    sent, begin = 0, time.monotonic()
+    while True:
+        due = (time.monotonic() - begin) * rate
+        if due - sent > rate:  # a stall of a second: what it missed is not made up for
+            begin += (due - sent) / rate
+            continue
+        while sent + 1 <= due:
+            with contextlib.suppress(ConnectionRefusedError):  # nobody listens yet, or any more
+                out.send(packet)
+            sent += 1
+        link.count(SENT, sent)
+        time.sleep(PERIOD)
+
+
+def _receive(link: worker.Link) -> None:
+    if "file" in link.told:
+        ear = socket.socket(fileno=int(link.told["file"]))
+    else:
+        host, port = link.told["bind"]
+        ear = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        ear.bind((host, int(port)))
+    link.ready()
+    room = bytearray(MOST_SIZE)
+    packets = size = 0
+    while True:
+        size += ear.recv_into(room)
+        packets += 1
+        link.count(PACKETS, packets)
+        link.count(BYTES, size)
+
+
+def _lay_cable(book: ledger.Ledger, n: int) -> tuple[str, str]:
+    """Two namespaces with a veth pair between; their paths."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        raise errors.MissingPermissionError(
+            "a veth pair cannot be made",
+            why="network namespaces need root and the tool ip",
+            todo="sudo overnight load network --veth, or leave --veth out for loopback",
+        )
+    names = tuple(f"{book.run}-{n}{end}" for end in "ab")
+    for name in names:
+        book.write("netns", name)
+        _ip("netns", "add", name)
+    a, b = names
+    _ip("link", "add", "out", "netns", a, "type", "veth", "peer", "name", "in", "netns", b)
+    for name, link, address in ((a, "out", HERE), (b, "in", THERE)):
+        _ip("-n", name, "address", "add", f"{address}/30", "dev", link)
+        _ip("-n", name, "link", "set", link, "up")
+    return f"/run/netns/{a}", f"/run/netns/{b}"
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode:
+        raise errors.CannotError(
+            f"ip {' '.join(words)} failed",
+            why=done.stderr.strip() or f"it left with {done.returncode}",
+            todo="leave --veth out for loopback, or load the kernel module veth",
+        )
+
+
+WORKLOAD = Network()

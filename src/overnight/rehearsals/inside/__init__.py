@@ -1,0 +1,1 @@
+"""Programs that run inside a machine of a rehearsal: each a file by itself, standard library only."""

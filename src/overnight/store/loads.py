@@ -1,0 +1,226 @@
+"""Loads that ran, second by second: HOME/loads/HOST/BEGAN-ID.jsonl, only ever appended to.
+
+The first line says what was run; then a line a second, and every ten seconds the verdict so far. A run that
+was cut off by kill -9 or a crash is read up to its last whole line, and has no line that says it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from overnight.model import load
+from overnight.store.ring import journal, layout
+
+__all__ = ["FORMAT", "VERSION", "Book", "copy_loads", "read_loads", "read_seconds"]
+
+FORMAT, VERSION = "overnight.load", 1
+NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})\.jsonl", re.ASCII)
+SYNC_LINES = 10
+TAIL = 1 << 17  # a verdict is never further from the end: ten seconds of the largest host
+MOST_BYTES = 256 << 20  # of all loads of a host: 30 nights; the oldest go when a new one begins
+
+
+class Book:
+    """The file of one load that runs now."""
+
+    def __init__(
+        self,
+        home: pathlib.Path,
+        host: str,
+        workload: str,
+        cores: tuple[int, ...],
+        began_us: int,
+        options: Mapping[str, object],
+    ) -> None:
+        self.id = secrets.token_hex(4)
+        folder = _folder(home, host)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_room(folder)
+        self.path = folder / f"{began_us}-{self.id}.jsonl"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(self.path, flags, 0o600)
+        self._lines = 0
+        pid = os.getpid()
+        head = {"format": FORMAT, "version": VERSION, "id": self.id, "host": host}
+        run = {"workload": workload, "cores": list(cores), "began_us": began_us}
+        process = {"pid": pid, "started": _started(pid), "boot": _boot()}
+        self._append({**head, **run, **process, "options": dict(options)}, sync=True)
+
+    def second(self, line: Mapping[str, object]) -> None:
+        """One second; `us` is when it ended."""
+        self._append({"second": dict(line)})
+
+    def verdict(self, us: int, said: Mapping[str, object], *, ended: bool = False) -> None:
+        """What the gate says so far, or in the end."""
+        self._append({"verdict": dict(said), "us": us, "ended": ended}, sync=ended)
+
+    def close(self) -> None:
+        """No line follows."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _append(self, entry: Mapping[str, object], *, sync: bool = False) -> None:
+        # One write a line: another process reads whole lines, and a kill cuts at most the last.
+        os.write(self._file, json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        self._lines += 1
+        # Not every second: a commit of the file system each second would be a load of its own.
+        if sync or self._lines % SYNC_LINES == 0:
+            os.fsync(self._file)
+
+
+def read_loads(
+    home: pathlib.Path, host: str = "", begin_us: int = 0, end_us: int = 1 << 62
+) -> tuple[load.Load, ...]:
+    """Loads that ran at some time of a stretch, the oldest first; what makes no sense is left out."""
+    found = []
+    for path in _files(home, host):
+        name = NAME.fullmatch(path.name)
+        assert name is not None
+        if int(name[1]) > end_us:
+            continue
+        one = _read(path)
+        if one is not None and one.until_us >= begin_us and (not host or one.host == host):
+            found.append(one)
+    return tuple(sorted(found, key=lambda one: (one.began_us, one.id)))
+
+
+def read_seconds(home: pathlib.Path, one: load.Load) -> Iterator[dict[str, Any]]:
+    """Its seconds, in order."""
+    path = _folder(home, one.host) / f"{one.began_us}-{one.id}.jsonl"
+    for _, line in journal.read_lines(path):
+        if line is not None and isinstance(line.get("second"), dict):
+            yield dict(line["second"])  # type: ignore[call-overload]  # the line above looked
+
+
+def copy_loads(
+    home: pathlib.Path,
+    target: pathlib.Path,
+    host: str,
+    begin_us: int,
+    end_us: int,
+    clean: Callable[[str], str] = lambda text: text,
+) -> int:
+    """The loads of a stretch into another data home, their texts cleaned; how many."""
+    found = read_loads(home, host, begin_us, end_us)
+    for one in found:
+        name = f"{one.began_us}-{one.id}.jsonl"
+        into = _folder(target, one.host)
+        into.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (into / name).open("wb") as out:
+            for _, line in journal.read_lines(_folder(home, one.host) / name):
+                for key in ("options", "verdict"):
+                    if line is not None and key in line:
+                        line[key] = _cleaned(line[key], clean)
+                if line is not None:
+                    out.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    return len(found)
+
+
+def _cleaned(value: object, clean: Callable[[str], str]) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(one, clean) for one in value]
+    if isinstance(value, dict):
+        return {key: _cleaned(one, clean) for key, one in value.items()}
+    return value
+
+
+def _folder(home: pathlib.Path, host: str) -> pathlib.Path:
+    return home / "loads" / layout.host_folder(home, host).name
+
+
+def _files(home: pathlib.Path, host: str) -> list[pathlib.Path]:
+    top = home / "loads"
+    folders = [_folder(home, host)] if host else sorted(top.iterdir()) if top.is_dir() else []
+    return [
+        path
+        for folder in folders
+        if folder.is_dir()
+        for path in sorted(folder.iterdir())
+        if NAME.fullmatch(path.name)
+    ]
+
+
+def _read(path: pathlib.Path) -> load.Load | None:
+    """From the first line and the end of the file: a night of seconds need not be read for it."""
+    try:
+        with path.open("rb") as file:
+            head = _parse(file.readline(TAIL))
+            begin = file.tell()
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(begin, size - TAIL))
+            lines = [_parse(line) for line in file.read(TAIL).split(b"\n")]
+    except OSError:
+        return None
+    if head.get("format") != FORMAT or head.get("version") != VERSION:
+        return None
+    told: dict[str, Any] = {}
+    try:
+        began = until = int(head["began_us"])
+        for line in lines:
+            second = line.get("second")
+            if isinstance(second, dict):
+                until = int(second["us"])
+            elif isinstance(line.get("verdict"), dict):
+                told, until = line, max(until, int(line["us"]))
+        said = told.get("verdict", {})
+        return load.Load(
+            id=str(head["id"]),
+            host=str(head["host"]),
+            workload=str(head["workload"]),
+            cores=tuple(int(core) for core in head["cores"]),
+            began_us=began,
+            until_us=until,
+            ended=bool(told.get("ended")),
+            running=not told.get("ended") and _is_running(head),
+            status=str(said.get("status", "")),
+            says=str(said.get("says", "")),
+            crossed=tuple(map(str, said.get("crossed", ()))),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _make_room(folder: pathlib.Path) -> None:
+    files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
+    sizes = [path.stat().st_size for path in files]
+    for path, left in zip(files, [sum(sizes[n:]) for n in range(len(sizes))], strict=True):
+        if left > MOST_BYTES:
+            path.unlink(missing_ok=True)
+
+
+def _is_running(head: Mapping[str, Any]) -> bool:
+    pid = head["pid"]
+    return head["boot"] == _boot() and isinstance(pid, int) and _started(pid) == head["started"]
+
+
+def _started(pid: int) -> str:
+    """In ticks since boot: a number that was given again is another process."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[19]
+
+
+def _boot() -> str:
+    try:
+        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,275 @@
+"""Every workload really runs, where it was told to, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import jsonschema
+import pytest
+
+from overnight import errors, load
+from overnight.hosts import ledger
+from overnight.interfaces import cli
+from overnight.load import constancy, measuring, runner, workloads
+from overnight.sources import cpu
+from overnight.store import loads
+
+REPOSITORY = pathlib.Path(__file__).parents[3]
+DEADLINE = 30.0
+CORES = tuple(sorted(os.sched_getaffinity(0)))
+LAST = CORES[-1:]
+
+
+@pytest.fixture
+def book(tmp_path: pathlib.Path) -> Iterator[ledger.Ledger]:
+    with ledger.Ledger("a test", tmp_path / "undo") as made:
+        yield made
+    assert made.problems == []
+
+
+def own_cores(pid: int) -> tuple[int, ...]:
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("Cpus_allowed_list"))
+    return cpu.parse_cpu_list(line.partition(":")[2])
+
+
+def name_of(pid: int) -> str:
+    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+class Watch:
+    """What was seen of the processes of a run, and when to end it."""
+
+    def __init__(self, book: ledger.Ledger, seconds: int = 3) -> None:
+        self.book, self.wanted = book, seconds
+        self.stop = threading.Event()
+        self.cores: set[tuple[int, ...]] = set()
+        self.names: set[str] = set()
+        self.seconds: list[measuring.Second] = []
+
+    def __call__(self, second: measuring.Second, verdict: constancy.Verdict) -> None:
+        self.seconds.append(second)
+        for pid in self.book.processes():
+            self.cores.add(own_cores(pid))
+            self.names.add(name_of(pid))
+        if len(self.seconds) >= self.wanted:
+            self.stop.set()
+
+
+def run(workload: str, book: ledger.Ledger, watch: Watch, **options) -> runner.Outcome:
+    plan = runner.Plan(workload, load.Options(LAST, **options), seconds=None, warm_up=0.0)
+    made = runner.run(plan, book, stop=watch.stop, on_second=watch)
+    assert book.processes() == ()
+    assert {core for cores in watch.cores for core in cores} == set(LAST)
+    return made
+
+
+def test_cpu_is_pinned_named_and_used(book: ledger.Ledger) -> None:
+    watch = Watch(book)
+    made = run("cpu", book, watch, duty=0.3, name="ingest")
+    assert watch.names == {f"ingest-{LAST[0]}"}
+    assert made.ended_by == "stop"
+    assert all(0 < one.values["cpu"] < 0.6 for one in watch.seconds)
+    assert set(watch.seconds[0].sys) == set(LAST)
+
+
+def test_memory_is_held_and_written(book: ledger.Ledger) -> None:
+    watch = Watch(book)
+    run("memory", book, watch, size=64 << 20, rate=8e6)
+    assert len({one.values["resident"] for one in watch.seconds}) == 1
+    assert 64 << 20 < watch.seconds[0].values["resident"] < 128 << 20
+    assert sum(one.values["written"] for one in watch.seconds) > 8e6
+
+
+def test_packets_arrive_over_loopback(book: ledger.Ledger) -> None:
+    watch = Watch(book)
+    run("network", book, watch, rate=500.0, size=100)
+    packets = sum(one.values["packets"] for one in watch.seconds)
+    assert packets > 500
+    assert sum(one.values["bytes"] for one in watch.seconds) == pytest.approx(100 * packets)
+
+
+@pytest.mark.needs_root
+def test_packets_arrive_over_a_veth_pair_that_goes_with_the_run(tmp_path: pathlib.Path) -> None:
+    folder = pathlib.Path("/run/netns")
+    before = sorted(folder.glob("*")) if folder.is_dir() else []
+    with ledger.Ledger("a test", tmp_path / "undo") as book:
+        watch = Watch(book)
+        made = []
+
+        def look(second: measuring.Second, verdict: constancy.Verdict) -> None:
+            watch(second, verdict)
+            made.extend(path for path in folder.glob(f"{book.run}-*"))
+
+        plan = runner.Plan("network", load.Options(LAST, rate=500.0, veth=True), None, 0.0)
+        runner.run(plan, book, stop=watch.stop, on_second=look)
+        assert len(set(made)) == 2
+        assert sum(one.values["packets"] for one in watch.seconds) > 500
+    assert book.problems == []
+    assert (sorted(folder.glob("*")) if folder.is_dir() else []) == before
+
+
+def test_stress_ng_is_pinned_and_measured_with_its_children(book: ledger.Ledger) -> None:
+    watch = Watch(book)
+    run("stress-ng", book, watch, duty=0.3)
+    assert sum(one.values["cpu"] for one in watch.seconds) > 0.05
+    assert any(name.startswith("stress-ng") for name in watch.names)
+
+
+def test_trials_end_with_the_same_loss(book: ledger.Ledger) -> None:
+    said = []
+    plan = runner.Plan(
+        "trials", load.Options(CORES, trials=6, steps=500, duty=0.9), None, warm_up=0.0
+    )
+    made = runner.run(plan, book, on_second=lambda second, _: said.append(second))
+    assert (made.ended_by, made.trials) == ("work", 6)
+    assert made.loss is not None
+    assert made.verdict.seconds == len(said)
+    assert book.processes() == ()
+
+
+def test_a_worker_that_dies_ends_the_load_and_is_told(book: ledger.Ledger) -> None:
+    def kill(_: measuring.Second, __: constancy.Verdict) -> None:
+        for pid in book.processes():
+            os.kill(pid, signal.SIGKILL)
+
+    plan = runner.Plan("cpu", load.Options(LAST, duty=0.1), 60.0, warm_up=0.0)
+    made = runner.run(plan, book, on_second=kill)
+    assert made.ended_by == "death"
+    assert made.verdict.status == "not constant"
+    assert f"load-cpu-{LAST[0]} ended with -9" in made.verdict.says
+
+
+def test_a_worker_that_cannot_says_why(
+    book: ledger.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = (load.Job("broken", LAST, command=("/nonexistent/program",)),)
+    monkeypatch.setattr(type(workloads.find("cpu")), "prepare", lambda *_: wanted)
+    with pytest.raises(errors.CannotError, match="broken ended with"):
+        runner.run(runner.Plan("cpu", load.Options(LAST), 5.0), book)
+    assert book.processes() == ()
+
+
+def test_a_neighbour_on_the_same_core_closes_the_gate(book: ledger.Ledger) -> None:
+    """Control cannot replace reservation: two that want nine tenths of a core have half of it each."""
+    neighbour = subprocess.Popen(
+        [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {set(LAST)})\nwhile True: pass"]
+    )
+    try:
+        plan = runner.Plan("cpu", load.Options(LAST, duty=0.9), 12.4, warm_up=0.5)
+        made = runner.run(plan, book)
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+    assert made.ended_by == "time"
+    assert made.verdict.status == "not constant"
+    assert "cpu as asked" in {one.name for one in made.verdict.crossed}
+
+
+def test_a_load_beside_the_caller_is_ready_and_ends_with_the_block(
+    book: ledger.Ledger, tmp_path: pathlib.Path
+) -> None:
+    plan = runner.Plan("cpu", load.Options(LAST, duty=0.2), None, warm_up=0.0)
+    before = os.sched_getaffinity(0)
+    with runner.background(plan, book, home=tmp_path, host="here") as beside:
+        assert len(book.processes()) == 1
+        until(lambda: beside.latest is not None)
+        (stored,) = loads.read_loads(tmp_path, "here")
+        assert (stored.running, stored.ended) == (True, False)
+    assert book.processes() == ()
+    assert os.sched_getaffinity(0) == before
+    assert beside.outcome is not None
+    (stored,) = loads.read_loads(tmp_path, "here")
+    assert (stored.running, stored.ended) == (False, True)
+
+
+def test_what_cannot_start_beside_the_caller_is_said(book: ledger.Ledger) -> None:
+    with (
+        pytest.raises(errors.UsageError),
+        runner.background(runner.Plan("cpu", load.Options(LAST, rate=1.0)), book),
+    ):
+        pass
+
+
+def until(done, what: str = "") -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not done():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_kill_9_leaves_no_worker_and_a_load_that_can_be_read(tmp_path: pathlib.Path) -> None:
+    home, undo = tmp_path / "home", tmp_path / "undo"
+    started = subprocess.Popen(
+        [sys.executable, "-m", "overnight", "--home", str(home), "load", "cpu", "--for", "60s"],
+        env={**os.environ, "OVERNIGHT_UNDO": str(undo)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+
+        def seconds() -> int:
+            return sum(len(list(loads.read_seconds(home, one))) for one in loads.read_loads(home))
+
+        until(lambda: seconds() >= 2, "no second was written")
+        (path,) = undo.glob("*.undo")
+        assert ledger.processes_of(path.stem)
+    finally:
+        started.kill()
+        started.wait()
+    until(lambda: ledger.processes_of(path.stem) == (), "a worker is left")
+    (one,) = loads.read_loads(home)
+    assert (one.ended, one.running, one.workload) == (False, False, "cpu")
+    assert ledger.clean(undo)[1] == []
+
+
+def fits(name: str, text: str) -> None:
+    schema = json.loads((REPOSITORY / f"docs/schemas/{name}.json").read_text())
+    jsonschema.validate(json.loads(text), schema)
+
+
+def test_the_command_runs_one_stores_it_and_lists_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    home = ["--home", str(tmp_path / "home")]
+    asked = ["load", "trials", "--trials", "2", "--steps", "300", "--duty", "90%", "--warm-up", "0"]
+    assert cli.main([*home, *asked, "-O", "json"]) == 0
+    said = capsys.readouterr()
+    fits("load-1", said.out)
+    assert json.loads(said.out)["trials"] == 2
+    assert cli.main([*home, "load", "cpu", "--for", "2s", "--duty", "0.2", "--warm-up", "0"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("cannot tell: cpu for 2s")
+    assert "PSI cpu" in said.err
+    assert cli.main([*home, "load", "--list", "-O", "json"]) == 0
+    listed = capsys.readouterr().out
+    fits("loads-1", listed)
+    assert [one["workload"] for one in json.loads(listed)["loads"]] == ["trials", "cpu"]
+    assert cli.main([*home, "load", "--list"]) == 0
+    assert "cpu for 2s: cannot tell" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no workload was named"),
+        (["gpu"], "there is no workload 'gpu'"),
+        (["cpu", "--duty", "x"], "is no share"),
+        (["cpu", "--rate", "5"], "takes no --rate"),
+        (["cpu", "--cores", "900"], "no cores of ours"),
+    ],
+)
+def test_what_makes_no_sense_is_said(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["load", *arguments]) == 2
+    assert words in capsys.readouterr().err

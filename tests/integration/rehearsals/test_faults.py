@@ -1,0 +1,70 @@
+"""Faults made for real, in their short form: the right chain comes first, and nothing is left behind."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from overnight.app import rehearsing, staging
+from overnight.hosts import ledger
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+UNDER_WAY = 8
+FAULTS = ("softirq-storm", "reclaim", "lock-convoy")
+RUN = """
+import pathlib, sys
+from overnight.app import rehearsing
+say = lambda one: print(one.phase, flush=True)
+rehearsing.rehearse(
+    rehearsing.find(sys.argv[1]), seed=5, home=pathlib.Path(sys.argv[2]), brief=True, on_progress=say
+)
+"""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_real_fault_is_diagnosed(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    outcome = rehearsing.rehearse(rehearsing.find(name), seed=3, home=tmp_path, brief=True)
+    assert outcome.problems == ()
+    assert outcome.rank == 1
+    assert outcome.leftovers == ()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_killed_one_is_undone_by_the_next(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    before = staging.take_inventory()
+    words = [sys.executable, "-c", RUN, name, str(tmp_path / "home")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        # It tells how the victim does some times a second: by then the fault is under way.
+        told = (line for line in run.stdout if line.startswith("strike"))
+        struck = len(list(itertools.islice(told, UNDER_WAY)))
+        os.kill(run.pid, signal.SIGKILL)
+    assert struck == UNDER_WAY
+    (left,) = ledger.leftovers()
+    _, wrong = ledger.clean()
+    assert wrong == []
+    deadline = time.monotonic() + 5
+    while ledger.processes_of(left.run) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    ours, _ = staging.left_behind(
+        left.run,
+        tmp_path / "home" / "stage",
+        [change["target"] for change in left.changes],
+        before,
+        staging.take_inventory(),
+    )
+    assert ours == []
+    assert ledger.leftovers() == ()

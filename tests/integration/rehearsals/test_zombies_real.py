@@ -1,0 +1,100 @@
+"""The reference incident and the decoy, for real: made, recorded, diagnosed, undone; also after a kill -9."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from overnight.app import rehearsing, staging
+from overnight.hosts import ledger
+from overnight.sources.memorycgroups import counting
+
+pytestmark = [pytest.mark.needs_nspawn, pytest.mark.needs_perf]
+
+MEMORY = pathlib.Path(counting.folder_of(counting.read_layout(pathlib.Path("/")), pathlib.Path("/")))  # fmt: skip
+
+
+def dying() -> int:
+    return counting.read_census(counting.read_layout(pathlib.Path("/"))).dying
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_hidden_crash_loop_is_followed_to_the_reset(tmp_path: pathlib.Path) -> None:
+    before = dying()
+    outcome = rehearsing.rehearse(rehearsing.find("zombies"), seed=11, home=tmp_path, brief=True)
+    assert outcome.problems == ()
+    assert (outcome.correct, outcome.rank, outcome.leftovers) == (True, 1, ())
+    assert outcome.verdict is not None
+    assert outcome.verdict.chain is not None
+    loop, zombies, walk, *_ = outcome.verdict.chain.steps
+    # To systemd the unit is well: the loop is the supervisor's own.
+    assert any(e.values.get("restarts_per_hour") == 0 for e in loop.evidence)
+    assert any(e.values.get("active") == "active" for e in loop.evidence)
+    assert zombies.magnitude["dying"] > 10_000
+    assert walk.magnitude["dying"] > 10_000
+    wait_for(lambda: dying() <= before + 500)
+
+
+def test_a_crash_loop_that_does_nothing_is_not_blamed(tmp_path: pathlib.Path) -> None:
+    outcome = rehearsing.rehearse(
+        rehearsing.find("crash-loop-decoy"), seed=11, home=tmp_path, brief=True
+    )
+    assert outcome.problems == ()
+    assert (outcome.correct, outcome.rank, outcome.leftovers) == (True, 1, ())
+    assert outcome.verdict is not None
+    loops = [one for one in outcome.verdict.findings if one.kind == "unit.crash_loop"]
+    assert [one.subject.unit.rpartition(":")[2] for one in loops] == [outcome.facts["loop"]]
+
+
+def seeding(run: str) -> bool:
+    del run
+    return dying() > 3000
+
+
+def striking(run: str) -> bool:
+    try:
+        text = (MEMORY / run / "system.slice/memory.limit_in_bytes").read_text()
+    except OSError:
+        return False
+    return int(text) < 1 << 60
+
+
+@pytest.mark.parametrize("moment", [seeding, striking])
+def test_a_run_that_is_killed_is_undone_by_the_next(
+    tmp_path: pathlib.Path, moment: Callable[[str], bool]
+) -> None:
+    before, count = staging.take_inventory(), dying()
+    book = tmp_path / "undo"
+    with (tmp_path / "said").open("wb") as said, subprocess.Popen(
+        [sys.executable, "-m", "overnight", "--home", str(tmp_path / "home"), "rehearse", "zombies", "--brief", "--seed", "5", "-O", "json"],
+        stdout=said, stderr=said, env={**os.environ, "OVERNIGHT_UNDO": str(book)},
+    ) as run:  # fmt: skip
+        wait_for(lambda: list(book.glob("*.undo")) != [] or run.poll() is not None)
+        assert run.poll() is None, (tmp_path / "said").read_text()
+        (left,) = book.glob("*.undo")
+        wait_for(lambda: moment(left.stem) or run.poll() is not None)
+        assert run.poll() is None, (tmp_path / "said").read_text()
+        run.kill()
+    assert ledger.processes_of(left.stem) != ()
+    done, problems = ledger.clean(book)
+    assert (len(done), problems) == (1, [])
+    assert ledger.processes_of(left.stem) == ()
+    after = staging.take_inventory()
+    for kind in ("cgroups", "netns", "links", "mounts"):
+        new = getattr(after, kind) - getattr(before, kind)
+        assert not [name for name in new if left.stem in name]
+    assert list(pathlib.Path("/run/systemd/nspawn").glob(f"*/*{left.stem}*")) == []
+    assert not (pathlib.Path("/tmp") / left.stem).exists()
+    wait_for(lambda: dying() <= count + 500)

@@ -1,0 +1,155 @@
+"""Rehearsals that really happen here: the right verdict, and nothing left of them however they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import pytest
+
+from overnight.app import staging
+from overnight.hosts import ledger
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def undo(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    return tmp_path / "undo"
+
+
+def words(home: pathlib.Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "overnight", "--home", str(home), "rehearse", *more]
+
+
+def wait(true: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def rehearse(home: pathlib.Path, name: str, seed: int) -> dict[str, Any]:
+    done = subprocess.run(
+        words(home, name, "--brief", "--seed", str(seed), "-O", "json"),
+        capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout[:2000]
+    said: dict[str, Any] = json.loads(done.stdout)
+    schema = json.loads((REPOSITORY / "docs/schemas/rehearsal-1.json").read_text())
+    jsonschema.validate(said, schema)
+    return said
+
+
+def test_nothing_is_found_where_nothing_happened(tmp_path: pathlib.Path) -> None:
+    said = rehearse(tmp_path, "quiet", 11)
+    assert said["correct"]
+    assert said["verdict"]["verdict"]["status"] == "no-cause"
+    assert said["verdict"]["verdict"]["chain"] == []
+    assert said["victim"]["resets"] == 0
+    assert said["victim"]["completed"] > 5000
+    assert said["leftovers"] == []
+    assert "no event" in pathlib.Path(said["report"]).read_text().lower()
+
+
+def test_a_real_time_process_is_found_by_its_name_on_its_core(
+    tmp_path: pathlib.Path, undo: pathlib.Path
+) -> None:
+    before = staging.take_inventory()
+    said = rehearse(tmp_path, "rt-hog", 12)
+    assert said["rank"] == 1
+    hog = said["verdict"]["verdict"]["chain"][0]
+    assert hog["kind"] == "cpu.rt_hog"
+    assert hog["subject"]["process"] == said["facts"]["process"]
+    assert hog["subject"]["core"] == said["facts"]["core"]
+    event = said["verdict"]["event"]
+    assert event["fields"]["rehearsal"] == said["run"]
+    assert event["fields"]["interface"] == said["facts"]["interface"]
+    assert said["run"] in event["text"]
+    assert said["event_to_verdict_s"] > 0
+    assert said["victim"]["dropped"] > 0
+
+    assert said["leftovers"] == []
+    assert list(undo.glob("*.undo")) == []
+    ours, _ = staging.left_behind(
+        said["run"], pathlib.Path(said["home"]) / "stage", [], before, staging.take_inventory()
+    )
+    assert ours == []
+    kept = {path.name for path in pathlib.Path(said["home"]).iterdir()}
+    assert {"report.html", "verdict.json", "outcome.json"} <= kept
+
+
+def until_struck(run: subprocess.Popen[str]) -> None:
+    assert run.stderr is not None
+    for line in run.stderr:
+        if "the fault begins" in line:
+            return
+    raise AssertionError("it never struck")
+
+
+def run_of(undo: pathlib.Path) -> str:
+    (book,) = undo.glob("*.undo")
+    return book.stem
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_stopped_in_the_middle_it_undoes_everything(
+    tmp_path: pathlib.Path, undo: pathlib.Path, number: signal.Signals
+) -> None:
+    with subprocess.Popen(
+        words(tmp_path, "rt-hog", "--brief", "--seed", "13"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as run:  # fmt: skip
+        until_struck(run)
+        name = run_of(undo)
+        run.send_signal(number)
+        run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert ledger.processes_of(name) == ()
+    assert not pathlib.Path(f"/run/netns/{name}-a").exists()
+    assert list(tmp_path.glob("rehearsals/*/stage")) == []
+    assert list(undo.glob("*.undo")) == []
+
+
+def test_killed_in_the_middle_the_next_run_undoes_everything(
+    tmp_path: pathlib.Path, undo: pathlib.Path
+) -> None:
+    with subprocess.Popen(
+        words(tmp_path, "rt-hog", "--brief", "--seed", "14"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as run:  # fmt: skip
+        until_struck(run)
+        name = run_of(undo)
+        assert len(ledger.processes_of(name)) >= 3  # worker, sender, hog, and the recorder's
+        run.kill()
+        run.communicate(timeout=60)
+    # What it made is still there; the fault is not, for it ends with its run.
+    assert pathlib.Path(f"/run/netns/{name}-a").exists()
+    wait(lambda: not any(_is_real_time(pid) for pid in ledger.processes_of(name)), 10)
+
+    done = subprocess.run(
+        words(tmp_path, "--clean"), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert name in done.stdout
+    assert ledger.processes_of(name) == ()
+    assert not pathlib.Path(f"/run/netns/{name}-a").exists()
+    assert not pathlib.Path(f"/run/netns/{name}-b").exists()
+    assert list(tmp_path.glob("rehearsals/*/stage")) == []
+    assert list(undo.glob("*.undo")) == []
+
+
+def _is_real_time(pid: int) -> bool:
+    try:
+        return os.sched_getscheduler(pid) == os.SCHED_FIFO
+    except ProcessLookupError:
+        return False

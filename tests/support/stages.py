@@ -1,0 +1,43 @@
+"""An empty stage in a folder of the test: what a fault draws and writes down, without a victim."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import random
+import threading
+from collections.abc import Iterator
+
+from overnight import rehearsals
+from overnight.hosts import ledger
+
+__all__ = ["made"]
+
+
+@contextlib.contextmanager
+def made(
+    folder: pathlib.Path, seed: int = 1, core: int = 0, spare: int = 1
+) -> Iterator[rehearsals.Stage]:
+    """A stage whose changes are undone, and whose fault is ended, at the end of the block."""
+    with ledger.Ledger("a test", folder / "undo") as book:
+        place = folder / f"stage-{seed}"
+        place.mkdir(exist_ok=True)
+        stage = rehearsals.Stage(
+            seed=seed,
+            core=core,
+            spare=spare,
+            home=folder,
+            folder=place,
+            ledger=book,
+            chance=random.Random(seed),
+            stop=threading.Event(),
+            brief=True,
+            interface="eth1",
+            queue=3,
+        )
+        try:
+            yield stage
+        finally:
+            stage.stop.set()
+            for thread in stage.ending:
+                thread.join(10)

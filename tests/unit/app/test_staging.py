@@ -1,0 +1,146 @@
+"""What a seed chooses, who is told that he cannot, and what counts as left behind."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from overnight import errors
+from overnight.app import staging
+from overnight.hosts import ledger
+
+EMPTY = staging.Inventory(frozenset(), frozenset(), frozenset(), frozenset())
+
+
+@hypothesis.given(
+    st.integers(0, 10**6), st.sets(st.integers(0, 200), min_size=2, max_size=8), st.booleans()
+)
+def test_a_seed_chooses_two_cores_and_a_bounded_time(
+    seed: int, cores: set[int], brief: bool
+) -> None:
+    plan = staging.draw("rt-hog", seed, cores, brief=brief)
+    assert plan == staging.draw("rt-hog", seed, cores, brief=brief)
+    assert plan.core in cores
+    assert plan.spare in cores - {plan.core}
+    assert plan.longest < (300 if brief else 800)
+
+
+def test_seeds_and_rehearsals_vary_core_and_timing() -> None:
+    plans = [staging.draw("rt-hog", seed, range(8)) for seed in range(60)]
+    assert {one.core for one in plans} == set(range(8))
+    assert len({one.baseline for one in plans}) > 10
+    assert len({one.after for one in plans}) > 10
+    assert staging.draw("quiet", 1, range(8)) != staging.draw("rt-hog", 1, range(8))
+
+
+def test_the_core_that_is_asked_for_is_taken() -> None:
+    plan = staging.draw("rt-hog", 3, range(4), core=2)
+    assert plan.core == 2
+    assert plan.spare != 2
+    with pytest.raises(errors.UsageError, match="core 9"):
+        staging.draw("rt-hog", 3, range(4), core=9)
+
+
+def test_one_core_is_too_few() -> None:
+    with pytest.raises(errors.CannotError, match="two cores"):
+        staging.draw("rt-hog", 1, {0})
+
+
+def test_all_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(errors.CannotError) as caught:
+        staging.check_needs(("root", "netns", "nspawn"))
+    for word in ("root", "iproute2", "systemd-nspawn"):
+        assert word in caught.value.why
+
+
+def test_what_is_new_is_ours_by_the_runs_name_or_by_the_ledger(tmp_path: pathlib.Path) -> None:
+    after = staging.Inventory(
+        frozenset({"/sys/fs/cgroup/memory/made/below", "/sys/fs/cgroup/memory/somebody"}),
+        frozenset({"overnight-1-a"}),
+        frozenset(),
+        frozenset({"/run/netns", "/mnt/other"}),
+    )
+    ours, others = staging.left_behind(
+        "overnight-1", tmp_path / "gone", ["/sys/fs/cgroup/memory/made"], EMPTY, after
+    )
+    assert ours == ["cgroup /sys/fs/cgroup/memory/made/below", "netns overnight-1-a"]
+    assert others == ["cgroup /sys/fs/cgroup/memory/somebody", "mount /mnt/other"]
+    ours, _ = staging.left_behind("overnight-1", tmp_path, [], EMPTY, EMPTY)
+    assert ours == [f"folder {tmp_path}"]
+
+
+def test_what_was_there_before_is_nobodys_left() -> None:
+    there = staging.take_inventory()
+    assert staging.left_behind("overnight-1", pathlib.Path("/nonexistent"), [], there, there) == (
+        [],
+        [],
+    )
+    assert "lo" in there.links
+    assert "/proc" in there.mounts
+
+
+def test_the_newest_runs_are_kept_and_nothing_else_is_touched(tmp_path: pathlib.Path) -> None:
+    for number in range(5):
+        folder = tmp_path / f"run-{number}"
+        folder.mkdir()
+        marker = folder / staging.MARKER
+        marker.write_text("{}")
+        os.utime(marker, (number, number))
+    (tmp_path / "of-the-user").mkdir()
+    staging.prune(tmp_path, 2)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["of-the-user", "run-3", "run-4"]
+
+
+def test_a_second_rehearsal_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    with (
+        staging.alone(),
+        pytest.raises(errors.CannotError, match="another rehearsal"),
+        staging.alone(),
+    ):
+        pass
+    with staging.alone():
+        pass
+
+
+def test_only_the_calling_thread_and_its_children_leave_the_core() -> None:
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    seen: list[set[int]] = []
+    with staging.away_from(core):
+        thread = threading.Thread(target=lambda: seen.append(os.sched_getaffinity(0)))
+        thread.start()
+        thread.join()
+    assert seen == [before - {core} or before]
+    assert os.sched_getaffinity(0) == before
+
+
+def test_who_else_uses_a_core_is_named_and_the_runs_own_are_not() -> None:
+    crowd = staging.Crowd("overnight-1")
+    loop = [sys.executable, "-c", "while True: pass"]
+    with (
+        subprocess.Popen(loop) as other,
+        subprocess.Popen(loop, env={**os.environ, ledger.MARK: "overnight-1"}) as own,
+    ):
+        try:
+            deadline = time.monotonic() + 8
+            while not any(f"[{other.pid}]" in one for one in crowd.told(0.05)):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert not any(f"[{own.pid}]" in one for one in crowd.told(0.0))
+        finally:
+            other.kill()
+            own.kill()
+    assert crowd.told(1000.0) == []

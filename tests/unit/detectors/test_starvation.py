@@ -1,0 +1,45 @@
+"""A queue that nobody mapped to a core, and whose driver names the core itself."""
+
+from __future__ import annotations
+
+import pathlib
+
+import captures
+import casebook
+import pytest
+
+from overnight.detectors import culprit
+from overnight.model import finding
+
+DETECTOR = culprit.DETECTORS[0]
+AT = casebook.EVENT_SECOND
+SAID = {"interface": "ens5", "queue": 3, "since_napi_us": 5_001_000, "napi_scheduled": 1, "cpu": 2}
+BUSY = (captures.kernel("do_syscall_64"),)
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, ["net.queue_starved"]),
+        ({"cpu": 1}, []),  # another core's
+        ({"cpu": -1}, []),  # no core polls it
+        ({"napi_scheduled": 0}, []),  # it waits for no poll: no starvation
+        ({"queue": ""}, []),
+    ],
+)
+def test_the_driver_s_own_word_is_enough(
+    tmp_path: pathlib.Path, changed: dict[str, int | str], found: list[str]
+) -> None:
+    home = casebook.Home(tmp_path).cpu(
+        lambda second, core: (
+            (0.0, 1.0, 0.0) if core == 2 and AT - 6 <= second < AT else (0.05, 0.0, 0.0)
+        )
+    )
+    home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", BUSY))
+    home.event(fields={**SAID, **changed}, core=2)
+    answer = DETECTOR.look(home.case())
+    starved = [one for one in answer.findings if one.kind == "net.queue_starved"]
+    assert [one.kind for one in starved] == found
+    for one in starved:
+        assert one.subject == finding.Subject("db-7", 2, interface="ens5", queue=3)
+        assert "as the driver says" in one.evidence[0].text

@@ -1,0 +1,104 @@
+"""`overnight age` on the command line: what it takes, asks and prints."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import jsonschema
+import pytest
+
+from overnight.app import ageing
+from overnight.interfaces import cli
+from overnight.load import ageing as load
+
+SCHEMA = json.loads((pathlib.Path(__file__).parents[3] / "docs/schemas/age-1.json").read_text())
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    return lambda *words: cli.main(["--home", str(tmp_path / "home"), "age", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "what is to be put on"),
+        (("--undo", "--list"), "one thing at a time"),
+        (("dentries", "5", "--undo"), "one thing at a time"),
+        (("dentries",), "how many dentries?"),
+        (("uptime", "5"), "does not take a number"),
+        (("--undo", "--limit", "5MB"), "does not take --limit"),
+        (("dentries", "5", "--under", "/a"), "does not take --under"),
+        (("nothing", "5"), "there is no state 'nothing'"),
+        (("purge",), "nobody is there to ask"),
+        (("uptime", "--arm", "warm"), "warm"),
+    ],
+)
+def test_what_is_not_understood_is_said(run, words, said, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    assert run(*words) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--list",), ("--undo",), ("uptime", "--arm", "cold", "--note", "x")], ids=" ".join)  # fmt: skip
+def test_every_answer_fits_its_schema(run, words, capsys) -> None:
+    assert run(*words, "-O", "json") == 0
+    jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMA)
+    assert run(*words) == 0
+    assert capsys.readouterr().out
+
+
+def test_what_can_be_put_on_is_listed(run, capsys) -> None:
+    assert run("--list") == 0
+    shown = capsys.readouterr().out
+    assert "age put nothing here" in shown
+    for name in ageing.kinds():
+        assert f"{name}: " in shown
+
+
+def test_files_are_put_on_listed_and_taken_off(run, tmp_path, capsys) -> None:
+    """In a real folder, with the kernel's real count; others look up names meanwhile."""
+    words = ("dentries", "2000", "--positive", "--folder", str(tmp_path))
+    assert run(*words, "-O", "json") in (0, 1)
+    made = json.loads(capsys.readouterr().out)
+    jsonschema.validate(made, SCHEMA)
+    assert (made["made"], made["arm"]) == (2000, "hot")
+    assert len(list(pathlib.Path(made["where"]).iterdir())) == 2000
+    assert run("--list") == 0
+    assert f"age dentries 2000 ({made['run']}): there" in capsys.readouterr().out
+    assert run("--undo") == 0
+    assert f"taken off: age dentries 2000 ({made['run']})" in capsys.readouterr().out
+    assert not pathlib.Path(made["where"]).exists()
+
+
+@pytest.mark.parametrize(("grown", "code"), [(100, 0), (10, 1)])
+def test_what_is_not_counted_ends_with_1(run, monkeypatch, capsys, grown: int, code: int) -> None:
+    def age(name: str, request: load.Request, *, arm: str | None, text: str) -> ageing.Report:
+        assert (name, dict(request.options)) == ("memory-cgroups", {"under": "/a", "limit": "32MB"})
+        request.tell(50, "14 kB each")
+        made = load.Aged(100, "/a/[red]\x1b", 14_800, "dying", ("limited",))
+        return ageing.Report(name, arm, {"dying": 5}, {"dying": 5 + grown}, request.count, made, "r", 1.25)  # fmt: skip
+
+    monkeypatch.setattr(ageing, "age", age)
+    assert run("memory-cgroups", "100", "--under", "/a", "--limit", "32MB", "--arm", "hot") == code
+    shown = capsys.readouterr().out
+    assert "100 of 100 memory-cgroups made in 1.2 s, about 14.8 kB each" in shown
+    assert f"{5 + grown}  dying  (before: 5)" in shown
+    assert "\x1b" not in shown
+    assert ("does not count" in shown) is bool(code)
+
+
+def test_problems_of_an_undoing_are_told_and_end_with_1(run, monkeypatch, capsys) -> None:
+    report = ageing.Report("undo", None, {}, {}, problems=("cgroup /x: busy",))
+    monkeypatch.setattr(ageing, "undo", lambda *_, **__: report)
+    assert run("--undo") == 1
+    assert "could not be taken off: cgroup /x: busy" in capsys.readouterr().out
+
+
+def test_a_purge_that_was_agreed_to(run, monkeypatch, capsys) -> None:
+    report = ageing.Report("purge", "purged", {"dying": 9}, {"dying": 0})
+    monkeypatch.setattr(ageing, "purge", lambda *_, **__: report)
+    assert run("purge", "--yes") == 0
+    assert "arm: purged" in capsys.readouterr().out

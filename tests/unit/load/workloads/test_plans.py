@@ -1,0 +1,145 @@
+"""What each workload starts where, and what it refuses, without starting anything."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+
+from overnight import errors, load
+from overnight.hosts import ledger
+from overnight.load import runner, workloads
+
+ALL = workloads.discover()
+
+
+@pytest.fixture
+def book(tmp_path: pathlib.Path):
+    with ledger.Ledger("a test", tmp_path / "undo") as made:
+        yield made
+
+
+def plan(workload: str, book: ledger.Ledger, cores=(1, 2, 3), **options) -> tuple[load.Job, ...]:
+    asked = load.Options(cores, **options)
+    runner.check_options(ALL[workload], asked)
+    return ALL[workload].prepare(asked, book)
+
+
+def test_all_are_found() -> None:
+    assert set(ALL) >= {"cpu", "memory", "network", "stress-ng", "trials"}
+    known = set(load.Options.__dataclass_fields__)
+    for one in ALL.values():
+        assert set(one.takes) <= known
+        assert any(metric.gated for metric in one.metrics(load.Options((1,))))
+
+
+@pytest.mark.parametrize("name", ["cpu", "memory", "stress-ng", "trials"])
+def test_each_has_one_process_a_core(name: str, book: ledger.Ledger, monkeypatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
+    jobs = plan(name, book, name="mine")
+    assert [job.cores for job in jobs] == [(1,), (2,), (3,)]
+    assert [job.name for job in jobs] == ["mine-1", "mine-2", "mine-3"]
+
+
+def test_cpu_periods_are_staggered(book: ledger.Ledger) -> None:
+    assert [job.told["phase"] for job in plan("cpu", book)] == [0, 1 / 3, 2 / 3]
+    assert {job.told["duty"] for job in plan("cpu", book, duty=0.25)} == {0.25}
+
+
+def test_trials_are_the_same_and_shared_out(book: ledger.Ledger) -> None:
+    jobs = plan("trials", book, trials=7, seed=4)
+    assert [job.told["trials"] for job in jobs] == [3, 2, 2]
+    assert len({(job.told["seed"], job.told["steps"]) for job in jobs}) == 1
+    assert {job.environment["OPENBLAS_NUM_THREADS"] for job in jobs} == {"1"}
+    assert [job.wait for job in jobs] == sorted({job.wait for job in jobs})
+    assert len(plan("trials", book, trials=2)) == 2
+
+
+@pytest.mark.parametrize(("option", "extra"), [("backend", "torch"), ("orchestrator", "ray")])
+def test_an_extra_that_is_missing_says_how_to_get_it(
+    option: str, extra: str, book: ledger.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(errors.CannotError, match="not installed") as caught:
+        plan("trials", book, **{option: extra})
+    assert caught.value.todo == f"pip install 'overnight[{extra}]'"
+
+
+def test_ray_has_all_cores_in_one_process(book: ledger.Ledger, monkeypatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
+    (job,) = plan("trials", book, orchestrator="ray")
+    assert (job.cores, job.tree) == ((1, 2, 3), True)
+    folder = pathlib.Path(str(job.told["folder"]))
+    assert folder.is_dir()
+    book.undo()
+    assert not folder.exists()
+
+
+def test_stress_ng_that_is_missing_says_how_to_get_it(book: ledger.Ledger, monkeypatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(errors.CannotError) as caught:
+        plan("stress-ng", book)
+    assert "apt-get install stress-ng" in caught.value.todo
+
+
+def test_memory_is_shared_out_and_bounded(book: ledger.Ledger) -> None:
+    jobs = plan("memory", book, size=96 << 20, rate=3e6)
+    assert [(job.told["size"], job.told["rate"]) for job in jobs] == [(32 << 20, 1e6)] * 3
+    with pytest.raises(errors.CannotError, match="too much for this host"):
+        plan("memory", book, size=1 << 50)
+
+
+def test_network_pairs_have_two_cores_and_the_same_packets(book: ledger.Ledger) -> None:
+    jobs = plan("network", book, cores=(0, 1, 2, 3), rate=100.0)
+    assert [job.cores for job in jobs] == [(1,), (0,), (3,), (2,)]
+    assert [job.told["rate"] for job in jobs[1::2]] == [100.0, 100.0]
+    targets = [one.target for one in ALL["network"].metrics(load.Options((0, 1, 2, 3), rate=100.0))]
+    assert targets[:2] == [200.0, 200.0 * 512]
+    for number in (number for job in jobs for number in job.files):
+        os.close(number)
+
+
+def test_a_veth_pair_needs_root(book: ledger.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(errors.CannotError, match="veth"):
+        plan("network", book, veth=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cpu", {"rate": 5.0}),
+        ("cpu", {"duty": 1.5}),
+        ("memory", {"veth": True}),
+        ("memory", {"size": 1}),
+        ("network", {"size": 9000}),
+        ("network", {"rate": 0.0}),
+        ("trials", {"backend": "jax"}),
+        ("trials", {"orchestrator": "slurm"}),
+        ("trials", {"steps": 0}),
+        ("trials", {"trials": 0}),
+        ("stress-ng", {"stressor": "cpu --aggressive"}),
+        ("stress-ng", {"stressor": "vm", "duty": 0.5}),
+    ],
+)
+def test_what_makes_no_sense_is_refused(name: str, options, book: ledger.Ledger, monkeypatch) -> None:  # fmt: skip
+    monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
+    with pytest.raises(errors.UsageError):
+        plan(name, book, **options)
+
+
+def test_a_workload_that_is_not_there() -> None:
+    with pytest.raises(errors.UsageError, match="no workload 'gpu'"):
+        workloads.find("gpu")
+
+
+def test_the_first_core_is_left_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 4})
+    assert runner.choose_cores() == (1, 4)
+    assert runner.choose_cores("0-1") == (0, 1)
+    for wrong in ("2", "x", "0-9", "-"):
+        with pytest.raises(errors.UsageError):
+            runner.choose_cores(wrong)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {7})
+    assert runner.choose_cores() == (7,)

@@ -1,0 +1,103 @@
+"""Reclaim: what the seed draws and what is true of it; the limit is written down before it is made."""
+
+from __future__ import annotations
+
+import mmap
+import pathlib
+
+import pytest
+import stages
+
+from overnight import errors
+from overnight.model import cgroups as layouts
+from overnight.rehearsals import reclaim
+from overnight.sources import cgroups
+
+FAULT = reclaim.Reclaim()
+
+
+@pytest.fixture
+def hierarchy(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A folder that looks like the memory controller: a group has its files as soon as it is made."""
+    top = tmp_path / "memory"
+    top.mkdir()
+    make = pathlib.Path.mkdir
+
+    def with_files(path: pathlib.Path, *args: object, **more: object) -> None:
+        make(path, *args, **more)  # type: ignore[arg-type]
+        if path.parent == top:
+            (path / "memory.limit_in_bytes").touch()
+
+    monkeypatch.setattr(pathlib.Path, "mkdir", with_files)
+    layout = layouts.Layout("v1", pathlib.PurePosixPath(top), None, memory_version=1)
+    monkeypatch.setattr(cgroups, "read_layout", lambda: layout)
+    monkeypatch.setattr(reclaim, "_filesystem", lambda _: "ext4")
+    return top
+
+
+class Book:
+    """A ledger that only notes."""
+
+    run = "overnight-test"
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def write(self, kind: str, target: object) -> None:
+        assert not pathlib.Path(str(target)).exists(), "it is written down before it is made"
+        self.lines.append((kind, str(target)))
+
+
+def test_the_limit_and_the_file_are_written_down_before_they_are_made(
+    tmp_path: pathlib.Path, hierarchy: pathlib.Path
+) -> None:
+    with stages.made(tmp_path) as stage:
+        kept, stage.ledger = stage.ledger, Book()  # type: ignore[assignment]
+        FAULT.prepare(stage)
+        book, stage.ledger = stage.ledger, kept
+    assert [kind for kind, _ in book.lines] == ["cgroup", "file"]  # type: ignore[attr-defined]
+    (group,) = hierarchy.iterdir()
+    assert not group.name.startswith("overnight")  # that would be the recorder's own
+    limit = int((group / "memory.limit_in_bytes").read_text())
+    file = pathlib.Path(str(stage.facts["file"]))
+    assert limit <= 64 << 20
+    assert file.stat().st_size == reclaim.FILE_TIMES * limit
+    assert file.stat().st_blocks == 0  # holes: no disk
+    truth = FAULT.truth(stage)
+    assert truth.chain[0] == ("memory.reclaim", {"core": 0, "process": stage.facts["process"]})
+    assert {"memory.zombie_cgroups", "memory.cgroup_walk", "unit.crash_loop"} <= truth.absent
+
+
+def test_files_in_memory_cannot_be_reclaimed_so_it_says_what_it_needs(
+    tmp_path: pathlib.Path, hierarchy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reclaim, "_filesystem", lambda _: "tmpfs")
+    with stages.made(tmp_path) as stage:
+        stage.ledger = Book()  # type: ignore[assignment]
+        with pytest.raises(errors.CannotError, match="nothing whose memory could be freed"):
+            FAULT.prepare(stage)
+
+
+def test_a_host_without_memory_cgroups_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "read_layout", lambda: layouts.Layout("none", None, None))
+    with (
+        stages.made(tmp_path) as stage,
+        pytest.raises(errors.CannotError, match="no memory limit can be set"),
+    ):
+        FAULT.prepare(stage)
+
+
+def test_the_filesystem_of_a_folder_is_known() -> None:
+    assert reclaim._filesystem(pathlib.Path("/proc")) == "proc"
+
+
+def test_pages_are_touched_on_old_kernels_too(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * reclaim.MIB)
+    monkeypatch.setattr(reclaim, "MADV_POPULATE_READ", 9999)
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        reclaim._touch(mapped, 0)

@@ -1,0 +1,138 @@
+"""What the seed chooses for the reference incident and the decoy, and what a right verdict says."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from overnight import errors, rehearsals
+from overnight.hosts import ledger
+from overnight.rehearsals import crash_loop_decoy, groups, names, zombies
+
+
+@pytest.fixture
+def book(tmp_path: pathlib.Path) -> Iterator[ledger.Ledger]:
+    with ledger.Ledger("a test", tmp_path / "undo") as one:
+        yield one
+
+
+def stage(book: ledger.Ledger, seed: int, folder: pathlib.Path) -> rehearsals.Stage:
+    return rehearsals.Stage(
+        seed=seed, core=1, spare=0, home=folder, folder=folder, ledger=book,
+        chance=random.Random(seed), stop=threading.Event(), brief=True, interface="ens5", queue=3,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_names_are_a_process_s_and_no_two_alike(seed: int) -> None:
+    drawn = names.draw(random.Random(seed), 4)
+    assert len(set(drawn)) == 4
+    assert all(len(name) <= names.LONGEST for name in drawn)
+    assert drawn == names.draw(random.Random(seed), 4)
+
+
+def test_the_seed_changes_who_is_who(book: ledger.Ledger, tmp_path: pathlib.Path) -> None:
+    cast = [zombies._draw(stage(book, seed, tmp_path)) for seed in range(12)]
+    assert len({one.unit for one in cast}) > 6
+    assert len({one.collector for one in cast}) > 6
+    assert all(len({one.supervisor, one.task, one.collector}) == 3 for one in cast)
+    assert all(len(name) <= names.LONGEST for one in cast for name in (one.supervisor, one.task))
+
+
+def test_the_truth_names_the_unit_and_who_walks(
+    book: ledger.Ledger, tmp_path: pathlib.Path
+) -> None:
+    made = stage(book, 3, tmp_path)
+    cast = zombies._draw(made)
+    told = zombies.Zombies().truth(made)
+    assert [kind for kind, _ in told.chain] == [
+        "unit.hidden_crash_loop", "memory.zombie_cgroups", "memory.cgroup_walk", "cpu.core_saturated",
+        "net.driver_reset",
+    ]  # fmt: skip
+    assert told.chain[0][1] == {"unit": cast.unit}
+    assert told.chain[2][1] == {"core": 1, "process": cast.collector}
+    assert "cpu.rt_hog" in told.absent
+
+
+def test_units_run_what_was_planted(book: ledger.Ledger, tmp_path: pathlib.Path) -> None:
+    cast = zombies._draw(stage(book, 3, tmp_path))
+    agent, collector = zombies._agent(cast), zombies._collector(cast, 1)
+    assert f"exec /opt/{cast.supervisor} -I -S /opt/supervisor.py" in agent
+    assert f"{groups.INSIDE}/system.slice/{cast.unit} {groups.INSIDE}/init.scope" in agent
+    assert "WantedBy=multi-user.target" in agent
+    assert "CPUAffinity=1" in collector
+    assert collector.count("/data/data-") == cast.workers
+    assert "WantedBy=multi-user.target" not in collector
+    assert all((zombies.INSIDE / name).is_file() for name in zombies.PROGRAMS)
+
+
+def test_the_decoy_is_in_no_truth(book: ledger.Ledger, tmp_path: pathlib.Path) -> None:
+    made = stage(book, 3, tmp_path)
+    made.facts.update(process="flint-sync")
+    told = crash_loop_decoy.CrashLoopDecoy().truth(made)
+    assert told.chain[0][1]["process"] == "flint-sync"
+    assert {"unit.crash_loop", "unit.hidden_crash_loop", "memory.zombie_cgroups"} <= told.absent
+
+
+@pytest.mark.parametrize(
+    ("version", "usage", "limit", "none"),
+    [
+        (1, "memory.usage_in_bytes", "memory.limit_in_bytes", "-1"),
+        (2, "memory.current", "memory.max", "max"),
+    ],
+)
+def test_the_limit_is_what_is_used_and_some_more(
+    tmp_path: pathlib.Path, version: int, usage: str, limit: str, none: str
+) -> None:
+    made = groups.Groups(tmp_path, version)
+    folder = tmp_path / groups.SLICE
+    folder.mkdir()
+    (folder / usage).write_text("1000\n")
+    made.limit(24)
+    assert (folder / limit).read_text() == "1024"
+    made.unlimited()
+    assert (folder / limit).read_text() == none
+
+
+def test_the_memory_controller_is_handed_on_where_that_is_asked_for(tmp_path: pathlib.Path) -> None:
+    for version in (1, 2):
+        top = tmp_path / str(version)
+        (top / groups.SLICE).mkdir(parents=True)
+        groups.Groups(top, version).add("flint.service")
+        told = top / groups.SLICE / "flint.service/cgroup.subtree_control"
+        assert told.exists() == (version == 2)
+
+
+def test_zombies_take_no_more_than_a_quarter_of_the_free_memory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = groups.Groups(tmp_path, 1)
+    monkeypatch.setattr(groups, "_available", lambda: 1 << 40)
+    made.require(15_000)
+    monkeypatch.setattr(groups, "_available", lambda: 100 << 20)
+    with pytest.raises(errors.CannotError, match="15000 zombies"):
+        made.require(15_000)
+
+
+def test_what_is_read_lies_on_no_memory_file_system(
+    book: ledger.Ledger, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stage(book, 1, tmp_path)
+    monkeypatch.setattr(groups, "_filesystem", lambda _: "ext4")
+    assert groups.disk_folder(made) == tmp_path / "data"
+    monkeypatch.setattr(groups, "_filesystem", lambda path: "tmpfs" if path == tmp_path else "ext4")
+    elsewhere = groups.disk_folder(made)
+    assert elsewhere.is_dir()
+    assert str(elsewhere) in book.targets()
+    monkeypatch.setattr(groups, "_filesystem", lambda _: "tmpfs")
+    with pytest.raises(errors.CannotError, match="no disk"):
+        groups.disk_folder(made)
+
+
+def test_the_file_system_is_that_of_the_innermost_mount() -> None:
+    assert groups._filesystem(pathlib.Path("/proc/sys")) == "proc"
+    assert groups._filesystem(pathlib.Path("/")) not in ("proc", "")
