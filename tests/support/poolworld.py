@@ -121,13 +121,13 @@ class World:
             assert details.counts.members <= details.pool.max_size
 
     def settle(self, rounds: int = 12, step: float = 700) -> None:
-        """A healthy provider and fresh control planes, until nothing is left to be done."""
+        """A healthy provider and a fresh control plane, until nothing is left to be done."""
         self.provider.obey()
+        plane = self.another()
         for _ in range(rounds):
             if self._settled():
                 return
             self.clock.forward(step)
-            plane = self.another()
             self.beat_all()
             for name in plane.providers_in_use():
                 plane.sweep(name)
