@@ -1,0 +1,217 @@
+"""Pools for the doors: the control plane of a data home, serving it, and its documents."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+from overnight import app, errors
+
+if TYPE_CHECKING:
+    import pathlib
+    import threading
+    from collections.abc import Callable
+
+    from overnight import pools
+    from overnight.pools import control, keeping, shape, trouble
+
+__all__ = [
+    "ago",
+    "claim_quickly",
+    "claims_document",
+    "member_document",
+    "open_plane",
+    "pool_document",
+    "pools_document",
+    "require_endpoint",
+    "serve",
+    "troubles",
+]
+
+ENDPOINT = "endpoint"
+
+
+def open_plane(home: pathlib.Path, url: str = "") -> control.ControlPlane:
+    """The control plane of a data home, or of the database that is named."""
+    from overnight.pools import control, database, providers
+
+    found: dict[str, pools.Provider] = {}
+    for module in app.discover(providers):
+        create: Callable[[pathlib.Path], pools.Provider] = module.create
+        found[str(module.NAME)] = create(home)
+    where = database.Database(url or database.default_url(home))
+    return control.ControlPlane(where, found)
+
+
+def claim_quickly(
+    home: pathlib.Path, url: str, name: str, asked: shape.Request
+) -> shape.Grant | None:
+    """A ready member of a pool in a data home, in the shortest time; None: by way of the control plane."""
+    from overnight.pools import quick
+
+    return None if url else quick.claim_in_file(quick.default_path(home), name, asked, now_us())
+
+
+def now_us() -> int:
+    """µs since 1970."""
+    return time.time_ns() // 1000
+
+
+def require_endpoint(plane: control.ControlPlane) -> None:
+    """Members are launched only when there is somebody to whom they can say that they are ready."""
+    if not plane.endpoint:
+        raise errors.CannotError(
+            "members cannot be launched yet",
+            why="nobody answers them: no reaper has served from this database",
+            todo="overnight pool serve",
+        )
+
+
+def serve(
+    plane: control.ControlPlane,
+    stop: threading.Event,
+    *,
+    listen: str = "",
+    interval: float = 60.0,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Answer members and keep every pool, until told to stop.
+
+    The address is kept: members that were launched before find it again after a restart.
+    """
+    # Only here: a claim must not wait for what it does not use.
+    from overnight.pools import metrics, reaping, serving
+
+    address, port = _address(listen or _kept(plane))
+    chosen = bool(listen)
+    try:
+        server = serving.Server(
+            plane.door, lambda: metrics.render(plane), address=address, port=port
+        )
+    except errors.CannotError:
+        if chosen:
+            raise
+        server = serving.Server(plane.door, lambda: metrics.render(plane), address=address)
+    try:
+        # Another one that answers keeps its place; two share the work.
+        if chosen or not _answers(plane.endpoint):
+            plane.set(ENDPOINT, server.endpoint)
+        say(f"members are answered at {server.endpoint}, metrics at {server.endpoint}/metrics")
+        reaping.Reaper(plane, interval=interval).run(stop)
+    finally:
+        server.close()
+
+
+def _kept(plane: control.ControlPlane) -> str:
+    return plane.endpoint.removeprefix("http://") or "127.0.0.1:0"
+
+
+def _address(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdigit() or int(port) > 65535:
+        raise errors.UsageError(
+            f"{text!r} is no address to listen on",
+            why="an address and a port are wanted",
+            todo="write it like 127.0.0.1:8417",
+        )
+    return address, int(port)
+
+
+def _answers(endpoint: str) -> bool:
+    import socket
+
+    if not endpoint:
+        return False
+    try:
+        with socket.create_connection(_address(endpoint.removeprefix("http://")), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def troubles(plane: control.ControlPlane, shown: keeping.Details) -> tuple[trouble.Trouble, ...]:
+    """What is wrong with a pool, and what to do."""
+    from overnight.pools import reaping, trouble
+
+    seen = plane.get(reaping.SEEN)
+    return trouble.look(
+        shown,
+        now_us=plane.context.clock(),
+        reaper_us=int(seen) if seen else None,
+        orphans=plane.orphans_left(shown.pool.provider),
+    )
+
+
+# documents
+
+
+def _pool(details: keeping.Details) -> dict[str, Any]:
+    pool = dataclasses.asdict(details.pool)
+    return {
+        **{name: value for name, value in pool.items() if name not in ("knobs", "labels")},
+        "preferred_regions": list(details.pool.preferred_regions),
+        "labels": dict(details.pool.labels),
+        "metadata": pool["knobs"],
+        "ready_count": details.counts.ready,
+        "warming_count": details.counts.warming,
+        "claimed_count": details.counts.claimed,
+        "draining_count": details.counts.draining,
+        "errored_count": details.counts.errored,
+        "waiting": details.counts.waiting,
+        "deficit": details.counts.deficit,
+    }
+
+
+def _member(member: shape.Member) -> dict[str, Any]:
+    values = dataclasses.asdict(member)
+    return {
+        "member_id": values.pop("id"),
+        "pool_state": str(values.pop("state")),
+        **values,
+    }
+
+
+def _claim(claim: shape.Claim) -> dict[str, Any]:
+    values = dataclasses.asdict(claim)
+    return {"claim_id": values.pop("id"), **values}
+
+
+def pool_document(plane: control.ControlPlane, shown: keeping.Details) -> dict[str, Any]:
+    """`overnight pool show -O json`."""
+    return {
+        "schema": "overnight.pool/1",
+        "pool": _pool(shown),
+        "members": [_member(one) for one in shown.members],
+        "claims": [_claim(one) for one in shown.claims],
+        "waiters": [dataclasses.asdict(one) for one in shown.waiters],
+        "recent_events": [dataclasses.asdict(one) for one in shown.events],
+        "troubles": [dataclasses.asdict(one) for one in troubles(plane, shown)],
+    }
+
+
+def pools_document(listed: tuple[keeping.Details, ...]) -> dict[str, Any]:
+    """`overnight pool list -O json`."""
+    return {"schema": "overnight.pools/1", "pools": [_pool(one) for one in listed]}
+
+
+def claims_document(grants: tuple[shape.Grant, ...]) -> dict[str, Any]:
+    """`overnight pool acquire -O json`."""
+    return {
+        "schema": "overnight.pool-claims/1",
+        "claims": [{**_claim(one.claim), "member": _member(one.member)} for one in grants],
+    }
+
+
+def member_document(member: shape.Member) -> dict[str, Any]:
+    """What becomes of a member."""
+    return {"schema": "overnight.pool-member/1", "member": _member(member)}
+
+
+def ago(us: int | None, now_us: int) -> str:
+    """How long ago, for people; '-' for never."""
+    from overnight.model import times
+
+    if us is None:
+        return "-"
+    return times.format_duration(max(0.0, (now_us - us) / 1e6))

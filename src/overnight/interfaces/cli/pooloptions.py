@@ -1,0 +1,101 @@
+"""Options that the commands of pools share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from overnight import errors
+
+__all__ = [
+    "ClaimArgument",
+    "DatabaseOption",
+    "KnobOption",
+    "LabelOption",
+    "MaxOption",
+    "MemberArgument",
+    "MinOption",
+    "PoolArgument",
+    "RegionOption",
+    "TargetOption",
+    "TemplateOption",
+    "TypeOption",
+    "given",
+    "knobs",
+    "labels",
+    "seconds",
+]
+
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        envvar="OVERNIGHT_POOLS_DATABASE",
+        metavar="URL",
+        help="sqlite:////path/file.db or postgresql://host/name. Default: a file in the data home.",
+    ),
+]
+PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="Its name or id.")]
+MemberArgument = Annotated[str, typer.Argument(metavar="MEMBER", help="Its id.")]
+ClaimArgument = Annotated[str, typer.Argument(metavar="CLAIM", help="Its id.")]
+TemplateOption = Annotated[
+    str | None, typer.Option("--template", metavar="NAME", help="What members are made from.")
+]
+TargetOption = Annotated[
+    int | None, typer.Option("--target", metavar="N", help="Members to keep ready or warming.")
+]
+MinOption = Annotated[int | None, typer.Option("--min", metavar="N", help="Never fewer ready.")]
+MaxOption = Annotated[
+    int | None,
+    typer.Option("--max", metavar="N", help="Never more members, claimed ones included."),
+]
+RegionOption = Annotated[str | None, typer.Option("--region", metavar="NAME", help="Where.")]
+TypeOption = Annotated[
+    str | None, typer.Option("--instance-type", metavar="NAME", help="Which kind of machine.")
+]
+KnobOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KNOB=VALUE", help="A knob, as ready_ttl_seconds=600; again for more."
+    ),
+]
+LabelOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="A label; again for more.")
+]
+
+
+def given(**options: object) -> dict[str, Any]:
+    """What was said; what was not is left to its default."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def knobs(texts: list[str] | None) -> dict[str, object]:
+    """The knobs that were set."""
+    from overnight.pools import knobs as tuning
+
+    return dict(tuning.parse(text) for text in texts or ())
+
+
+def labels(texts: list[str] | None) -> dict[str, str] | None:
+    """The labels that were given; None for none."""
+    if texts is None:
+        return None
+    for text in texts:
+        if "=" not in text:
+            raise errors.UsageError(
+                f"{text!r} is no label", why="a label is NAME=VALUE", todo="write it like team=ml"
+            )
+    return {text.partition("=")[0]: text.partition("=")[2] for text in texts}
+
+
+def seconds(text: str, name: str) -> int:
+    """A duration in whole seconds."""
+    from overnight.model import times
+
+    parsed = times.parse_duration(text)
+    if parsed != int(parsed):
+        raise errors.UsageError(
+            f"{name} {text} is not whole seconds", why="it is kept in seconds", todo="write 90s, 2h"
+        )
+    return int(parsed)

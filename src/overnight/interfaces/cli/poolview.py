@@ -1,0 +1,187 @@
+"""Pools for people, and as JSON."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import typer
+
+from overnight import errors
+from overnight.interfaces.cli import session
+
+if TYPE_CHECKING:
+    from overnight.pools import control, keeping, shape
+
+__all__ = ["claims", "done", "member", "pool", "pools", "show"]
+
+
+def _say(text: str) -> None:
+    typer.echo(session.printable(text))
+
+
+def _line(details: keeping.Details) -> str:
+    held, kept = details.counts, details.pool
+    more = "".join(
+        f", {number} {word}"
+        for number, word in ((held.draining, "draining"), (held.errored, "errored"), (held.waiting, "waited for"))
+        if number
+    )  # fmt: skip
+    breaker = "  BREAKER OPEN" if kept.breaker_opened_us is not None else ""
+    return (
+        f"{kept.name:20} {kept.status:9} {held.ready} ready, {held.warming} warming, {held.claimed} claimed{more}"
+        f"  (target {kept.target_size}, {kept.min_size} to {kept.max_size}){breaker}"
+    )
+
+
+def pools(
+    current: session.Session, listed: tuple[keeping.Details, ...], output: session.Output
+) -> int:
+    """Every pool, a line each."""
+    from overnight.app import pooling
+
+    if output is session.Output.JSON:
+        current.print_json(pooling.pools_document(listed))
+        return errors.ExitCode.DONE
+    for details in listed:
+        _say(_line(details))
+    if not listed:
+        _say("there is no pool: overnight pool create NAME --template T --target 5")
+    return errors.ExitCode.DONE
+
+
+def pool(
+    current: session.Session,
+    plane: control.ControlPlane,
+    name: str,
+    output: session.Output,
+    *,
+    said: str,
+) -> int:
+    """One pool after a change."""
+    from overnight.app import pooling
+
+    shown = plane.show(name, recent=20)
+    if output is session.Output.JSON:
+        current.print_json(pooling.pool_document(plane, shown))
+    else:
+        _say(said)
+        _say(_line(shown))
+    return errors.ExitCode.DONE
+
+
+def show(
+    current: session.Session,
+    plane: control.ControlPlane,
+    name: str,
+    recent: int,
+    output: session.Output,
+) -> int:
+    """Everything about one pool; FOUND when there is an alert."""
+    from overnight.app import pooling
+
+    shown = plane.show(name, recent=recent)
+    wrong = pooling.troubles(plane, shown)
+    if output is session.Output.JSON:
+        current.print_json(pooling.pool_document(plane, shown))
+    else:
+        _say(_line(shown))
+        for one in wrong:
+            _say(
+                f"\n{'ALERT' if one.alert else 'note'}: {one.what}\n  why: {one.why}\n  do:  {one.todo}"
+            )
+        _details(shown)
+    return errors.ExitCode.FOUND if any(one.alert for one in wrong) else errors.ExitCode.DONE
+
+
+def _details(shown: keeping.Details) -> None:
+    from overnight.app import pooling
+    from overnight.model import times
+
+    now = time.time_ns() // 1000
+    if shown.members:
+        _say("\nMembers")
+    for one in shown.members:
+        held = "  cordoned" if one.cordoned else ""
+        missing = "  its machine is missing" if one.missing_us is not None else ""
+        _say(
+            f"  {one.id}  {one.state:8} {pooling.ago(one.warming_started_us, now):>8} old, "
+            f"heard {pooling.ago(one.beat_us, now)} ago  {one.address}  {one.reason}{held}{missing}"
+        )
+    open_claims = [one for one in shown.claims if one.released_us is None]
+    if open_claims:
+        _say("\nClaims")
+    for claim in open_claims:
+        until = (
+            ""
+            if claim.lease_until_us is None
+            else f", until {times.format_instant(claim.lease_until_us)}"
+        )
+        _say(
+            f"  {claim.id}  {claim.member_id}  {claim.acquired_by or '-'}  {claim.acquired_for or '-'}  "
+            f"for {pooling.ago(claim.acquired_us, now)}{until}"
+        )
+    if shown.waiters:
+        _say("\nWaiting, the next one first")
+    for waiter in shown.waiters:
+        _say(
+            f"  {waiter.acquired_by or waiter.id}  wants {waiter.wanted}, priority {waiter.priority}, "
+            f"for {pooling.ago(waiter.queued_us, now)}"
+        )
+    if shown.events:
+        _say("\nWhat happened, the newest first")
+    for event in shown.events:
+        about = " ".join(
+            x for x in (event.member_id, event.claim_id, event.reason, event.detail) if x
+        )
+        _say(f"  {times.format_instant(event.at_us)}  {event.kind}  {about}")
+
+
+def claims(
+    current: session.Session, grants: tuple[shape.Grant, ...], output: session.Output
+) -> int:
+    """What was claimed."""
+    from overnight.app import pooling
+    from overnight.model import times
+
+    if output is session.Output.JSON:
+        current.print_json(pooling.claims_document(grants))
+        return errors.ExitCode.DONE
+    for grant in grants:
+        lease = grant.claim.lease_until_us
+        until = "" if lease is None else f"  until {times.format_instant(lease)}"
+        _say(f"{grant.claim.id}  {grant.member.id}  {grant.member.address}{until}")
+    return errors.ExitCode.DONE
+
+
+def member(current: session.Session, one: shape.Member, output: session.Output) -> int:
+    """What became of a member."""
+    from overnight.app import pooling
+
+    if output is session.Output.JSON:
+        current.print_json(pooling.member_document(one))
+        return errors.ExitCode.DONE
+    state = "gone" if one.gone_us is not None else str(one.state)
+    held = ", cordoned" if one.cordoned else ""
+    _say(f"{one.id} is {state}{held}")
+    return errors.ExitCode.DONE
+
+
+def done(
+    current: session.Session,
+    operation: str,
+    name: str,
+    numbers: dict[str, int],
+    output: session.Output,
+) -> int:
+    """What an operation came to, in numbers."""
+    if output is session.Output.JSON:
+        current.print_json(
+            {"schema": "overnight.pool-done/1", "operation": operation, "pool": name, **numbers}
+        )
+    else:
+        _say(
+            f"pool {name}: "
+            + ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in numbers.items())
+        )
+    return errors.ExitCode.DONE

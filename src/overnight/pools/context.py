@@ -1,0 +1,55 @@
+"""What every operation needs: the database, the providers, the clock, the bell."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from overnight.pools import bell, book, calling, database, refusals
+
+if TYPE_CHECKING:
+    from overnight import pools
+
+__all__ = ["Context", "make", "now_us"]
+
+
+def now_us() -> int:
+    """µs since 1970: rows are shared by processes, so it is the wall clock."""
+    return time.time_ns() // 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """One control plane; several may work on one database."""
+
+    database: database.Database
+    providers: Mapping[str, calling.Caller]
+    bell: bell.Bell
+    clock: Callable[[], int]
+    owner: str
+
+    def provider(self, name: str) -> calling.Caller:
+        """A provider by name."""
+        found = self.providers.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.providers))
+            raise refusals.BadKnobError("provider", name, f"one of {known}")
+        return found
+
+
+def make(
+    where: database.Database,
+    providers: Mapping[str, pools.Provider],
+    *,
+    clock: Callable[[], int] = now_us,
+) -> Context:
+    """A control plane on a database."""
+    with where.read() as connection:
+        owner = book.setting(connection, "owner")
+    if not owner:
+        with where.write("owner") as connection:
+            owner = book.owner(connection)
+    callers = {name: calling.Caller(one, where.steps) for name, one in providers.items()}
+    return Context(where, callers, bell.hang(where), clock, owner)

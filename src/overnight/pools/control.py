@@ -1,0 +1,183 @@
+"""The control plane as Python: every operation of a pool, by the names that operators use.
+
+    plane = control.ControlPlane(database.Database("sqlite:////var/lib/overnight/pools.db"), providers)
+    plane.create(name="ci", template="runner", target_size=5)
+    [grant] = plane.acquire("ci", acquired_by="job-17", wait_seconds=60)
+    plane.give_back(grant.claim.id)
+
+Several may work on one database at once, in one process or in many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from overnight.pools import (
+    book,
+    claiming,
+    context,
+    database,
+    enrolment,
+    keeping,
+    refusals,
+    returning,
+    shape,
+    sweeping,
+    upkeep,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from overnight import pools
+
+__all__ = ["ControlPlane"]
+
+ASKED = tuple(field.name for field in dataclasses.fields(shape.Request))
+WORDS = ("acquired_by", "acquired_for", "idempotency_key")
+NUMBERS = ("count", "lease_seconds", "priority")
+
+
+class ControlPlane:
+    """Everything that can be done with pools."""
+
+    def __init__(
+        self,
+        where: database.Database,
+        providers: Mapping[str, pools.Provider],
+        *,
+        clock: Callable[[], int] = context.now_us,
+    ) -> None:
+        self.context = context.make(where, providers, clock=clock)
+        self._upkeep = upkeep.Upkeep(self.context)
+        self._keeping = keeping.Keeping(self.context, self._upkeep)
+        self._claiming = claiming.Claiming(self.context, self.replenish)
+        self._returning = returning.Returning(self.context, self._upkeep)
+        self._sweep = sweeping.Sweep(self.context)
+        self.door = enrolment.Enrolment(self.context)
+
+    # pools
+
+    def create(self, **given: object) -> shape.Pool:
+        """A new pool: name, template and target_size, and whatever `keeping.CREATE` lists."""
+        return self._keeping.create(given)
+
+    def list(self, *, archived: bool = False) -> tuple[keeping.Details, ...]:
+        """Pools with their counts; archived ones only where asked for."""
+        return self._keeping.list(archived=archived)
+
+    def show(self, name: str, *, recent: int = keeping.RECENT) -> keeping.Details:
+        """One pool with members, claims, waiters and recent events."""
+        return self._keeping.show(name, recent=recent)
+
+    def past(self, name: str, seconds: int = 7 * 86400) -> shape.Past:
+        """When members were asked for, missed claims too, and how long warm-ups took."""
+        return self._keeping.past(name, seconds)
+
+    def update(self, name: str, /, **given: object) -> shape.Pool:
+        """Sizes, knobs, template, status (active, paused, archived), close_breaker=True."""
+        return self._keeping.update(name, given)
+
+    def drain(self, name: str) -> dict[str, int]:
+        """End what nobody claimed: `{drained, claimed_remaining}`."""
+        return self._keeping.drain(name)
+
+    def delete(self, name: str) -> None:
+        """Remove a pool that has no members."""
+        self._keeping.delete(name)
+
+    # claims
+
+    def acquire(self, name: str, /, **asked: object) -> tuple[shape.Grant, ...]:
+        """Claim ready members: all that were asked for, or none."""
+        return self._claiming.acquire(name, _request(asked))
+
+    def renew(self, claim_id: str, lease_seconds: int) -> shape.Claim:
+        """Extend a lease."""
+        return self._returning.renew(claim_id, lease_seconds)
+
+    def give_back(self, claim_id: str) -> shape.Member:
+        """Return a member: reused where the pool allows it, else recycled."""
+        return self._returning.give_back(claim_id)
+
+    def terminate(self, member_id: str, *, forget: bool = False) -> shape.Member:
+        """End one member."""
+        return self._returning.terminate(member_id, forget=forget)
+
+    def cordon(self, member_id: str) -> shape.Member:
+        """Hold a member back, to look at it."""
+        return self._returning.cordon(member_id)
+
+    def uncordon(self, member_id: str) -> shape.Member:
+        """Let it be given out again."""
+        return self._returning.cordon(member_id, held=False)
+
+    def member(self, member_id: str) -> shape.Member:
+        """One member, gone ones too."""
+        with self.context.database.read() as connection:
+            return book.find_member(connection, member_id)
+
+    # upkeep
+
+    def replenish(self, name: str) -> int:
+        """Launch what is missing, now; how many."""
+        return self._upkeep.replenish(name, endpoint=self.endpoint)
+
+    def recycle(self, name: str) -> int:
+        """End what is stale, now; how many changed."""
+        return self._upkeep.recycle(name)
+
+    def end_due(self, name: str) -> int:
+        """Ask the provider to end what is on its way out; how many ended."""
+        with self.context.database.read() as connection:
+            pool = book.find_pool(connection, name)
+        return self._upkeep.end(pool)
+
+    def sweep(self, provider: str) -> sweeping.Found:
+        """Hold a provider's machines against the rows."""
+        return self._sweep.run(provider)
+
+    def orphans_left(self, provider: str) -> int:
+        """Machines that no row stands for and that would not end, at the last sweep."""
+        return int(self.get(sweeping.orphans_setting(provider)) or 0)
+
+    def providers_in_use(self) -> tuple[str, ...]:
+        """Those that a pool has ever named and this control plane has."""
+        return tuple(n for n in self._keeping.providers() if n in self.context.providers)
+
+    # settings that control planes share
+
+    @property
+    def endpoint(self) -> str:
+        """Where members post; '' when no reaper has ever served."""
+        with self.context.database.read() as connection:
+            return book.setting(connection, "endpoint")
+
+    def set(self, name: str, value: str) -> None:
+        """Keep a word in the database, for every control plane."""
+        with self.context.database.write("set") as connection:
+            book.set_setting(connection, name, value)
+
+    def get(self, name: str) -> str:
+        """That word; '' when there is none."""
+        with self.context.database.read() as connection:
+            return book.setting(connection, name)
+
+
+def _request(asked: Mapping[str, object]) -> shape.Request:
+    """What was asked for, checked at the door."""
+    for name, value in asked.items():
+        if name not in ASKED:
+            raise refusals.UnknownParameterError(name, ASKED)
+        if name in WORDS and not isinstance(value, str | None):
+            raise refusals.BadKnobError(name, value, "a word")
+        if name in NUMBERS and (isinstance(value, bool) or not isinstance(value, int | None)):
+            raise refusals.BadKnobError(name, value, "a whole number")
+        if name == "cold" and not isinstance(value, bool):
+            raise refusals.BadKnobError(name, value, "true or false")
+        if name == "wait_seconds" and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**7
+        ):
+            raise refusals.BadKnobError(name, value, "seconds, 0 or more")
+    return shape.Request(**asked)  # type: ignore[arg-type]  # each was checked

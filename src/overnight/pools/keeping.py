@@ -1,0 +1,298 @@
+"""Pools themselves: create, list, show, change, drain, delete."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+import sqlalchemy.exc
+
+from overnight.pools import book, decisions, knobs, refusals, schema, shape, sql
+
+if TYPE_CHECKING:
+    from overnight.pools import context, upkeep
+
+__all__ = ["Details", "Keeping"]
+
+Status = shape.PoolStatus
+MADE_FROM = ("template", "region", "instance_type", "lifecycle_class", "provider")
+PLAIN = (*MADE_FROM, "name", "preferred_regions", "labels")
+SIZES = ("target_size", "min_size", "max_size")
+CREATE = (*PLAIN, *SIZES, *knobs.NAMES)
+UPDATE = (*(n for n in CREATE if n not in ("name", "provider")), "status", "close_breaker")
+HEADROOM = 10
+USED = "provider_used "
+MOST = 10_000
+RECENT = 50
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Details:
+    """Everything about one pool."""
+
+    pool: shape.Pool
+    counts: shape.Counts
+    members: tuple[shape.Member, ...] = ()
+    claims: tuple[shape.Claim, ...] = ()  # open ones first, then the last that ended
+    waiters: tuple[shape.Waiter, ...] = ()
+    events: tuple[shape.PoolEvent, ...] = ()  # the newest first
+
+
+class Keeping:
+    """The pools of one control plane."""
+
+    def __init__(self, control: context.Context, work: upkeep.Upkeep) -> None:
+        self._control = control
+        self._database = control.database
+        self._upkeep = work
+
+    def create(self, given: Mapping[str, object]) -> shape.Pool:
+        """A new, active pool; its members come with the next look of the reaper, which is woken."""
+        for name in given:
+            if name not in CREATE:
+                raise refusals.UnknownParameterError(name, CREATE)
+        for name in ("name", "template", "target_size"):
+            if name not in given:
+                raise refusals.BadKnobError(name, None, "always needed")
+        now = self._control.clock()
+        target = _size("target_size", given["target_size"])
+        pool = shape.Pool(
+            id=shape.new_id("p"),
+            **_plain(given),
+            target_size=target,
+            min_size=_size("min_size", given.get("min_size", 0)),
+            max_size=_size("max_size", given.get("max_size", target + HEADROOM)),
+            knobs=knobs.read({n: v for n, v in given.items() if n in knobs.NAMES}),
+            created_us=now,
+            updated_us=now,
+        )
+        _check_sizes(pool)
+        self._control.provider(pool.provider)
+        try:
+            with self._database.write("create") as connection:
+                connection.execute(schema.pools.insert().values(book.pool_row(pool)))
+                # Swept from now on, also when its last pool is deleted.
+                book.set_setting(connection, USED + pool.provider, "yes", keep=True)
+                book.add_event(connection, "pool_created", now, pool=pool)
+        except sqlalchemy.exc.IntegrityError as error:
+            raise refusals.PoolExistsError(pool.name) from error
+        self._control.bell.ring()
+        return pool
+
+    def providers(self) -> tuple[str, ...]:
+        """Every provider that a pool has ever named."""
+        names = sa.select(schema.control.c.name).where(schema.control.c.name.startswith(USED))
+        with self._database.read() as connection:
+            found = connection.execute(names).scalars()
+            return tuple(sorted(str(name).removeprefix(USED) for name in found))
+
+    def list(self, *, archived: bool = False) -> tuple[Details, ...]:
+        """Pools with their counts, by name."""
+        chosen = sa.select(schema.pools).order_by(schema.pools.c.name)
+        with self._database.read() as connection:
+            found = [book.pool_of(row) for row in connection.execute(chosen).mappings()]
+            now = self._control.clock()
+            return tuple(
+                Details(pool=pool, counts=decisions.counts(book.view(connection, pool, now)))
+                for pool in found
+                if archived or pool.status is not Status.ARCHIVED
+            )
+
+    def show(self, name: str, *, recent: int = RECENT) -> Details:
+        """A pool with all its members, its claims, who waits, and what happened last."""
+        with self._database.read() as connection:
+            pool = book.find_pool(connection, name)
+            view = book.view(connection, pool, self._control.clock())
+            past = connection.execute(sql.recent_claims(pool.id, recent)).mappings()
+            ended = [claim for row in past if (claim := book.claim_of(row)).released_us]
+            events = connection.execute(sql.recent_events(pool.id, recent)).mappings()
+            waiters = connection.execute(sql.waiters_in_order(pool.id, 0)).mappings()
+            return Details(
+                pool=pool,
+                counts=decisions.counts(view),
+                members=tuple(view.members),
+                claims=(*view.claims, *ended),
+                waiters=tuple(shape.Waiter(**row) for row in waiters),
+                events=tuple(shape.PoolEvent(**row) for row in events),
+            )
+
+    def past(self, name: str, seconds: int) -> shape.Past:
+        """What sizing measures: as far back as asked for, as the pool is old, and as records are kept."""
+        claims, events, members = schema.claims, schema.events, schema.members
+        now = self._control.clock()
+        with self._database.read() as connection:
+            pool = book.find_pool(connection, name)
+            back = min(seconds, pool.knobs.record_retention_seconds)
+            begin = max(pool.created_us, now - back * decisions.SECOND)
+            when = claims.c.acquired_us - claims.c.waited_us
+            served = connection.execute(
+                sa.select(when).where(claims.c.pool_id == pool.id, when >= begin)
+            ).scalars()
+            asked = [int(at) for at in served]
+            missed = sa.select(events.c.at_us, events.c.detail).where(
+                events.c.pool_id == pool.id,
+                events.c.kind == "claim_missed",
+                events.c.at_us >= begin,
+            )
+            for at, count in connection.execute(missed):
+                asked += [int(at)] * int(count)
+            # `ready_us` is later where a member was returned and used again.
+            first = sa.select(events.c.at_us - members.c.warming_started_us).where(
+                events.c.member_id == members.c.id,
+                members.c.pool_id == pool.id,
+                events.c.kind == "member_ready",
+                events.c.reason == "phase_ready",
+                events.c.at_us >= begin,
+            )
+            warm = tuple(sorted(int(took) for took in connection.execute(first).scalars()))
+        return shape.Past(
+            begin_us=begin, end_us=now, asked_us=tuple(sorted(asked)), warm_ups_us=warm
+        )
+
+    def update(self, name: str, given: Mapping[str, object]) -> shape.Pool:
+        """Change a pool; a smaller target shrinks it, another template replaces its members."""
+        for one in given:
+            if one not in UPDATE:
+                raise refusals.UnknownParameterError(one, UPDATE)
+        now = self._control.clock()
+        with self._database.write("update") as connection:
+            before = book.lock_pool(connection, name)
+            after = _changed(before, given)
+            _check_sizes(after)
+            if after == before:
+                return before
+            after = dataclasses.replace(after, updated_us=now)
+            book.save_pool(connection, after)
+            changes = _told(before, after)
+            if after.status is not before.status:
+                book.add_event(
+                    connection, f"pool_{after.status}", now, pool=after, reason="operator"
+                )
+            if before.breaker_opened_us is not None and after.breaker_opened_us is None:
+                book.add_event(connection, "breaker_closed", now, pool=after, reason="operator")
+            book.add_event(connection, "pool_updated", now, pool=after, detail=changes)
+        self._control.bell.ring()
+        # What is too much, or of another template, goes now; the rest is the reaper's.
+        if any(getattr(before, n) != getattr(after, n) for n in ("status", "generation", *SIZES)):
+            self._upkeep.recycle(after.id)
+        return after
+
+    def drain(self, name: str) -> dict[str, int]:
+        """End every member that nobody claimed, warming ones too; nothing is launched any more."""
+        now = self._control.clock()
+        with self._database.write("drain") as connection:
+            pool = book.lock_pool(connection, name)
+            if pool.status is not Status.DRAINING:
+                pool = dataclasses.replace(pool, status=Status.DRAINING, updated_us=now)
+                book.save_pool(connection, pool)
+                book.add_event(connection, "pool_draining", now, pool=pool, reason="operator")
+            view = book.view(connection, pool, now)
+            drained = sum(
+                self._upkeep.apply(connection, pool, one, now)
+                for one in decisions.recycle(view)
+                if isinstance(one, decisions.Retire)
+            )
+            claimed = decisions.counts(view).claimed
+        self._control.bell.ring()
+        self._upkeep.end(pool)
+        return {"drained": drained, "claimed_remaining": claimed}
+
+    def delete(self, name: str) -> None:
+        """Remove an empty pool. Records of members that are gone do not hold it back."""
+        now = self._control.clock()
+        with self._database.write("delete") as connection:
+            pool = book.lock_pool(connection, name)
+            held = len(book.view(connection, pool, now).members)
+            if held:
+                raise refusals.PoolHasMembersError(pool.name, held)
+            connection.execute(sa.delete(schema.claims).where(schema.claims.c.pool_id == pool.id))
+            connection.execute(sa.delete(schema.members).where(schema.members.c.pool_id == pool.id))
+            connection.execute(sa.delete(schema.pools).where(schema.pools.c.id == pool.id))
+            book.add_event(connection, "pool_deleted", now, pool=pool, reason="operator")
+
+
+def _changed(pool: shape.Pool, given: Mapping[str, object]) -> shape.Pool:
+    tuned = knobs.changed(pool.knobs, {n: v for n, v in given.items() if n in knobs.NAMES})
+    values: dict[str, Any] = {"knobs": tuned}
+    values |= {n: _size(n, given[n]) for n in SIZES if n in given}
+    values |= _plain({n: v for n, v in given.items() if n in PLAIN})
+    if "status" in given:
+        values["status"] = _status(pool, given["status"])
+    if given.get("close_breaker"):
+        values |= {"failures": 0, "launch_not_before_us": 0, "breaker_opened_us": None}
+    if any(n in values and values[n] != getattr(pool, n) for n in MADE_FROM):
+        values["generation"] = pool.generation + 1
+    return dataclasses.replace(pool, **values)
+
+
+def _status(pool: shape.Pool, wanted: object) -> Status:
+    if wanted not in [one.value for one in Status]:
+        raise refusals.BadKnobError("status", wanted, "one of " + ", ".join(Status))
+    status = Status(str(wanted))
+    if status is Status.PAUSED and pool.status not in (Status.ACTIVE, Status.PAUSED):
+        raise refusals.MemberStateError(
+            f"pool {pool.name} is {pool.status} and cannot be paused",
+            why="a pool that winds down is not refilled anyway",
+            todo=f"overnight pool update {pool.name} --resume",
+        )
+    return status
+
+
+def _plain(given: Mapping[str, object]) -> dict[str, Any]:
+    """Words and lists of words, as they are; anything else is refused."""
+    values: dict[str, Any] = {}
+    for name in PLAIN:
+        if name not in given:
+            continue
+        value = given[name]
+        if name == "labels":
+            if not isinstance(value, Mapping) or not all(
+                isinstance(one, str) for pair in value.items() for one in pair
+            ):
+                raise refusals.BadKnobError(name, value, "names and words")
+            values[name] = dict(value)
+        elif name == "preferred_regions":
+            if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+                raise refusals.BadKnobError(name, value, "a list of words")
+            values[name] = tuple(value)
+        elif not isinstance(value, str) or (not value and name in ("name", "template")):
+            raise refusals.BadKnobError(name, value, "a word")
+        else:
+            values[name] = value
+    if "lifecycle_class" in values:
+        choices = [one.value for one in shape.LifecycleClass]
+        if values["lifecycle_class"] not in choices:
+            raise refusals.BadKnobError(
+                "lifecycle_class", values["lifecycle_class"], "one of " + ", ".join(choices)
+            )
+        values["lifecycle_class"] = shape.LifecycleClass(values["lifecycle_class"])
+    if "name" in values and not values["name"].replace("-", "").replace("_", "").isalnum():
+        raise refusals.BadKnobError("name", values["name"], "letters, digits, - and _")
+    return values
+
+
+def _size(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise refusals.BadKnobError(name, value, f"a whole number from 0 to {MOST}")
+    return value
+
+
+def _check_sizes(pool: shape.Pool) -> None:
+    if not pool.min_size <= pool.target_size <= pool.max_size:
+        raise refusals.BadSizeError(
+            f"min {pool.min_size}, target {pool.target_size}, max {pool.max_size} do not fit",
+            why="min_size <= target_size <= max_size must hold",
+            todo="give those that do not fit together in one command",
+        )
+
+
+def _told(before: shape.Pool, after: shape.Pool) -> str:
+    """What changed, for the event."""
+    old, new = book.pool_row(before), book.pool_row(after)
+    old |= old.pop("knobs")
+    new |= new.pop("knobs")
+    return ", ".join(
+        f"{n}: {old[n]} -> {new[n]}" for n in new if old[n] != new[n] and n != "updated_us"
+    )

@@ -1,0 +1,5 @@
+"""How the tables came to be, step by step (Alembic)."""
+
+__all__ = ["HEAD"]
+
+HEAD = "0001"  # the last step; a test compares

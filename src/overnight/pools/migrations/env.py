@@ -1,0 +1,21 @@
+"""Alembic's way in. The connection comes from `database.upgrade`, which holds the lock."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from overnight.pools import schema
+
+
+def run() -> None:
+    """Run the steps on the connection that was handed over."""
+    context.configure(
+        connection=context.config.attributes["connection"],
+        target_metadata=schema.METADATA,
+        transactional_ddl=True,
+    )
+    context.run_migrations()
+
+
+if hasattr(context, "config"):  # else somebody only imports it
+    run()

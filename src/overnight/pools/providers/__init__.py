@@ -1,0 +1,1 @@
+"""Where machines come from: one module a provider, with NAME and `create(home)`."""

@@ -1,0 +1,75 @@
+"""A first-come-first-served queue of writers, across threads and processes.
+
+SQLite has one writer; those who wait for it sleep and look again, and who looks first wins: 5.5 s was the
+worst wait measured with eight processes. Here each writer draws a number, holds a lock on the byte of its
+number, and waits for the byte of the number before it: the kernel wakes exactly the next one, and gives up
+the byte of a process that was killed. Should the chain be broken by a death in it, two may come
+through at once; SQLite's own lock keeps them apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import struct
+import threading
+from collections.abc import Iterator
+
+__all__ = ["Queue"]
+
+FIRST = 1 << 20  # bytes of the file that are locked, never written
+TURN = struct.Struct("<q")
+
+
+def _lock(descriptor: int, kind: int, byte: int, command: int = fcntl.F_OFD_SETLKW) -> None:
+    # struct flock: l_type, l_whence, l_start, l_len, l_pid (0 for locks of an open file)
+    fcntl.fcntl(descriptor, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0))
+
+
+class Queue:
+    """The queue of one file; one object may be shared by threads."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._mine = threading.local()
+
+    def _descriptor(self) -> int:
+        # The locks belong to an open file, so each thread has its own, and so has a forked child.
+        if getattr(self._mine, "pid", None) != os.getpid():
+            self._mine.pid = os.getpid()
+            self._mine.file = _File(self._path)
+        return int(self._mine.file.descriptor)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for one's turn; the next one comes when the block is left."""
+        descriptor = self._descriptor()
+        _lock(descriptor, fcntl.F_WRLCK, 0)
+        try:
+            drawn = os.pread(descriptor, TURN.size, 0)
+            number = TURN.unpack(drawn)[0] if len(drawn) == TURN.size else 0
+            _lock(descriptor, fcntl.F_WRLCK, FIRST + number)
+            os.pwrite(descriptor, TURN.pack(number + 1), 0)
+        finally:
+            _lock(descriptor, fcntl.F_UNLCK, 0)
+        try:
+            if number:
+                before = FIRST + number - 1
+                _lock(descriptor, fcntl.F_RDLCK, before)
+                _lock(descriptor, fcntl.F_UNLCK, before)
+            yield
+        finally:
+            _lock(descriptor, fcntl.F_UNLCK, FIRST + number)
+
+
+class _File:
+    """An open file that is closed with the thread that opened it."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self.descriptor)

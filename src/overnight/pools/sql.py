@@ -1,0 +1,152 @@
+"""Every statement that is more than a row by its key, named. Locks are those of PostgreSQL; SQLite leaves
+them out, as its writers come one at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from overnight.pools import schema
+
+__all__ = [
+    "a_pool",
+    "a_pool_locked",
+    "claimable",
+    "claims_of_key",
+    "forget_records",
+    "live_members",
+    "open_claims",
+    "recent_claims",
+    "recent_events",
+    "taken",
+    "waiters_in_order",
+    "waiting",
+    "with_beats",
+]
+
+members, beats, claims, waiters, pools, events = (
+    schema.members,
+    schema.beats,
+    schema.claims,
+    schema.waiters,
+    schema.pools,
+    schema.events,
+)
+LIVE = members.c.gone_us.is_(None)
+# Written out: an index on ready members is used only where the word itself stands in the statement.
+READY: sa.ColumnElement[str] = sa.literal_column("'ready'")
+
+
+def a_pool(name_or_id: str) -> sa.Select[Any]:
+    """One pool, by what the operator calls it."""
+    return sa.select(pools).where(sa.or_(pools.c.name == name_or_id, pools.c.id == name_or_id))
+
+
+def a_pool_locked(pool_id: str) -> sa.Select[Any]:
+    """The pool's row, kept from whoever else would launch, drain or change it.
+
+    `NO KEY`: a plain FOR UPDATE would also hold up members that are inserted with a reference to it.
+    """
+    return sa.select(pools).where(pools.c.id == pool_id).with_for_update(key_share=True)
+
+
+def with_beats() -> sa.Select[Any]:
+    """Members with their last heartbeat."""
+    return sa.select(members, beats.c.at_us.label("beat_us")).select_from(
+        members.outerjoin(beats, beats.c.member_id == members.c.id)
+    )
+
+
+def live_members(pool_id: str) -> sa.Select[Any]:
+    """What a pool holds, the oldest first."""
+    return (
+        with_beats()
+        .where(members.c.pool_id == pool_id, LIVE)
+        .order_by(members.c.warming_started_us, members.c.id)
+    )
+
+
+def claimable(pool_id: str, *, heard_since_us: int, count: int) -> sa.Select[Any]:
+    """The oldest ready members whose agents were heard, and that nothing holds back."""
+    # A member that has just come up has not beaten yet.
+    heard = sa.func.coalesce(beats.c.at_us, members.c.ready_us)
+    return (
+        with_beats()
+        .where(
+            members.c.pool_id == pool_id,
+            members.c.state == READY,
+            LIVE,
+            members.c.cordoned.is_(sa.false()),
+            members.c.missing_us.is_(None),
+            sa.or_(heard > heard_since_us, members.c.ready_us > heard_since_us),
+        )
+        .order_by(members.c.warming_started_us, members.c.id)
+        .limit(count)
+    )
+
+
+def taken(chosen: sa.Select[Any], *, wait: bool) -> sa.Select[Any]:
+    """The same, locked. Those that another claim holds are skipped; with `wait` they are waited for
+    instead, and what is left when the others are done is certain.
+    """
+    return chosen.with_for_update(skip_locked=not wait, of=members)
+
+
+def open_claims(pool_id: str) -> sa.Select[Any]:
+    """Claims that have not ended."""
+    return (
+        sa.select(claims)
+        .where(claims.c.pool_id == pool_id, claims.c.released_us.is_(None))
+        .order_by(claims.c.acquired_us, claims.c.id)
+    )
+
+
+def recent_claims(pool_id: str, limit: int) -> sa.Select[Any]:
+    """The last claims, ended ones too, the newest first."""
+    return (
+        sa.select(claims)
+        .where(claims.c.pool_id == pool_id)
+        .order_by(claims.c.acquired_us.desc(), claims.c.id)
+        .limit(limit)
+    )
+
+
+def claims_of_key(pool_id: str, key: str) -> sa.Select[Any]:
+    """What a request with this idempotency key got."""
+    return (
+        sa.select(claims)
+        .where(claims.c.pool_id == pool_id, claims.c.idempotency_key == key)
+        .order_by(claims.c.batch_place)
+    )
+
+
+def waiters_in_order(pool_id: str, seen_since_us: int) -> sa.Select[Any]:
+    """The queue: by priority, then by age; those who left without a word are not in it."""
+    return (
+        sa.select(waiters)
+        .where(waiters.c.pool_id == pool_id, waiters.c.seen_us > seen_since_us)
+        .order_by(waiters.c.priority.desc(), waiters.c.queued_us, waiters.c.id)
+    )
+
+
+def waiting(pool_id: str, seen_since_us: int) -> sa.Select[Any]:
+    """How many members the queue asks for."""
+    return sa.select(sa.func.coalesce(sa.func.sum(waiters.c.wanted), 0)).where(
+        waiters.c.pool_id == pool_id, waiters.c.seen_us > seen_since_us
+    )
+
+
+def recent_events(pool_id: str | None, limit: int) -> sa.Select[Any]:
+    """The last events, the newest first; of all pools where none is named."""
+    chosen = sa.select(events).order_by(events.c.id.desc()).limit(limit)
+    return chosen if pool_id is None else chosen.where(events.c.pool_id == pool_id)
+
+
+def forget_records(pool_id: str, before_us: int) -> tuple[sa.Delete, ...]:
+    """Old records: members that are surely gone, with their claims, and events."""
+    return (
+        sa.delete(members).where(members.c.pool_id == pool_id, members.c.gone_us < before_us),
+        sa.delete(events).where(events.c.pool_id == pool_id, events.c.at_us < before_us),
+    )

@@ -1,0 +1,254 @@
+"""Killed at every step of every operation, before and after each commit and provider call: a fresh control
+plane brings everything to its end, and what was promised holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import threading
+from typing import TYPE_CHECKING
+
+import pooldatabases
+import pytest
+from poolworld import State, World
+
+from overnight import pools
+from overnight.pools import control, database, reaping, refusals
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Iterator
+
+
+class KilledError(BaseException):
+    """As kill -9 would: nothing of ours catches it."""
+
+
+class Killer:
+    """Raises at one step, and at all that follow: the dead do nothing."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.passed: list[str] = []
+
+    def __call__(self, step: str) -> None:
+        if len(self.passed) >= self.at:
+            raise KilledError(step)
+        self.passed.append(step)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """What stands before, what is cut off, and what must be true in the end."""
+
+    prepare: Callable[[World], object]
+    act: Callable[[World, control.ControlPlane, object], object]
+    after: Callable[[World, object], None] = lambda _world, _given: None
+
+
+def _filled(world: World, **given: object) -> None:
+    world.pool(target=2, **given)
+    world.fill()
+
+
+def _claimed(world: World, **given: object) -> object:
+    _filled(world, **given)
+    return world.plane.acquire("ci")[0]
+
+
+def _one_claim(world: World, _: object) -> None:
+    """Who asks again with the same key gets the claim that was made, or one: never two."""
+    world.beat_all()
+    with contextlib.suppress(refusals.NoReadyMembersError):
+        world.plane.acquire("ci", idempotency_key="k")
+    assert world.plane.show("ci").counts.claimed == 1
+
+
+def _at_most_one(world: World, _: object) -> None:
+    with contextlib.suppress(refusals.NoReadyMembersError):
+        world.plane.acquire("ci", idempotency_key="k")
+    assert world.plane.show("ci").counts.claimed <= 1
+
+
+def _no_claim(world: World, _: object) -> None:
+    """Nobody gave up a claim: it was ended, with its reason, or it is there."""
+    assert all(
+        c.release_reason in ("", "returned", "terminated") for c in world.plane.show("ci").claims
+    )
+
+
+def _drained(world: World, _: object) -> None:
+    world.plane.drain("ci")
+    world.settle()
+    assert world.provider.machines == {}
+
+
+def _stale(world: World) -> None:
+    world.pool(target=3, warming_timeout_seconds=60)
+    world.plane.replenish("ci")
+    world.boot(world.members()[0].id)
+    world.clock.forward(200)
+
+
+def _astray(world: World) -> None:
+    """An orphan, a row that lost its machine, and a row whose launch was cut off."""
+    _filled(world)
+    lost = world.members()[0]
+    del world.provider.machines[str(lost.machine_id)]
+    world.provider.machines["i-lost"] = pools.Machine(id="i-lost", member_id="m-none")
+    world.provider.owners["i-lost"] = world.plane.context.owner
+    killed = world.another(Killer(7))
+    killed_pool = killed.create(
+        name="cut", template="t", target_size=1, provider="scripted", launch_parallel=1
+    )
+    with contextlib.suppress(KilledError):
+        killed.replenish(killed_pool.id)
+
+
+def _cold(world: World, plane: control.ControlPlane, _: object) -> None:
+    """Boots come from elsewhere, as they do."""
+    stop = threading.Event()
+    other = world.another()
+
+    def boots() -> None:
+        while not stop.wait(0.005):
+            for member in other.show("ci").members:
+                if member.state is State.WARMING and member.machine_id:
+                    with contextlib.suppress(refusals.PoolError):
+                        world.boot(member.id)
+
+    booting = threading.Thread(target=boots)
+    booting.start()
+    try:
+        plane.acquire("ci", cold=True, idempotency_key="k", wait_seconds=10)
+    finally:
+        stop.set()
+        booting.join()
+
+
+def _boot(world: World, plane: control.ControlPlane, _: object) -> None:
+    for member in world.members():
+        credential = world.credentials.setdefault(
+            member.id, member.id.encode().hex().ljust(64, "0")
+        )
+        plane.door.enrol(world.provider.tokens[member.id], credential)
+        plane.door.phase(credential, "ready")
+
+
+def _fail(world: World, plane: control.ControlPlane, _: object) -> None:
+    [member, _other] = world.members()
+    credential = world.credentials.setdefault(member.id, "ab" * 32)
+    plane.door.enrol(world.provider.tokens[member.id], credential)
+    plane.door.phase(credential, "failed", "module_pull_failed")
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "create": Scenario(lambda _: None, lambda _w, p, _g: p.create(name="ci", template="t", target_size=1, provider="scripted")),
+    "replenish": Scenario(lambda w: w.pool(target=2), lambda _w, p, _g: p.replenish("ci")),
+    "a refused launch": Scenario(
+        lambda w: (w.pool(target=1), w.provider.refuse("provider_quota_exceeded")),
+        lambda _w, p, _g: p.replenish("ci"),
+    ),
+    "boot": Scenario(lambda w: (w.pool(target=2), w.plane.replenish("ci")), _boot),
+    "a failed boot": Scenario(lambda w: (w.pool(target=2), w.plane.replenish("ci")), _fail),
+    "acquire": Scenario(_filled, lambda _w, p, _g: p.acquire("ci", idempotency_key="k"), _one_claim),
+    "acquire a batch": Scenario(_filled, lambda _w, p, _g: p.acquire("ci", count=2), _no_claim),
+    "acquire cold": Scenario(lambda w: w.pool(target=0, max_size=3), _cold, _at_most_one),
+    "renew": Scenario(_claimed, lambda _w, p, g: p.renew(g.claim.id, 3600)),
+    "return": Scenario(_claimed, lambda _w, p, g: p.give_back(g.claim.id), _no_claim),
+    "return for reuse": Scenario(
+        lambda w: _claimed(w, reuse_without_reset=True),
+        lambda _w, p, g: p.give_back(g.claim.id), _no_claim,
+    ),
+    "terminate": Scenario(_claimed, lambda _w, p, g: p.terminate(g.member.id), _no_claim),
+    "cordon": Scenario(
+        _filled,
+        lambda w, p, _g: (p.cordon(w.members()[0].id), p.uncordon(w.members()[0].id)),
+        lambda w, _g: [w.plane.uncordon(m.id) for m in w.members()] and None,
+    ),
+    "shrink": Scenario(_filled, lambda _w, p, _g: p.update("ci", target_size=0)),
+    "a new template": Scenario(_filled, lambda _w, p, _g: (p.update("ci", template="new"), p.replenish("ci"))),
+    "drain": Scenario(_filled, lambda _w, p, _g: p.drain("ci"), _drained),
+    "drain while claimed": Scenario(_claimed, lambda _w, p, _g: p.drain("ci"), _no_claim),
+    "delete": Scenario(lambda w: (_filled(w), w.plane.drain("ci")), lambda _w, p, _g: p.delete("ci")),
+    "recycle": Scenario(_stale, lambda _w, p, _g: p.recycle("ci")),
+    "sweep": Scenario(_astray, lambda w, p, _g: (p.sweep("scripted"), w.clock.forward(1), p.sweep("scripted"))),
+    "a tick": Scenario(_stale, lambda _w, p, _g: reaping.Reaper(p).tick()),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("empty") / "pools.db"
+    where = database.Database(f"sqlite:///{path}")
+    with where.write("make"):
+        pass
+    where.close()
+    return path
+
+
+@pytest.fixture(params=pooldatabases.KINDS)
+def worlds(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path, empty: pathlib.Path
+) -> Callable[[], contextlib.AbstractContextManager[World]]:
+    """As many new worlds as a test wants."""
+    server = request.getfixturevalue("postgresql") if request.param == "postgresql" else None
+    made = iter(range(10_000))
+
+    @contextlib.contextmanager
+    def another() -> Iterator[World]:
+        if server is None:
+            path = tmp_path / f"{next(made)}.db"
+            shutil.copy(empty, path)
+            url = f"sqlite:///{path}"
+        else:
+            url = pooldatabases.emptied(server)
+        world = World(url)
+        yield world
+        world.close()
+
+    return another
+
+
+def _one_sweep(world: World) -> None:
+    """After it no machine is without a row, and no row without a machine counts."""
+    world.provider.obey()
+    plane = world.another()
+    for provider in plane.providers_in_use():
+        plane.sweep(provider)
+    held = [m for d in plane.list(archived=True) for m in plane.show(d.pool.id).members]
+    assert {m.member_id for m in world.provider.machines.values()} <= {m.id for m in held}
+    for member in held:
+        if member.state is State.READY and member.serves:
+            assert member.machine_id in world.provider.machines
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_killed_at_every_step(
+    worlds: Callable[[], contextlib.AbstractContextManager[World]], name: str
+) -> None:
+    scenario = SCENARIOS[name]
+    at = 0
+    while True:
+        with worlds() as world:
+            given = scenario.prepare(world)
+            killer = Killer(10**6)
+            plane = world.another(killer)
+            killer.at = len(killer.passed) + at
+            killed = False
+            try:
+                scenario.act(world, plane, given)
+            except KilledError:
+                killed = True
+            world.check()
+            _one_sweep(world)
+            world.settle()
+            scenario.after(world, given)
+            world.settle()
+            world.check_settled()
+        if not killed:
+            break
+        at += 1
+    assert at >= 2, "nothing was cut off"

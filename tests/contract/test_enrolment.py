@@ -1,0 +1,126 @@
+"""How a machine joins: once, in time, and known only by hashes."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+from poolworld import State, World
+
+from overnight.pools import refusals, schema
+
+if TYPE_CHECKING:
+    from overnight import pools
+
+
+def test_ready_is_what_the_agent_says(world: World) -> None:
+    world.pool(target=1)
+    world.plane.replenish("ci")
+    [member] = world.members()
+    assert member.state is State.WARMING
+    world.boot(member.id, "pulling_modules")
+    assert world.members()[0].state is State.WARMING
+    world.boot(member.id)
+    assert world.members()[0].state is State.READY
+    world.boot(member.id)  # said twice
+    assert world.kinds().count("member_ready") == 1
+
+
+def test_a_token_is_used_once_and_only_hashes_are_kept(world: World) -> None:
+    world.pool(target=1)
+    world.plane.replenish("ci")
+    [member] = world.members()
+    token = world.provider.tokens[member.id]
+    assert len(bytes.fromhex(token)) == 32
+    mine, other = secrets.token_hex(32), secrets.token_hex(32)
+    assert world.plane.door.enrol(token, mine) == member.id
+    # The answer was lost: the same machine may ask again, nobody else.
+    assert world.plane.door.enrol(token, mine) == member.id
+    with pytest.raises(refusals.EnrolmentRefusedError) as caught:
+        world.plane.door.enrol(token, other)
+    assert caught.value.reason == "bootstrap_token_used"
+    with world.plane.context.database.read() as connection:
+        kept = str([connection.execute(sa.select(t)).all() for t in schema.METADATA.sorted_tables])
+    assert token not in kept
+    assert mine not in kept
+
+
+def test_a_token_that_comes_too_late_fails_its_member(world: World) -> None:
+    world.pool(target=1, bootstrap_token_seconds=60)
+    world.plane.replenish("ci")
+    [member] = world.members()
+    world.clock.forward(60)
+    with pytest.raises(refusals.EnrolmentRefusedError) as caught:
+        world.boot(member.id)
+    assert caught.value.reason == "bootstrap_token_expired"
+    failed = world.plane.member(member.id)
+    assert (failed.state, failed.reason) == (State.ERRORED, "bootstrap_token_expired")
+    assert world.plane.show("ci").pool.failures == 1
+
+
+@pytest.mark.parametrize("token", ["", "abc", "g" * 64, "0" * 64])
+def test_a_token_that_was_never_issued(world: World, token: str) -> None:
+    with pytest.raises(refusals.EnrolmentRefusedError):
+        world.plane.door.enrol(token, secrets.token_hex(32))
+    with pytest.raises(refusals.EnrolmentRefusedError):
+        world.plane.door.beat(token)
+
+
+def test_a_member_that_is_no_longer_wanted_cannot_join(world: World) -> None:
+    world.pool(target=1)
+    world.plane.replenish("ci")
+    [member] = world.members()
+    world.plane.drain("ci")
+    with pytest.raises(refusals.EnrolmentRefusedError):
+        world.boot(member.id)
+
+
+def test_an_agent_that_is_quicker_than_its_launch_asks_again(world: World) -> None:
+    world.pool(target=1)
+    said: list[BaseException] = []
+
+    def at_once(order: pools.Order) -> None:
+        try:
+            world.boot(order.member_id)
+        except refusals.TooEarlyError as error:
+            said.append(error)
+
+    world.provider.after_launch = at_once
+    world.plane.replenish("ci")
+    assert len(said) == 1
+    [member] = world.members()
+    world.boot(member.id)
+    assert world.members()[0].state is State.READY
+
+
+def test_a_failed_bootstrap_is_recorded_with_its_reason(world: World) -> None:
+    world.pool(target=1)
+    world.plane.replenish("ci")
+    [member] = world.members()
+    world.boot(member.id, "failed", "module_pull_failed")
+    assert world.plane.member(member.id).reason == "module_pull_failed"
+    assert world.reasons("member_errored") == ["module_pull_failed"]
+    assert world.plane.show("ci").pool.last_failure == "module_pull_failed"
+    world.plane.recycle("ci")
+    assert world.provider.machines == {}
+
+
+def test_a_reason_is_one_word(world: World) -> None:
+    world.pool(target=1)
+    world.plane.replenish("ci")
+    [member] = world.members()
+    with pytest.raises(refusals.BadKnobError, match="phase"):
+        world.boot(member.id, "failed", "no such module; DROP TABLE pools")
+
+
+def test_a_heartbeat_says_what_the_member_is(world: World) -> None:
+    world.pool(target=1)
+    [member] = world.fill()
+    credential = world.credentials[member.id]
+    assert world.plane.door.beat(credential) == {
+        "member_id": member.id, "state": "ready", "gone": False,
+    }  # fmt: skip
+    world.plane.drain("ci")
+    assert world.plane.door.beat(credential)["gone"] is True

@@ -1,0 +1,275 @@
+"""Providers that fail, hang, lie and are slow; and what the sweep mends."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from poolworld import S, State, World
+
+from overnight import pools
+from overnight.pools import reaping, refusals
+
+
+def test_failures_back_off_and_open_the_breaker(world: World) -> None:
+    world.pool(target=3)
+    world.provider.refuse("provider_quota_exceeded")
+    reaper = reaping.Reaper(world.plane)
+    for _ in range(200):
+        reaper.tick()
+        world.clock.forward(5)
+    # Not two hundred: 10 + 20 + 40 + 80 s between five, then the breaker.
+    assert len(world.provider.calls) == 5
+    pool = world.plane.show("ci").pool
+    assert pool.breaker_opened_us is not None
+    assert pool.last_failure == "provider_quota_exceeded"
+    assert world.reasons("breaker_opened") == ["provider_quota_exceeded"]
+    with pytest.raises(refusals.NoReadyMembersError) as caught:
+        world.plane.acquire("ci")
+    assert "breaker is open: provider_quota_exceeded" in caught.value.why
+
+
+def test_a_trial_that_comes_up_closes_the_breaker(world: World) -> None:
+    world.pool(target=3, breaker_failures=1)
+    world.provider.refuse("provider_quota_exceeded")
+    world.plane.replenish("ci")
+    world.provider.obey()
+    world.clock.forward(1799)
+    assert world.plane.replenish("ci") == 0
+    world.clock.forward(1)
+    assert world.plane.replenish("ci") == 1
+    assert world.reasons("member_warming")[-1] == "breaker_trial"
+    assert world.plane.replenish("ci") == 0
+    world.boot_all()
+    assert world.reasons("breaker_closed") == ["member_ready"]
+    assert world.plane.replenish("ci") == 2
+
+
+def test_a_trial_that_fails_keeps_it_open_and_says_so_once(world: World) -> None:
+    world.pool(target=3, breaker_failures=1)
+    world.provider.refuse("provider_quota_exceeded")
+    for _ in range(3):
+        world.plane.replenish("ci")
+        world.clock.forward(1800)
+    assert len(world.provider.calls) == 3
+    assert world.kinds().count("breaker_opened") == 1
+
+
+def test_the_breaker_is_closed_by_hand(world: World) -> None:
+    world.pool(target=2, breaker_failures=1, breaker_retry_seconds=0)
+    world.provider.refuse("provider_quota_exceeded")
+    world.plane.replenish("ci")
+    world.provider.obey()
+    world.clock.forward(10**6)
+    assert world.plane.replenish("ci") == 0
+    world.plane.update("ci", close_breaker=True)
+    assert world.reasons("breaker_closed") == ["operator"]
+    assert world.plane.replenish("ci") == 2
+
+
+def test_members_that_never_come_up_count_as_failures(world: World) -> None:
+    world.pool(target=2, warming_timeout_seconds=60)
+    world.plane.replenish("ci")
+    world.clock.forward(60)
+    world.plane.recycle("ci")
+    assert world.plane.show("ci").pool.failures == 2
+    assert world.provider.machines == {}
+
+
+def test_a_provider_that_hangs_holds_up_no_other_pool(world: World) -> None:
+    world.pool("hangs", target=1)
+    world.pool("works", target=1)
+    stop, let_go = threading.Event(), threading.Event()
+
+    def hang(order: pools.Order) -> None:
+        if order.pool == "hangs":
+            let_go.wait(20)
+
+    world.provider.on_launch = hang
+    reaper = threading.Thread(
+        target=reaping.Reaper(world.plane, interval=0.05).run, args=(stop,), daemon=True
+    )
+    reaper.start()
+    for want in (1, 2, 3):
+        _until(lambda: len(world.members("works", State.WARMING)) == 1)
+        world.boot_all()
+        world.another().acquire("works")
+        _until(lambda want=want: world.plane.show("works").counts.claimed == want)
+    assert world.members("hangs")[0].machine_id is None
+    let_go.set()
+    _until(lambda: world.members("hangs")[0].machine_id is not None)
+    stop.set()
+    reaper.join(10)
+    assert not reaper.is_alive()
+
+
+def _until(true: object) -> None:
+    import time
+
+    deadline = time.monotonic() + 15
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_launch_that_takes_too_long_is_given_up_and_its_machine_is_found(world: World) -> None:
+    world.pool(target=1, provider_timeout_seconds=1)
+    let_go, done = threading.Event(), threading.Event()
+
+    def wait(_: pools.Order) -> None:
+        let_go.wait(20)
+
+    world.provider.on_launch = wait
+    world.provider.after_launch = lambda _: done.set()
+    assert world.plane.replenish("ci") == 0
+    assert world.reasons("member_errored") == ["provider_timeout"]
+    let_go.set()
+    assert done.wait(10)
+    assert len(world.provider.machines) == 1  # it came after all
+    world.settle()
+    world.check_settled()
+
+
+@pytest.mark.parametrize("lie", [None, "i-1", 5, pools.Machine(id="", member_id="x"), pools.Machine(id="i-9", member_id="somebody")])  # fmt: skip
+def test_a_provider_that_lies_about_a_launch(world: World, lie: object) -> None:
+    world.pool(target=1)
+    world.provider.on_launch = lambda _: "nothing" if lie is None else lie
+    assert world.plane.replenish("ci") == 0
+    assert world.reasons("member_errored") == ["provider_lied"]
+    world.check()
+
+
+def test_a_machine_that_was_never_made_is_no_capacity(world: World) -> None:
+    world.pool(target=1)
+    world.provider.on_launch = lambda order: pools.Machine(id="i-air", member_id=order.member_id)
+    world.plane.replenish("ci")
+    world.provider.obey()
+    assert world.plane.replenish("ci") == 0
+    assert world.plane.sweep("scripted").missing == 1
+    assert world.plane.replenish("ci") == 1  # at once
+    assert world.plane.sweep("scripted").gone == 1
+    assert world.plane.show("ci").pool.failures == 1
+    assert world.reasons("member_gone") == ["machine_gone"]
+
+
+def test_an_inventory_that_fails_or_lies_ends_nothing(world: World) -> None:
+    world.pool(target=2)
+    world.fill()
+    [grant] = world.plane.acquire("ci")
+
+    def fail() -> None:
+        raise pools.ProviderError("provider_error", "throttled")
+
+    for trouble in (fail, lambda: "nothing", lambda: [None]):
+        world.provider.on_inventory = trouble
+        with pytest.raises(pools.ProviderError):
+            world.plane.sweep("scripted")
+    assert world.all_events().count("inventory_failed") == 3
+    # Empty, once: what is claimed stays, and what beats is found again.
+    world.provider.on_inventory = list
+    assert world.plane.sweep("scripted").missing == 2
+    with pytest.raises(refusals.NoReadyMembersError):
+        world.plane.acquire("ci")
+    world.clock.forward(10)
+    world.beat_all()
+    assert world.plane.sweep("scripted").gone == 0
+    world.provider.obey()
+    world.plane.sweep("scripted")
+    assert world.plane.show("ci").counts.claimed == 1
+    assert len(world.provider.machines) == 2
+    assert world.plane.acquire("ci")
+    assert grant.member.machine_id in world.provider.machines
+
+
+def test_a_claimed_machine_that_is_gone_ends_its_claim(world: World) -> None:
+    world.pool(target=1)
+    world.fill()
+    [grant] = world.plane.acquire("ci")
+    world.provider.machines.clear()
+    world.plane.sweep("scripted")
+    world.clock.forward(60)
+    world.plane.sweep("scripted")
+    assert world.plane.show("ci").counts.claimed == 1  # be sure
+    world.clock.forward(180)
+    assert world.plane.sweep("scripted").gone == 1
+    [claim] = world.plane.show("ci").claims
+    assert (claim.id, claim.release_reason) == (grant.claim.id, "machine_gone")
+    world.check()
+
+
+def test_a_ready_machine_that_is_gone_is_not_given_out(world: World) -> None:
+    world.pool(target=1)
+    world.fill()
+    world.provider.machines.clear()
+    world.plane.sweep("scripted")
+    with pytest.raises(refusals.NoReadyMembersError):
+        world.plane.acquire("ci")
+    assert world.plane.replenish("ci") == 1
+
+
+def test_machines_of_others_are_never_touched(world: World) -> None:
+    world.pool(target=1)
+    world.fill()
+    world.provider.machines["i-theirs"] = pools.Machine(id="i-theirs", member_id="m-theirs")
+    world.provider.owners["i-theirs"] = "another-control-plane"
+    assert world.plane.sweep("scripted").orphans == 0
+    assert "i-theirs" in world.provider.machines
+
+
+def test_an_orphan_that_will_not_end_is_told(world: World) -> None:
+    world.pool(target=1)
+    world.fill()
+    world.provider.machines["i-lost"] = pools.Machine(id="i-lost", member_id="m-none")
+    world.provider.owners["i-lost"] = world.plane.context.owner
+
+    def refuse(_: str) -> None:
+        raise pools.ProviderError("provider_error", "no")
+
+    world.provider.on_terminate = refuse
+    found = world.plane.sweep("scripted")
+    assert (found.orphans, found.orphans_left) == (1, 1)
+    world.provider.obey()
+    assert world.plane.sweep("scripted").orphans_left == 0
+    assert "i-lost" not in world.provider.machines
+
+
+def test_a_new_machine_may_be_missing_from_a_slow_inventory(world: World) -> None:
+    world.provider.inventory_lag_seconds = 60.0  # type: ignore[misc]
+    world.pool(target=1)
+    world.fill()
+    world.provider.on_inventory = list
+    assert world.plane.sweep("scripted").missing == 0
+    world.clock.forward(60)
+    assert world.plane.sweep("scripted").missing == 1
+    assert world.clock.now_us % S == 0
+
+
+def test_a_machine_whose_launcher_was_killed_is_taken_over(world: World) -> None:
+    world.pool(target=1)
+
+    def killed(step: str) -> None:
+        if step == "launched: begin":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.another(killed).replenish("ci")
+    [machine] = world.provider.machines
+    [intent] = world.members()
+    assert intent.machine_id is None
+    with pytest.raises(refusals.TooEarlyError):
+        world.boot(intent.id)
+    assert world.plane.sweep("scripted").adopted == 1
+    world.boot(intent.id)
+    assert [(m.machine_id, m.state) for m in world.members()] == [(machine, State.READY)]
+    assert world.provider.made == 1
+
+
+def test_what_a_deleted_pool_left_is_still_found(world: World) -> None:
+    world.pool(target=1)
+    [member] = world.fill()
+    world.plane.update("ci", status="paused")
+    world.plane.terminate(member.id, forget=True)
+    world.plane.delete("ci")
+    assert len(world.provider.machines) == 1
+    assert reaping.Reaper(world.plane).tick() == {}
+    assert world.provider.machines == {}

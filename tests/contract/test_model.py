@@ -1,0 +1,246 @@
+"""The whole machine against a small model of it: whatever is done in whatever order, what was promised holds."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import shutil
+import tempfile
+
+import hypothesis
+import pooldatabases
+import pytest
+from hypothesis import stateful
+from hypothesis import strategies as st
+from poolworld import State, World
+
+from overnight import pools
+from overnight.pools import database, refusals, shape
+
+TEMPLATE: dict[str, pathlib.Path] = {}
+
+
+class Machine(stateful.RuleBasedStateMachine):
+    """One pool, one provider that may be in trouble, and callers who know what they hold."""
+
+    url = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="overnight-model-"))
+        if self.url:
+            pooldatabases.emptied(self.url)
+            self.world = World(self.url)
+        else:
+            path = self.folder / "pools.db"
+            shutil.copy(TEMPLATE["path"], path)
+            self.world = World(f"sqlite:///{path}")
+        self.world.pool(target=2, max_size=5, launch_backoff_seconds=1, breaker_retry_seconds=60)
+        self.held: dict[str, str] = {}  # claim -> machine, as their callers know
+        self.dead: set[str] = set()
+
+    def teardown(self) -> None:
+        world = self.world
+        for member in world.members():
+            if member.cordoned:
+                world.plane.uncordon(member.id)
+            if member.abandoned_us is not None:
+                world.provider.obey()
+                world.plane.terminate(member.id)
+        world.settle(rounds=20)
+        world.check_settled()
+        for claim, machine in self.held.items():
+            if machine not in self.dead:
+                assert claim in self.open_claims(), "a claim was lost"
+        world.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def open_claims(self) -> dict[str, shape.Claim]:
+        shown = self.world.plane.show("ci", recent=1000)
+        return {claim.id: claim for claim in shown.claims if claim.released_us is None}
+
+    # what callers do
+
+    @stateful.rule(count=st.integers(1, 3), key=st.sampled_from([None, "a", "b"]))
+    def acquire(self, count: int, key: str | None) -> None:
+        before = self.world.plane.show("ci")
+        try:
+            grants = self.world.plane.acquire("ci", count=count, idempotency_key=key)
+        except refusals.PoolNotActiveError:
+            assert before.pool.status is not shape.PoolStatus.ACTIVE
+        except (refusals.NoReadyMembersError, refusals.NoLiveReadyMembersError):
+            pass
+        except refusals.KeyReusedError:
+            assert key is not None
+        else:
+            fresh = [g for g in grants if g.claim.acquired_us == self.world.clock.now_us]
+            for grant in fresh:
+                if grant.claim.released_us is None and grant.claim.id not in self.held:
+                    self.held[grant.claim.id] = str(grant.member.machine_id)
+
+    @stateful.precondition(lambda self: self.held)
+    @stateful.rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        claim = data.draw(st.sampled_from(sorted(self.held)))
+        with contextlib.suppress(refusals.ClaimEndedError):
+            self.world.plane.give_back(claim)
+        del self.held[claim]
+
+    @stateful.precondition(lambda self: self.held)
+    @stateful.rule(data=st.data())
+    def terminate(self, data: st.DataObject) -> None:
+        claim = data.draw(st.sampled_from(sorted(self.held)))
+        self.world.plane.terminate(self.open_member(claim))
+        del self.held[claim]
+
+    def open_member(self, claim: str) -> str:
+        found = [c for c in self.world.plane.show("ci", recent=1000).claims if c.id == claim]
+        return found[0].member_id
+
+    # what operators do
+
+    @stateful.rule(size=st.integers(0, 4))
+    def resize(self, size: int) -> None:
+        self.world.plane.update("ci", target_size=size)
+
+    @stateful.rule(status=st.sampled_from(["active", "active", "paused", "draining", "archived"]))
+    def change_status(self, status: str) -> None:
+        with contextlib.suppress(refusals.MemberStateError):
+            self.world.plane.update("ci", status=status)
+
+    @stateful.rule(template=st.sampled_from(["one", "two"]))
+    def change_template(self, template: str) -> None:
+        self.world.plane.update("ci", template=template)
+
+    @stateful.rule(data=st.data())
+    def cordon(self, data: st.DataObject) -> None:
+        members = self.world.members()
+        if members:
+            member = data.draw(st.sampled_from(members))
+            (self.world.plane.uncordon if member.cordoned else self.world.plane.cordon)(member.id)
+
+    # what the reaper and the machines do
+
+    @stateful.rule()
+    def replenish(self) -> None:
+        shown, made = self.world.plane.show("ci"), self.world.provider.made
+        self.world.plane.replenish("ci")
+        if not shown.pool.refills:
+            assert self.world.provider.made == made, "launched into a pool that is not refilled"
+
+    @stateful.rule()
+    def recycle(self) -> None:
+        self.world.plane.recycle("ci")
+
+    @stateful.rule()
+    def sweep(self) -> None:
+        with contextlib.suppress(pools.ProviderError):
+            self.world.plane.sweep("scripted")
+        rows = {m.machine_id for m in self.world.members()}
+        if self.world.provider.on_terminate("look") is None and not self.inventory_fails:
+            assert set(self.world.provider.machines) <= rows, "a machine without a row"
+
+    @stateful.rule(ready=st.booleans())
+    def boot(self, ready: bool) -> None:
+        warming = [m for m in self.world.members("ci", State.WARMING) if m.machine_id]
+        for member in warming[:1]:
+            with contextlib.suppress(refusals.EnrolmentRefusedError):
+                if ready:
+                    self.world.boot(member.id)
+                else:
+                    self.world.boot(member.id, "failed", "module_pull_failed")
+
+    @stateful.rule(seconds=st.sampled_from([1, 30, 170, 700, 2000]))
+    def time_passes(self, seconds: int) -> None:
+        self.world.clock.forward(seconds)
+
+    @stateful.rule()
+    def beats(self) -> None:
+        self.world.beat_all()
+
+    # what goes wrong
+
+    inventory_fails = False
+
+    @stateful.rule(launch=st.booleans(), inventory=st.booleans(), nothing=st.booleans())
+    def trouble(self, launch: bool, inventory: bool, nothing: bool) -> None:
+        self.world.provider.obey()
+        self.inventory_fails = inventory
+        if launch:
+            self.world.provider.refuse("provider_quota_exceeded", nothing_made=nothing)
+        if inventory:
+
+            def fail() -> None:
+                raise pools.ProviderError("provider_error", "throttled")
+
+            self.world.provider.on_inventory = fail
+
+    @stateful.rule()
+    def a_machine_dies(self) -> None:
+        for machine in list(self.world.provider.machines)[:1]:
+            del self.world.provider.machines[machine]
+            self.dead.add(machine)
+
+    @stateful.rule()
+    def a_launch_is_lost(self) -> None:
+        """The launcher was killed between the intent and the call, or after it."""
+
+        def killed(step: str) -> None:
+            if step == "launched: begin":
+                raise KeyboardInterrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            self.world.another(killed).replenish("ci")
+
+    @stateful.invariant()
+    def promises_hold(self) -> None:
+        self.world.check()
+        open_now = self.open_claims()
+        for claim, machine in self.held.items():
+            if machine not in self.dead:
+                assert claim in open_now, "a claim was lost"
+                assert machine in self.world.provider.machines, "a claimed machine was ended"
+
+
+class OnServer(Machine):
+    """The same on PostgreSQL."""
+
+
+PLAIN = {
+    "deadline": None,
+    "suppress_health_check": list(hypothesis.HealthCheck),
+    "print_blob": True,
+}
+
+
+def test_the_whole_machine_on_sqlite(tmp_path: pathlib.Path) -> None:
+    TEMPLATE["path"] = tmp_path / "empty.db"
+    where = database.Database(f"sqlite:///{TEMPLATE['path']}")
+    with where.write("make"):
+        pass
+    where.close()
+    stateful.run_state_machine_as_test(
+        Machine,
+        settings=hypothesis.settings(max_examples=25, stateful_step_count=25, **PLAIN),
+    )
+
+
+def test_the_whole_machine_on_postgresql(postgresql: str) -> None:
+    OnServer.url = postgresql
+    stateful.run_state_machine_as_test(
+        OnServer,
+        settings=hypothesis.settings(max_examples=8, stateful_step_count=20, **PLAIN),
+    )
+
+
+@pytest.mark.long
+def test_the_whole_machine_for_long(tmp_path: pathlib.Path) -> None:
+    TEMPLATE["path"] = tmp_path / "empty.db"
+    where = database.Database(f"sqlite:///{TEMPLATE['path']}")
+    with where.write("make"):
+        pass
+    where.close()
+    stateful.run_state_machine_as_test(
+        Machine,
+        settings=hypothesis.settings(max_examples=300, stateful_step_count=50, **PLAIN),
+    )

@@ -1,0 +1,69 @@
+"""Every command of docs/pools.md, run in its order by a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+from overnight.interfaces import cli
+from overnight.pools import trouble
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+TEXT = (REPOSITORY / "docs/pools.md").read_text()
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.timeout(180)
+def test_the_page_runs(tmp_path: pathlib.Path) -> None:
+    shim = tmp_path / "bin/overnight"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m overnight "$@"\n')
+    shim.chmod(0o755)
+    home = tmp_path / "home"
+    script = "set -euo pipefail\n" + "".join(BLOCKS) + 'kill "$(jobs -p)"\nwait\n'
+    running = subprocess.Popen(
+        ["bash", "-c", script],
+        env={
+            **os.environ,
+            "PATH": f"{shim.parent}:{os.environ['PATH']}",
+            "OVERNIGHT_HOME": str(home),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = running.communicate(timeout=150)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 0, said
+    assert "there is no pool" in said.splitlines()[-1]
+    assert "Traceback" not in said
+    for agent in (home / "pools/machines").glob("*/agent"):
+        assert not pathlib.Path("/proc", agent.read_text().split()[0]).exists()
+
+
+def test_every_command_of_pools_is_on_the_page() -> None:
+    group = typer.main.get_command(cli.build()).commands["pool"]
+    left_out = {"replenish", "recycle"}  # what serve does by itself
+    for name in set(group.commands) - left_out:
+        assert f"overnight pool {name}" in TEXT, name
+
+
+def test_every_trouble_is_on_the_page() -> None:
+    source = pathlib.Path(trouble.__file__).read_text()
+    known = set(re.findall(r'Trouble\(\s*"([a-z_]+)"', source))
+    assert len(known) >= 10
+    told = {"not_active", "claim_stale"}  # these say everything themselves
+    for name in known - told:
+        assert f"`{name}`" in TEXT, name

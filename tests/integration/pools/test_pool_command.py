@@ -1,0 +1,156 @@
+"""A pool of real processes from the command line: served, claimed, returned, drained, deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import jsonschema
+import pytest
+
+from overnight.interfaces import cli
+
+REPOSITORY = pathlib.Path(__file__).parents[3]
+
+
+def until(true: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class Pool:
+    """The command line, and what it printed."""
+
+    def __init__(self, home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home, self._capsys = home, capsys
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        self._capsys.readouterr()
+        assert cli.main(["--home", str(self.home), "pool", *arguments]) == code
+        out, err = self._capsys.readouterr()
+        return out if code in (0, 1) else err
+
+    def json(self, schema: str, *arguments: str, code: int = 0) -> dict[str, object]:
+        document = json.loads(self(*arguments, "-O", "json", code=code))
+        rules = json.loads((REPOSITORY / f"docs/schemas/{schema}.json").read_text())
+        jsonschema.validate(document, rules)
+        return document
+
+    def shown(self) -> dict[str, object]:
+        self._capsys.readouterr()
+        cli.main(["--home", str(self.home), "pool", "show", "ci", "-O", "json"])
+        return json.loads(self._capsys.readouterr().out)
+
+    def ready(self) -> int:
+        return self.shown()["pool"]["ready_count"]
+
+
+@contextlib.contextmanager
+def served(home: pathlib.Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "overnight", "--home", str(home), "pool", "serve", *arguments]
+    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        yield serving
+    finally:
+        serving.terminate()
+        serving.wait(20)
+        serving.stderr.close()
+
+
+def processes(home: pathlib.Path) -> list[int]:
+    """Members that run, whatever the database says."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"{home}/pools/machines" in stat.read_text():
+                found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.fixture
+def pool(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Pool]:
+    home = tmp_path / "home"
+    yield Pool(home, capsys)
+    for pid in processes(home):  # only where the test failed
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_the_life_of_a_pool(pool: Pool) -> None:
+    made = pool.json("pool-1", "create", "ci", "--template", "runner", "--target", "2")
+    assert made["pool"]["status"] == "active"
+    assert "nobody keeps this pool" in pool("show", "ci", code=1)
+    assert "overnight pool serve" in pool("replenish", "ci", code=3)
+    assert "target 2, ready 0, warming 0" in pool("acquire", "ci", code=3)
+    with served(pool.home, "--interval", "1s") as serving:
+        endpoint = re.search(r"http://\S+(?=,)", serving.stderr.readline())[0]
+        until(lambda: pool.ready() == 2)
+        claimed = pool.json("pool-claims-1", "acquire", "ci", "--by", "job-1", "--lease", "1h")
+        [claim] = claimed["claims"]
+        assert claim["acquired_by"] == "job-1"
+        # The claim rang: a replacement is there before any tick of a minute would be.
+        until(lambda: pool.ready() == 2)
+        assert len(processes(pool.home)) == 3
+        pool.json("pool-claims-1", "renew", claim["claim_id"], "--lease", "2h")
+        held = pool.json("pool-member-1", "cordon", claim["member_id"])
+        assert held["member"]["cordoned"]
+        pool("uncordon", claim["member_id"])
+        # By this command, or by the reaper that it woke.
+        assert re.search("is (gone|draining)", pool("return", claim["claim_id"]))
+        until(lambda: len(processes(pool.home)) == 2)
+        pool.json("pool-1", "update", "ci", "--target", "1", "--set", "ready_ttl_seconds=600")
+        until(lambda: len(processes(pool.home)) == 1)
+        assert "nothing to change" in pool("update", "ci", code=2)
+        assert "ready_ttl_seconds" in pool("update", "ci", "--set", "ready_ttl_seconds=abc", code=2)
+        assert "only one of" in pool("update", "ci", "--pause", "--resume", code=2)
+        shown = pool("show", "ci")
+        assert "member_ready" in shown
+        assert "ALERT" not in shown
+        pool.json("pools-1", "list")
+        pool.json("pool-done-1", "recycle", "ci")
+        assert "still has 1 member(s)" in pool("delete", "ci", code=3)
+        drained = pool.json("pool-done-1", "drain", "ci")
+        assert (drained["drained"], drained["claimed_remaining"]) == (1, 0)
+        pool.json("pool-done-1", "delete", "ci")
+        assert processes(pool.home) == []
+        assert endpoint.startswith("http://127.0.0.1:")
+    assert "there is no pool" in pool("list")
+
+
+def test_members_survive_a_restart_of_the_reaper_and_are_found_again(pool: Pool) -> None:
+    pool("create", "ci", "--template", "runner", "--target", "2")
+    with served(pool.home, "--interval", "1s") as serving:
+        first = serving.stderr.readline()
+        until(lambda: pool.ready() == 2)
+    before = sorted(processes(pool.home))
+    assert len(before) == 2
+    with served(pool.home, "--interval", "1s") as serving:
+        assert serving.stderr.readline() == first  # the same address: they find it again
+        until(lambda: not pool.shown()["troubles"])
+        assert sorted(processes(pool.home)) == before
+        os.kill(before[0], signal.SIGKILL)
+        until(lambda: pool.ready() == 2 and before[0] not in processes(pool.home))
+        until(lambda: any(e["reason"] == "machine_gone" for e in pool.shown()["recent_events"]))
+        pool("drain", "ci")
+    assert processes(pool.home) == []
+
+
+def test_a_cold_claim_from_the_command_line(pool: Pool) -> None:
+    pool("create", "ci", "--template", "runner", "--target", "0")
+    assert "overnight pool serve" in pool("acquire", "ci", "--cold", code=3)
+    with served(pool.home, "--interval", "60s") as serving:
+        serving.stderr.readline()
+        [claim] = pool.json("pool-claims-1", "acquire", "ci", "--cold")["claims"]
+        assert claim["cold"]
+        pool("terminate", claim["member_id"])
+        pool("terminate", claim["member_id"], "--forget")
+    assert processes(pool.home) == []

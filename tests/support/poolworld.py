@@ -1,0 +1,161 @@
+"""A control plane in a test: its database, a scripted provider, a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING
+
+import poolprovider
+import sqlalchemy as sa
+
+from overnight.pools import control, database, refusals, schema, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+S = 1_000_000
+START = 1_800_000_000 * S
+State = shape.MemberState
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_us = START
+
+    def __call__(self) -> int:
+        return self.now_us
+
+    def forward(self, seconds: float) -> None:
+        self.now_us += int(seconds * S)
+
+
+class World:
+    """One database and one provider; `plane` is one control plane, and there may be more."""
+
+    def __init__(self, url: str, steps: Callable[[str], None] | None = None) -> None:
+        self.url = url
+        self.clock = Clock()
+        self.provider = poolprovider.Scripted()
+        self.credentials: dict[str, str] = {}
+        self._open: list[database.Database] = []
+        self.plane = self.another(steps)
+
+    def another(self, steps: Callable[[str], None] | None = None) -> control.ControlPlane:
+        """A further control plane on the same database and provider."""
+        where = database.Database(self.url, steps=steps or (lambda _: None))
+        self._open.append(where)
+        return control.ControlPlane(where, {"scripted": self.provider}, clock=self.clock)
+
+    def close(self) -> None:
+        for one in self._open:
+            one.close()
+
+    def pool(self, name: str = "ci", target: int = 3, **given: object) -> shape.Pool:
+        plain: dict[str, object] = {"launch_parallel": 1}
+        return self.plane.create(
+            name=name, template="runner", target_size=target, provider="scripted", **plain | given
+        )
+
+    def boot(self, member_id: str, phase: str = "ready", reason: str = "") -> None:
+        """What the agent on a member's machine does."""
+        credential = self.credentials.setdefault(member_id, secrets.token_hex(32))
+        self.plane.door.enrol(self.provider.tokens[member_id], credential)
+        self.plane.door.phase(credential, phase, reason)
+
+    def boot_all(self) -> None:
+        """Every warming member that has a machine comes up."""
+        for details in self.plane.list(archived=True):
+            for member in self.plane.show(details.pool.name).members:
+                if member.state is State.WARMING and member.machine_id:
+                    self.boot(member.id)
+
+    def fill(self, name: str = "ci") -> list[shape.Member]:
+        """Launch what is missing and have it come up."""
+        self.plane.replenish(name)
+        self.boot_all()
+        return self.members(name, State.READY)
+
+    def beat_all(self) -> None:
+        for credential in self.credentials.values():
+            with contextlib.suppress(refusals.EnrolmentRefusedError):  # never got that far
+                self.plane.door.beat(credential)
+
+    def members(self, name: str = "ci", *states: State) -> list[shape.Member]:
+        return [m for m in self.plane.show(name).members if not states or m.state in states]
+
+    def kinds(self, name: str = "ci") -> list[str]:
+        """What happened in a pool, the oldest first."""
+        return [event.kind for event in reversed(self.plane.show(name, recent=1000).events)]
+
+    def reasons(self, kind: str, name: str = "ci") -> list[str]:
+        events = self.plane.show(name, recent=1000).events
+        return [event.reason for event in reversed(events) if event.kind == kind]
+
+    def all_events(self) -> list[str]:
+        with self.plane.context.database.read() as connection:
+            return list(connection.execute(sa.select(schema.events.c.kind)).scalars())
+
+    def check(self) -> None:
+        """What holds at any moment, whatever was cut off where."""
+        with self.plane.context.database.read() as connection:
+            open_claims = list(
+                connection.execute(
+                    sa.select(schema.claims.c.member_id).where(
+                        schema.claims.c.released_us.is_(None)
+                    )
+                ).scalars()
+            )
+            claimed = list(
+                connection.execute(
+                    sa.select(schema.members.c.id).where(
+                        schema.members.c.state == "claimed", schema.members.c.gone_us.is_(None)
+                    )
+                ).scalars()
+            )
+        assert len(set(open_claims)) == len(open_claims), "a member was claimed twice"
+        assert sorted(open_claims) == sorted(claimed), "a claim without its member, or the reverse"
+        for details in self.plane.list(archived=True):
+            assert details.counts.members <= details.pool.max_size
+
+    def settle(self, rounds: int = 12, step: float = 700) -> None:
+        """A healthy provider and a fresh control plane, until nothing is left to be done."""
+        self.provider.obey()
+        plane = self.another()
+        for _ in range(rounds):
+            if self._settled():
+                return
+            self.clock.forward(step)
+            self.beat_all()
+            for name in plane.providers_in_use():
+                plane.sweep(name)
+            for details in plane.list(archived=True):
+                try:
+                    plane.recycle(details.pool.name)
+                    plane.replenish(details.pool.name)
+                except refusals.PoolNotFoundError:
+                    pass
+            self.boot_all()
+
+    def _settled(self) -> bool:
+        try:
+            self.check_settled()
+        except AssertionError:
+            return False
+        return True
+
+    def check_settled(self) -> None:
+        """Rows and machines are the same; nothing is on its way."""
+        self.check()
+        live = {}
+        for details in self.plane.list(archived=True):
+            for member in self.plane.show(details.pool.name).members:
+                live[member.machine_id] = member
+                assert member.state in (State.READY, State.CLAIMED), member
+            if details.pool.refills:
+                assert details.counts.ready == details.pool.target_size, details.counts
+            if details.pool.winds_down:
+                assert details.counts.ready == 0
+        assert set(live) == set(self.provider.machines), "rows and machines differ"
