@@ -1,0 +1,1 @@
+"""Warm pools: hosts that are ready before anybody asks for them."""
