@@ -87,7 +87,8 @@ def _one_and(rest: Numbers) -> Numbers:
 
 def _poisson(mean: float) -> Numbers:
     counts = np.arange(math.ceil(mean + 12 * math.sqrt(mean) + 30))
-    return np.exp(special.xlogy(counts, mean) - mean - special.gammaln(counts + 1))
+    found: Numbers = np.exp(special.xlogy(counts, mean) - mean - special.gammaln(counts + 1))
+    return found
 
 
 def _negative_binomial(mean: float, variance: float) -> Numbers:
@@ -95,10 +96,11 @@ def _negative_binomial(mean: float, variance: float) -> Numbers:
     # The tail falls by a factor of (1-p) a step, once beyond the mode.
     length = mean + 12 * math.sqrt(variance) + math.log(LEFT_OUT) / math.log1p(-p)
     counts = np.arange(math.ceil(length))
-    return np.exp(
+    found: Numbers = np.exp(
         special.gammaln(counts + n) - special.gammaln(n) - special.gammaln(counts + 1)
         + n * math.log(p) + counts * math.log1p(-p)
     )  # fmt: skip
+    return found
 
 
 def ahead(burst: Burst) -> Numbers:
@@ -107,15 +109,26 @@ def ahead(burst: Burst) -> Numbers:
     return np.clip(larger[:-1], 0, None) / burst.mean
 
 
-def arrivals(burst: Burst, claims_per_s: float, shortest_s: float, longest_s: float) -> Numbers:
+def arrivals(
+    burst: Burst,
+    claims_per_s: float,
+    shortest_s: float,
+    longest_s: float,
+    *,
+    before_a_claim: bool = False,
+) -> Numbers:
     """The chance of 0, 1, 2, … claims in a stretch of a length drawn evenly between the two.
+
+    Before a claim those of its own burst that stand ahead of it count too.
 
     Exact for bursts at random times (compound Poisson): the mean over the lengths is taken of the
     characteristic function, where it has a closed form, and one Fourier transform brings it back.
     """
     bursts = claims_per_s / burst.mean
     mean = claims_per_s * longest_s
-    reach = mean + 12 * math.sqrt(mean * burst.dispersion) + 40 * burst.dispersion + len(burst.law)
+    reach = (
+        mean + 12 * math.sqrt(mean * burst.dispersion) + 40 * burst.dispersion + 2 * len(burst.law)
+    )
     size = fft.next_fast_len(math.ceil(reach), real=True)
     exponent = fft.rfft(burst.law, size) - 1
     begin = bursts * shortest_s * exponent
@@ -123,5 +136,8 @@ def arrivals(burst: Burst, claims_per_s: float, shortest_s: float, longest_s: fl
     width = bursts * (longest_s - shortest_s) * exponent
     tiny = np.abs(width) < 1e-12
     evenly = np.where(tiny, 1, np.expm1(width) / np.where(tiny, 1, width))
-    found: Numbers = fft.irfft(np.exp(begin) * evenly, size)
+    whole = np.exp(begin) * evenly
+    if before_a_claim:
+        whole *= fft.rfft(ahead(burst), size)
+    found: Numbers = fft.irfft(whole, size)
     return np.clip(found, 0, None)

@@ -62,10 +62,9 @@ def wait(
     have arrived, W <= x <= W + R, what is ready is S less the claims of those x seconds; x is even over
     the claims. In a burst the claims before one's own count too.
     """
-    counts = bursts.arrivals(burst, claims_per_s, warm_up_s, warm_up_s + interval_s)
-    before = bursts.ahead(burst)
-    if len(before) > 1:
-        counts = np.convolve(counts, before)
+    counts = bursts.arrivals(
+        burst, claims_per_s, warm_up_s, warm_up_s + interval_s, before_a_claim=True
+    )
     return _tail(counts, largest)
 
 

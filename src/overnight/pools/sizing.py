@@ -45,7 +45,13 @@ class Demand:
     def __post_init__(self) -> None:
         _within(self.claims_per_minute, 0, 1e6, "claims a minute", "the mean rate, like 4")
         _within(self.warm_up_s, 0.001, 7 * 86400, "seconds of warm-up", "a duration, like 90s")
-        _within(self.interval_s, 0.001, 86400, "seconds between ticks", "a duration, like 60s")
+        _within(
+            self.interval_s,
+            0.001,
+            86400,
+            "seconds between ticks",
+            "a duration, like 60s; a pool woken by claims is shown beside it",
+        )
         if not 1e-9 <= self.miss <= 1 - 1e-9:
             raise errors.UsageError(
                 f"{self.miss:g} is no share of claims that may miss",
