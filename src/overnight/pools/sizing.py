@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 from collections.abc import Callable
 
@@ -62,7 +63,8 @@ class Demand:
             _within(self.cost_per_host_hour, 0, 1e6, "for a host-hour", "the price, like 0.40")
         if self.mean_demand * self.burst.dispersion > LARGEST_POOL:
             raise errors.UsageError(
-                f"{self.mean_demand:,.0f} claims come while one host warms up",
+                f"{self.mean_demand:,.0f} claims come while one host warms up, {self.burst.dispersion:,.0f} "
+                "to the burst",
                 why=f"that needs more than {LARGEST_POOL:,} warm hosts, which is not a pool's work",
                 todo="check the units of the rate (a minute) and the warm-up, or start hosts on demand",
             )
@@ -190,6 +192,7 @@ def recommend(demand: Demand) -> tuple[int, int]:
     return _smallest(awake, ticked, with_tick), awake
 
 
+@functools.lru_cache(maxsize=4096)  # a policy asks the same every tick
 def size_for_waiting(demand: Demand, interval_s: float) -> int:
     """The smallest size where callers wait: exact and quick, and never less than who gives up needs."""
     if not demand.claims_per_minute:

@@ -163,8 +163,8 @@ def show(found: sizing.Sizing, console: rich.console.Console) -> None:
     for name, size_, text in _sentences(found):
         say(f"{name:<12}{size_:>6,}   {text}")
     say("")
-    for line in misscurve.draw(found, min(console.width, 100)):
-        console.print(line, no_wrap=True, overflow="crop")
+    for drawn in misscurve.draw(found, min(console.width, 100)):
+        console.print(drawn, no_wrap=True, overflow="crop")
     say("")
     say("█ woken by a claim, callers give up  ▓ tick, they give up  ░ tick, they wait", "dim")
     for line in _money(found) + _care(found):
