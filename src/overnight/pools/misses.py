@@ -80,6 +80,7 @@ def _tail(counts: Numbers, largest: int) -> Numbers:
     """P(N >= S) for S from 0 to `largest`; summed from the far end, which keeps small ones exact."""
     counts = np.pad(counts, (0, max(0, largest + 1 - len(counts))))
     above = np.cumsum(counts[::-1])[::-1][: largest + 1]
+    above[0] = 1.0
     return np.where(above < 1e-12, 0.0, np.minimum(above, 1.0))
 
 

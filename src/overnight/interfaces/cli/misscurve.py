@@ -15,7 +15,6 @@ __all__ = ["draw", "share"]
 MOST_ROWS = 24
 MARKS = "█▓░"  # to the miss rate when woken, when callers give up, when they wait
 STYLES = ("red", "yellow", "")
-LABEL_WIDTH = 11
 
 
 def share(value: float) -> str:
@@ -37,15 +36,16 @@ def share(value: float) -> str:
 
 
 def draw(found: sizing.Sizing, width: int) -> list[rich.text.Text]:
-    """The whole picture, a line each, no wider than asked for (60 at least)."""
+    """The whole picture, a line each, no wider than asked for (72 at least)."""
     import rich.text
 
     points = _rows(found)
     # The left end of the scale is a tenth of what is wanted.
     lowest = max(-10, math.floor(math.log10(min(found.demand.miss / 10, 0.001)) + 1e-9))
-    room = max(16, width - 33 - LABEL_WIDTH)
+    label_width = max(len(_label(found, size)) for size in found.named)
+    room = max(16, width - 35 - label_width)
     head = f"{'size':>5} {'wait':>8} {'give up':>8} {'woken':>8}  "
-    lines = [rich.text.Text(head + _scale(lowest, room), style="dim")]
+    lines = [rich.text.Text(head + _scale(lowest, room, label_width), style="dim")]
     target = _column(found.demand.miss, lowest, room)
     for point in points:
         rates = (point.event_driven.miss, point.give_up.miss, point.wait)
@@ -81,7 +81,7 @@ def _column(rate: float, lowest: int, room: int) -> int:
     return min(room, max(1, round(room * (math.log10(rate) - lowest) / -lowest)))
 
 
-def _scale(lowest: int, room: int) -> str:
+def _scale(lowest: int, room: int, beyond: int) -> str:
     """Powers of ten above the bars, each beginning where it is."""
     marks = [" "] * (room + 8)
     step = max(1, math.ceil(-lowest * 9 / room))
@@ -89,7 +89,7 @@ def _scale(lowest: int, room: int) -> str:
     for power in range(lowest, 1, step):
         begin = round(room * (power - lowest) / -lowest)
         text = f"{100 * 10.0**power:g} %"
-        begin = min(begin, room + LABEL_WIDTH - len(text))
+        begin = min(begin, room + beyond - len(text))
         if begin >= free:
             marks[begin : begin + len(text)] = text
             free = begin + len(text) + 1
