@@ -1,0 +1,143 @@
+"""Claims that come several at once: how many come together, and how many come in a stretch of time."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft, special
+
+from overnight import errors
+
+__all__ = ["SINGLE", "Burst", "ahead", "arrivals"]
+
+Numbers = npt.NDArray[np.float64]
+LARGEST = 1000.0
+# What a law may leave out at its far end; below what any wanted miss rate asks for.
+LEFT_OUT = 1e-13
+
+
+@dataclasses.dataclass(frozen=True)
+class Burst:
+    """How many claims come together: the mean, and the standard deviation around it.
+
+    The spread is at least what whole numbers with that mean must have: 2.5 claims on average are
+    twos and threes. What the two numbers leave open is filled in so that both are met exactly.
+    """
+
+    mean: float = 1.0
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.mean <= LARGEST:
+            raise errors.UsageError(
+                f"bursts of {self.mean:g} claims on average",
+                why=f"a burst is at least one claim, and more than {LARGEST:g} at once is not a pool's work",
+                todo="give the mean number of claims that come together, like --burst 5",
+            )
+        if not 0 <= self.spread <= 5 * self.mean or (self.mean == 1 and self.spread > 0):
+            raise errors.UsageError(
+                f"a spread of {self.spread:g} around bursts of {self.mean:g}",
+                why="the spread is a standard deviation: 0 or more, at most five times the mean, and 0 "
+                "where every claim comes alone",
+                todo="write mean and spread like --burst 5:2",
+            )
+
+    @classmethod
+    def of_dispersion(cls, dispersion: float) -> Burst:
+        """The geometric burst whose claims, counted in any stretch, have this variance per mean."""
+        mean = min(LARGEST, (max(1.0, dispersion) + 1) / 2)
+        return cls(mean, math.sqrt(mean * (mean - 1)))
+
+    @functools.cached_property
+    def law(self) -> Numbers:
+        """The chance of a burst of 0 (never), 1, 2, … claims."""
+        whole = math.floor(self.mean)
+        part = self.mean - whole
+        narrow = np.zeros(whole + 2)
+        narrow[whole], narrow[whole + 1] = 1 - part, part
+        least, variance, more = part * (1 - part), self.spread**2, self.mean - 1
+        if variance <= least:
+            return narrow
+        if variance > more:
+            return _one_and(_negative_binomial(more, variance))
+        # Between the narrowest law and one-and-a-Poisson: a mixture has the mixed variance.
+        wide = _one_and(_poisson(more))
+        weight = (variance - least) / (more - least)
+        mixed = weight * np.pad(wide, (0, max(0, len(narrow) - len(wide))))
+        mixed[: len(narrow)] += (1 - weight) * narrow
+        return mixed
+
+    @property
+    def dispersion(self) -> float:
+        """E[B^2] / E[B]: the variance of a count per its mean; 1 when every claim comes alone."""
+        sizes = np.arange(len(self.law))
+        return float(self.law @ sizes**2 / (self.law @ sizes))
+
+
+SINGLE = Burst()
+
+
+def _one_and(rest: Numbers) -> Numbers:
+    return np.concatenate([[0.0], rest / rest.sum()])
+
+
+def _poisson(mean: float) -> Numbers:
+    counts = np.arange(math.ceil(mean + 12 * math.sqrt(mean) + 30))
+    found: Numbers = np.exp(special.xlogy(counts, mean) - mean - special.gammaln(counts + 1))
+    return found
+
+
+def _negative_binomial(mean: float, variance: float) -> Numbers:
+    p, n = mean / variance, mean**2 / (variance - mean)
+    # The tail falls by a factor of (1-p) a step, once beyond the mode.
+    length = mean + 12 * math.sqrt(variance) + math.log(LEFT_OUT) / math.log1p(-p)
+    counts = np.arange(math.ceil(length))
+    found: Numbers = np.exp(
+        special.gammaln(counts + n) - special.gammaln(n) - special.gammaln(counts + 1)
+        + n * math.log(p) + counts * math.log1p(-p)
+    )  # fmt: skip
+    return found
+
+
+def ahead(burst: Burst) -> Numbers:
+    """The chance that 0, 1, 2, … claims of its own burst stand before a claim."""
+    larger = 1 - np.cumsum(burst.law)
+    return np.clip(larger[:-1], 0, None) / burst.mean
+
+
+def arrivals(
+    burst: Burst,
+    claims_per_s: float,
+    shortest_s: float,
+    longest_s: float,
+    *,
+    before_a_claim: bool = False,
+) -> Numbers:
+    """The chance of 0, 1, 2, … claims in a stretch of a length drawn evenly between the two.
+
+    Before a claim those of its own burst that stand ahead of it count too.
+
+    Exact for bursts at random times (compound Poisson): the mean over the lengths is taken of the
+    characteristic function, where it has a closed form, and one Fourier transform brings it back.
+    """
+    bursts = claims_per_s / burst.mean
+    mean = claims_per_s * longest_s
+    reach = (
+        mean + 12 * math.sqrt(mean * burst.dispersion) + 40 * burst.dispersion + 2 * len(burst.law)
+    )
+    size = fft.next_fast_len(math.ceil(reach), real=True)
+    exponent = fft.rfft(burst.law, size) - 1
+    begin = bursts * shortest_s * exponent
+    # exp(a) and the mean of exp over [0, b]: (exp(b) - 1) / b, which is 1 at b = 0.
+    width = bursts * (longest_s - shortest_s) * exponent
+    tiny = np.abs(width) < 1e-12
+    evenly = np.where(tiny, 1, np.expm1(width) / np.where(tiny, 1, width))
+    whole = np.exp(begin) * evenly
+    if before_a_claim:
+        whole *= fft.rfft(ahead(burst), size)
+    found: Numbers = fft.irfft(whole, size)
+    return np.clip(found, 0, None)

@@ -1,0 +1,193 @@
+"""How often a claim finds no ready host, for a pool of a given size.
+
+Three answers, each at most the next: `woken` (a claim wakes the replenishment, callers give up),
+`give_up` (a tick replenishes, callers give up), `wait` (a tick, callers queue and count in the deficit).
+That they are ordered is proved in docs/sizing.md, and used: what has no formula lies between two that
+have one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight.pools import bursts, simulation
+
+__all__ = ["Rate", "erlang_b", "give_up", "idle", "wait", "woken"]
+
+Numbers = npt.NDArray[np.float64]
+# Beyond so many multiplications a round the exact chain is slower than simulating a million claims.
+LARGEST_ROUND = 400_000
+MOST_CYCLES = 6
+MOST_ROUNDS = 4_000
+SETTLED = 1e-13
+# Claims in a refill time beyond which simulating takes longer than anybody waits; the bound is close then.
+LARGEST_PLAYED = 2_000
+# One-sided 97.5 %.
+SURE = 1.96
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """A miss rate, how far it may be off (0 where it is exact), and how it was found."""
+
+    miss: float
+    error: float
+    method: str  # formula, chain, simulation, or bound: no more than this
+
+    @property
+    def at_most(self) -> float:
+        """What it is not above, as far as anybody can tell."""
+        return self.miss + SURE * self.error
+
+
+def erlang_b(largest: int, load: float) -> Numbers:
+    """The loss of 0, 1, …, `largest` servers at that load."""
+    found = np.ones(largest + 1)
+    for servers in range(1, largest + 1):
+        found[servers] = load * found[servers - 1] / (servers + load * found[servers - 1])
+    return found
+
+
+def wait(
+    largest: int, burst: bursts.Burst, claims_per_s: float, warm_up_s: float, interval_s: float
+) -> Numbers:
+    """Exact, for sizes 0 to `largest`: callers queue and count in the deficit. Interval 0 is woken.
+
+    Just after a tick ready, warming and owed add up to S. So at a time x after the last tick whose hosts
+    have arrived, W <= x <= W + R, what is ready is S less the claims of those x seconds; x is even over
+    the claims. In a burst the claims before one's own count too.
+    """
+    counts = bursts.arrivals(
+        burst, claims_per_s, warm_up_s, warm_up_s + interval_s, before_a_claim=True
+    )
+    return _tail(counts, largest)
+
+
+def idle(
+    largest: int, burst: bursts.Burst, claims_per_s: float, warm_up_s: float, interval_s: float
+) -> Numbers:
+    """The mean number of ready hosts for sizes 0 to `largest`, exact where callers wait."""
+    counts = bursts.arrivals(burst, claims_per_s, warm_up_s, warm_up_s + interval_s)
+    return np.concatenate([[0.0], np.cumsum(1 - _tail(counts, largest)[1:])])
+
+
+def _tail(counts: Numbers, largest: int) -> Numbers:
+    """P(N >= S) for S from 0 to `largest`; summed from the far end, which keeps small ones exact."""
+    counts = np.pad(counts, (0, max(0, largest + 1 - len(counts))))
+    above = np.cumsum(counts[::-1])[::-1][: largest + 1]
+    above[0] = 1.0
+    return np.where(above < 1e-12, 0.0, np.minimum(above, 1.0))
+
+
+def woken(
+    sizes: Sequence[int], burst: bursts.Burst, claims_per_s: float, warm_up_s: float
+) -> list[Rate]:
+    """A claim wakes the replenishment at once, callers give up: Erlang's formula for single claims."""
+    if burst.mean == 1:
+        loss = erlang_b(max(sizes), claims_per_s * warm_up_s)
+        return [Rate(float(loss[size]), 0.0, "formula") for size in sizes]
+    return _played(sizes, burst, claims_per_s, warm_up_s, 0)
+
+
+def give_up(
+    sizes: Sequence[int],
+    burst: bursts.Burst,
+    claims_per_s: float,
+    warm_up_s: float,
+    interval_s: float,
+) -> list[Rate]:
+    """A tick replenishes, callers give up: an exact chain where it is small, else simulation."""
+    cycles = math.floor(warm_up_s / interval_s)
+    done: dict[int, Rate] = {}
+    for size in sizes:
+        if cycles <= MOST_CYCLES and (size + 1) ** (cycles + 2) <= LARGEST_ROUND:
+            miss = _chain(size, burst, claims_per_s, warm_up_s, interval_s)
+            if miss is not None:
+                done[size] = Rate(miss, 0.0, "chain")
+    left = [size for size in sizes if size not in done]
+    if left:
+        done |= zip(left, _played(left, burst, claims_per_s, warm_up_s, interval_s), strict=True)
+    return [done[size] for size in sizes]
+
+
+def _played(
+    sizes: Sequence[int],
+    burst: bursts.Burst,
+    claims_per_s: float,
+    warm_up_s: float,
+    interval_s: float,
+) -> list[Rate]:
+    most = wait(max(sizes), burst, claims_per_s, warm_up_s, interval_s)
+    if claims_per_s * (warm_up_s + interval_s) > LARGEST_PLAYED:
+        return [Rate(float(most[size]), 0.0, "bound") for size in sizes]
+    least = erlang_b(max(sizes), claims_per_s * warm_up_s) if burst.mean == 1 else 0 * most
+    found = simulation.give_up(sizes, burst, claims_per_s, warm_up_s, interval_s)
+    return [
+        _bounded(one, float(least[size]), float(most[size]))
+        for one, size in zip(found, sizes, strict=True)
+    ]
+
+
+def _bounded(one: simulation.Estimate, least: float, most: float) -> Rate:
+    """Simulation between what is proved; where it saw no miss, the proved upper bound is the error."""
+    miss = min(max(one.miss, least), most)
+    error = min(max(one.error, 0.0 if one.miss else most), (most - miss) / SURE)
+    return Rate(miss, error, "simulation")
+
+
+def _chain(
+    size: int, burst: bursts.Burst, claims_per_s: float, warm_up_s: float, interval_s: float
+) -> float | None:
+    """The exact miss rate by the chain of orders in transit; None where it does not settle.
+
+    A warm-up is k intervals and a rest. Looked at just before hosts arrive, the state is the orders in
+    transit and what was sold since the tick; ready is S less all of them. From there to the next tick
+    `sold` grows by the claims served, becomes an order, and in the rest after the tick selling begins
+    anew. Only counts matter, because within a stretch without arrivals served = min(ready, claims).
+    """
+    cycles = math.floor(warm_up_s / interval_s)
+    rest = warm_up_s - cycles * interval_s
+    first = _counts(size, burst, claims_per_s, interval_s - rest)
+    second = _counts(size, burst, claims_per_s, rest)
+    # Rows: sold so far. Columns: sold at the tick, before the limit of what is ready.
+    growth = np.zeros((size + 1, size + 1))
+    for sold in range(size + 1):
+        growth[sold, sold:] = first[: size + 1 - sold]
+    # Rows: ready. Columns: sold in the rest, the last one all that wanted more.
+    served = np.zeros((size + 1, size + 1))
+    for ready in range(size + 1):
+        served[ready, :ready] = second[:ready]
+        served[ready, ready] = 1 - second[:ready].sum()
+    shape = (size + 1,) * (cycles + 1)
+    others = np.indices(shape[:-1]).sum(axis=0) if cycles else np.zeros((), dtype=int)
+    room = np.maximum(size - others, 0)[..., None]
+    column = np.arange(size + 1)
+    # For the orders left after the oldest arrived: where the oldest was so large that j are ready.
+    oldest = room - column
+    state = np.zeros(shape)
+    state[(0,) * (cycles + 1)] = 1.0
+    demand = claims_per_s * interval_s
+    for _ in range(MOST_ROUNDS):
+        total = state.sum(axis=-1, keepdims=True)
+        grown = np.where(column < room, state @ growth, 0.0)
+        np.put_along_axis(grown, room, total - grown.sum(axis=-1, keepdims=True), axis=-1)
+        sales = float((grown.reshape(-1, size + 1) @ column).sum())
+        moved = np.moveaxis(grown, 0, -1)
+        by_ready = np.where(oldest >= 0, np.take_along_axis(moved, np.maximum(oldest, 0), -1), 0.0)
+        after = by_ready @ served
+        change = float(np.abs(after - state).sum())
+        # Half a step: what would swing for ever between two states comes to rest.
+        state = (state + after) / 2
+        if change < SETTLED:
+            return max(0.0, 1 - sales / demand)
+    return None
+
+
+def _counts(size: int, burst: bursts.Burst, claims_per_s: float, seconds: float) -> Numbers:
+    counts = bursts.arrivals(burst, claims_per_s, seconds, seconds)
+    return np.pad(counts, (0, max(0, size + 1 - len(counts))))[: size + 1]

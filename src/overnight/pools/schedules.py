@@ -1,0 +1,95 @@
+"""Times of the week when a pool is to be larger, in the time zone of those who claim."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+import zoneinfo
+
+from overnight import errors
+
+__all__ = ["DAYS", "Opening", "parse"]
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+TEXT = re.compile(
+    r"(?P<days>\*|[a-z,-]+)\s+(?P<begin>\d{1,2}:\d\d)-(?P<end>\d{1,2}:\d\d)"
+    r"(?:\s+(?P<zone>[A-Za-z][A-Za-z0-9_+/-]*))?\s*=\s*(?P<size>\d{1,6})",
+    re.ASCII,
+)
+DAY_MINUTES = 24 * 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """A time of the week with a least size. One that ends before it begins runs past midnight.
+
+    By the clock on the wall: where the clock is put forward over it, that day has less of it.
+    """
+
+    days: frozenset[int]  # 0 is Monday; the day on which it begins
+    begin_minute: int
+    end_minute: int
+    zone: zoneinfo.ZoneInfo
+    size: int
+    text: str
+
+    def holds(self, now: datetime.datetime) -> bool:
+        """Whether an instant (with a zone of its own) lies in it."""
+        local = now.astimezone(self.zone)
+        minute = local.hour * 60 + local.minute
+        if self.begin_minute < self.end_minute:
+            return local.weekday() in self.days and self.begin_minute <= minute < self.end_minute
+        if minute >= self.begin_minute:
+            return local.weekday() in self.days
+        return minute < self.end_minute and (local.weekday() - 1) % 7 in self.days
+
+
+def parse(text: str) -> Opening:
+    """`mon-fri 08:30-10:00 Europe/Berlin = 20`; `*` is every day, no zone is UTC.
+
+    >>> parse("sat,sun 22:00-02:00 = 5").days == {5, 6}
+    True
+    """
+    found = TEXT.fullmatch(" ".join(text.split()))
+    if found is None:
+        raise _wrong(text, "it reads days, begin-end, a time zone, and = size")
+    begin, end = _minute(text, found["begin"]), _minute(text, found["end"])
+    if begin in (end, DAY_MINUTES):
+        raise _wrong(text, "it begins when it ends, or after the day")
+    try:
+        zone = zoneinfo.ZoneInfo(found["zone"] or "UTC")
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise _wrong(text, f"{found['zone']} is no time zone that this host knows") from None
+    return Opening(
+        frozenset(_days(text, found["days"])), begin, end, zone, int(found["size"]), text
+    )
+
+
+def _days(text: str, written: str) -> set[int]:
+    if written == "*":
+        return set(range(7))
+    days: set[int] = set()
+    for part in written.split(","):
+        first, dash, last = part.partition("-")
+        if first not in DAYS or (dash and last not in DAYS):
+            raise _wrong(text, f"{part!r} is no day; they are {', '.join(DAYS)}")
+        begin = DAYS.index(first)
+        length = (DAYS.index(last) - begin) % 7 if dash else 0
+        days |= {(begin + number) % 7 for number in range(length + 1)}
+    return days
+
+
+def _minute(text: str, written: str) -> int:
+    hour, minute = (int(part) for part in written.split(":"))
+    if minute > 59 or hour * 60 + minute > DAY_MINUTES:
+        raise _wrong(text, f"{written} is no time of day")
+    return hour * 60 + minute
+
+
+def _wrong(text: str, why: str) -> errors.UsageError:
+    return errors.UsageError(
+        f"{text!r} is not a schedule",
+        why=why,
+        todo="write it like 'mon-fri 08:30-10:00 Europe/Berlin = 20'",
+    )

@@ -1,0 +1,72 @@
+"""The figures and the screen in docs/sizing.md are what the command tells today."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+from overnight.interfaces import cli
+from overnight.interfaces.cli import misscurve
+from overnight.pools import bursts, misses, sizing
+
+TEXT = (pathlib.Path(__file__).parents[2] / "docs/sizing.md").read_text()
+
+PLAIN = {"claims_per_minute": 4.0, "warm_up_s": 90.0}
+POOLS = {
+    "0.1 claims a minute": {**PLAIN, "claims_per_minute": 0.1},
+    "1 claim a minute": {**PLAIN, "claims_per_minute": 1.0},
+    "20 claims a minute": {**PLAIN, "claims_per_minute": 20.0},
+    "a warm-up of 10 s": {**PLAIN, "warm_up_s": 10.0},
+    "a warm-up of 5 min": {**PLAIN, "warm_up_s": 300.0},
+    "a tick of 5 min": {**PLAIN, "interval_s": 300.0},
+    "1": PLAIN,
+    "2": {**PLAIN, "burst": bursts.Burst(2)},
+    "5": {**PLAIN, "burst": bursts.Burst(5)},
+    "5, spread 5": {**PLAIN, "burst": bursts.Burst(5, 5)},
+    "10": {**PLAIN, "burst": bursts.Burst(10)},
+}
+
+
+def test_the_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    command, shown = re.findall(r"```\n\$ overnight (.+)\n((?:.*\n)+?)```", TEXT)[0]
+    assert cli.main(command.split()) == 0
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_the_tables(name: str) -> None:
+    row = re.search(
+        rf"^\| {re.escape(name)} \| (\d+) \| ([\d.]+) % \| (.+) \|$", TEXT, re.MULTILINE
+    )
+    assert row
+    demand = sizing.Demand(**POOLS[name])  # type: ignore[arg-type]
+    found = sizing.size(demand)
+    assert int(row[1]) == demand.runbook
+    # Where it is simulated, another numpy may draw other claims.
+    rate = found.at(demand.runbook).give_up
+    assert float(row[2]) / 100 == pytest.approx(rate.miss, abs=0.00051 + 5 * rate.error)
+    sizes = row[3].split(" | ")
+    assert [int(size) for size in sizes[:2]] == [
+        found.recommended,
+        found.recommended_event_driven,
+    ]
+    if len(sizes) > 2:
+        assert float(sizes[2]) == pytest.approx(found.at(found.recommended).idle, abs=0.051)
+
+
+def test_the_three_kinds() -> None:
+    rows = re.findall(
+        r"^\| (\d+) \| ([\d.]+ %) \| ([\d.]+ %) \| (<?[\d.]+ %) \|$", TEXT, re.MULTILINE
+    )
+    assert len(rows) == 5
+    wait = misses.wait(20, bursts.SINGLE, 4 / 60, 90, 60)
+    for size, *told in rows:
+        number = int(size)
+        give_up = misses.give_up([number], bursts.SINGLE, 4 / 60, 90, 60)[0].miss
+        woken = misses.woken([number], bursts.SINGLE, 4 / 60, 90)[0].miss
+        want = [give_up, float(wait[number]), woken]
+        shown = [f"{100 * rate:.2f} %" if number == 10 else misscurve.share(rate) for rate in want]
+        assert told == shown

@@ -1,0 +1,71 @@
+"""A day of a pool, with a morning peak that a schedule knows and a burst that nobody does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from overnight.pools import autoscale, schedules, simulation, sizing
+
+MONDAY = 1_794_787_200.0  # 2026-11-16T00:00Z
+WARM_UP_S = 90.0
+PEAK = 12.0
+# (from, to, claims a minute); the last is the burst, on top of what is usual then
+RATES = ((0, 7, 0.02), (7, 9, 1), (9, 10, PEAK), (10, 18, 2), (18, 22, 0.5), (22, 24, 0.02))
+BURST = (14.0, 14 + 1 / 12, 12)
+DAY_S = 86400.0
+MOST = 40
+PEAK_SIZE = sizing.recommend(sizing.Demand(PEAK, WARM_UP_S))[1]
+SCHEDULE = (schedules.parse(f"mon-fri 09:00-10:00 = {PEAK_SIZE}"),)
+
+
+@dataclasses.dataclass
+class Ruled:
+    """A policy as the rule of a played pool; keeps what it decided."""
+
+    policy: autoscale.Policy
+    memory: autoscale.Memory = autoscale.NOTHING
+    decisions: list[tuple[float, autoscale.Decision]] = dataclasses.field(default_factory=list)
+
+    def __call__(self, now: float, claims: list[float], size: int) -> int:
+        since = len(claims) - 500 if len(claims) > 500 else 0
+        seen = autoscale.Seen(
+            MONDAY + now, size, [MONDAY + when for when in claims[since:]], MONDAY - DAY_S
+        )
+        made = autoscale.decide(self.policy, seen, self.memory)
+        self.memory = made.memory
+        self.decisions.append((now, made))
+        return made.size
+
+
+def claims(seed: int) -> list[float]:
+    random = np.random.default_rng(seed)
+    found: list[float] = []
+    for begin, end, rate in (*RATES, BURST):
+        count = random.poisson((end - begin) * 60 * rate)
+        found += (3600 * random.uniform(begin, end, count)).tolist()
+    return sorted(found)
+
+
+def policy(**changes: object) -> autoscale.Policy:
+    return autoscale.Policy(**{"max_size": MOST, "warm_up_s": WARM_UP_S, **changes})  # type: ignore[arg-type]
+
+
+def rules() -> dict[str, int | Ruled]:
+    """What is compared in docs/sizing.md, by its words there."""
+    mean = sum((end - begin) * rate for begin, end, rate in (*RATES, BURST)) / 24
+    return {
+        "fixed, the runbook's for the mean of the day": sizing.Demand(mean, WARM_UP_S).runbook,
+        "fixed, the runbook's for the peak": sizing.Demand(PEAK, WARM_UP_S).runbook,
+        "fixed, 1 % at the peak": PEAK_SIZE,
+        "by demand": Ruled(policy()),
+        "by demand and schedule": Ruled(policy(openings=SCHEDULE)),
+        "the same, to zero after 30 min": Ruled(policy(openings=SCHEDULE, zero_after_s=1800)),
+    }
+
+
+def play(rule: int | Ruled, seed: int) -> simulation.Played:
+    return simulation.play(
+        claims(seed), rule, warm_up_s=WARM_UP_S, interval_s=60, woken=True, until_s=DAY_S
+    )

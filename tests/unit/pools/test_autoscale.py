@@ -1,0 +1,161 @@
+"""The policy: bounds, reasons, no flapping; and whole days played against fixed sizes."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import re
+
+import pooldays
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overnight import errors
+from overnight.pools import autoscale, schedules
+
+NOW = pooldays.MONDAY + 12 * 3600
+DOCUMENT = pathlib.Path(__file__).parents[3] / "docs/sizing.md"
+DAYS = 20
+
+
+def seen(claims: list[float], size: int, now: float = NOW) -> autoscale.Seen:
+    """Claims are told as seconds ago."""
+    return autoscale.Seen(now, size, sorted(now - ago for ago in claims), NOW - 86400)
+
+
+def every(seconds: float, over: float = 1200) -> list[float]:
+    return [seconds * number for number in range(math.floor(over / seconds))]
+
+
+def test_demand_makes_it_grow_and_says_why() -> None:
+    made = autoscale.decide(pooldays.policy(), seen(every(15), 2))
+    assert made.size == 13  # 4 a minute, 90 s, woken: as `overnight pool size` says
+    assert made.reason == "up to 13: 80 claims in 20m want 13 for 1 % misses"
+
+
+def test_a_jump_is_seen_in_the_last_minutes() -> None:
+    made = autoscale.decide(pooldays.policy(), seen(every(3, 120), 3))
+    assert made.reason == "up to 28: 40 claims in the last 2m30s want 28 for 1 % misses"
+
+
+def test_the_schedule_begins_early_enough_to_be_warm() -> None:
+    policy = pooldays.policy(openings=(schedules.parse("mon 12:02-13:00 = 20"),))
+    assert autoscale.decide(policy, seen([], 1, NOW - 60)).size == 1
+    soon = autoscale.decide(policy, seen([], 1))
+    assert (soon.size, soon.reason) == (20, "up to 20: schedule 'mon 12:02-13:00 = 20' begins soon")
+    assert autoscale.decide(policy, seen([], 20, NOW + 1800)).size == 20
+
+
+def test_it_shrinks_when_the_cooldown_is_over_and_not_before() -> None:
+    policy = pooldays.policy()
+    made = autoscale.decide(policy, seen(every(5), 2))
+    high = made.size
+    sizes = []
+    for minute in range(1, 60):
+        now = NOW + 60 * minute
+        past = [ago + 60 * minute for ago in every(5)]
+        made = autoscale.decide(policy, seen(past, made.size, now), made.memory)
+        sizes.append(made.size)
+    assert sizes[:14] == [high] * 14
+    assert sizes[-1] < high / 3
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_down_to_zero_only_when_told_and_up_again_by_the_first_claim() -> None:
+    policy = pooldays.policy(zero_after_s=1800)
+    assert autoscale.decide(pooldays.policy(), seen([7200], 1)).size == 1
+    made = autoscale.decide(policy, seen([1801], 1))
+    assert (made.size, made.reason) == (0, "down to 0: no claim for 30m1s")
+    assert autoscale.decide(policy, seen([1799], 1)).size == 1
+    assert autoscale.decide(policy, seen([5], 0)).size >= 1
+
+
+def test_bounds_are_law() -> None:
+    policy = pooldays.policy(min_size=2, max_size=5)
+    assert autoscale.decide(policy, seen([], 0)).size == 2
+    made = autoscale.decide(policy, seen(every(5), 2))
+    assert (made.size, "cut to max 5" in made.reason) == (5, True)
+    # Max was lowered: at once, whatever was wanted before.
+    memory = autoscale.Memory(((NOW - 1, 30),))
+    assert autoscale.decide(policy, seen([], 30), memory).size == 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"min_size": 41}, "min is at most max"),
+        ({"min_size": -1}, "min is at most max"),
+        ({"max_size": 10**7}, "min is at most max"),
+        ({"miss": 0}, "between 0 and 1"),
+        ({"warm_up_s": 0}, "0.001"),
+        ({"window_s": 0}, "a second to a week"),
+        ({"cooldown_s": math.nan}, "a second to a week"),
+        ({"zero_after_s": 0}, "30 days"),
+        ({"zero_after_s": 60, "min_size": 1}, "contradict"),
+        ({"openings": (schedules.parse("* 01:00-02:00 = 99"),)}, "max is 40"),
+    ],
+)
+def test_a_policy_that_contradicts_itself_is_refused(wrong: dict[str, object], word: str) -> None:
+    with pytest.raises(errors.UsageError) as caught:
+        pooldays.policy(**wrong)
+    assert word in caught.value.why
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.floats(0, 7200), max_size=300).map(sorted),
+    st.integers(0, 3),
+    st.integers(3, 30),
+    st.integers(0, 60),
+    st.sampled_from([120.0, 600.0]),
+)
+def test_it_keeps_its_bounds_and_does_not_flap(
+    claims: list[float], least: int, most: int, size: int, cooldown: float
+) -> None:
+    policy = pooldays.policy(min_size=least, max_size=most, cooldown_s=cooldown)
+    memory, risen = autoscale.NOTHING, -math.inf
+    for now in range(0, 7200, 30):
+        known = [NOW + when for when in claims if when <= now]
+        made = autoscale.decide(policy, autoscale.Seen(NOW + now, size, known, NOW - 86400), memory)
+        assert max(1, least) <= made.size <= most or (made.size == size == 0)
+        assert str(made.size) in made.reason
+        if made.size > size:
+            risen = now
+        elif made.size < size <= most:
+            assert now - risen >= cooldown
+        # What is kept is what a fall looks at, and no more.
+        kept = [wanted for _, wanted in made.memory.wanted]
+        assert kept == sorted(kept, reverse=True)
+        size, memory = made.size, made.memory
+
+
+def test_a_day_with_a_peak_and_a_burst() -> None:
+    """One day of those in docs/sizing.md."""
+    played = {name: pooldays.play(rule, 0) for name, rule in pooldays.rules().items()}
+    fixed, mean = (
+        played[f"fixed, {which}"]
+        for which in ("1 % at the peak", "the runbook's for the mean of the day")
+    )
+    plain, scheduled = played["by demand"], played["by demand and schedule"]
+    hours = {name: one.ready_s + one.warming_s for name, one in played.items()}
+    assert scheduled.missed < plain.missed < mean.missed / 5
+    assert hours["by demand and schedule"] < 0.35 * hours["fixed, 1 % at the peak"]
+    assert fixed.miss < 0.01
+    assert scheduled.miss < 0.03
+    assert hours["the same, to zero after 30 min"] < hours["by demand and schedule"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_the_days_of_the_document() -> None:
+    """The table is what twenty played days give, digit by digit."""
+    rows = dict(re.findall(r"^\| ([^|]+?) \| \d* \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE))
+    for name in pooldays.rules():
+        claims = missed = 0
+        hours = 0.0
+        for seed in range(DAYS):
+            done = pooldays.play(pooldays.rules()[name], seed)
+            claims, missed = claims + done.claims, missed + done.missed
+            hours += (done.ready_s + done.warming_s) / 3600
+        assert rows[name] == f"{100 * missed / claims:.1f} % | {hours / DAYS:.0f}"
