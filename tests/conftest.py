@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import signal
 
 import hypothesis
 import pytest
@@ -14,6 +15,10 @@ from hypothesis import strategies as st
 UNIT_SECONDS = float(os.environ.get("OVERNIGHT_UNIT_SECONDS", "10"))
 TESTS = pathlib.Path(__file__).parent
 
+
+# A shell starts what runs in the background with Ctrl-C ignored, and so would be what tests start and stop.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What records every core, or boots a machine, measures what runs beside it, too.
 ALONE = ("needs_perf", "needs_nspawn")

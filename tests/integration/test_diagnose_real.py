@@ -14,7 +14,8 @@ import pytest
 from overnight.sources import cpu
 from overnight.store.ring import reader
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+# Rehearsals do the same in `make test`, with a fault and a truth.
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.long]
 CORE = cpu.online()[-1]
 RECORD = ("record", "--for", "60s", "--segment", "5s", "--frequency", "199")
 LOAD = """

@@ -7,9 +7,12 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_the_decoders_keep_within_their_memory() -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("COV_", "PYTEST_"))}
     done = subprocess.run(

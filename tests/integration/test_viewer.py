@@ -50,6 +50,7 @@ def test_the_page_s_own_units() -> None:
     npm("npm", "test", "--silent")
 
 
+@pytest.mark.long
 @pytest.mark.needs_chromium
 @pytest.mark.timeout(300)
 def test_dragging_comparing_and_searching_in_chromium() -> None:
