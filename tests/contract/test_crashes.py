@@ -189,7 +189,8 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-@pytest.fixture(params=pooldatabases.KINDS)
+# Every kill on PostgreSQL takes a minute and a half: with the long tests.
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def worlds(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path, empty: pathlib.Path
 ) -> Callable[[], contextlib.AbstractContextManager[World]]:

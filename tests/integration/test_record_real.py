@@ -49,6 +49,7 @@ int main(int count, char **arguments) {
 """
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+RECORDERS = ["perf", pytest.param("native", marks=pytest.mark.long)]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def our_children() -> Iterator[str]:
             continue
 
 
-@pytest.mark.parametrize("recorder", ["perf", "native"])
+@pytest.mark.parametrize("recorder", RECORDERS)
 def test_a_burning_core_is_named_with_its_second_and_function(
     tmp_path: pathlib.Path, burner: pathlib.Path, recorder: str
 ) -> None:
@@ -180,7 +181,7 @@ def test_stopped_early_it_keeps_and_shows_what_it_has(
     assert made["profile"]["segments"] == 1
 
 
-@pytest.mark.parametrize("recorder", ["perf", "native"])
+@pytest.mark.parametrize("recorder", RECORDERS)
 def test_kill_9_at_any_moment_loses_seconds_at_most(tmp_path: pathlib.Path, recorder: str) -> None:
     running = start(tmp_path, "--for", "10m", "--segment", "2s", "--recorder", recorder)
     wait_for_samples(tmp_path)

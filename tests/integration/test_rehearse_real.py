@@ -107,11 +107,8 @@ def run_of(undo: pathlib.Path) -> str:
     return book.stem
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)],
-    ids=lambda n: n.name,
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_stopped_in_the_middle_it_undoes_everything(
     tmp_path: pathlib.Path, undo: pathlib.Path, number: signal.Signals
 ) -> None:

@@ -58,6 +58,7 @@ def test_dragging_comparing_and_searching_in_chromium() -> None:
     assert (SHOTS / "incident-3-compared-1400-dark.png").stat().st_size > 10_000
 
 
+@pytest.mark.long
 @pytest.mark.needs_root
 @pytest.mark.needs_perf
 @pytest.mark.needs_chromium

@@ -22,7 +22,8 @@ from overnight.agent import recording, spool
 from overnight.sources import perf
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
-KINDS = ["native", "perf"]
+# perf is what most hosts have; the other recorder is put through the same in the long tests.
+KINDS = [pytest.param("native", marks=pytest.mark.long), "perf"]
 
 
 def segments(folder: pathlib.Path) -> list[pathlib.Path]:

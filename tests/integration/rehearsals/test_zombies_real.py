@@ -46,6 +46,7 @@ def test_a_hidden_crash_loop_is_followed_to_the_reset(tmp_path: pathlib.Path) ->
     wait_for(lambda: dying() <= before + 500)
 
 
+@pytest.mark.long
 def test_a_crash_loop_that_does_nothing_is_not_blamed(tmp_path: pathlib.Path) -> None:
     outcome = rehearsed.rehearse("crash-loop-decoy", 11, tmp_path)
     assert outcome.verdict is not None
@@ -66,7 +67,8 @@ def striking(run: str) -> bool:
     return int(text) < 1 << 60
 
 
-@pytest.mark.parametrize("moment", [pytest.param(seeding, marks=pytest.mark.long), striking])
+@pytest.mark.long
+@pytest.mark.parametrize("moment", [seeding, striking])
 def test_a_run_that_is_killed_is_undone_by_the_next(
     tmp_path: pathlib.Path, moment: Callable[[str], bool]
 ) -> None:

@@ -115,7 +115,7 @@ def test_one_that_will_not_end_is_ended_by_force(
 ) -> None:
     machine = provider.launch(order())
     # Once it has asked in vain it listens for SIGTERM; stopped, it cannot hear it.
-    until(lambda: (tmp_path / "pools/machines/m-1/log").read_text())
+    until((tmp_path / "pools/machines/m-1/log").read_text)
     os.kill(pid_of(machine), signal.SIGSTOP)
     provider.terminate(machine.id)
     assert provider.inventory("me") == []
