@@ -23,8 +23,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # What records every core, or boots a machine, measures what runs beside it, too.
 ALONE = ("needs_perf", "needs_nspawn")
 ALONE_FOLDERS = ("integration/agent", "integration/sources")
-# These record only to have a file, which two readers then read: what runs beside them does not matter.
-BESIDE_OTHERS = ("integration/ingest",)
 
 
 def _is_below(item: pytest.Item, folders: tuple[str, ...]) -> bool:
@@ -32,8 +30,6 @@ def _is_below(item: pytest.Item, folders: tuple[str, ...]) -> bool:
 
 
 def _is_alone(item: pytest.Item) -> bool:
-    if _is_below(item, BESIDE_OTHERS):
-        return False
     return any(map(item.get_closest_marker, ALONE)) or _is_below(item, ALONE_FOLDERS)
 
 

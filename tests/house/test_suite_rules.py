@@ -71,8 +71,6 @@ def test_what_records_all_cores_or_boots_a_machine_has_the_machine_to_itself(
         "-p", "no:cacheprovider", "--collect-only", "-q", "-m", "not alone"
     )
     assert sorted(line for line in result.outlines if "::" in line) == [
-        "integration/ingest/test_integration_ingest.py::test_nspawn",
-        "integration/ingest/test_integration_ingest.py::test_perf",
         "integration/ingest/test_integration_ingest.py::test_plain",
         "integration/store/test_integration_store.py::test_plain",
         "unit/test_unit.py::test_plain",
