@@ -33,7 +33,7 @@ lint: setup
 
 # Two phases: JOBS at a time what may run beside others, then what needs the machine to itself. The
 # second runs whatever the first says; each names its failures, and one is enough to fail.
-JOBS ?= 3
+JOBS ?= 2
 TOGETHER := -m "not long and not alone" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 ALONE := -m "not long and alone"
 
