@@ -180,10 +180,10 @@ class _Nothing:
     inventory_lag_seconds = 0.0
 
     def launch(self, order: Any) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError  # members are put into the tables by hand
 
     def terminate(self, machine_id: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # and none of them ends
 
     def inventory(self, owner: str) -> list[Any]:  # noqa: ARG002  as every provider has it
         return []

@@ -63,6 +63,9 @@ class Zombies:
     def purge(self) -> None:
         for path in self.files.iterdir():
             path.unlink()
+        # A core keeps charges in stock until it needs the room, and a zombie with them: this drains them.
+        for folder, _, _ in os.walk(self.parent, topdown=False):
+            (pathlib.Path(folder) / "memory.force_empty").write_text("0")
 
 
 def remove_tree(top: pathlib.Path, seconds: float = 10) -> None:

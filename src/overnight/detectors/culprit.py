@@ -1,7 +1,8 @@
 """Who filled the saturated core in exactly those seconds, and the queue that it starved.
 
-Who has more of the core than in the baseline, by as much as it is more; who has less had to wait. With samples: process, unit, hottest function and the way down to it. Without: the process that the
-flight recorder saw there last, which knows no function and may have moved meanwhile.
+Who has more of the core than in the baseline, by as much as it is more; who has less had to wait. With
+samples: process, unit, hottest function and the way down to it. Without: the process that the flight
+recorder saw there last, which knows no function and may have moved meanwhile.
 """
 
 from __future__ import annotations

@@ -85,8 +85,7 @@ def test_zombies_are_counted_located_and_gone_after_a_purge(
         assert one.at_least <= number <= one.at_most * 1.05
 
     leak.purge()
-    # One in twenty or so goes later: a core holds charges for them until it needs the room.
-    wait_until_gone(before.dying + 40, of_others(churn, leak))
+    wait_until_gone(before.dying, of_others(churn, leak))
 
 
 def test_the_growth_is_that_which_was_made(leak: zombies.Zombies) -> None:

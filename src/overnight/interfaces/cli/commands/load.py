@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import session, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +115,7 @@ def load(
     )
     plan = runner.Plan(workload, options, seconds, times.parse_duration(warm_up))
     stop = threading.Event()
-    with _stopped_by_signals(stop), _screen(current, plan) as show:
+    with stopping.stopped_by_signals(stop), _screen(current, plan) as show:
         made = loading.make(plan, current.home, stop, show)
     if output is session.Output.JSON:
         current.print_json(made.as_json())
@@ -168,18 +167,6 @@ def _line(one: loaded.Load) -> str:
     figures = escape(session.printable(one.says))
     when = times.format_instant(one.began_us)
     return f"{when} {says}[{STATUS.get(status, 'white')}]{escape(status)}[/] {figures}"
-
-
-@contextlib.contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM end the load in order, with its verdict."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import signal
 import threading
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import session, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,7 +106,7 @@ def record(
             todo="leave one of them out, or both for both",
         )
     stop = threading.Event()
-    with _stopped_by_signals(stop), _progress(current, options) as progress:
+    with stopping.stopped_by_signals(stop), _progress(current, options) as progress:
         made = recorder.record(options, stop, progress)
     if output is session.Output.JSON:
         current.print_json(made.as_json())
@@ -138,18 +137,6 @@ def _positive(option: str, text: str) -> float:
             todo=f"say how long, like {option} 30s",
         )
     return seconds
-
-
-@contextlib.contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM end the recording instead of the process."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
