@@ -31,7 +31,8 @@ def ask(
 ) -> tuple[str, dict[str, object]]:
     """One request; whether it was done, refused for good, or is to be made again."""
     where = urllib.parse.urlsplit(endpoint)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=10)
+    kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
+    connection = kind(where.hostname or "", where.port, timeout=10)
     try:
         headers = {"Content-Type": "application/json"}
         if credential:
@@ -67,6 +68,14 @@ def insist(
         tries += 1
 
 
+def kept(path: pathlib.Path) -> str:
+    """The credential of this member, written before it is used: an agent that is started again has it."""
+    if not path.exists() or len(path.read_text()) != 64:
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32))
+    return path.read_text()
+
+
 def main(folder: pathlib.Path) -> None:
     """The life of a member."""
     began = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
@@ -74,8 +83,9 @@ def main(folder: pathlib.Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     order = json.loads((folder / "order.json").read_text())
     endpoint = order["endpoint"]
-    credential = secrets.token_hex(32)
-    insist(endpoint, "/v1/enrol", {"token": order["token"], "credential": credential})
+    credential = kept(folder / "credential")
+    if order["token"]:
+        insist(endpoint, "/v1/enrol", {"token": order["token"], "credential": credential})
     # Used up, and no business of whoever looks into the folder.
     (folder / "order.json").write_text(json.dumps({**order, "token": ""}))
     insist(endpoint, "/v1/phase", {"phase": "ready"}, credential)
