@@ -25,7 +25,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"Insufficient\w*Capacity|UnfulfillableCapacity|CapacityReservation\w*|SpotMaxPriceTooLow", CAPACITY),
     (r"RequestLimitExceeded|Throttl\w*|RequestThrottled\w*|EC2ThrottledException|SlowDown|BandwidthLimitExceeded", THROTTLED),
     (r"\w*LimitExceeded\w*|MaxSpotInstanceCountExceeded|ResourceCountExceeded|InsufficientFreeAddressesInSubnet", QUOTA),
-    (r"UnauthorizedOperation|AuthFailure\w*|InvalidClientTokenId|SignatureDoesNotMatch|AccessDenied\w*", DENIED),
+    (r"UnauthorizedOperation|AuthFailure(\.\w+)?|InvalidClientTokenId|SignatureDoesNotMatch|AccessDenied\w*", DENIED),
     (r"ExpiredToken\w*|RequestExpired|OptInRequired|PendingVerification|Blocked|MissingAuthenticationToken", DENIED),
     (r"InvalidAccessKeyId|UnrecognizedClientException|InvalidKMSKey\.\w+|\w*AuthorizationFailure", DENIED),
     (r"OperationNotPermitted", PROTECTED),
@@ -71,7 +71,7 @@ def told(error: Exception, region: str) -> pools.ProviderError:
 
     if isinstance(error, exceptions.ClientError):
         return _answered(error.response, region)
-    said = f"{region}: {type(error).__name__}: {" ".join(str(error).split())[:MOST_SAID]}"
+    said = f"{region}: {type(error).__name__}: {' '.join(str(error).split())[:MOST_SAID]}"
     unsigned = (
         exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.ProfileNotFound,
         exceptions.CredentialRetrievalError, exceptions.SSOError, exceptions.TokenRetrievalError,
