@@ -10,6 +10,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+from typing import Protocol
 
 SYSTEMCTL = '#!/bin/sh\necho "$@" >> "$OVERNIGHT_ROOT/systemctl"\n'
 
@@ -67,3 +68,36 @@ class Booted:
         if self.agent is not None and self.agent.poll() is None:
             self.agent.kill()
             self.agent.wait(10)
+
+
+class Cloud(Protocol):
+    """Who knows the instances there are, and what is in their user data."""
+
+    def instances(self) -> dict[str, object]:
+        """By name."""
+
+    def user_data(self, instance: str) -> str:
+        """Of one."""
+
+
+class Fleet:
+    """The machines that the instances of an account would be."""
+
+    def __init__(self, account: Cloud, folder: pathlib.Path) -> None:
+        self._account, self._folder = account, folder
+        self.machines: dict[str, Booted] = {}
+
+    def boot(self) -> None:
+        """Every instance that is new does what is in its user data; those that ended are switched off."""
+        running = self._account.instances()
+        for instance in running:
+            if instance not in self.machines:
+                text = self._account.user_data(instance)
+                self.machines[instance] = Booted(self._folder / instance, text).boot()
+        for instance, machine in self.machines.items():
+            if instance not in running:
+                machine.switch_off()
+
+    def switch_off(self) -> None:
+        for machine in self.machines.values():
+            machine.switch_off()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import subprocess
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
 
-REGION = "eu-west-1"
+REGION, ELSEWHERE = "eu-west-1", "eu-central-1"
 # What `moto_server` does, on a port that is free for certain.
 SERVE = """
 import werkzeug.serving
@@ -76,7 +77,8 @@ def client(url: str, region: str = REGION) -> Any:
     """EC2 for the test itself, as somebody else has it."""
     import boto3.session
 
-    return boto3.session.Session().client("ec2", region_name=region, endpoint_url=url)
+    session = boto3.session.Session(aws_access_key_id="other", aws_secret_access_key="other")
+    return session.client("ec2", region_name=region, endpoint_url=url)
 
 
 def template(ec2: Any, name: str = "runner", **data: object) -> str:
@@ -97,3 +99,25 @@ def write_configuration(folder: pathlib.Path, url: str) -> dict[str, str]:
         f"endpoint_url = {url}\n"
     )
     return {"AWS_CONFIG_FILE": str(path), "AWS_PROFILE": "pools"}
+
+
+class Account:
+    """What is in the account, seen by somebody else than the provider."""
+
+    def __init__(self, url: str) -> None:
+        self.ec2 = client(url, REGION)
+        self.elsewhere = client(url, ELSEWHERE)
+
+    def instances(self, *states: str) -> dict[str, dict[str, Any]]:
+        pages = self.ec2.get_paginator("describe_instances").paginate()
+        return {
+            one["InstanceId"]: one
+            for page in pages
+            for reservation in page["Reservations"]
+            for one in reservation["Instances"]
+            if one["State"]["Name"] in (states or ("pending", "running"))
+        }
+
+    def user_data(self, instance: str) -> str:
+        asked = self.ec2.describe_instance_attribute(InstanceId=instance, Attribute="userData")
+        return base64.b64decode(asked["UserData"]["Value"]).decode()

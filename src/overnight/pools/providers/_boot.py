@@ -19,6 +19,7 @@ __all__ = ["script"]
 
 AGENT = pathlib.Path(__file__).with_name("_member.py")
 
+# After multi-user.target: a member is ready when all that its image starts is.
 # OVERNIGHT_ROOT is for tests; on a machine it is not set.
 SCRIPT = """\
 #!/bin/sh
@@ -41,7 +42,7 @@ cat > "$root/etc/systemd/system/overnight-member.service" <<UNIT
 [Unit]
 Description=The agent of a member of a warm pool
 Wants=network-online.target
-After=network-online.target
+After=network-online.target multi-user.target
 StartLimitIntervalSec=300
 StartLimitBurst=5
 
