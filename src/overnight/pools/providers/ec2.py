@@ -89,12 +89,8 @@ class Instances:
             raise pools.ProviderError(
                 reason, error.what, todo=error.todo, nothing_made=True
             ) from error
-        # ClientToken makes a launch the same one for a region, not for several.
-        for region in order.regions:
-            for known in self._described(
-                region, {f"tag:{MEMBER}": [order.member_id], f"tag:{OWNER}": [order.owner]}
-            ):
-                return known
+        if (known := self._known(order)) is not None:
+            return known
         full: list[pools.ProviderError] = []
         for region in order.regions:
             try:
@@ -106,6 +102,20 @@ class Instances:
         said = "; ".join(one.what.partition("failed: ")[2] for one in full)
         last = full[-1]
         raise pools.ProviderError(last.reason, said, todo=last.todo, nothing_made=True)
+
+    def _known(self, order: pools.Order) -> pools.Machine | None:
+        """The instance that the member has: ClientToken makes launches one in a region, not in several."""
+        wanted = {f"tag:{MEMBER}": [order.member_id], f"tag:{OWNER}": [order.owner]}
+        for region in order.regions:
+            try:
+                found = self._described(region, wanted)
+            except pools.ProviderError:
+                if region == order.regions[0]:
+                    raise
+                continue  # a region that is down keeps none from the others; the sweep ends a second one
+            if found:
+                return found[0]
+        return None
 
     def _run(self, region: str, order: pools.Order) -> pools.Machine:
         answer = self._call(region, "run_instances", **_asked(order))
@@ -259,12 +269,15 @@ def _asked(order: pools.Order) -> dict[str, object]:
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
         # A member that shuts itself down is not kept, and not paid for, as a stopped one.
         "InstanceInitiatedShutdownBehavior": "terminate",
-        "DisableApiTermination": False,
     }
     if order.instance_type:
         asked["InstanceType"] = order.instance_type
     if spot:
         asked["InstanceMarketOptions"] = SPOT
+    else:
+        asked["DisableApiTermination"] = (
+            False  # whatever the template says; spot knows no such thing
+        )
     return asked
 
 

@@ -139,7 +139,7 @@ def asked(lifecycle: str, **given: object) -> dict[str, object]:
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in kinds],
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
         "InstanceInitiatedShutdownBehavior": "terminate",
-        "DisableApiTermination": False,
+        **({} if lifecycle == "spot" else {"DisableApiTermination": False}),
         **given,
     }
 
@@ -224,6 +224,16 @@ def test_what_may_have_been_made_here_is_not_made_there_too(played: Played) -> N
     played.none_there(HERE)
     played.none_there(THERE)
     played.refuses("InternalError", HERE, status=500)
+    with pytest.raises(pools.ProviderError, match="InternalError"):
+        played.provider.launch(order(regions=(HERE, THERE)))
+
+
+def test_a_region_that_is_down_keeps_none_from_another(played: Played) -> None:
+    played.none_there(HERE)
+    played.refuses("InternalError", THERE, "describe_instances", status=500)
+    played.makes(HERE)
+    assert played.provider.launch(order(regions=(HERE, THERE))).region == HERE
+    played.refuses("InternalError", HERE, "describe_instances", status=500)
     with pytest.raises(pools.ProviderError, match="InternalError"):
         played.provider.launch(order(regions=(HERE, THERE)))
 
