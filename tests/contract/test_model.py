@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import random
 import shutil
 import tempfile
+import types
+import unittest.mock
 
 import hypothesis
 import pooldatabases
@@ -27,6 +30,11 @@ class Machine(stateful.RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        # The order of members goes by their names: chance there would make two runs of an example differ.
+        chance = random.Random(0)
+        names = types.SimpleNamespace(token_hex=lambda size: chance.randbytes(size).hex())
+        self.names = unittest.mock.patch.object(shape, "secrets", names)
+        self.names.start()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="overnight-model-"))
         if self.url:
             pooldatabases.emptied(self.url)
@@ -40,6 +48,14 @@ class Machine(stateful.RuleBasedStateMachine):
         self.dead: set[str] = set()
 
     def teardown(self) -> None:
+        try:
+            self.recover()
+        finally:
+            self.names.stop()
+            self.world.close()  # or a long run would use up the server's connections
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def recover(self) -> None:
         world = self.world
         for member in world.members():
             if member.cordoned:
@@ -52,8 +68,6 @@ class Machine(stateful.RuleBasedStateMachine):
         for claim, machine in self.held.items():
             if machine not in self.dead:
                 assert claim in self.open_claims(), "a claim was lost"
-        world.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def open_claims(self) -> dict[str, shape.Claim]:
         shown = self.world.plane.show("ci", recent=1000)
@@ -142,7 +156,8 @@ class Machine(stateful.RuleBasedStateMachine):
 
     @stateful.rule(ready=st.booleans())
     def boot(self, ready: bool) -> None:
-        warming = [m for m in self.world.members("ci", State.WARMING) if m.machine_id]
+        alive = self.world.provider.machines
+        warming = [m for m in self.world.members("ci", State.WARMING) if m.machine_id in alive]
         for member in warming[:1]:
             with contextlib.suppress(refusals.EnrolmentRefusedError):
                 if ready:

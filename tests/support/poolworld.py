@@ -66,10 +66,10 @@ class World:
         self.plane.door.phase(credential, phase, reason)
 
     def boot_all(self) -> None:
-        """Every warming member that has a machine comes up."""
+        """Every warming member that has a machine comes up; on one that died, no agent does."""
         for details in self.plane.list(archived=True):
             for member in self.plane.show(details.pool.name).members:
-                if member.state is State.WARMING and member.machine_id:
+                if member.state is State.WARMING and member.machine_id in self.provider.machines:
                     self.boot(member.id)
 
     def fill(self, name: str = "ci") -> list[shape.Member]:
@@ -79,7 +79,10 @@ class World:
         return self.members(name, State.READY)
 
     def beat_all(self) -> None:
-        for credential in self.credentials.values():
+        alive = {machine.member_id for machine in self.provider.machines.values()}
+        for member_id, credential in self.credentials.items():
+            if member_id not in alive:
+                continue
             with contextlib.suppress(refusals.EnrolmentRefusedError):  # never got that far
                 self.plane.door.beat(credential)
 

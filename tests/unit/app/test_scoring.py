@@ -62,7 +62,7 @@ def test_every_rehearsal_has_a_name_and_says_what_it_does() -> None:
 def test_a_run_that_was_kept_as_a_bundle_is_diagnosed_again(tmp_path: pathlib.Path) -> None:
     home, folder = tmp_path / "home", tmp_path / "recorded"
     folder.mkdir()
-    made = scenarios.build("rt-hog", home, 2)
+    made = scenarios.build("rt-hog", home, 2, minutes=16.0, cores=8)
     told = diagnosing.choose_event(home)
     said, _ = diagnosing.diagnose(home, told)
     expected = truth.Truth(made.status, made.chain, truth.forbidden(made.chain))

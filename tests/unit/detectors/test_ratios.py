@@ -26,7 +26,10 @@ def counts(
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("bursts", [False, True])
-@pytest.mark.parametrize(("recurrences", "windows"), [(1, 40), (2, 25), (3, 13), (8, 7)])
+@pytest.mark.parametrize(
+    ("recurrences", "windows"),
+    [(3, 13), *(pytest.param(*one, marks=pytest.mark.long) for one in ((1, 40), (2, 25), (8, 7)))],
+)
 def test_chance_is_called_a_lift_in_no_more_than_six_of_a_hundred(
     recurrences: int, windows: int, bursts: bool
 ) -> None:
