@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 ENDPOINT = "endpoint"
+ADVERTISED = "endpoint_advertised"  # said by somebody, not found out
+LISTEN = "listen"
 
 
 def open_plane(home: pathlib.Path, url: str = "") -> control.ControlPlane:
@@ -73,18 +75,23 @@ def serve(
     stop: threading.Event,
     *,
     listen: str = "",
+    endpoint: str = "",
     interval: float = 60.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Answer members and keep every pool, until told to stop.
 
-    The address is kept: members that were launched before find it again after a restart.
+    The address is kept: members that were launched before find it again after a restart. `endpoint` is
+    what members are told, where that is not where we listen: a name, another port, a balancer.
     """
     # Only here: a claim must not wait for what it does not use.
     from overnight.pools import metrics, reaping, serving
 
+    if endpoint:
+        _url(endpoint)
     address, port = _address(listen or _kept(plane))
-    chosen = bool(listen)
+    chosen = bool(listen or endpoint)
+    advertised = endpoint or ("" if listen else plane.get(ADVERTISED))
     try:
         server = serving.Server(
             plane.door, lambda: metrics.render(plane), address=address, port=port
@@ -96,15 +103,28 @@ def serve(
     try:
         # Another one that answers keeps its place; two share the work.
         if chosen or not _answers(plane.endpoint):
-            plane.set(ENDPOINT, server.endpoint)
-        say(f"members are answered at {server.endpoint}, metrics at {server.endpoint}/metrics")
+            plane.set(ENDPOINT, advertised or server.endpoint)
+            plane.set(ADVERTISED, advertised)
+            plane.set(LISTEN, f"{address}:{server.port}")
+        told = advertised or server.endpoint
+        say(f"members are answered at {told}, metrics at {server.endpoint}/metrics")
+        _warn(plane, say)
         reaping.Reaper(plane, interval=interval).run(stop)
     finally:
         server.close()
 
 
 def _kept(plane: control.ControlPlane) -> str:
-    return plane.endpoint.removeprefix("http://") or "127.0.0.1:0"
+    return plane.get(LISTEN) or plane.endpoint.removeprefix("http://") or "127.0.0.1:0"
+
+
+def _warn(plane: control.ControlPlane, say: Callable[[str], None]) -> None:
+    """Pools that cannot be filled from here are told of at once, not after a failure."""
+    for details in plane.list():
+        try:
+            plane.check(details.pool.name)
+        except errors.OvernightError as error:
+            say(f"pool {details.pool.name} cannot be filled: {error.what}; do: {error.todo}")
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -118,13 +138,31 @@ def _address(text: str) -> tuple[str, int]:
     return address, int(port)
 
 
+def _url(text: str) -> tuple[str, int]:
+    """Host and port of what members are told."""
+    import urllib.parse
+
+    try:
+        where = urllib.parse.urlsplit(text)
+        host, port = where.hostname, where.port or (443 if where.scheme == "https" else 80)
+    except ValueError:
+        host, port = None, 0
+    if not host or where.scheme not in ("http", "https") or where.path not in ("", "/"):
+        raise errors.UsageError(
+            f"{text!r} is no endpoint",
+            why="members are told a URL without a path",
+            todo="write it like http://pools.internal:8417",
+        )
+    return host, port
+
+
 def _answers(endpoint: str) -> bool:
     import socket
 
     if not endpoint:
         return False
     try:
-        with socket.create_connection(_address(endpoint.removeprefix("http://")), timeout=1):
+        with socket.create_connection(_url(endpoint), timeout=1):
             return True
     except OSError:
         return False

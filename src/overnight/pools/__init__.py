@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from overnight import errors
 
-__all__ = ["Machine", "Order", "Provider", "ProviderError"]
+__all__ = ["Cloud", "Machine", "Order", "Provider", "ProviderError"]
 
 
 class ProviderError(errors.CannotError):
@@ -78,3 +78,17 @@ class Provider(Protocol):
 
     def inventory(self, owner: str) -> Sequence[Machine]:
         """Every machine that was made for this owner."""
+
+
+@runtime_checkable
+class Cloud(Provider, Protocol):
+    """A provider in regions that are asked one by one, and that has more to say than others."""
+
+    def check(self, order: Order) -> None:
+        """Refuse what could never be launched, before a pool is written; nobody is asked."""
+
+    def inventory(self, owner: str, regions: Sequence[str] = ()) -> Sequence[Machine]:
+        """Every machine of the owner in these regions: all that its pools have ever named."""
+
+    def why_gone(self, machine_id: str) -> str:
+        """One word for the end of a machine that is missing: `spot_interrupted`; '' when it is not known."""

@@ -21,11 +21,14 @@ __all__ = [
     "move",
     "owner",
     "pool_of",
+    "regions_used",
     "save_pool",
+    "use_regions",
     "view",
 ]
 
 State = shape.MemberState
+REGION_USED = "region_used"
 
 
 def pool_of(row: sa.RowMapping) -> shape.Pool:
@@ -252,6 +255,23 @@ def set_setting(connection: sa.Connection, name: str, value: str, *, keep: bool 
         connection.execute(
             upsert.on_conflict_do_update(index_elements=columns, set_={"value": value})
         )
+
+
+def use_regions(connection: sa.Connection, pool: shape.Pool) -> None:
+    """Keep where machines of this pool may be: they are looked for there from now on, for ever."""
+    for region in (pool.region, *pool.preferred_regions):
+        if region:
+            set_setting(connection, f"{REGION_USED} {pool.provider} {region}", "yes", keep=True)
+
+
+def regions_used(connection: sa.Connection, provider: str) -> tuple[str, ...]:
+    """Every region that a pool of this provider has ever named."""
+    begin = f"{REGION_USED} {provider} "
+    names = sa.select(schema.control.c.name).where(
+        schema.control.c.name.startswith(begin, autoescape=True)
+    )
+    found = connection.execute(names).scalars()
+    return tuple(sorted(str(name).removeprefix(begin) for name in found))
 
 
 def set_beat(connection: sa.Connection, member_id: str, phase: str, now_us: int) -> None:

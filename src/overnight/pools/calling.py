@@ -23,14 +23,25 @@ T = TypeVar("T")
 class Caller:
     """One provider, called with care."""
 
-    def __init__(self, provider: pools.Provider, steps: database.Steps) -> None:
+    def __init__(
+        self,
+        provider: pools.Provider,
+        steps: database.Steps,
+        regions: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self.provider = provider
         self._steps = steps
+        self._regions = regions  # that pools have ever named
 
     @property
     def name(self) -> str:
         """The provider's."""
         return self.provider.name
+
+    def check(self, order: pools.Order) -> None:
+        """Raises for an order that could never be carried out; a provider may know none such."""
+        if isinstance(self.provider, pools.Cloud):
+            self.provider.check(order)
 
     def launch(self, order: pools.Order, timeout: float) -> pools.Machine:
         """A machine for the member, or ProviderError."""
@@ -45,12 +56,28 @@ class Caller:
 
     def inventory(self, owner: str, timeout: float) -> Sequence[pools.Machine]:
         """Every machine of the owner, or ProviderError: never an empty answer for a failed one."""
-        found: object = self._call("inventory", lambda: self.provider.inventory(owner), timeout)
+        found: object = self._call("inventory", lambda: self._inventory(owner), timeout)
         if isinstance(found, Sequence):
             listed = [one for one in found if isinstance(one, pools.Machine) and one.id]
             if len(listed) == len(found):
                 return listed
         raise pools.ProviderError("provider_lied", f"it listed {found!r}")
+
+    def _inventory(self, owner: str) -> Sequence[pools.Machine]:
+        if isinstance(self.provider, pools.Cloud):
+            return self.provider.inventory(owner, self._regions())
+        return self.provider.inventory(owner)
+
+    def why_gone(self, machine_id: str, timeout: float) -> str:
+        """Why a machine is missing, in one word."""
+        plain = "machine_gone"
+        if not isinstance(self.provider, pools.Cloud):
+            return plain
+        ask = self.provider.why_gone
+        try:
+            return self._call("why_gone", lambda: ask(machine_id), timeout) or plain
+        except pools.ProviderError:
+            return plain  # it is gone all the same
 
     def _call(self, name: str, call: Callable[[], T], timeout: float) -> T:
         self._steps(f"provider {name}: before")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -51,5 +52,13 @@ def make(
     if not owner:
         with where.write("owner") as connection:
             owner = book.owner(connection)
-    callers = {name: calling.Caller(one, where.steps) for name, one in providers.items()}
+    callers = {
+        name: calling.Caller(one, where.steps, functools.partial(_regions, where, name))
+        for name, one in providers.items()
+    }
     return Context(where, callers, bell.hang(where), clock, owner)
+
+
+def _regions(where: database.Database, provider: str) -> tuple[str, ...]:
+    with where.read() as connection:
+        return book.regions_used(connection, provider)

@@ -79,6 +79,10 @@ class ControlPlane:
         """Sizes, knobs, template, status (active, paused, archived), close_breaker=True."""
         return self._keeping.update(name, given)
 
+    def check(self, name: str) -> None:
+        """Raises where its provider would refuse every launch: an endpoint that members cannot reach."""
+        self._keeping.check(name)
+
     def drain(self, name: str) -> dict[str, int]:
         """End what nobody claimed: `{drained, claimed_remaining}`."""
         return self._keeping.drain(name)

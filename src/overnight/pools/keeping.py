@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 import sqlalchemy.exc
 
-from overnight.pools import book, decisions, knobs, refusals, schema, shape, sql
+from overnight.pools import book, decisions, knobs, refusals, schema, shape, sql, upkeep
 
 if TYPE_CHECKING:
-    from overnight.pools import context, upkeep
+    from overnight.pools import context
 
 __all__ = ["Details", "Keeping"]
 
@@ -69,17 +69,30 @@ class Keeping:
             updated_us=now,
         )
         _check_sizes(pool)
-        self._control.provider(pool.provider)
+        with self._database.read() as connection:
+            self._check_order(connection, pool)
         try:
             with self._database.write("create") as connection:
                 connection.execute(schema.pools.insert().values(book.pool_row(pool)))
                 # Swept from now on, also when its last pool is deleted.
                 book.set_setting(connection, USED + pool.provider, "yes", keep=True)
+                book.use_regions(connection, pool)
                 book.add_event(connection, "pool_created", now, pool=pool)
         except sqlalchemy.exc.IntegrityError as error:
             raise refusals.PoolExistsError(pool.name) from error
         self._control.bell.ring()
         return pool
+
+    def check(self, name: str) -> None:
+        """Raises where its provider would refuse every launch, as far as can be told without asking."""
+        with self._database.read() as connection:
+            self._check_order(connection, book.find_pool(connection, name))
+
+    def _check_order(self, connection: sa.Connection, pool: shape.Pool) -> None:
+        endpoint = book.setting(connection, "endpoint")
+        self._control.provider(pool.provider).check(
+            upkeep.order(self._control.owner, pool, endpoint=endpoint)
+        )
 
     def providers(self) -> tuple[str, ...]:
         """Every provider that a pool has ever named."""
@@ -164,7 +177,12 @@ class Keeping:
             if after == before:
                 return before
             after = dataclasses.replace(after, updated_us=now)
+            if any(
+                getattr(before, n) != getattr(after, n) for n in (*MADE_FROM, "preferred_regions")
+            ):
+                self._check_order(connection, after)
             book.save_pool(connection, after)
+            book.use_regions(connection, after)
             changes = _told(before, after)
             if after.status is not before.status:
                 book.add_event(

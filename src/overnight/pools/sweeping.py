@@ -150,9 +150,10 @@ class Sweep:
             # Somebody works on it: be sure.
             wait = max(lag, pool.knobs.heartbeat_stale_after_seconds * SECOND)
         if now - member.missing_us >= wait:
-            found.gone += self._give_up(pool, member, now)
+            why = caller.why_gone(str(member.machine_id), INVENTORY_SECONDS)
+            found.gone += self._give_up(pool, member, why, now)
 
-    def _give_up(self, pool: shape.Pool, member: shape.Member, now: int) -> bool:
+    def _give_up(self, pool: shape.Pool, member: shape.Member, why: str, now: int) -> bool:
         with self._database.write("machine gone") as connection:
             pool = book.lock_pool(connection, pool.id)
             open_claim = sa.select(schema.claims).where(
@@ -161,10 +162,10 @@ class Sweep:
             row = connection.execute(open_claim).mappings().first()
             if row is not None:
                 claim = book.claim_of(row)
-                book.end_claim(connection, pool, claim, reason="machine_gone", now_us=now)
-            done = book.gone(connection, pool, member.id, reason="machine_gone", now_us=now)
+                book.end_claim(connection, pool, claim, reason=why, now_us=now)
+            done = book.gone(connection, pool, member.id, reason=why, now_us=now)
             if done and member.state is shape.MemberState.WARMING:
-                upkeep.apply_failure(connection, pool, "machine_gone", now)
+                upkeep.apply_failure(connection, pool, why, now)
         self._control.bell.ring()
         return done
 

@@ -21,7 +21,7 @@ from overnight.pools import book, decisions, refusals, schema, shape, sql
 if TYPE_CHECKING:
     from overnight.pools import calling, context
 
-__all__ = ["Upkeep", "apply_failure", "record_machine"]
+__all__ = ["Upkeep", "apply_failure", "order", "record_machine"]
 
 SECOND = decisions.SECOND
 State = shape.MemberState
@@ -241,20 +241,12 @@ class Upkeep:
         if intent is None:
             return None
         pool, member_id, token = intent
-        order = pools.Order(
-            owner=self._control.owner,
-            member_id=member_id,
-            pool=pool.name,
-            template=pool.template,
-            regions=tuple(dict.fromkeys(r for r in (pool.region, *pool.preferred_regions) if r)),
-            instance_type=pool.instance_type,
-            lifecycle_class=pool.lifecycle_class,
-            endpoint=endpoint,
-            token=token,
+        asked = order(
+            self._control.owner, pool, member_id=member_id, endpoint=endpoint, token=token
         )
         caller = self._control.provider(pool.provider)
         try:
-            machine = caller.launch(order, float(pool.knobs.provider_timeout_seconds))
+            machine = caller.launch(asked, float(pool.knobs.provider_timeout_seconds))
         except pools.ProviderError as error:
             self._launch_failed(pool_id, member_id, error)
             return False
@@ -309,11 +301,28 @@ class Upkeep:
                 return
             book.move(
                 connection, pool, member_id, to=State.ERRORED, before=(State.WARMING,),
-                reason=error.reason, now_us=now, detail=error.what,
+                reason=error.reason, now_us=now, detail=f"{error.what}; {error.todo}",
             )  # fmt: skip
             if error.nothing_made:
                 book.gone(connection, pool, member_id, reason=error.reason, now_us=now)
             apply_failure(connection, pool, error.reason, now)
+
+
+def order(
+    owner: str, pool: shape.Pool, *, member_id: str = "", endpoint: str = "", token: str = ""
+) -> pools.Order:
+    """What a pool asks of its provider."""
+    return pools.Order(
+        owner=owner,
+        member_id=member_id,
+        pool=pool.name,
+        template=pool.template,
+        regions=tuple(dict.fromkeys(r for r in (pool.region, *pool.preferred_regions) if r)),
+        instance_type=pool.instance_type,
+        lifecycle_class=pool.lifecycle_class,
+        endpoint=endpoint,
+        token=token,
+    )
 
 
 def record_machine(

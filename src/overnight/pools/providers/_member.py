@@ -1,6 +1,7 @@
-"""The agent of a member that is a process: enrols, says that it is ready, and beats. Run as a script.
+"""The agent of a member on this machine: enrols, says that it is ready, and beats. Run as a script.
 
-`python -I -S _member.py FOLDER`; it imports nothing of overnight, so that it starts in a moment.
+`python -I -S _member.py FOLDER`; it imports nothing of overnight, so that it starts in a moment. Started
+again in the same folder it goes on as the same member.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def ask(
 ) -> tuple[str, dict[str, object]]:
     """One request; whether it was done, refused for good, or is to be made again."""
     where = urllib.parse.urlsplit(endpoint)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=10)
+    kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
+    connection = kind(where.hostname or "", where.port, timeout=10)
     try:
         headers = {"Content-Type": "application/json"}
         if credential:
@@ -67,6 +69,17 @@ def insist(
         tries += 1
 
 
+def own_credential(folder: pathlib.Path) -> str:
+    """The member's, kept before it is first used: one that is cut off can ask again with the same."""
+    kept = folder / "credential"
+    if not kept.exists():
+        partial = folder / "credential.new"
+        partial.touch(mode=0o600)
+        partial.write_text(secrets.token_hex(32))
+        partial.replace(kept)
+    return kept.read_text()
+
+
 def main(folder: pathlib.Path) -> None:
     """The life of a member."""
     began = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
@@ -74,10 +87,11 @@ def main(folder: pathlib.Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     order = json.loads((folder / "order.json").read_text())
     endpoint = order["endpoint"]
-    credential = secrets.token_hex(32)
-    insist(endpoint, "/v1/enrol", {"token": order["token"], "credential": credential})
-    # Used up, and no business of whoever looks into the folder.
-    (folder / "order.json").write_text(json.dumps({**order, "token": ""}))
+    credential = own_credential(folder)
+    if order["token"]:
+        insist(endpoint, "/v1/enrol", {"token": order["token"], "credential": credential})
+        # Used up, and no business of whoever looks into the folder.
+        (folder / "order.json").write_text(json.dumps({**order, "token": ""}))
     insist(endpoint, "/v1/phase", {"phase": "ready"}, credential)
     while True:
         time.sleep(BEAT_SECONDS)

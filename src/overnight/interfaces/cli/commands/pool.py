@@ -272,6 +272,7 @@ def replenish(
 
     plane = _plane(context, database)
     pooling.require_endpoint(plane)
+    plane.check(pool)
     return poolview.done(
         context.obj, "replenish", pool, {"launched": plane.replenish(pool)}, output
     )
@@ -311,6 +312,7 @@ def uncordon(
 def serve(
     context: typer.Context,
     listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Where members are answered. Default: as last time.")] = "",
+    endpoint: Annotated[str, typer.Option("--endpoint", metavar="URL", help="What members are told, where that is another address. Default: as last time.")] = "",
     interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="The tick; a claim wakes it at once.")] = "60s",
     database: pooloptions.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
@@ -334,7 +336,7 @@ def serve(
             todo="60s is usual",
         )
     pooling.serve(
-        _plane(context, database), stop, listen=listen, interval=seconds,
+        _plane(context, database), stop, listen=listen, endpoint=endpoint.rstrip("/"), interval=seconds,
         say=lambda text: current.notes().print(text, markup=False, soft_wrap=True),
     )  # fmt: skip
     if output is session.Output.JSON:

@@ -1,0 +1,114 @@
+"""The commands of docs/pools.md on EC2, run by a shell against moto; and what else that section says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import bootedagents
+import motoserver
+import pytest
+
+from overnight.pools.providers import _ec2failures, ec2
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+TEXT = (REPOSITORY / "docs/pools.md").read_text()
+[SECTION] = re.findall(r"^## Members on EC2\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
+# `aws` as far as the page uses it: --some-name becomes SomeName, with JSON as its value or a word.
+AWS = """
+import json, sys, boto3
+service, operation, *words = sys.argv[1:]
+given = dict(zip(words[::2], words[1::2], strict=True))
+client = boto3.client(service, region_name=given.pop("--region"))
+asked = {
+    "".join(part.title() for part in name.strip("-").split("-")): json.loads(value) if value[0] == "{" else value
+    for name, value in given.items()
+}
+print(getattr(client, operation.replace("-", "_"))(**asked)["ResponseMetadata"]["HTTPStatusCode"])
+"""
+
+
+def tool(folder: pathlib.Path, name: str, command: str) -> None:
+    path = folder / name
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n')
+    path.chmod(0o755)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return int(held.getsockname()[1])
+
+
+@pytest.mark.timeout(180)
+def test_the_section_runs(tmp_path: pathlib.Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tmp_path / "aws.py").write_text(AWS)
+    tool(tools, "overnight", "-m overnight")
+    tool(tools, "aws", str(tmp_path / "aws.py"))
+    with motoserver.running() as url:
+        account = motoserver.Account(url)
+        image = account.ec2.register_image(Name="image", RootDeviceName="/dev/xvda")["ImageId"]
+        script = "set -euo pipefail\n" + "".join(BLOCKS) + 'kill "$(jobs -p)"\nwait\n'
+        script = script.replace("ami-0123456789abcdef0", image).replace("8417", str(free_port()))
+        said = tmp_path / "said"
+        with said.open("wb") as out:
+            running = subprocess.Popen(
+                ["bash", "-c", script],
+                env={
+                    **os.environ, **motoserver.environment(url),
+                    "PATH": f"{tools}:{os.environ['PATH']}", "OVERNIGHT_HOME": str(tmp_path / "home"),
+                },
+                stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+        fleet = bootedagents.Fleet(account, tmp_path / "machines")
+        deadline = time.monotonic() + 120
+        try:
+            while running.poll() is None and time.monotonic() < deadline:
+                fleet.boot()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running.wait(0.1)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+            running.wait(20)
+            fleet.switch_off()
+        told = said.read_text()
+        assert running.returncode == 0, told
+        assert "Traceback" not in told
+        assert account.instances() == {}
+        ended = account.instances("terminated").values()
+    assert {one["InstanceLifecycle"] for one in ended} == {"spot"}
+    assert "m7i.large" in {one["InstanceType"] for one in ended}
+
+
+def test_the_policy_allows_what_is_called_and_no_more() -> None:
+    [block] = re.findall(r"^```json\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
+    allowed = {one["Action"]: one for one in json.loads(block)["Statement"]}
+    source = pathlib.Path(ec2.__file__).read_text()
+    called = set(re.findall(r'"(describe_\w+|run_\w+|terminate_\w+)"', source))
+    calls = {"ec2:" + "".join(part.title() for part in name.split("_")) for name in called}
+    # Tags at launch are a right of their own, and so is a role that is handed over.
+    assert calls | {"ec2:CreateTags", "iam:PassRole"} == set(allowed)
+    for action in set(allowed) - {"ec2:DescribeInstances", "iam:PassRole"}:
+        assert allowed[action]["Condition"], action
+    assert f"aws:ResourceTag/{ec2.OWNER}" in str(allowed["ec2:TerminateInstances"])
+
+
+def test_every_reason_is_in_the_table() -> None:
+    source = pathlib.Path(ec2.__file__).read_text()
+    reasons = {word for _, word in _ec2failures.REASONS} | set(_ec2failures.GONE.values())
+    reasons |= {_ec2failures.UNREACHABLE, *re.findall(r'"(endpoint_\w+|order_\w+)"', source)}
+    assert len(reasons) >= 12
+    for reason in reasons:
+        assert f"`{reason}`" in SECTION, reason
+    assert set(_ec2failures.TODO) <= reasons

@@ -1,0 +1,362 @@
+"""Pools of EC2 instances on a real moto server: real boto3, real HTTP; AWS itself is never called.
+
+The instances of moto do not run, so what is in their user data is run here: the script, and the agent in
+it, which enrols at the pool's door.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import bootedagents
+import motoserver
+import pytest
+
+from overnight import errors, pools
+from overnight.pools import context, control, database, reaping, refusals, serving, shape
+from overnight.pools.providers import ec2
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Iterator
+
+REGION, ELSEWHERE = motoserver.REGION, motoserver.ELSEWHERE
+S = 1_000_000
+State = shape.MemberState
+
+
+def until(true: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def order(member: str = "m-1", **given: Any) -> pools.Order:
+    plain = {
+        "owner": "me", "member_id": member, "pool": "ci", "template": "runner",
+        "regions": (REGION,), "endpoint": "http://pools.internal:8417", "token": "5" * 64,
+    }  # fmt: skip
+    return pools.Order(**{**plain, **given})
+
+
+def tags(one: dict[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+
+
+@pytest.fixture(scope="module")
+def clients(moto_server: str) -> tuple[motoserver.Account, ec2.Instances]:
+    """Made once: the model of EC2 takes half a second to load, for each."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in motoserver.environment(moto_server).items():
+            patch.setenv(name, value)
+        made = ec2.Instances()
+        made.inventory("nobody", [REGION, ELSEWHERE])
+    return motoserver.Account(moto_server), made
+
+
+@pytest.fixture
+def account(moto: str, clients: tuple[motoserver.Account, ec2.Instances]) -> motoserver.Account:
+    """With a template in each of two regions, and nothing else."""
+    motoserver.template(clients[0].ec2)
+    motoserver.template(clients[0].elsewhere)
+    return clients[0]
+
+
+@pytest.fixture
+def provider(
+    account: motoserver.Account, clients: tuple[motoserver.Account, ec2.Instances]
+) -> ec2.Instances:
+    return clients[1]
+
+
+# the provider alone
+
+
+def test_an_instance_and_its_volumes_say_whose_they_are(
+    provider: ec2.Instances, account: motoserver.Account
+) -> None:
+    machine = provider.launch(order())
+    [one] = account.instances().values()
+    ours = {"overnight:owner": "me", "overnight:pool": "ci", "overnight:member": "m-1"}
+    assert machine.id == f"{REGION}/{one['InstanceId']}"
+    assert machine.address == one["PrivateIpAddress"]
+    assert ours.items() <= tags(one).items()
+    [volume] = account.ec2.describe_volumes()["Volumes"]
+    assert ours.items() <= tags(volume).items()
+    assert one["MetadataOptions"]["HttpTokens"] == "required"
+    assert one["ClientToken"] == "m-1"
+    assert one["InstanceType"] == "t3.micro"  # the template's
+    assert one.get("InstanceLifecycle") is None
+
+
+def test_spot_another_type_and_a_version_of_the_template(
+    provider: ec2.Instances, account: motoserver.Account
+) -> None:
+    account.ec2.create_launch_template_version(
+        LaunchTemplateName="runner", SourceVersion="1", LaunchTemplateData={"KeyName": "second"}
+    )
+    provider.launch(order(template="runner:2", lifecycle_class="spot", instance_type="c7i.large"))
+    [one] = account.instances().values()
+    assert one["InstanceLifecycle"] == "spot"
+    assert one["InstanceType"] == "c7i.large"
+    assert tags(one)["aws:ec2launchtemplate:version"] == "2"
+
+
+def test_the_same_member_twice_is_the_same_instance(
+    provider: ec2.Instances, account: motoserver.Account, tmp_path: pathlib.Path
+) -> None:
+    first = provider.launch(order())
+    assert provider.launch(order()) == first
+    assert ec2.create(tmp_path).launch(order()) == first  # nor from another host
+    assert len(account.instances()) == 1
+
+
+def test_an_inventory_is_of_its_owner_and_of_what_is_not_gone(
+    provider: ec2.Instances, account: motoserver.Account
+) -> None:
+    mine, stopped, ended = (provider.launch(order(f"m-{n}")) for n in range(3))
+    provider.launch(order("m-9", owner="you"))
+    account.ec2.stop_instances(InstanceIds=[stopped.id.partition("/")[2]])
+    account.ec2.terminate_instances(InstanceIds=[ended.id.partition("/")[2]])
+    listed = {machine.id: machine for machine in provider.inventory("me", [REGION])}
+    assert listed == {mine.id: mine, stopped.id: stopped}  # a stopped one has volumes to pay for
+    assert len(provider.inventory("you", [REGION, ELSEWHERE])) == 1
+    assert provider.inventory("me", []) == []
+
+
+def test_an_end_is_an_end_and_twice_is_no_error(
+    provider: ec2.Instances, account: motoserver.Account
+) -> None:
+    machine = provider.launch(order())
+    provider.terminate(machine.id)
+    provider.terminate(machine.id)
+    assert account.instances() == {}
+    assert provider.inventory("me", [REGION]) == []
+    provider.terminate(f"{REGION}/i-0123456789abcdef0")
+
+
+@pytest.mark.parametrize("template", ["nobody", "runner:9"])
+def test_a_template_that_is_not_there(
+    template: str, provider: ec2.Instances, account: motoserver.Account
+) -> None:
+    with pytest.raises(pools.ProviderError) as caught:
+        provider.launch(order(template=template))
+    assert (caught.value.reason, caught.value.nothing_made) == ("template_invalid", True)
+    assert account.instances() == {}
+
+
+def test_a_profile_in_a_file_is_as_good_as_the_environment(
+    moto: str, account: motoserver.Account, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in motoserver.environment(moto):
+        monkeypatch.delenv(name)
+    for name, value in motoserver.write_configuration(tmp_path, moto).items():
+        monkeypatch.setenv(name, value)
+    ec2.create(tmp_path).launch(order())
+    assert len(account.instances()) == 1
+
+
+# a pool of them
+
+
+class Clock:
+    """The wall clock, which a test may move on."""
+
+    ahead_us = 0
+
+    def __call__(self) -> int:
+        return context.now_us() + self.ahead_us
+
+    def forward(self, seconds: float) -> None:
+        self.ahead_us += int(seconds * S)
+
+
+class World:
+    """A control plane with its door open on the network, and the machines that its instances are."""
+
+    def __init__(
+        self, account: motoserver.Account, provider: ec2.Instances, folder: pathlib.Path
+    ) -> None:
+        self.account, self.provider, self.folder = account, provider, folder
+        self.clock = Clock()
+        self.database = database.Database(f"sqlite:///{folder / 'pools.db'}")
+        self.plane = control.ControlPlane(self.database, {"ec2": provider}, clock=self.clock)
+        self.server = serving.Server(self.plane.door, lambda: "", address="0.0.0.0")
+        # As an instance would be told: by the name of the host.
+        self.plane.set("endpoint", f"http://{socket.gethostname()}:{self.server.port}")
+        self.fleet = bootedagents.Fleet(account, folder)
+
+    def close(self) -> None:
+        self.fleet.switch_off()
+        self.server.close()
+        self.database.close()
+
+    def pool(self, **given: object) -> shape.Pool:
+        return self.plane.create(
+            **{"name": "ci", "template": "runner", "target_size": 3, "provider": "ec2", "region": REGION}
+            | given
+        )  # fmt: skip
+
+    def ready(self, name: str = "ci") -> list[shape.Member]:
+        return [m for m in self.plane.show(name).members if m.state is State.READY]
+
+    def fill(self) -> list[shape.Member]:
+        self.plane.replenish("ci")
+        self.fleet.boot()
+        until(lambda: len(self.ready()) == self.plane.show("ci").pool.target_size)
+        return self.ready()
+
+    def reasons(self, kind: str) -> list[str]:
+        return [e.reason for e in self.plane.show("ci", recent=500).events if e.kind == kind]
+
+
+@pytest.fixture
+def world(
+    account: motoserver.Account, provider: ec2.Instances, tmp_path: pathlib.Path
+) -> Iterator[World]:
+    made = World(account, provider, tmp_path)
+    yield made
+    made.close()
+
+
+def instance_of(member: shape.Member) -> str:
+    return str(member.machine_id).partition("/")[2]
+
+
+def test_the_life_of_a_pool(world: World) -> None:
+    world.pool()
+    members = world.fill()
+    assert {instance_of(m) for m in members} == set(world.account.instances())
+    assert {m.region for m in members} == {REGION}
+    [grant] = world.plane.acquire("ci", acquired_by="job-1")
+    [one] = [i for n, i in world.account.instances().items() if n == instance_of(grant.member)]
+    assert grant.member.address == one["PrivateIpAddress"]
+    world.fill()
+    assert len(world.account.instances()) == 4
+    world.plane.give_back(grant.claim.id)
+    assert instance_of(grant.member) not in world.account.instances()
+    assert world.plane.sweep("ec2").orphans == 0
+    assert world.plane.drain("ci") == {"drained": 3, "claimed_remaining": 0}
+    assert world.account.instances() == {}
+    world.plane.delete("ci")
+
+
+def test_a_token_is_good_once(world: World, tmp_path: pathlib.Path) -> None:
+    world.pool(target_size=1)
+    [member] = world.fill()
+    text = world.account.user_data(instance_of(member))
+    thief = bootedagents.Booted(tmp_path / "thief", text).boot()
+    assert thief.agent is not None
+    assert thief.agent.wait(20) == 1
+    assert "bootstrap_token_used" in (thief.root / "log").read_text()
+    assert [m.id for m in world.ready()] == [member.id]
+    # Whereas the machine itself may be rebooted.
+    machine = world.fleet.machines[instance_of(member)]
+    machine.switch_off()
+    world.clock.forward(100)
+    machine.start()
+    before = world.plane.member(member.id).beat_us or 0
+    until(lambda: (world.plane.member(member.id).beat_us or 0) > before)
+
+
+def test_an_instance_that_is_ended_behind_our_back(world: World) -> None:
+    world.pool()
+    members = world.fill()
+    [grant] = world.plane.acquire("ci", acquired_by="job-1")
+    lost = next(m for m in members if m.id != grant.member.id)
+    gone = [instance_of(lost), instance_of(grant.member)]
+    world.account.ec2.terminate_instances(InstanceIds=gone)
+    world.fleet.boot()
+    assert world.plane.sweep("ec2").missing == 0  # lists may lag behind a launch
+    world.clock.forward(ec2.LAG_SECONDS + 1)
+    assert world.plane.sweep("ec2").missing == 2
+    assert lost.id not in [m.id for m in world.plane.show("ci").members if m.serves]
+    world.clock.forward(ec2.LAG_SECONDS + 1)
+    assert world.plane.sweep("ec2").gone == 1
+    world.clock.forward(180)  # somebody works on the other: be sure
+    assert world.plane.sweep("ec2").gone == 1
+    assert world.reasons("member_gone") == ["terminated_elsewhere"] * 2
+    [ended] = [c for c in world.plane.show("ci").claims if c.id == grant.claim.id]
+    assert ended.release_reason == "terminated_elsewhere"
+
+
+def test_a_machine_that_no_row_stands_for(world: World) -> None:
+    world.pool()
+    members = world.fill()
+    provider = world.provider
+    owner = world.plane.context.owner
+    orphan = provider.launch(order("m-nobody", owner=owner))
+    foreign = provider.launch(order("m-other", owner="overnight-other"))
+    # A second one of a member that has its own: a launch that was cut off, in another region.
+    world.plane.update("ci", preferred_regions=[ELSEWHERE])
+    twin = provider.launch(order(members[0].id, owner=owner, regions=(ELSEWHERE,)))
+    found = world.plane.sweep("ec2")
+    assert (found.machines, found.orphans, found.orphans_left) == (5, 2, 0)
+    left = {machine.id for machine in provider.inventory(owner, [REGION, ELSEWHERE])}
+    assert left == {m.machine_id for m in members}
+    assert orphan.id not in left
+    assert twin.id not in left
+    assert [m.id for m in provider.inventory("overnight-other", [REGION])] == [foreign.id]
+
+
+def test_a_region_is_looked_at_for_ever(world: World) -> None:
+    """Also when no pool names it any more."""
+    world.pool(target_size=0)
+    owner = world.plane.context.owner
+    machine = world.provider.launch(order("m-nobody", owner=owner))
+    world.plane.update("ci", region=ELSEWHERE)
+    world.plane.drain("ci")
+    world.plane.delete("ci")
+    assert world.plane.sweep("ec2").orphans == 1
+    assert machine.id.partition("/")[2] not in world.account.instances()
+
+
+def test_a_reaper_keeps_it(world: World) -> None:
+    world.pool(target_size=2)
+    reaper = reaping.Reaper(world.plane)
+    assert reaper.tick() == {}
+    world.fleet.boot()
+    until(lambda: len(world.ready()) == 2)
+    world.plane.update("ci", target_size=1)
+    assert len(world.account.instances()) == 1
+    world.plane.update("ci", template="runner:1")
+    assert reaper.tick() == {}
+    world.fleet.boot()
+    until(lambda: any(m.generation == 2 for m in world.ready()))
+    assert reaper.tick() == {}
+    assert len(world.account.instances()) == 1
+
+
+def test_a_template_that_goes_away_opens_the_breaker_and_says_why(world: World) -> None:
+    world.pool(target_size=1, breaker_failures=1)
+    world.account.ec2.delete_launch_template(LaunchTemplateName="runner")
+    assert world.plane.replenish("ci") == 0
+    shown = world.plane.show("ci")
+    assert shown.pool.breaker_opened_us is not None
+    assert shown.pool.last_failure == "template_invalid"
+    [errored] = [e for e in shown.events if e.kind == "member_errored"]
+    assert "InvalidLaunchTemplateName.NotFound" in errored.detail
+    assert "describe-launch-template-versions" in errored.detail
+    assert shown.members == ()  # nothing was made, for certain
+
+
+def test_what_can_never_be_is_refused_at_the_door(world: World) -> None:
+    with pytest.raises(refusals.BadKnobError, match="region"):
+        world.pool(region="")
+    world.plane.set("endpoint", "http://127.0.0.1:8417")
+    with pytest.raises(errors.CannotError, match=r"cannot reach http://127.0.0.1:8417"):
+        world.pool()
+    world.plane.set("endpoint", "")
+    world.pool()
+    world.plane.set("endpoint", "http://127.0.0.1:8417")
+    with pytest.raises(errors.CannotError, match="cannot reach"):
+        world.plane.check("ci")
+    with pytest.raises(refusals.BadKnobError, match="template"):
+        world.plane.update("ci", template="no such name")
+    with pytest.raises(refusals.BadKnobError, match="region"):
+        world.plane.update("ci", preferred_regions=["Ireland"])
+    world.plane.update("ci", target_size=2, status="paused")
+    assert world.account.instances("pending", "running", "terminated") == {}
