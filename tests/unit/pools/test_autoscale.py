@@ -21,7 +21,8 @@ DAYS = 20
 
 def seen(claims: list[float], size: int, now: float = NOW) -> autoscale.Seen:
     """Claims are told as seconds ago."""
-    return autoscale.Seen(now, size, sorted(now - ago for ago in claims), NOW - 86400)
+    times = sorted(now - ago for ago in claims)
+    return autoscale.look(pooldays.policy(), now, size, times, NOW - 86400)
 
 
 def every(seconds: float, over: float = 1200) -> list[float]:
@@ -117,7 +118,8 @@ def test_it_keeps_its_bounds_and_does_not_flap(
     memory, risen = autoscale.NOTHING, -math.inf
     for now in range(0, 7200, 30):
         known = [NOW + when for when in claims if when <= now]
-        made = autoscale.decide(policy, autoscale.Seen(NOW + now, size, known, NOW - 86400), memory)
+        looked = autoscale.look(policy, NOW + now, size, known, NOW - 86400)
+        made = autoscale.decide(policy, looked, memory)
         assert max(1, least) <= made.size <= most or (made.size == size == 0)
         assert str(made.size) in made.reason
         if made.size > size:
