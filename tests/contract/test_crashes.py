@@ -145,24 +145,24 @@ def _fail(world: World, plane: control.ControlPlane, _: object) -> None:
 
 
 def _wanted(world: World) -> None:
-    """A pool of two that nobody could claim from, and a policy."""
-    world.pool(target=2, max_size=9)
-    world.plane.autoscale("ci", warm_up_seconds=90)
+    """A pool of one that nobody could claim from, and a policy."""
+    world.pool(target=1, max_size=9)
+    world.plane.autoscale("ci", warm_up_seconds=90, max_size=2)
     world.clock.forward(1000)
-    for _ in range(8):
-        with contextlib.suppress(refusals.NoReadyMembersError):
-            world.plane.acquire("ci")
+    with contextlib.suppress(refusals.NoReadyMembersError):
+        world.plane.acquire("ci", count=8)
 
 
 def _unwanted(world: World) -> None:
-    _filled(world, heartbeat_stale_after_seconds=10**6)
+    world.pool(target=1, heartbeat_stale_after_seconds=10**6)
+    world.fill()
     world.plane.autoscale("ci", zero_after_seconds=60, cooldown_seconds=1)
     world.clock.forward(3600)
 
 
 def _stepped(world: World, _: object) -> None:
     """Every step was told, and taken once: each begins where the one before ended."""
-    size = 2
+    size = 1
     for event in reversed(world.plane.show("ci", recent=1000).events):
         if event.kind == "pool_scaled":
             before, after = (
@@ -173,7 +173,7 @@ def _stepped(world: World, _: object) -> None:
     shown = world.plane.show("ci")
     assert shown.pool.target_size == size
     policy = shown.autoscale
-    assert policy is None or (policy.changed_us is None) == (size == 2)
+    assert policy is None or (policy.changed_us is None) == (size == 1)
 
 
 def _set(world: World, _: object) -> None:
@@ -225,10 +225,9 @@ SCENARIOS: dict[str, Scenario] = {
     "recycle": Scenario(_stale, lambda _w, p, _g: p.recycle("ci")),
     "sweep": Scenario(_astray, lambda w, p, _g: (p.sweep("scripted"), w.clock.forward(1), p.sweep("scripted"))),
     "autoscale set": Scenario(_filled, lambda _w, p, _g: _policy(p), _set),
-    "autoscale up": Scenario(_wanted, lambda _w, p, _g: (p.follow("ci"), p.replenish("ci")), _stepped),
+    "autoscale up": Scenario(_wanted, lambda _w, p, _g: p.follow("ci"), _stepped),
     "autoscale down": Scenario(_unwanted, lambda _w, p, _g: p.follow("ci"), _stepped),
     "autoscale off": Scenario(_unwanted, lambda _w, p, _g: p.autoscale_off("ci"), _off),
-    "a tick that scales": Scenario(_wanted, lambda _w, p, _g: reaping.Reaper(p).tick(), _stepped),
     "a tick": Scenario(_stale, lambda _w, p, _g: reaping.Reaper(p).tick()),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import heapq
+import math
 import threading
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,10 @@ class Life:
         reaper = reaping.Reaper(plane)
         pool_id = plane.show("ci").pool.id
         events = [(when, "claim") for when in claims]
-        events += [(self.now_s + tick_s * n, "tick") for n in range(1, 10**6) if self.now_s + tick_s * n <= until_s]  # fmt: skip
+        ticks = math.floor((until_s - self.now_s) / tick_s)
+        events += [(self.now_s + tick_s * number, "tick") for number in range(1, ticks + 1)]
+        if not self.sizes:
+            self.sizes.append((self.now_s, plane.show("ci", recent=1).pool.target_size))
         heapq.heapify(events)
         coming: set[str] = set()
         while events:
@@ -63,7 +67,7 @@ class Life:
                 if member.state is State.WARMING and member.id not in coming:
                     coming.add(member.id)
                     heapq.heappush(events, (when + self.warm_up_s, member.id))
-            if not self.sizes or self.target != shown.pool.target_size:
+            if self.target != shown.pool.target_size:
                 self.sizes.append((when, shown.pool.target_size))
         self.world.clock.now_us = START + round(until_s * S)
 

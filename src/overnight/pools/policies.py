@@ -40,13 +40,13 @@ def changed(
     """The policy with some of it said anew; refused where it contradicts itself or the pool."""
     values: dict[str, Any] = {name: _checked(name, value) for name, value in given.items()}
     after = dataclasses.replace(before, **values)
-    if after.max_size is not None and after.max_size > pool.max_size:
+    if "max_size" in given and after.max_size is not None and after.max_size > pool.max_size:
         raise refusals.BadSizeError(
             f"autoscale up to {after.max_size} does not fit pool {pool.name}",
             why=f"its max_size is {pool.max_size}, claimed members included",
             todo=f"overnight pool update {pool.name} --max {2 * after.max_size}   first, or less here",
         )
-    if after.min_size is not None and after.min_size < pool.min_size:
+    if "min_size" in given and after.min_size is not None and after.min_size < pool.min_size:
         raise refusals.BadSizeError(
             f"autoscale down to {after.min_size} does not fit pool {pool.name}",
             why=f"its min_size is {pool.min_size}",

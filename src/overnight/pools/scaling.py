@@ -86,7 +86,8 @@ class Scaling:
         with self._database.read() as connection:
             pool = book.find_pool(connection, name)
             stored = book.find_autoscale(connection, pool.id)
-            stored = policies.changed(pool, stored or _fresh(pool, now), given)
+            if stored is None or given:
+                stored = policies.changed(pool, stored or _fresh(pool, now), given)
             return self._outlook(connection, pool, stored, now)[0]
 
     def step(self, name: str) -> autoscale.Decision | None:
