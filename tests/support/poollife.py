@@ -93,6 +93,7 @@ class Life:
             while not stop.wait(0.005):
                 for member in other.show("ci").members:
                     if member.state is State.WARMING and member.machine_id:
+                        self.world.clock.forward(10)  # less than who waits may be silent
                         self._boot(member.id)
 
         booting = threading.Thread(target=boots)

@@ -10,7 +10,7 @@ from overnight import errors
 if TYPE_CHECKING:
     from overnight.pools import bursts, control, measuring, shape
 
-__all__ = ["FEWEST_CLAIMS", "Known", "Told", "history"]
+__all__ = ["FEWEST_CLAIMS", "Known", "Told", "assumed", "history"]
 
 # From fewer the rate is not known to a half: the interval of 20 claims is 0.61 to 1.54 of it.
 FEWEST_CLAIMS = 20
@@ -92,7 +92,7 @@ def history(
             todo=f"give --warmup 90s, or fill the pool once: overnight pool replenish {pool.name}",
         )
     burst = measuring.burst(found) if told.burst is None else told.burst
-    return Known(pool, past, found, rate, warm_up, burst, _assumed(told, found))
+    return Known(pool, past, found, rate, warm_up, burst, assumed(told, found))
 
 
 def _rate(pool: shape.Pool, found: measuring.Measured) -> float:
@@ -109,16 +109,16 @@ def _rate(pool: shape.Pool, found: measuring.Measured) -> float:
     )
 
 
-def _assumed(told: Told, found: measuring.Measured) -> tuple[str, ...]:
+def assumed(told: Told, found: measuring.Measured) -> tuple[str, ...]:
     """What the numbers take for granted, in words."""
-    assumed = ["the claims to come are like those measured"]
+    said = ["the claims to come are like those measured"]
     if told.claims_per_minute is not None:
-        assumed[0] = f"{told.claims_per_minute:g} claims a minute, as given"
+        said[0] = f"{told.claims_per_minute:g} claims a minute, as given"
     if told.warm_up_s is not None:
-        assumed.append(f"a warm-up of {told.warm_up_s:g} s, as given")
+        said.append(f"a warm-up of {told.warm_up_s:g} s, as given")
     if told.burst is not None:
-        assumed.append(f"bursts of {told.burst.mean:g}, as given")
+        said.append(f"bursts of {told.burst.mean:g}, as given")
     elif not found.bursty:
         short = [note for note in found.notes if "bursts" in note]
-        assumed.append("claims come one by one" + (f" ({short[0]})" if short else ""))
-    return tuple(assumed)
+        said.append("claims come one by one" + (f" ({short[0]})" if short else ""))
+    return tuple(said)

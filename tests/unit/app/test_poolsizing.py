@@ -6,6 +6,7 @@ import json
 import pathlib
 
 import jsonschema
+import numpy as np
 import pytest
 from poolworld import World
 
@@ -25,14 +26,15 @@ def world(tmp_path: pathlib.Path) -> World:
 
 
 def played(world: World, claims: int, every_s: float = 30, *, together: int = 1) -> None:
-    """Claims at even times, none of them served; one member came up in 45 s."""
+    """Claims at even times, bursts at random ones, none served; members came up in 45 s."""
     world.plane.replenish("ci")
     world.clock.forward(45)
     world.boot_all()
     for member in world.members():
         world.plane.terminate(member.id)
-    for _ in range(claims):
-        world.clock.forward(every_s)
+    gaps = np.random.default_rng(1).exponential(every_s, claims).tolist()
+    for gap in gaps:
+        world.clock.forward(gap if together > 1 else every_s)
         with pytest.raises(errors.OvernightError):
             world.plane.acquire("ci", count=together)
 
@@ -96,7 +98,6 @@ def test_from_the_command_line(
     made.pool(target=2, heartbeat_stale_after_seconds=10**6)
     played(made, 120)
     # The command goes by the real clock, which has to find this past.
-    monkeypatch.setattr("overnight.pools.context.now_us", made.clock)
     monkeypatch.setattr("overnight.pools.control.ControlPlane.__init__.__kwdefaults__", {"clock": made.clock})  # fmt: skip
     monkeypatch.setenv("COLUMNS", "100")
 
@@ -107,7 +108,7 @@ def test_from_the_command_line(
 
     code, out, _ = ask()
     assert code == 0
-    assert "pool ci in the last 1h: 120 claims, 120 of them missed; target 2" in out
+    assert "pool ci in the last 1h45s: 120 claims, 120 of them missed; target 2" in out
     assert "claims a minute, 1.6" in out
     assert "warm-up   45s mean of 2" in out
     assert "assumed   claims come one by one" in out
