@@ -120,7 +120,7 @@ def test_from_the_command_line(
     assert told["recommended_event_driven"] <= told["recommended"]
     code, out, err = ask("--over", "5m")
     assert (code, out) == (3, "")
-    assert "too little history: 10 claims in 5m" in err
+    assert "too little history: 11 claims in 5m" in err
     code, out, _ = ask("--over", "5m", "--claims-per-minute", "4", "--warmup", "90s", "-O", "json")
     assert json.loads(out)["recommended"] == 17
     made.close()
