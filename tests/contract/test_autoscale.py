@@ -64,7 +64,8 @@ def test_demand_makes_it_grow_and_missed_claims_are_demand(world: World) -> None
     assert world.reasons("pool_scaled") == ["demand"]
 
 
-def test_what_stays_is_no_event(world: World) -> None:
+def test_what_stays_is_no_event(mostly: World) -> None:
+    world = mostly
     following(world)
     for _ in range(5):
         world.clock.forward(60)
@@ -110,7 +111,8 @@ def test_it_shrinks_oldest_idle_first_after_the_cooldown_whoever_restarts(world:
     assert len(world.provider.machines) == made.size
 
 
-def test_a_rise_is_remembered_by_those_who_come_later(world: World) -> None:
+def test_a_rise_is_remembered_by_those_who_come_later(mostly: World) -> None:
+    world = mostly
     following(world, cooldown_seconds=900, window_seconds=300)
     world.clock.forward(1200)
     ask(world, 40)
@@ -141,7 +143,8 @@ def test_two_control_planes_take_a_step_once(world: World) -> None:
     assert len(changes) <= decided
 
 
-def test_a_pool_is_looked_at_every_few_seconds_and_no_more(world: World) -> None:
+def test_a_pool_is_looked_at_every_few_seconds_and_no_more(mostly: World) -> None:
+    world = mostly
     following(world)
     assert world.plane.follow("ci") is not None
     world.clock.forward(scaling.EVERY_SECONDS - 1)
@@ -155,7 +158,8 @@ def test_a_pool_is_looked_at_every_few_seconds_and_no_more(world: World) -> None
 
 
 @pytest.mark.parametrize("status", ["paused", "draining", "archived"])
-def test_only_an_active_pool_is_scaled(world: World, status: str) -> None:
+def test_only_an_active_pool_is_scaled(mostly: World, status: str) -> None:
+    world = mostly
     following(world, 3, cooldown_seconds=60)
     world.clock.forward(1000)
     ask(world, 50)
@@ -188,7 +192,8 @@ def test_the_target_is_refused_by_hand_and_bounds_move_it(world: World) -> None:
     assert world.plane.follow("ci") is None
 
 
-def test_bounds_of_the_pool_hold_whatever_the_policy_says(world: World) -> None:
+def test_bounds_of_the_pool_hold_whatever_the_policy_says(mostly: World) -> None:
+    world = mostly
     following(world, 5, min_size=5, max_size=30, openings=["* 00:00-24:00 = 25"])
     assert world.plane.follow("ci").size == 25
     world.plane.update("ci", max_size=3)
@@ -200,8 +205,9 @@ def test_bounds_of_the_pool_hold_whatever_the_policy_says(world: World) -> None:
     assert world.plane.outlook("ci").decision.reason.startswith("stays at 20: schedule")
 
 
-def test_the_schedule_and_the_way_to_zero(world: World) -> None:
+def test_the_schedule_and_the_way_to_zero(mostly: World) -> None:
     """The world begins on Friday, 15 January 2027, at eight."""
+    world = mostly
     assert START == 1_800_000_000 * S
     following(
         world, 0, zero_after_seconds=1800, cooldown_seconds=300,
@@ -250,7 +256,8 @@ def test_what_is_said_anew_changes_that_alone(world: World) -> None:
     assert world.plane.list() == ()
 
 
-def test_looking_ahead_changes_nothing_and_says_what_it_assumes(world: World) -> None:
+def test_looking_ahead_changes_nothing_and_says_what_it_assumes(mostly: World) -> None:
+    world = mostly
     world.pool(target=1, heartbeat_stale_after_seconds=10**6)
     world.clock.forward(1200)
     ask(world, 30)
@@ -267,7 +274,8 @@ def test_looking_ahead_changes_nothing_and_says_what_it_assumes(world: World) ->
     assert (outlook.warm_up_s, outlook.assumed) == (40, ())
 
 
-def test_the_warm_up_is_measured_and_measured_again(world: World) -> None:
+def test_the_warm_up_is_measured_and_measured_again(mostly: World) -> None:
+    world = mostly
     world.pool(target=1, reuse_without_reset=True, heartbeat_stale_after_seconds=10**6)
     world.plane.autoscale("ci", max_size=1)
     for seconds, mean in ((40, 40), (80, 60)):
@@ -283,8 +291,9 @@ def test_the_warm_up_is_measured_and_measured_again(world: World) -> None:
         world.plane.terminate(grant.member.id)
 
 
-def test_records_that_are_not_kept_are_not_missed_as_demand(world: World) -> None:
+def test_records_that_are_not_kept_are_not_missed_as_demand(mostly: World) -> None:
     """A pool that forgets after ten minutes has no twenty to count."""
+    world = mostly
     following(world, 1, cooldown_seconds=1)
     world.plane.update("ci", record_retention_seconds=600)
     world.clock.forward(HOUR)
@@ -294,7 +303,8 @@ def test_records_that_are_not_kept_are_not_missed_as_demand(world: World) -> Non
     assert "100 claims in 10m" in made.reason
 
 
-def test_the_page_of_metrics_says_what_is_wanted(world: World) -> None:
+def test_the_page_of_metrics_says_what_is_wanted(mostly: World) -> None:
+    world = mostly
     following(world, max_size=5)
     assert "overnight_pool_autoscale" not in metrics.render(world.plane)
     world.clock.forward(1200)

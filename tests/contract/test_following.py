@@ -7,28 +7,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pooldatabases
 import poollife
 import pytest
-from poolworld import World
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterator
+    from poolworld import World
 
 HOUR = 3600.0
-
-
-# A day on PostgreSQL takes half a minute: with the long tests.
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
-def world(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[World]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'pools.db'}"
-    else:
-        url = pooldatabases.emptied(request.getfixturevalue("postgresql"))
-    made = World(url)
-    yield made
-    made.close()
 
 
 def arrivals(per_minute: float, begin_s: float, end_s: float, seed: int = 1) -> list[float]:
@@ -37,7 +22,8 @@ def arrivals(per_minute: float, begin_s: float, end_s: float, seed: int = 1) -> 
     return sorted(random.uniform(begin_s, end_s, count).tolist())
 
 
-def test_a_day(world: World) -> None:
+def test_a_day(mostly: World) -> None:
+    world = mostly
     world.pool(target=1, max_size=30, **poollife.LASTING)
     world.plane.autoscale("ci", zero_after_seconds=1800, cooldown_seconds=600)
     life = poollife.Life(world, warm_up_s=90)
@@ -73,8 +59,9 @@ def test_a_day(world: World) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_wanted_miss_rate_is_kept(world: World) -> None:
+def test_the_wanted_miss_rate_is_kept(mostly: World) -> None:
     """Two claims a minute for half a day, from a pool that begins with one host."""
+    world = mostly
     world.pool(target=1, max_size=40, **poollife.LASTING)
     world.plane.autoscale("ci", miss=0.02)
     life = poollife.Life(world, warm_up_s=90)
