@@ -31,3 +31,15 @@ def world(url: str) -> Iterator[poolworld.World]:
     made = poolworld.World(url)
     yield made
     made.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+def mostly(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[poolworld.World]:
+    """A world for what asks nothing of its database: PostgreSQL only with the long tests."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'pools.db'}"
+    else:
+        url = pooldatabases.emptied(request.getfixturevalue("postgresql"))
+    made = poolworld.World(url)
+    yield made
+    made.close()

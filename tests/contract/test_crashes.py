@@ -144,6 +144,55 @@ def _fail(world: World, plane: control.ControlPlane, _: object) -> None:
     plane.door.phase(credential, "failed", "module_pull_failed")
 
 
+def _wanted(world: World) -> None:
+    """A pool of one that nobody could claim from, and a policy."""
+    world.pool(target=1, max_size=9)
+    world.plane.autoscale("ci", warm_up_seconds=90, max_size=2)
+    world.clock.forward(1000)
+    with contextlib.suppress(refusals.NoReadyMembersError):
+        world.plane.acquire("ci", count=8)
+
+
+def _unwanted(world: World) -> None:
+    world.pool(target=1, heartbeat_stale_after_seconds=10**6)
+    world.fill()
+    world.plane.autoscale("ci", zero_after_seconds=60, cooldown_seconds=1)
+    world.clock.forward(3600)
+
+
+def _stepped(world: World, _: object) -> None:
+    """Every step was told, and taken once: each begins where the one before ended."""
+    size = 1
+    for event in reversed(world.plane.show("ci", recent=1000).events):
+        if event.kind == "pool_scaled":
+            before, after = (
+                event.detail.partition(";")[0].removeprefix("target_size: ").split(" -> ")
+            )
+            assert int(before) == size
+            size = int(after)
+    shown = world.plane.show("ci")
+    assert shown.pool.target_size == size
+    policy = shown.autoscale
+    assert policy is None or (policy.changed_us is None) == (size == 1)
+
+
+def _set(world: World, _: object) -> None:
+    """All of it is there, or nothing; and it can be said again."""
+    policy = world.plane.show("ci").autoscale
+    assert policy is None or (policy.miss, policy.openings) == (0.02, ("* 01:00-02:00 = 5",))
+    assert ("autoscale_set" in world.kinds()) == (policy is not None)
+    _policy(world.plane)
+
+
+def _policy(plane: control.ControlPlane) -> None:
+    plane.autoscale("ci", miss=0.02, openings=["* 01:00-02:00 = 5"])
+
+
+def _off(world: World, _: object) -> None:
+    kept = world.plane.show("ci").autoscale is not None
+    assert ("autoscale_off" in world.kinds()) != kept
+
+
 SCENARIOS: dict[str, Scenario] = {
     "create": Scenario(lambda _: None, lambda _w, p, _g: p.create(name="ci", template="t", target_size=1, provider="scripted")),
     "replenish": Scenario(lambda w: w.pool(target=2), lambda _w, p, _g: p.replenish("ci")),
@@ -175,6 +224,10 @@ SCENARIOS: dict[str, Scenario] = {
     "delete": Scenario(lambda w: (_filled(w), w.plane.drain("ci")), lambda _w, p, _g: p.delete("ci")),
     "recycle": Scenario(_stale, lambda _w, p, _g: p.recycle("ci")),
     "sweep": Scenario(_astray, lambda w, p, _g: (p.sweep("scripted"), w.clock.forward(1), p.sweep("scripted"))),
+    "autoscale set": Scenario(_filled, lambda _w, p, _g: _policy(p), _set),
+    "autoscale up": Scenario(_wanted, lambda _w, p, _g: p.follow("ci"), _stepped),
+    "autoscale down": Scenario(_unwanted, lambda _w, p, _g: p.follow("ci"), _stepped),
+    "autoscale off": Scenario(_unwanted, lambda _w, p, _g: p.autoscale_off("ci"), _off),
     "a tick": Scenario(_stale, lambda _w, p, _g: reaping.Reaper(p).tick()),
 }  # fmt: skip
 

@@ -115,7 +115,33 @@ class Machine(stateful.RuleBasedStateMachine):
 
     @stateful.rule(size=st.integers(0, 4))
     def resize(self, size: int) -> None:
-        self.world.plane.update("ci", target_size=size)
+        follows = self.world.plane.show("ci").autoscale is not None
+        try:
+            self.world.plane.update("ci", target_size=size)
+        except refusals.AutoscaledError:
+            assert follows
+        else:
+            assert not follows
+
+    @stateful.rule(
+        least=st.sampled_from([None, 1, 2]),
+        most=st.sampled_from([None, 3, 4]),
+        zero=st.booleans(),
+        opening=st.integers(0, 3),
+    )
+    def autoscale(self, least: int | None, most: int | None, zero: bool, opening: int) -> None:
+        self.world.plane.autoscale(
+            "ci",
+            min_size=least,
+            max_size=most,
+            cooldown_seconds=60,
+            zero_after_seconds=600 if zero and least is None else None,
+            openings=[f"* 00:00-12:00 = {opening}"],
+        )
+
+    @stateful.rule()
+    def autoscale_off(self) -> None:
+        self.world.plane.autoscale_off("ci")
 
     @stateful.rule(status=st.sampled_from(["active", "active", "paused", "draining", "archived"]))
     def change_status(self, status: str) -> None:
@@ -145,6 +171,22 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule()
     def recycle(self) -> None:
         self.world.plane.recycle("ci")
+
+    @stateful.rule()
+    def follow(self) -> None:
+        before = self.world.plane.show("ci")
+        made = self.world.plane.follow("ci")
+        after = self.world.plane.show("ci")
+        policy = before.autoscale
+        if policy is None or not before.pool.refills:
+            assert made is None
+            assert after.pool.target_size == before.pool.target_size, "scaled without leave"
+        if made is not None and policy is not None:
+            assert made.size == after.pool.target_size
+            assert (policy.min_size or 0) <= made.size <= (policy.max_size or 5)
+            told = [e for e in after.events if e.kind == "pool_scaled"]
+            newly = bool(told) and told[0].id > before.events[0].id
+            assert newly == (made.size != before.pool.target_size)
 
     @stateful.rule()
     def sweep(self) -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pathlib
 import re
+import shlex
+import time
 
 import pytest
+import rich.console
+from poolworld import S, World
 
+from overnight import errors
+from overnight.app import poolsizing
 from overnight.interfaces import cli
 from overnight.interfaces.cli import misscurve
-from overnight.pools import bursts, misses, sizing
+from overnight.interfaces.cli.commands import pool_size
+from overnight.pools import bursts, measuring, misses, shape, sizing
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs/sizing.md").read_text()
 
@@ -70,3 +77,41 @@ def test_the_three_kinds() -> None:
         want = [give_up, float(wait[number]), woken]
         shown = [f"{100 * rate:.2f} %" if number == 10 else misscurve.share(rate) for rate in want]
         assert told == shown
+
+
+def test_the_commands_run(tmp_path: pathlib.Path) -> None:
+    """On a pool that was claimed from for the last hours, every few minutes, and was empty."""
+    world = World(f"sqlite:///{tmp_path / 'pools/pools.db'}")
+    world.clock.now_us = time.time_ns() // 1000 - 7 * 3600 * S
+    world.pool(target=2)
+    world.plane.replenish("ci")
+    world.clock.forward(60)
+    world.boot_all()
+    for member in world.members():
+        world.plane.terminate(member.id)
+    for _ in range(40):
+        world.clock.forward(600)
+        with pytest.raises(errors.OvernightError):
+            world.plane.acquire("ci")
+    world.close()
+    lines = "".join(re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)).splitlines()
+    assert len(lines) == 8
+    for line in lines:
+        program, *words = shlex.split(line)
+        assert program == "overnight"
+        assert cli.main(["--home", str(tmp_path), *words]) == 0, line
+
+
+def test_the_screen_of_a_history() -> None:
+    console = rich.console.Console(width=100)
+    spread = measuring.Spread(1884, 90.2, 89.0, 101.0, 120.0)
+    low, high = (60 * rate for rate in measuring.rate_between(1920, 8 * 3600))
+    found = measuring.Measured(1920, 8 * 3600, 4.0, low, high, 1.1, False, 150, spread, ())
+    known = poolsizing.Known(
+        shape.Pool(id="p", name="ci", template="t", target_size=10, min_size=0, max_size=20),
+        shape.Past(begin_us=0, end_us=1, asked_us=(), warm_ups_us=(), missed=41),
+        found, 4.0, 90.2, bursts.SINGLE, poolsizing.assumed(poolsizing.Told(), found),
+    )  # fmt: skip
+    with console.capture() as told:
+        pool_size.show_history(known, console)
+    assert told.get().rstrip() in TEXT

@@ -30,8 +30,8 @@ class Ruled:
 
     def __call__(self, now: float, claims: list[float], size: int) -> int:
         since = len(claims) - 500 if len(claims) > 500 else 0
-        seen = autoscale.Seen(
-            MONDAY + now, size, [MONDAY + when for when in claims[since:]], MONDAY - DAY_S
+        seen = autoscale.look(
+            self.policy, MONDAY + now, size, [MONDAY + w for w in claims[since:]], MONDAY - DAY_S
         )
         made = autoscale.decide(self.policy, seen, self.memory)
         self.memory = made.memory

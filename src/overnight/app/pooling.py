@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from overnight import pools
-    from overnight.pools import control, keeping, shape, trouble
+    from overnight.pools import control, keeping, scaling, shape, trouble
 
 __all__ = [
     "ago",
+    "autoscale_document",
     "claim_quickly",
     "claims_document",
     "member_document",
@@ -215,11 +216,64 @@ def _claim(claim: shape.Claim) -> dict[str, Any]:
     return {"claim_id": values.pop("id"), **values}
 
 
+def _autoscale(policy: shape.Autoscale | None) -> dict[str, Any] | None:
+    """The policy, and apart from it what was last decided."""
+    if policy is None:
+        return None
+    return {
+        "miss": policy.miss,
+        "min_size": policy.min_size,
+        "max_size": policy.max_size,
+        "warm_up_seconds": policy.warm_up_seconds,
+        "measured_warm_up_seconds": policy.measured_warm_up_seconds,
+        "window_seconds": policy.window_seconds,
+        "cooldown_seconds": policy.cooldown_seconds,
+        "zero_after_seconds": policy.zero_after_seconds,
+        "burst": {"mean": policy.burst_mean, "spread": policy.burst_spread},
+        "openings": list(policy.openings),
+        "last_decision": None
+        if not policy.decided_us
+        else {
+            "at_us": policy.decided_us,
+            "wanted_size": policy.wanted_size,
+            "cause": policy.cause,
+            "reason": policy.reason,
+        },
+        "changed_us": policy.changed_us,
+    }
+
+
+def autoscale_document(
+    pool: shape.Pool, policy: shape.Autoscale | None, outlook: scaling.Outlook | None
+) -> dict[str, Any]:
+    """`overnight pool autoscale -O json`."""
+    would = None
+    if outlook is not None:
+        made = outlook.decision
+        would = {
+            "size": made.size,
+            "wanted_size": made.wanted,
+            "cause": made.cause,
+            "reason": made.reason,
+            "warm_up_seconds": outlook.warm_up_s,
+            "assumed": list(outlook.assumed),
+        }
+    return {
+        "schema": "overnight.pool-autoscale/1",
+        "pool": pool.name,
+        "status": str(pool.status),
+        "target_size": pool.target_size,
+        "policy": _autoscale(policy),
+        "would": would,
+    }
+
+
 def pool_document(plane: control.ControlPlane, shown: keeping.Details) -> dict[str, Any]:
     """`overnight pool show -O json`."""
     return {
         "schema": "overnight.pool/1",
         "pool": _pool(shown),
+        "autoscale": _autoscale(shown.autoscale),
         "members": [_member(one) for one in shown.members],
         "claims": [_claim(one) for one in shown.claims],
         "waiters": [dataclasses.asdict(one) for one in shown.waiters],

@@ -17,7 +17,7 @@ from overnight import errors
 from overnight.model import times
 from overnight.pools import bursts, measuring, schedules, sizing
 
-__all__ = ["Decision", "Memory", "Policy", "Seen", "decide"]
+__all__ = ["Decision", "Memory", "Policy", "Seen", "decide", "look"]
 
 # A pool shrinks only to what the upper end of the 80 % interval of its rate wants.
 UNSURE = 0.2
@@ -76,6 +76,15 @@ class Policy:
         """How long before an opening hosts have to be started, to be ready in time."""
         return self.warm_up_s + self.interval_s
 
+    def spans(self, now_s: float, since_s: float) -> tuple[float, float]:
+        """How far back claims are counted: for the rate, and for a jump.
+
+        A pool that has just begun is not judged by a shorter time than hosts take to come: one claim in
+        its first second is not sixty a minute.
+        """
+        window = min(self.window_s, max(self.lead_s, now_s - since_s))
+        return window, min(window, self.lead_s)
+
 
 def _refuse(what: str, why: str) -> errors.UsageError:
     return errors.UsageError(what, why=why, todo="correct the pool's autoscale policy")
@@ -83,12 +92,32 @@ def _refuse(what: str, why: str) -> errors.UsageError:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What is known now. Claims that missed count: they are demand."""
+    """What is known now, as counts: a busy pool's claims are not read one by one.
+
+    Claims that missed count, and those of who waits: they are demand.
+    """
 
     now_s: float  # since 1970
     size: int
-    claims_s: Sequence[float]  # at least those of the window, oldest first
     since_s: float  # when the pool began to be watched
+    claims: int  # in the longer of `Policy.spans`
+    lately: int  # in the shorter
+    last_s: float | None = None  # the last claim of all, be it before
+
+
+def look(
+    policy: Policy, now_s: float, size: int, claims_s: Sequence[float], since_s: float
+) -> Seen:
+    """The same from the times of claims: at least those of the window, oldest first."""
+    window, short = policy.spans(now_s, since_s)
+    return Seen(
+        now_s,
+        size,
+        since_s,
+        sum(1 for when in claims_s if when > now_s - window),
+        sum(1 for when in claims_s if when > now_s - short),
+        claims_s[-1] if claims_s else None,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +137,8 @@ class Decision:
     size: int
     reason: str
     memory: Memory
+    wanted: int = 0  # what schedule and demand ask for, whatever max and the cooldown make of it
+    cause: str = ""  # of the wish, in one word: min, max, schedule, demand, or quiet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,11 +148,12 @@ class _Wish:
     grow: int
     keep: int
     why: str
+    cause: str
 
 
 def decide(policy: Policy, seen: Seen, memory: Memory = NOTHING) -> Decision:
     """The size a pool is to have now."""
-    wish = _wish(policy, seen)
+    wish, wanted = _wish(policy, seen)
     begin = seen.now_s - policy.cooldown_s
     kept = [(when, size) for when, size in memory.wanted if begin < when <= seen.now_s]
     # A later size that is as large makes an earlier one idle: memory stays short.
@@ -130,7 +162,8 @@ def decide(policy: Policy, seen: Seen, memory: Memory = NOTHING) -> Decision:
     # Bounds are law: they hold whatever was wanted before.
     lowest = min(kept[0][1], policy.max_size)
     size, reason = _step(policy, seen.size, wish, lowest)
-    return Decision(size, reason, Memory(tuple(kept)))
+    cause = "max" if seen.size > policy.max_size else wish.cause
+    return Decision(size, reason, Memory(tuple(kept)), wanted, cause)
 
 
 def _step(policy: Policy, size: int, wish: _Wish, lowest: int) -> tuple[int, str]:
@@ -139,7 +172,8 @@ def _step(policy: Policy, size: int, wish: _Wish, lowest: int) -> tuple[int, str
     if size < policy.min_size or wish.grow > size:
         return wish.grow, f"up to {wish.grow}: {wish.why}"
     if wish.keep >= size:
-        return size, f"stays at {size}: {wish.why}"
+        unsure = f", and may want {wish.keep}" if wish.grow < size else ""
+        return size, f"stays at {size}: {wish.why}{unsure}"
     cooldown = times.format_duration(policy.cooldown_s)
     if lowest >= size:
         return size, f"stays at {size}: {lowest} may have been needed within {cooldown}"
@@ -151,26 +185,32 @@ def _step(policy: Policy, size: int, wish: _Wish, lowest: int) -> tuple[int, str
     return lowest, f"down to {lowest}: {why}"
 
 
-def _wish(policy: Policy, seen: Seen) -> _Wish:
-    """The largest of: schedule, demand, minimum; with the reason of the one that decides."""
-    wishes = [_Wish(policy.min_size, policy.min_size, f"min is {policy.min_size}")]
+def _wish(policy: Policy, seen: Seen) -> tuple[_Wish, int]:
+    """The largest of: schedule, demand, minimum; with the reason of the one that decides.
+
+    Beside it, what that would be without max.
+    """
+    wishes = [_Wish(policy.min_size, policy.min_size, f"min is {policy.min_size}", "min")]
     for opening in policy.openings:
         if _instant(opening, seen.now_s):
-            wishes.append(_Wish(opening.size, opening.size, f"schedule {opening.text!r}"))
+            why = f"schedule {opening.text!r}"
         elif _instant(opening, seen.now_s + policy.lead_s):
             why = f"schedule {opening.text!r} begins soon"
-            wishes.append(_Wish(opening.size, opening.size, why))
-    quiet = seen.now_s - max([seen.since_s, *seen.claims_s[-1:]])
+        else:
+            continue
+        wishes.append(_Wish(opening.size, opening.size, why, "schedule"))
+    quiet = seen.now_s - (seen.since_s if seen.last_s is None else seen.last_s)
     if policy.zero_after_s is not None and quiet >= policy.zero_after_s:
-        wishes.append(_Wish(0, 0, f"no claim for {times.format_duration(quiet)}"))
+        wishes.append(_Wish(0, 0, f"no claim for {times.format_duration(quiet)}", "quiet"))
     else:
         wishes.append(_for_demand(policy, seen))
     # Of equal wishes the last: demand tells more than a minimum.
     first = max(reversed(wishes), key=lambda wish: wish.grow)
-    keep = max(wish.keep for wish in wishes)
+    keep = min(max(wish.keep for wish in wishes), policy.max_size)
+    why = first.why
     if first.grow > policy.max_size:
-        return _Wish(policy.max_size, policy.max_size, f"{first.why}, cut to max {policy.max_size}")
-    return _Wish(first.grow, min(keep, policy.max_size), first.why)
+        why = f"{why}, cut to max {policy.max_size}"
+    return _Wish(min(first.grow, policy.max_size), keep, why, first.cause), first.grow
 
 
 def _instant(opening: schedules.Opening, seconds: float) -> bool:
@@ -179,21 +219,19 @@ def _instant(opening: schedules.Opening, seconds: float) -> bool:
 
 def _for_demand(policy: Policy, seen: Seen) -> _Wish:
     """For the rate of the window, or for a jump that is no chance any more."""
-    window = min(policy.window_s, max(1.0, seen.now_s - seen.since_s))
-    count = sum(1 for when in seen.claims_s if when > seen.now_s - window)
+    window, short = policy.spans(seen.now_s, seen.since_s)
+    count = seen.claims
     dispersion = policy.burst.dispersion
     rate, why = count / window, f"{count} claims in {times.format_duration(window)}"
     highest = measuring.rate_between(count, window, dispersion, UNSURE)[1]
     # A jump shows in the last minutes first. Taking their mean would answer every cluster that chance
     # makes, so the lower end of its interval decides: a rate that is there for sure.
-    short = min(window, policy.lead_s)
-    lately = sum(1 for when in seen.claims_s if when > seen.now_s - short)
-    sure = measuring.rate_between(lately, short, dispersion)[0]
+    sure = measuring.rate_between(seen.lately, short, dispersion)[0]
     if sure > rate:
-        rate, why = sure, f"{lately} claims in the last {times.format_duration(short)}"
+        rate, why = sure, f"{seen.lately} claims in the last {times.format_duration(short)}"
     grow = _size(policy, rate)
     keep = max(grow, _size(policy, highest))
-    return _Wish(grow, keep, f"{why} want {grow} for {100 * policy.miss:g} % misses")
+    return _Wish(grow, keep, f"{why} want {grow} for {100 * policy.miss:g} % misses", "demand")
 
 
 def _size(policy: Policy, claims_per_s: float) -> int:

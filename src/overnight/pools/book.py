@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_event",
+    "autoscale_of",
     "claim_of",
     "end_claim",
+    "find_autoscale",
     "find_pool",
     "lock_pool",
     "move",
     "owner",
     "pool_of",
     "regions_used",
+    "save_autoscale",
     "save_pool",
     "use_regions",
     "view",
@@ -80,6 +83,32 @@ def save_pool(connection: sa.Connection, pool: shape.Pool) -> None:
     """Write a pool that is locked."""
     connection.execute(
         sa.update(schema.pools).where(schema.pools.c.id == pool.id).values(pool_row(pool))
+    )
+
+
+def autoscale_of(row: sa.RowMapping) -> shape.Autoscale:
+    """The value of a row."""
+    memory = tuple((float(when), int(size)) for when, size in row["memory"])
+    return shape.Autoscale(**{**row, "openings": tuple(row["openings"]), "memory": memory})
+
+
+def find_autoscale(connection: sa.Connection, pool_id: str) -> shape.Autoscale | None:
+    """A pool's policy; None when its size is set by hand."""
+    found = sa.select(schema.autoscales).where(schema.autoscales.c.pool_id == pool_id)
+    row = connection.execute(found).mappings().first()
+    return None if row is None else autoscale_of(row)
+
+
+def save_autoscale(connection: sa.Connection, policy: shape.Autoscale) -> None:
+    """Write the policy of a pool that is locked, whether there was one or not."""
+    values = {
+        **{field.name: getattr(policy, field.name) for field in dataclasses.fields(policy)},
+        "openings": list(policy.openings),
+        "memory": [list(one) for one in policy.memory],
+    }
+    upsert = _insert(connection)(schema.autoscales).values(values)
+    connection.execute(
+        upsert.on_conflict_do_update(index_elements=[schema.autoscales.c.pool_id], set_=values)
     )
 
 

@@ -22,6 +22,7 @@ from overnight.pools import (
     keeping,
     refusals,
     returning,
+    scaling,
     shape,
     sweeping,
     upkeep,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from overnight import pools
+    from overnight.pools import autoscale as following
 
 __all__ = ["ControlPlane"]
 
@@ -52,6 +54,7 @@ class ControlPlane:
         self.context = context.make(where, providers, clock=clock)
         self._upkeep = upkeep.Upkeep(self.context)
         self._keeping = keeping.Keeping(self.context, self._upkeep)
+        self._scaling = scaling.Scaling(self.context, self._keeping)
         self._claiming = claiming.Claiming(self.context, self.replenish)
         self._returning = returning.Returning(self.context, self._upkeep)
         self._sweep = sweeping.Sweep(self.context)
@@ -76,7 +79,10 @@ class ControlPlane:
         return self._keeping.past(name, seconds)
 
     def update(self, name: str, /, **given: object) -> shape.Pool:
-        """Sizes, knobs, template, status (active, paused, archived), close_breaker=True."""
+        """Sizes, knobs, template, status (active, paused, archived), close_breaker=True.
+
+        The target of a pool with an autoscale policy is refused.
+        """
         return self._keeping.update(name, given)
 
     def check(self, name: str) -> None:
@@ -90,6 +96,24 @@ class ControlPlane:
     def delete(self, name: str) -> None:
         """Remove a pool that has no members."""
         self._keeping.delete(name)
+
+    # sizes that follow
+
+    def autoscale(self, name: str, /, **given: object) -> shape.Autoscale:
+        """Give a pool a policy, or change the one it has: what `policies.NAMES` lists."""
+        return self._scaling.set(name, given)
+
+    def autoscale_off(self, name: str) -> bool:
+        """Take it away; the size stays as it is. False: there was none."""
+        return self._scaling.off(name)
+
+    def outlook(self, name: str, /, **given: object) -> scaling.Outlook:
+        """What the policy, with those changes, would decide now, and why. Nothing is changed."""
+        return self._scaling.outlook(name, given)
+
+    def follow(self, name: str) -> following.Decision | None:
+        """Decide the size by the pool's policy, now; None when there is nothing to decide."""
+        return self._scaling.step(name)
 
     # claims
 

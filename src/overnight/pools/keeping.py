@@ -38,6 +38,7 @@ class Details:
     claims: tuple[shape.Claim, ...] = ()  # open ones first, then the last that ended
     waiters: tuple[shape.Waiter, ...] = ()
     events: tuple[shape.PoolEvent, ...] = ()  # the newest first
+    autoscale: shape.Autoscale | None = None  # None: its size is set by hand
 
 
 class Keeping:
@@ -106,9 +107,17 @@ class Keeping:
         chosen = sa.select(schema.pools).order_by(schema.pools.c.name)
         with self._database.read() as connection:
             found = [book.pool_of(row) for row in connection.execute(chosen).mappings()]
+            follow = {
+                str(row["pool_id"]): book.autoscale_of(row)
+                for row in connection.execute(sa.select(schema.autoscales)).mappings()
+            }
             now = self._control.clock()
             return tuple(
-                Details(pool=pool, counts=decisions.counts(book.view(connection, pool, now)))
+                Details(
+                    pool=pool,
+                    counts=decisions.counts(book.view(connection, pool, now)),
+                    autoscale=follow.get(pool.id),
+                )
                 for pool in found
                 if archived or pool.status is not Status.ARCHIVED
             )
@@ -129,6 +138,7 @@ class Keeping:
                 claims=(*view.claims, *ended),
                 waiters=tuple(shape.Waiter(**row) for row in waiters),
                 events=tuple(shape.PoolEvent(**row) for row in events),
+                autoscale=book.find_autoscale(connection, pool.id),
             )
 
     def past(self, name: str, seconds: int) -> shape.Past:
@@ -141,12 +151,15 @@ class Keeping:
             begin = max(pool.created_us, now - back * decisions.SECOND)
             when = claims.c.acquired_us - claims.c.waited_us
             served = connection.execute(
-                sa.select(when).where(claims.c.pool_id == pool.id, when >= begin)
+                sa.select(when).where(
+                    claims.c.pool_id == pool.id, claims.c.acquired_us >= begin, when >= begin
+                )
             ).scalars()
             asked = [int(at) for at in served]
+            got = len(asked)
             missed = sa.select(events.c.at_us, events.c.detail).where(
                 events.c.pool_id == pool.id,
-                events.c.kind == "claim_missed",
+                events.c.kind == sql.MISSED,
                 events.c.at_us >= begin,
             )
             for at, count in connection.execute(missed):
@@ -161,7 +174,11 @@ class Keeping:
             )
             warm = tuple(sorted(int(took) for took in connection.execute(first).scalars()))
         return shape.Past(
-            begin_us=begin, end_us=now, asked_us=tuple(sorted(asked)), warm_ups_us=warm
+            begin_us=begin,
+            end_us=now,
+            asked_us=tuple(sorted(asked)),
+            warm_ups_us=warm,
+            missed=len(asked) - got,
         )
 
     def update(self, name: str, given: Mapping[str, object]) -> shape.Pool:
@@ -172,30 +189,59 @@ class Keeping:
         now = self._control.clock()
         with self._database.write("update") as connection:
             before = book.lock_pool(connection, name)
+            follows = book.find_autoscale(connection, before.id)
+            if follows is not None and "target_size" in given:
+                raise refusals.AutoscaledError(before.name)
             after = _changed(before, given)
+            if follows is not None:
+                # Bounds are law, and the size within them is not the operator's to give.
+                target = min(max(before.target_size, after.min_size), after.max_size)
+                after = dataclasses.replace(after, target_size=target)
             _check_sizes(after)
             if after == before:
                 return before
-            after = dataclasses.replace(after, updated_us=now)
-            if any(
-                getattr(before, n) != getattr(after, n) for n in (*MADE_FROM, "preferred_regions")
-            ):
+            made_from = (*MADE_FROM, "preferred_regions")
+            if any(getattr(before, n) != getattr(after, n) for n in made_from):
                 self._check_order(connection, after)
-            book.save_pool(connection, after)
             book.use_regions(connection, after)
-            changes = _told(before, after)
             if after.status is not before.status:
                 book.add_event(
                     connection, f"pool_{after.status}", now, pool=after, reason="operator"
                 )
+                if follows is not None and after.refills:
+                    # Nobody could claim meanwhile: that is not to be taken for a lack of demand.
+                    resumed = ((now / decisions.SECOND, after.target_size),)
+                    follows = dataclasses.replace(follows, since_us=now, memory=resumed)
+                    book.save_autoscale(connection, follows)
             if before.breaker_opened_us is not None and after.breaker_opened_us is None:
                 book.add_event(connection, "breaker_closed", now, pool=after, reason="operator")
-            book.add_event(connection, "pool_updated", now, pool=after, detail=changes)
+            after = self.change(connection, before, after, now, kind="pool_updated")
+        self.carry_out(before, after)
+        return after
+
+    def change(
+        self,
+        connection: sa.Connection,
+        before: shape.Pool,
+        after: shape.Pool,
+        now: int,
+        *,
+        kind: str,
+        reason: str = "",
+        why: str = "",
+    ) -> shape.Pool:
+        """Write a pool that is locked and changed, and tell what changed."""
+        after = dataclasses.replace(after, updated_us=now)
+        book.save_pool(connection, after)
+        told = _told(before, after) + (f"; {why}" if why else "")
+        book.add_event(connection, kind, now, pool=after, reason=reason, detail=told)
+        return after
+
+    def carry_out(self, before: shape.Pool, after: shape.Pool) -> None:
+        """What is too much, or of another template, goes now; the rest is the reaper's, who is woken."""
         self._control.bell.ring()
-        # What is too much, or of another template, goes now; the rest is the reaper's.
         if any(getattr(before, n) != getattr(after, n) for n in ("status", "generation", *SIZES)):
             self._upkeep.recycle(after.id)
-        return after
 
     def drain(self, name: str) -> dict[str, int]:
         """End every member that nobody claimed, warming ones too; nothing is launched any more."""

@@ -16,7 +16,7 @@ from scipy import special
 from overnight import errors
 from overnight.pools import bursts, sizing
 
-__all__ = ["History", "Measured", "Spread", "demand", "measure", "rate_between"]
+__all__ = ["History", "Measured", "Spread", "burst", "demand", "measure", "rate_between"]
 
 FEWEST_BINS = 20
 CHANCE = 0.05
@@ -135,6 +135,11 @@ def _check(
         )
 
 
+def burst(measured: Measured) -> bursts.Burst:
+    """How many claims come together, as far as the history tells: one, unless it is no chance."""
+    return bursts.Burst.of_dispersion(measured.dispersion) if measured.bursty else bursts.SINGLE
+
+
 def demand(
     measured: Measured,
     *,
@@ -154,13 +159,12 @@ def demand(
             why="no host of it became ready in the time that is kept",
             todo="give --warmup, or fill the pool once: overnight pool replenish NAME",
         )
-    burst = bursts.Burst.of_dispersion(measured.dispersion) if measured.bursty else bursts.SINGLE
     return sizing.Demand(
         measured.claims_per_minute,
         measured.warm_up.mean,
         interval_s,
         miss,
-        burst,
+        burst(measured),
         callers,
         cost_per_host_hour,
     )

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from overnight.pools import decisions, reaping, schema
 
 if TYPE_CHECKING:
-    from overnight.pools import control
+    from overnight.pools import control, keeping
 
 __all__ = ["render"]
 
@@ -83,6 +83,7 @@ def render(plane: control.ControlPlane) -> str:
         "overnight_pool_breaker_open", "gauge", "1 while nothing is launched after failures.",
         [({"pool": d.pool.name}, int(d.pool.breaker_opened_us is not None)) for d in pools],
     )  # fmt: skip
+    _autoscale(page, pools, plane.context.clock())
     _from_rows(page, plane)
     page.family(
         "overnight_pool_orphans", "gauge", "Machines that no row stands for and that would not end.",
@@ -96,6 +97,32 @@ def render(plane: control.ControlPlane) -> str:
             [({}, round(age, 3))],
         )  # fmt: skip
     return page.text()
+
+
+def _autoscale(page: _Page, pools: Iterable[keeping.Details], now_us: int) -> None:
+    """Only of pools whose size follows; and only once something was decided."""
+    follow = [
+        (d.pool.name, d.autoscale)
+        for d in pools
+        if d.autoscale is not None and d.autoscale.decided_us
+    ]
+    page.family(
+        "overnight_pool_autoscale_wanted_size", "gauge",
+        "What schedule and demand ask for, whatever max and cooldown make of it.",
+        [({"pool": name, "cause": one.cause}, one.wanted_size) for name, one in follow],
+    )  # fmt: skip
+    page.family(
+        "overnight_pool_autoscale_decision_age_seconds", "gauge", "Since the size was last decided.",
+        [({"pool": name}, (now_us - one.decided_us) / decisions.SECOND) for name, one in follow],
+    )  # fmt: skip
+    page.family(
+        "overnight_pool_autoscale_change_age_seconds", "gauge", "Since a decision last changed it.",
+        [
+            ({"pool": name}, (now_us - one.changed_us) / decisions.SECOND)
+            for name, one in follow
+            if one.changed_us is not None
+        ],
+    )  # fmt: skip
 
 
 def _from_rows(page: _Page, plane: control.ControlPlane) -> None:

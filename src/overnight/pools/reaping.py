@@ -114,14 +114,11 @@ class Reaper:
             self.failures.pop(name, None)
 
     def _keep(self, pool_id: str, *, full: bool) -> None:
-        """Recycle, then replenish; the second happens whatever became of the first."""
-        try:
-            if full:
-                self._plane.recycle(pool_id)
-            else:
-                self._plane.end_due(pool_id)
-        finally:
-            self._plane.replenish(pool_id)
+        """Decide the size, recycle, replenish; each happens whatever became of the one before."""
+        with contextlib.ExitStack() as steps:
+            steps.callback(self._plane.replenish, pool_id)
+            steps.callback(self._plane.recycle if full else self._plane.end_due, pool_id)
+            self._plane.follow(pool_id)
 
     def _sweep(self, provider: str) -> None:
         # Told as an event already, where it is the provider's fault.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from overnight import errors
 
 __all__ = [
+    "AutoscaledError",
     "BadKnobError",
     "BadSizeError",
     "ClaimEndedError",
@@ -44,6 +45,18 @@ class BadKnobError(PoolError, errors.UsageError):
 
 class BadSizeError(PoolError, errors.UsageError):
     """Sizes that do not fit each other."""
+
+
+class AutoscaledError(PoolError):
+    """The size of the pool is not set by hand: it would be changed back within seconds."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the target of pool {name} is not set by hand",
+            why="its size follows an autoscale policy, which would change it back",
+            todo=f"overnight pool autoscale {name} --min 8   keeps more ready; "
+            f"overnight pool autoscale {name} --off   gives the size back to you",
+        )
 
 
 class UnknownParameterError(PoolError, errors.UsageError):

@@ -13,7 +13,7 @@ __all__ = ["DAYS", "Opening", "parse"]
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 TEXT = re.compile(
-    r"(?P<days>\*|[a-z,-]+)\s+(?P<begin>\d{1,2}:\d\d)-(?P<end>\d{1,2}:\d\d)"
+    r"(?P<days>\*|[A-Za-z,-]+)\s+(?P<begin>\d{1,2}:\d\d)-(?P<end>\d{1,2}:\d\d)"
     r"(?:\s+(?P<zone>[A-Za-z][A-Za-z0-9_+/-]*))?\s*=\s*(?P<size>\d{1,6})",
     re.ASCII,
 )
@@ -62,7 +62,7 @@ def parse(text: str) -> Opening:
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise _wrong(text, f"{found['zone']} is no time zone that this host knows") from None
     return Opening(
-        frozenset(_days(text, found["days"])), begin, end, zone, int(found["size"]), text
+        frozenset(_days(text, found["days"].lower())), begin, end, zone, int(found["size"]), text
     )
 
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 __all__ = [
     "METADATA",
+    "autoscales",
     "beats",
     "claims",
     "control",
@@ -218,6 +219,49 @@ events = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("detail", sa.Text, nullable=False),
     sa.Index("events_of_pool", "pool_id", "id"),
+    # Claims that missed are demand, and looked at every few seconds where a size follows it.
+    sa.Index(
+        "events_missed",
+        "pool_id",
+        "at_us",
+        sqlite_where=sa.text("kind = 'claim_missed'"),
+        postgresql_where=sa.text("kind = 'claim_missed'"),
+    ),
+)
+
+# A policy and what came of it. Whoever changes it holds the row of its pool.
+autoscales = sa.Table(
+    "pool_autoscales",
+    METADATA,
+    sa.Column(
+        "pool_id",
+        sa.Text,
+        sa.ForeignKey("pools.id", name="autoscales_pool", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    sa.Column("miss", sa.Double, nullable=False),
+    sa.Column("min_size", sa.Integer),
+    sa.Column("max_size", sa.Integer),
+    sa.Column("warm_up_seconds", sa.Double),
+    sa.Column("window_seconds", sa.Double, nullable=False),
+    sa.Column("cooldown_seconds", sa.Double, nullable=False),
+    sa.Column("zero_after_seconds", sa.Double),
+    sa.Column("burst_mean", sa.Double, nullable=False),
+    sa.Column("burst_spread", sa.Double, nullable=False),
+    sa.Column("openings", sa.JSON, nullable=False),
+    sa.Column("since_us", Instant, nullable=False),
+    sa.Column("memory", sa.JSON, nullable=False),
+    sa.Column("decided_us", Instant, nullable=False),
+    sa.Column("wanted_size", sa.Integer, nullable=False),
+    sa.Column("cause", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("changed_us", Instant),
+    sa.Column("measured_us", Instant, nullable=False),
+    sa.Column("measured_warm_up_seconds", sa.Double),
+    sa.CheckConstraint(
+        "min_size IS NULL OR max_size IS NULL OR min_size <= max_size", name="autoscales_sizes"
+    ),
+    sa.CheckConstraint("miss > 0 AND miss < 1", name="autoscales_miss"),
 )
 
 control = sa.Table(

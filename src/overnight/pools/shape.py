@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAPACITY",
+    "Autoscale",
     "Claim",
     "Counts",
     "Grant",
@@ -227,6 +228,34 @@ class Past:
     end_us: int
     asked_us: tuple[int, ...]
     warm_ups_us: tuple[int, ...]
+    missed: int = 0  # of those that asked
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Autoscale:
+    """How a pool's size follows its demand, and what was last decided. Words and numbers only."""
+
+    pool_id: str = ""
+    miss: float = 0.01
+    min_size: int | None = None  # None: the pool's
+    max_size: int | None = None
+    warm_up_seconds: float | None = None  # None: as measured
+    window_seconds: float = 1200.0
+    cooldown_seconds: float = 900.0
+    zero_after_seconds: float | None = None  # None: never
+    burst_mean: float = 1.0
+    burst_spread: float = 0.0
+    openings: tuple[str, ...] = ()
+    # what came of it
+    since_us: int = 0  # claims before do not tell: the pool was not there, or gave nothing out
+    memory: tuple[tuple[float, int], ...] = ()  # sizes that the cooldown keeps, with their times
+    decided_us: int = 0
+    wanted_size: int = 0
+    cause: str = ""
+    reason: str = ""
+    changed_us: int | None = None  # when it last changed the size
+    measured_us: int = 0
+    measured_warm_up_seconds: float | None = None
 
 
 def new_id(kind: str) -> str:

@@ -140,7 +140,7 @@ class Sizing:
         """The sizes with a name: runbook, with the tick, woken by claims."""
         return self.demand.runbook, self.recommended, self.recommended_event_driven
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self, measured: dict[str, object] | None = None) -> dict[str, object]:
         """The stable form; schemas/pool-size-1.json describes it."""
         demand = self.demand
         runbook = self.at(demand.runbook)
@@ -169,6 +169,7 @@ class Sizing:
             "cost_per_host_hour": cost,
             "idle_cost_per_month": None if cost is None else best.idle * cost * MONTH_H,
             "curve": [point.as_json(cost) for point in self.curve],
+            "measured": measured,
         }
 
 

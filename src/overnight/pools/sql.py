@@ -13,13 +13,16 @@ from overnight.pools import schema
 __all__ = [
     "a_pool",
     "a_pool_locked",
+    "asked_since",
     "claimable",
     "claims_of_key",
     "forget_records",
+    "last_asked",
     "live_members",
     "open_claims",
     "recent_claims",
     "recent_events",
+    "recent_warm_ups",
     "taken",
     "waiters_in_order",
     "waiting",
@@ -37,6 +40,7 @@ members, beats, claims, waiters, pools, events = (
 LIVE = members.c.gone_us.is_(None)
 # Written out: an index on ready members is used only where the word itself stands in the statement.
 READY: sa.ColumnElement[str] = sa.literal_column("'ready'")
+MISSED: sa.ColumnElement[str] = sa.literal_column("'claim_missed'")
 
 
 def a_pool(name_or_id: str) -> sa.Select[Any]:
@@ -135,6 +139,58 @@ def waiting(pool_id: str, seen_since_us: int) -> sa.Select[Any]:
     """How many members the queue asks for."""
     return sa.select(sa.func.coalesce(sa.func.sum(waiters.c.wanted), 0)).where(
         waiters.c.pool_id == pool_id, waiters.c.seen_us > seen_since_us
+    )
+
+
+def asked_since(pool_id: str, first_us: int, second_us: int) -> tuple[sa.Select[Any], ...]:
+    """How many members were asked for after each of two instants: served, missed, and waited for.
+
+    A claim counts from when it was asked for. The first instant is the earlier one.
+    """
+
+    def counted(
+        when: sa.ColumnElement[Any], many: Any, table: sa.Table, *where: sa.ColumnElement[bool]
+    ) -> sa.Select[Any]:
+        lately = sa.case((when > second_us, many), else_=0)
+        return sa.select(
+            sa.func.coalesce(sa.func.sum(many), 0), sa.func.coalesce(sa.func.sum(lately), 0)
+        ).where(table.c.pool_id == pool_id, when > first_us, *where)
+
+    asked = claims.c.acquired_us - claims.c.waited_us
+    return (
+        # The second condition says nothing new, but there is an index for it.
+        counted(asked, sa.literal(1), claims, claims.c.acquired_us > first_us),
+        counted(
+            events.c.at_us, sa.cast(events.c.detail, sa.Integer), events, events.c.kind == MISSED
+        ),
+        counted(waiters.c.queued_us, waiters.c.wanted, waiters),
+    )
+
+
+def last_asked(pool_id: str) -> tuple[sa.Select[Any], ...]:
+    """When a member was last asked for: served, missed, and waited for."""
+    return (
+        sa.select(sa.func.max(claims.c.acquired_us)).where(claims.c.pool_id == pool_id),
+        sa.select(sa.func.max(events.c.at_us)).where(
+            events.c.pool_id == pool_id, events.c.kind == MISSED
+        ),
+        sa.select(sa.func.max(waiters.c.queued_us)).where(waiters.c.pool_id == pool_id),
+    )
+
+
+def recent_warm_ups(pool_id: str, limit: int) -> sa.Select[Any]:
+    """How long the last members took until they were first ready, in µs."""
+    # `ready_us` of a member is later where it was returned and used again.
+    return (
+        sa.select(events.c.at_us - members.c.warming_started_us)
+        .where(
+            events.c.member_id == members.c.id,
+            events.c.pool_id == pool_id,
+            events.c.kind == "member_ready",
+            events.c.reason == "phase_ready",
+        )
+        .order_by(events.c.id.desc())
+        .limit(limit)
     )
 
 

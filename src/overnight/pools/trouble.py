@@ -44,6 +44,7 @@ def look(
         *_empty(shown),
         *_warming(shown, now_us),
         *_endings(shown),
+        *_held(shown),
         *_orphans(shown, orphans),
         *_claims(shown),
         *_sizing(shown, now_us),
@@ -164,6 +165,26 @@ def _endings(shown: keeping.Details) -> Iterable[Trouble]:
             f"{shown.counts.claimed} claimed members run on",
             f"held by {named}",
             "overnight pool return CLAIM, or overnight pool terminate MEMBER",
+        )
+
+
+def _held(shown: keeping.Details) -> Iterable[Trouble]:
+    """The policy wants more than it may have."""
+    pool, policy = shown.pool, shown.autoscale
+    if policy is None or not pool.refills:
+        return
+    most = pool.max_size if policy.max_size is None else min(policy.max_size, pool.max_size)
+    if policy.decided_us and policy.wanted_size > most == pool.target_size:
+        yield Trouble(
+            "held_at_max",
+            f"{policy.wanted_size} members are wanted, and {most} is the most",
+            policy.reason,
+            f"overnight pool autoscale {pool.name} --max {policy.wanted_size}"
+            + (
+                f", after: overnight pool update {pool.name} --max {2 * policy.wanted_size}"
+                if policy.wanted_size > pool.max_size
+                else ""
+            ),
         )
 
 

@@ -154,3 +154,17 @@ def test_a_cold_claim_from_the_command_line(pool: Pool) -> None:
         pool("terminate", claim["member_id"])
         pool("terminate", claim["member_id"], "--forget")
     assert processes(pool.home) == []
+
+
+def test_a_size_that_follows_while_it_is_served(pool: Pool) -> None:
+    pool("create", "ci", "--template", "runner", "--target", "0")
+    pool("autoscale", "ci", "--min", "2", "--cooldown", "1s")
+    with served(pool.home, "--interval", "60s") as serving:
+        serving.stderr.readline()
+        until(lambda: pool.ready() == 2)
+        shown = pool("show", "ci")
+        assert re.search(r"decided \S+ ago: (up to|stays at) 2: ", shown)
+        assert "pool_scaled  min target_size: 0 -> 2; up to 2: min is 2" in shown
+        pool("autoscale", "ci", "--off")
+        pool("update", "ci", "--target", "0")
+        until(lambda: processes(pool.home) == [])

@@ -13,7 +13,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces import cli
-from overnight.interfaces.cli import misscurve
+from overnight.interfaces.cli import misscurve, pooloptions
 from overnight.interfaces.cli.commands import pool_size
 from overnight.pools import bursts, sizing
 
@@ -25,7 +25,7 @@ def ask(*words: str) -> int:
     return cli.main(["pool", "size", *words])
 
 
-@pytest.mark.parametrize("module", [misscurve, pool_size])
+@pytest.mark.parametrize("module", [misscurve, pooloptions])
 def test_examples(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 

@@ -6,13 +6,14 @@ import math
 import pathlib
 import re
 
+import numpy as np
 import pooldays
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight import errors
-from overnight.pools import autoscale, schedules
+from overnight.pools import autoscale, schedules, simulation, sizing
 
 NOW = pooldays.MONDAY + 12 * 3600
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs/sizing.md"
@@ -21,7 +22,8 @@ DAYS = 20
 
 def seen(claims: list[float], size: int, now: float = NOW) -> autoscale.Seen:
     """Claims are told as seconds ago."""
-    return autoscale.Seen(now, size, sorted(now - ago for ago in claims), NOW - 86400)
+    times = sorted(now - ago for ago in claims)
+    return autoscale.look(pooldays.policy(), now, size, times, NOW - 86400)
 
 
 def every(seconds: float, over: float = 1200) -> list[float]:
@@ -117,7 +119,8 @@ def test_it_keeps_its_bounds_and_does_not_flap(
     memory, risen = autoscale.NOTHING, -math.inf
     for now in range(0, 7200, 30):
         known = [NOW + when for when in claims if when <= now]
-        made = autoscale.decide(policy, autoscale.Seen(NOW + now, size, known, NOW - 86400), memory)
+        looked = autoscale.look(policy, NOW + now, size, known, NOW - 86400)
+        made = autoscale.decide(policy, looked, memory)
         assert max(1, least) <= made.size <= most or (made.size == size == 0)
         assert str(made.size) in made.reason
         if made.size > size:
@@ -159,3 +162,28 @@ def test_the_days_of_the_document() -> None:
             claims, missed = claims + done.claims, missed + done.missed
             hours += (done.ready_s + done.warming_s) / 3600
         assert rows[name] == f"{100 * missed / claims:.1f} % | {hours / DAYS:.0f}"
+
+
+@pytest.mark.parametrize(("per_minute", "miss"), [(4, 0.01), (1, 0.05), (0.3, 0.02)])
+def test_a_steady_demand_misses_no_more_than_was_wanted(per_minute: float, miss: float) -> None:
+    """Played for days from one host, with its start left out; and not by standing ready for anything."""
+    random = np.random.default_rng(5)
+    days = 2 if per_minute > 1 else 4
+    count = random.poisson(per_minute * 1440 * days)
+    claims = sorted(random.uniform(0, days * pooldays.DAY_S, count).tolist())
+    rule = pooldays.Ruled(pooldays.policy(miss=miss))
+    played = simulation.play(
+        claims, rule, warm_up_s=90, interval_s=60, woken=True, until_s=days * pooldays.DAY_S
+    )
+    assert played.claims == count
+    assert played.miss <= miss
+    enough = sizing.size_for_waiting(sizing.Demand(per_minute, 90, miss=miss), 0)
+    sizes = [made.size for _, made in rule.decisions]
+    assert np.mean(sizes) <= 1.6 * enough + 1
+
+
+def test_a_young_pool_is_not_judged_by_its_first_second() -> None:
+    policy = pooldays.policy()
+    looked = autoscale.look(policy, NOW, 1, [NOW - 0.5], NOW - 1)
+    made = autoscale.decide(policy, looked)
+    assert made.reason == "up to 4: 1 claims in 2m30s want 4 for 1 % misses"

@@ -19,6 +19,7 @@ def at(text: str) -> datetime.datetime:
     [
         ("mon-fri 08:30-10:00 = 20", "2026-11-16T08:29", False),  # a Monday
         ("mon-fri 08:30-10:00 = 20", "2026-11-16T08:30", True),
+        ("Mon-FRI 08:30-10:00 = 20", "2026-11-16T08:30", True),
         ("mon-fri 08:30-10:00 = 20", "2026-11-16T10:00", False),
         ("mon-fri 08:30-10:00 = 20", "2026-11-15T09:00", False),  # a Sunday
         ("sat-mon 00:00-24:00 = 2", "2026-11-15T23:59", True),  # over the end of the week

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -132,3 +133,17 @@ def test_alerts_come_first() -> None:
     said = trouble.look(shown(slow), now_us=NOW, reaper_us=NOW)
     assert [one.alert for one in said] == sorted((one.alert for one in said), reverse=True)
     assert len(said) == 2
+
+
+def test_a_size_that_may_not_follow_any_further() -> None:
+    wants = shape.Autoscale(wanted_size=19, decided_us=NOW, reason="stays at 5: cut to max 5")
+    held = dataclasses.replace(shown(member()), autoscale=dataclasses.replace(wants, max_size=5))
+    assert look(held)["held_at_max"].todo == (
+        "overnight pool autoscale ci --max 19, after: overnight pool update ci --max 38"
+    )
+    fits = dataclasses.replace(held, autoscale=dataclasses.replace(wants, max_size=9))
+    assert look(fits) == {}
+    less = dataclasses.replace(wants, wanted_size=12, max_size=5)
+    assert look(dataclasses.replace(held, autoscale=less))["held_at_max"].todo == (
+        "overnight pool autoscale ci --max 12"
+    )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from overnight import errors
+
+if TYPE_CHECKING:
+    from overnight.pools import bursts
 
 __all__ = [
     "ClaimArgument",
@@ -21,11 +25,15 @@ __all__ = [
     "TargetOption",
     "TemplateOption",
     "TypeOption",
+    "burst",
     "given",
     "knobs",
     "labels",
     "seconds",
+    "share",
 ]
+
+SHARE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,2})?)\s*(%?)", re.ASCII | re.IGNORECASE)
 
 DatabaseOption = Annotated[
     str,
@@ -99,3 +107,34 @@ def seconds(text: str, name: str) -> int:
             f"{name} {text} is not whole seconds", why="it is kept in seconds", todo="write 90s, 2h"
         )
     return int(parsed)
+
+
+def share(text: str) -> float:
+    """A share of claims: `1%`, `0.5 %`, `0.01`.
+
+    >>> share("1%"), share("0.05")
+    (0.01, 0.05)
+    """
+    found = SHARE.fullmatch(text.strip())
+    if found is None:
+        raise errors.UsageError(
+            f"{text!r} is not a share",
+            why="a share is a number with % behind it, or a number between 0 and 1",
+            todo="write it like 1% or 0.01",
+        )
+    return float(found[1]) / (100 if found[2] else 1)
+
+
+def burst(text: str) -> bursts.Burst:
+    """Mean and spread of what comes together: `5`, `5:2`."""
+    from overnight.pools import bursts
+
+    mean, _, spread = text.partition(":")
+    try:
+        return bursts.Burst(float(mean), float(spread or "0"))
+    except ValueError:
+        raise errors.UsageError(
+            f"{text!r} is not a burst",
+            why="a burst is the mean number of claims that come together, and their spread",
+            todo="write it like --burst 5 or --burst 5:2",
+        ) from None

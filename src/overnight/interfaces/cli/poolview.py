@@ -11,9 +11,9 @@ from overnight import errors
 from overnight.interfaces.cli import session
 
 if TYPE_CHECKING:
-    from overnight.pools import control, keeping, shape
+    from overnight.pools import control, keeping, scaling, shape
 
-__all__ = ["claims", "done", "member", "pool", "pools", "show"]
+__all__ = ["autoscale", "claims", "done", "member", "pool", "pools", "show"]
 
 
 def _say(text: str) -> None:
@@ -27,10 +27,11 @@ def _line(details: keeping.Details) -> str:
         for number, word in ((held.draining, "draining"), (held.errored, "errored"), (held.waiting, "waited for"))
         if number
     )  # fmt: skip
+    follows = ", follows" if details.autoscale is not None else ""
     breaker = "  BREAKER OPEN" if kept.breaker_opened_us is not None else ""
     return (
         f"{kept.name:20} {kept.status:9} {held.ready} ready, {held.warming} warming, {held.claimed} claimed{more}"
-        f"  (target {kept.target_size}, {kept.min_size} to {kept.max_size}){breaker}"
+        f"  (target {kept.target_size}{follows}, {kept.min_size} to {kept.max_size}){breaker}"
     )
 
 
@@ -86,6 +87,9 @@ def show(
         current.print_json(pooling.pool_document(plane, shown))
     else:
         _say(_line(shown))
+        if shown.autoscale is not None:
+            _say("")
+            _policy(shown.autoscale)
         for one in wrong:
             _say(
                 f"\n{'ALERT' if one.alert else 'note'}: {one.what}\n  why: {one.why}\n  do:  {one.todo}"
@@ -135,6 +139,71 @@ def _details(shown: keeping.Details) -> None:
             x for x in (event.member_id, event.claim_id, event.reason, event.detail) if x
         )
         _say(f"  {times.format_instant(event.at_us)}  {event.kind}  {about}")
+
+
+def _policy(policy: shape.Autoscale) -> None:
+    """How the size follows, and what was last decided."""
+    from overnight.app import pooling
+    from overnight.model import times
+
+    length = times.format_duration
+    low = "the pool's min" if policy.min_size is None else str(policy.min_size)
+    high = "the pool's max" if policy.max_size is None else str(policy.max_size)
+    parts = [
+        f"{100 * policy.miss:g} % may miss",
+        f"{low} to {high}",
+        f"claims of the last {length(policy.window_seconds)}",
+        f"cooldown {length(policy.cooldown_seconds)}",
+    ]
+    if policy.zero_after_seconds is not None:
+        parts.append(f"to zero after {length(policy.zero_after_seconds)} without a claim")
+    if policy.burst_mean > 1:
+        parts.append(f"bursts of {policy.burst_mean:g}")
+    if policy.warm_up_seconds is not None:
+        parts.append(f"warm-up {length(policy.warm_up_seconds)}")
+    elif policy.measured_warm_up_seconds is not None:
+        parts.append(f"warm-up {length(policy.measured_warm_up_seconds)}, measured")
+    _say("Autoscale: " + ", ".join(parts))
+    for opening in policy.openings:
+        _say(f"  at {opening}")
+    if policy.decided_us:
+        now = time.time_ns() // 1000
+        _say(f"  decided {pooling.ago(policy.decided_us, now)} ago: {policy.reason}")
+        if policy.changed_us is not None:
+            _say(f"  last changed {pooling.ago(policy.changed_us, now)} ago")
+    else:
+        _say("  nothing decided yet: overnight pool serve does")
+
+
+def autoscale(
+    current: session.Session,
+    shown: keeping.Details,
+    outlook: scaling.Outlook | None,
+    output: session.Output,
+    *,
+    said: str = "",
+) -> int:
+    """The policy of a pool, and what it would do now where that was asked."""
+    from overnight.app import pooling
+    from overnight.model import times
+
+    policy = shown.autoscale if outlook is None else outlook.policy
+    if output is session.Output.JSON:
+        current.print_json(pooling.autoscale_document(shown.pool, policy, outlook))
+        return errors.ExitCode.DONE
+    if said:
+        _say(said)
+    if policy is None:
+        _say(f"the size of pool {shown.pool.name} is set by hand: target {shown.pool.target_size}")
+        return errors.ExitCode.DONE
+    _say(_line(shown))
+    _policy(policy)
+    if outlook is not None:
+        _say(f"now it would: {outlook.decision.reason}")
+        _say(f"  with a warm-up of {times.format_duration(outlook.warm_up_s)}; nothing was changed")
+        for text in outlook.assumed:
+            _say(f"  assumed: {text}")
+    return errors.ExitCode.DONE
 
 
 def claims(

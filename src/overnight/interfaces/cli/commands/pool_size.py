@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import pooloptions, session
 
 if TYPE_CHECKING:
     import rich.console
 
-    from overnight.pools import bursts, sizing
+    from overnight.app import poolsizing
+    from overnight.pools import sizing
 
 __all__ = ["ORDER", "register"]
 
 # Behind the module that makes the group, where there is one.
 ORDER = 52
-SHARE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,2})?)\s*(%?)", re.ASCII | re.IGNORECASE)
 
 
 def register(cli: typer.Typer) -> None:
@@ -45,13 +44,20 @@ def _group(cli: typer.Typer) -> typer.Typer:
 def size(
     context: typer.Context,
     claims_per_minute: Annotated[
-        float,
+        float | None,
         typer.Option("--claims-per-minute", metavar="N", help="How many claims come, on average."),
-    ],
+    ] = None,
     warmup: Annotated[
         str,
         typer.Option("--warmup", metavar="DURATION", help="From start to ready, mean: 90s, 5m."),
-    ],
+    ] = "",
+    pool: Annotated[
+        str,
+        typer.Option("--pool", metavar="POOL", help="Measured from its history, where not said."),
+    ] = "",
+    over: Annotated[
+        str, typer.Option("--over", metavar="DURATION", help="How far back, with --pool.")
+    ] = "7d",
     interval: Annotated[
         str, typer.Option("--interval", metavar="DURATION", help="How often the tick replenishes.")
     ] = "60s",
@@ -64,9 +70,9 @@ def size(
         typer.Option(
             "--burst",
             metavar="MEAN[:SPREAD]",
-            help="Claims that come together, and their standard deviation: 5, 5:2.",
+            help="Claims that come together, and their standard deviation: 5, 5:2. Default: 1.",
         ),
-    ] = "1",
+    ] = "",
     callers: Annotated[
         str,
         typer.Option("--callers", help="What who misses does: give-up, or wait (and count)."),
@@ -75,6 +81,7 @@ def size(
         float | None,
         typer.Option("--cost", metavar="PRICE", help="What a host costs an hour, any currency."),
     ] = None,
+    database: pooloptions.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """How many warm hosts a pool needs, and how often a claim misses at every size.
@@ -82,8 +89,9 @@ def size(
     The runbook's rule counts the mean demand only; claims come unevenly. Shown are its number, the
     number that keeps the wanted miss rate with a tick, and the one when a claim wakes the pool.
     """
+    from overnight.app import pooling, poolsizing
     from overnight.model import times
-    from overnight.pools import sizing
+    from overnight.pools import bursts, sizing
 
     current: session.Session = context.obj
     if callers not in list(sizing.Callers):
@@ -92,53 +100,72 @@ def size(
             why="who finds no ready host gives up, or waits and is counted",
             todo="say --callers give-up or --callers wait",
         )
-    demand = sizing.Demand(
+    seconds = times.parse_duration(interval)
+    told = poolsizing.Told(
         claims_per_minute,
-        times.parse_duration(warmup),
-        times.parse_duration(interval),
-        parse_share(miss),
-        parse_burst(burst),
+        times.parse_duration(warmup) if warmup else None,
+        pooloptions.burst(burst) if burst else None,
+    )
+    known = None
+    if pool:
+        plane = pooling.open_plane(current.home, database)
+        known = poolsizing.history(
+            plane, pool, told, over_s=times.parse_duration(over), interval_s=seconds
+        )
+        told = poolsizing.Told(known.claims_per_minute, known.warm_up_s, known.burst)
+    if told.claims_per_minute is None or told.warm_up_s is None:
+        raise errors.UsageError(
+            "what the pool is asked for was not said",
+            why="a size comes from claims a minute and the warm-up: given, or measured from a pool",
+            todo="overnight pool size --pool POOL, or with --claims-per-minute 4 --warmup 90s",
+        )
+    demand = sizing.Demand(
+        told.claims_per_minute,
+        told.warm_up_s,
+        seconds,
+        pooloptions.share(miss),
+        told.burst or bursts.SINGLE,
         sizing.Callers(callers),
         cost,
     )
     with current.notes().status("playing a million claims …"):
         found = sizing.size(demand)
     if output is session.Output.JSON:
-        current.print_json(found.as_json())
+        current.print_json(found.as_json(known.as_json() if known else None))
     else:
+        if known is not None:
+            show_history(known, current.console())
         show(found, current.console())
     return errors.ExitCode.DONE
 
 
-def parse_share(text: str) -> float:
-    """A share of claims: `1%`, `0.5 %`, `0.01`.
+def show_history(known: poolsizing.Known, console: rich.console.Console) -> None:
+    """What was measured, over what, how sure it is, and what is taken for granted."""
+    from overnight.model import times
 
-    >>> parse_share("1%"), parse_share("0.05")
-    (0.01, 0.05)
-    """
-    found = SHARE.fullmatch(text.strip())
-    if found is None:
-        raise errors.UsageError(
-            f"{text!r} is not a share",
-            why="a share is a number with % behind it, or a number between 0 and 1",
-            todo="write it like 1% or 0.01",
+    found, length = known.measured, times.format_duration
+    missed = f", {known.past.missed:,} of them missed" if known.past.missed else ""
+    lines = [
+        (
+            f"pool {known.pool.name} in the last {length(found.watched_s)}: {found.claims:,} claims{missed}; "
+            f"target {known.pool.target_size}"
+        ),
+        (
+            f"  rate      {found.claims_per_minute:.3g} claims a minute, {found.low:.3g} to {found.high:.3g} "
+            "with 95 % confidence"
+        ),
+    ]
+    if found.warm_up is not None:
+        warm = found.warm_up
+        lines.append(
+            f"  warm-up   {length(warm.mean)} mean of {warm.count:,}; half below {length(warm.p50)}, "
+            f"nine in ten below {length(warm.p90)}"
         )
-    return float(found[1]) / (100 if found[2] else 1)
-
-
-def parse_burst(text: str) -> bursts.Burst:
-    """Mean and spread of what comes together: `5`, `5:2`."""
-    from overnight.pools import bursts
-
-    mean, _, spread = text.partition(":")
-    try:
-        return bursts.Burst(float(mean), float(spread or "0"))
-    except ValueError:
-        raise errors.UsageError(
-            f"{text!r} is not a burst",
-            why="a burst is the mean number of claims that come together, and their spread",
-            todo="write it like --burst 5 or --burst 5:2",
-        ) from None
+    uneven = "more than chance: sized for bursts" if found.bursty else "chance alone"
+    lines.append(f"  bursts    variance {found.dispersion:.2g} times the mean: {uneven}")
+    lines += [f"  assumed   {text}" for text in known.assumed]
+    for line in (*lines, ""):
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def show(found: sizing.Sizing, console: rich.console.Console) -> None:

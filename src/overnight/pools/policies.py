@@ -1,0 +1,127 @@
+"""Autoscale policies at the door: what is said of one, checked; and as the pool's bounds leave it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from overnight.pools import refusals, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from overnight.pools import autoscale
+
+__all__ = ["ASSUMED_WARM_UP_S", "NAMES", "assumed", "changed", "effective", "told"]
+
+# What can be said; the other fields are what came of it.
+NAMES = (
+    "miss",
+    "min_size",
+    "max_size",
+    "warm_up_seconds",
+    "window_seconds",
+    "cooldown_seconds",
+    "zero_after_seconds",
+    "burst_mean",
+    "burst_spread",
+    "openings",
+)
+WHOLE = ("min_size", "max_size")
+OPTIONAL = (*WHOLE, "warm_up_seconds", "zero_after_seconds")
+# Until a member has become ready, nobody knows.
+ASSUMED_WARM_UP_S = 90.0
+
+
+def changed(
+    pool: shape.Pool, before: shape.Autoscale, given: Mapping[str, object]
+) -> shape.Autoscale:
+    """The policy with some of it said anew; refused where it contradicts itself or the pool."""
+    values: dict[str, Any] = {name: _checked(name, value) for name, value in given.items()}
+    after = dataclasses.replace(before, **values)
+    if "max_size" in given and after.max_size is not None and after.max_size > pool.max_size:
+        raise refusals.BadSizeError(
+            f"autoscale up to {after.max_size} does not fit pool {pool.name}",
+            why=f"its max_size is {pool.max_size}, claimed members included",
+            todo=f"overnight pool update {pool.name} --max {2 * after.max_size}   first, or less here",
+        )
+    if "min_size" in given and after.min_size is not None and after.min_size < pool.min_size:
+        raise refusals.BadSizeError(
+            f"autoscale down to {after.min_size} does not fit pool {pool.name}",
+            why=f"its min_size is {pool.min_size}",
+            todo=f"overnight pool update {pool.name} --min {after.min_size}   first, or more here",
+        )
+    _policy(
+        after,
+        pool.min_size if after.min_size is None else after.min_size,
+        pool.max_size if after.max_size is None else after.max_size,
+    )
+    return after
+
+
+def _checked(name: str, value: object) -> object:
+    if name not in NAMES:
+        raise refusals.UnknownParameterError(name, NAMES)
+    if name == "openings":
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+            raise refusals.BadKnobError(name, value, "a list of schedules")
+        return tuple(value)
+    if value is None and name in OPTIONAL:
+        return None
+    kind = int if name in WHOLE else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
+        wanted = "a whole number" if name in WHOLE else "a number"
+        raise refusals.BadKnobError(name, value, wanted)
+    return value if name in WHOLE else float(value)
+
+
+def effective(pool: shape.Pool, stored: shape.Autoscale) -> autoscale.Policy:
+    """What the pool's bounds leave of a policy. They may have been changed since: they are law."""
+    most = pool.max_size if stored.max_size is None else min(stored.max_size, pool.max_size)
+    least = pool.min_size if stored.min_size is None else max(stored.min_size, pool.min_size)
+    return _policy(stored, min(least, most), most, cut=True)
+
+
+def _policy(
+    stored: shape.Autoscale, least: int, most: int, *, cut: bool = False
+) -> autoscale.Policy:
+    # Only here: numpy and scipy take longer to load than a claim takes.
+    from overnight.pools import autoscale, bursts, schedules
+
+    openings = [schedules.parse(text) for text in stored.openings]
+    if cut:
+        openings = [dataclasses.replace(one, size=min(one.size, most)) for one in openings]
+    warm_up = stored.warm_up_seconds
+    if warm_up is None:
+        warm_up = stored.measured_warm_up_seconds
+    return autoscale.Policy(
+        max_size=most,
+        min_size=least,
+        warm_up_s=ASSUMED_WARM_UP_S if warm_up is None else warm_up,
+        miss=stored.miss,
+        window_s=stored.window_seconds,
+        cooldown_s=stored.cooldown_seconds,
+        zero_after_s=None if cut and least else stored.zero_after_seconds,
+        openings=tuple(openings),
+        burst=bursts.Burst(stored.burst_mean, stored.burst_spread),
+    )
+
+
+def assumed(stored: shape.Autoscale) -> tuple[str, ...]:
+    """What is not known and was taken for granted, in words."""
+    if stored.warm_up_seconds is None and stored.measured_warm_up_seconds is None:
+        return (
+            f"a warm-up of {ASSUMED_WARM_UP_S:g} s: no member became ready in the time that is kept",
+        )
+    return ()
+
+
+def told(before: shape.Autoscale | None, after: shape.Autoscale) -> str:
+    """What changed, for the event."""
+    old = before or shape.Autoscale()
+    return ", ".join(
+        f"{name}: {getattr(after, name)}"
+        for name in NAMES
+        if getattr(old, name) != getattr(after, name)
+    )

@@ -1,0 +1,323 @@
+"""A size that follows: set at the door, decided by the reaper, once, whoever runs and whatever restarts."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import itertools
+import re
+
+import pytest
+from poolworld import START, S, State, World
+
+from overnight import errors
+from overnight.pools import metrics, reaping, refusals, scaling
+
+HOUR = 3600
+
+
+def ask(world: World, times: int) -> None:
+    """So many claims, of which none is served: nothing is ready."""
+    while times:
+        count = min(times, world.plane.show("ci").pool.max_size)
+        with contextlib.suppress(refusals.NoReadyMembersError):
+            world.plane.acquire("ci", count=count)
+        times -= count
+
+
+def target(world: World) -> int:
+    return world.plane.show("ci").pool.target_size
+
+
+def scaled(world: World) -> list[tuple[int, int]]:
+    """Every change, from and to, in order: each begins where the one before ended."""
+    changes = []
+    for event in reversed(world.plane.show("ci", recent=1000).events):
+        if event.kind == "pool_scaled":
+            found = re.match(r"target_size: (\d+) -> (\d+); (up|down) to \2: ", event.detail)
+            assert found, event.detail
+            changes.append((int(found[1]), int(found[2])))
+    for earlier, later in itertools.pairwise(changes):
+        assert earlier[1] == later[0]
+    return changes
+
+
+def following(world: World, size: int = 1, **given: object) -> None:
+    world.pool(target=size, max_size=40, heartbeat_stale_after_seconds=10**6)
+    world.plane.autoscale("ci", **{"warm_up_seconds": 90, **given})
+
+
+def test_demand_makes_it_grow_and_missed_claims_are_demand(world: World) -> None:
+    following(world)
+    world.clock.forward(1200)
+    ask(world, 80)
+    reaping.Reaper(world.plane).tick()
+    # 80 at once are a jump, and told as one: no more than is sure of it.
+    [(before, after)] = scaled(world)
+    assert (before, after) == (1, target(world))
+    assert after >= 13
+    shown = world.plane.show("ci")
+    assert shown.counts.warming == after
+    assert shown.autoscale is not None
+    assert shown.autoscale.changed_us == shown.autoscale.decided_us == world.clock.now_us
+    assert shown.autoscale.reason.startswith(f"up to {after}: 80 claims in ")
+    assert world.reasons("pool_scaled") == ["demand"]
+
+
+def test_what_stays_is_no_event(mostly: World) -> None:
+    world = mostly
+    following(world)
+    for _ in range(5):
+        world.clock.forward(60)
+        reaping.Reaper(world.plane).tick()
+    assert scaled(world) == []
+    policy = world.plane.show("ci").autoscale
+    assert policy is not None
+    assert policy.decided_us == world.clock.now_us
+    assert policy.reason.startswith("stays at 1: ")
+
+
+def test_those_who_wait_are_demand_too(world: World) -> None:
+    following(world, 0, zero_after_seconds=600)
+    world.clock.forward(700)
+    assert world.plane.follow("ci").reason == "stays at 0: no claim for 11m40s"
+    world.clock.forward(10)
+    waiter, _pool = world.plane._claiming._queue_up("ci", _asked(), world.clock.now_us)
+    world.clock.forward(1)
+    made = world.plane.follow("ci")
+    assert waiter
+    assert made.reason.startswith("up to 2: 1 claims in 11m51s ")
+
+
+def _asked() -> object:
+    from overnight.pools import shape
+
+    return shape.Request(wait_seconds=60)
+
+
+def test_it_shrinks_oldest_idle_first_after_the_cooldown_whoever_restarts(world: World) -> None:
+    following(world, 9, cooldown_seconds=600, window_seconds=300)
+    members = world.fill()
+    world.clock.forward(590)
+    assert world.another().follow("ci").size == 9
+    assert len(world.members("ci", State.READY)) == 9
+    world.clock.forward(20)
+    made = world.another().follow("ci")
+    assert made.size < 9
+    left = {m.id for m in world.members("ci", State.READY)}
+    oldest = sorted(members, key=lambda m: (m.ready_us, m.id))
+    assert left == {m.id for m in oldest[9 - made.size :]}
+    assert world.reasons("member_draining") == ["pool_shrunk"] * (9 - made.size)
+    assert len(world.provider.machines) == made.size
+
+
+def test_a_rise_is_remembered_by_those_who_come_later(mostly: World) -> None:
+    world = mostly
+    following(world, cooldown_seconds=900, window_seconds=300)
+    world.clock.forward(1200)
+    ask(world, 40)
+    high = world.plane.follow("ci").size
+    assert high > 5
+    for _ in range(14):
+        world.clock.forward(60)
+        assert world.another().follow("ci").size == high
+    # The window is empty and the cooldown over.
+    world.clock.forward(400)
+    assert world.another().follow("ci").size < high
+
+
+def test_two_control_planes_take_a_step_once(world: World) -> None:
+    following(world)
+    planes = [world.another() for _ in range(3)]
+    decided = 0
+    for claims in (0, 40, 60, 0, 0):
+        world.clock.forward(1000)
+        ask(world, claims)
+        with concurrent.futures.ThreadPoolExecutor(3) as threads:
+            made = [one for one in threads.map(lambda p: p.follow("ci"), planes) if one is not None]
+        assert len(made) == 1
+        assert made[0].size == target(world)
+        decided += 1
+    changes = scaled(world)
+    assert changes[-1][1] == target(world)
+    assert len(changes) <= decided
+
+
+def test_a_pool_is_looked_at_every_few_seconds_and_no_more(mostly: World) -> None:
+    world = mostly
+    following(world)
+    assert world.plane.follow("ci") is not None
+    world.clock.forward(scaling.EVERY_SECONDS - 1)
+    assert world.plane.follow("ci") is None
+    assert world.another().follow("ci") is None
+    world.clock.forward(1)
+    assert world.plane.follow("ci") is not None
+    # But a new policy is looked at at once.
+    world.plane.autoscale("ci", min_size=4)
+    assert world.plane.follow("ci").reason == "up to 4: min is 4"
+
+
+@pytest.mark.parametrize("status", ["paused", "draining", "archived"])
+def test_only_an_active_pool_is_scaled(mostly: World, status: str) -> None:
+    world = mostly
+    following(world, 3, cooldown_seconds=60)
+    world.clock.forward(1000)
+    ask(world, 50)
+    world.plane.update("ci", status=status)
+    world.clock.forward(10)
+    reaping.Reaper(world.plane).tick()
+    assert world.plane.follow("ci") is None
+    assert (target(world), scaled(world)) == (3, [])
+    outlook = world.plane.outlook("ci")
+    assert outlook.decision.reason == f"stays at 3: a pool that is {status} is not scaled"
+    # Resumed, it is not punished for a time in which nobody could claim.
+    world.clock.forward(10 * HOUR)
+    world.plane.update("ci", status="active")
+    world.clock.forward(30)
+    assert world.plane.follow("ci").size == 3
+
+
+def test_the_target_is_refused_by_hand_and_bounds_move_it(world: World) -> None:
+    following(world, 6)
+    with pytest.raises(refusals.AutoscaledError, match="not set by hand") as caught:
+        world.plane.update("ci", target_size=9)
+    assert "overnight pool autoscale ci --off" in caught.value.todo
+    assert world.plane.update("ci", max_size=4).target_size == 4
+    assert world.plane.update("ci", max_size=40, min_size=7).target_size == 7
+    with pytest.raises(refusals.BadSizeError):
+        world.plane.update("ci", max_size=5)
+    assert world.plane.autoscale_off("ci")
+    assert not world.plane.autoscale_off("ci")
+    assert world.plane.update("ci", target_size=9).target_size == 9
+    assert world.plane.follow("ci") is None
+
+
+def test_bounds_of_the_pool_hold_whatever_the_policy_says(mostly: World) -> None:
+    world = mostly
+    following(world, 5, min_size=5, max_size=30, openings=["* 00:00-24:00 = 25"])
+    assert world.plane.follow("ci").size == 25
+    world.plane.update("ci", max_size=3)
+    world.clock.forward(10)
+    assert world.plane.follow("ci").size == target(world) == 3
+    world.plane.update("ci", max_size=20)
+    world.clock.forward(10)
+    assert world.plane.follow("ci").size == 20
+    assert world.plane.outlook("ci").decision.reason.startswith("stays at 20: schedule")
+
+
+def test_the_schedule_and_the_way_to_zero(mostly: World) -> None:
+    """The world begins on Friday, 15 January 2027, at eight."""
+    world = mostly
+    assert START == 1_800_000_000 * S
+    following(
+        world, 0, zero_after_seconds=1800, cooldown_seconds=300,
+        openings=["Mon-Fri 09:00-10:00 = 6"],
+    )  # fmt: skip
+    sizes = {}
+    for minute in (*range(50, 60), 90, *range(117, 127)):
+        world.clock.now_us = START + minute * 60 * S
+        world.plane.follow("ci")
+        sizes[minute] = target(world)
+    # Before nine, as a member takes 90 s and the tick may be a minute late.
+    assert (sizes[50], sizes[57], sizes[58], sizes[90]) == (0, 0, 6, 6)
+    assert (sizes[119], sizes[123], sizes[124]) == (6, 6, 0)
+    assert world.reasons("pool_scaled") == ["schedule", "quiet"]
+
+
+def test_a_policy_is_checked_at_the_door_and_nothing_is_written(world: World) -> None:
+    world.pool(target=3, min_size=2, max_size=12)
+    for given in (
+        {"nonsense": 1}, {"miss": "1%"}, {"miss": 0}, {"miss": True}, {"min_size": 1.5},
+        {"min_size": 1}, {"max_size": 13}, {"min_size": 9, "max_size": 8}, {"window_seconds": None},
+        {"cooldown_seconds": float("nan")}, {"zero_after_seconds": 60}, {"openings": "mon"},
+        {"openings": ["someday = 3"]}, {"openings": ["* 01:00-02:00 = 13"]}, {"burst_mean": 0.5},
+        {"warm_up_seconds": 0}, {"since_us": 5},
+    ):  # fmt: skip
+        for call in (world.plane.autoscale, world.plane.outlook):
+            with pytest.raises(errors.UsageError):
+                call("ci", **given)
+    assert world.plane.show("ci").autoscale is None
+    assert "autoscale_set" not in world.kinds()
+    with pytest.raises(refusals.PoolNotFoundError):
+        world.plane.autoscale("other")
+
+
+def test_what_is_said_anew_changes_that_alone(world: World) -> None:
+    world.pool(target=3)
+    world.plane.autoscale("ci", miss=0.05, openings=["* 08:00-09:00 = 5"])
+    changed = world.plane.autoscale("ci", cooldown_seconds=60)
+    assert (changed.miss, changed.cooldown_seconds) == (0.05, 60)
+    assert changed.openings == ("* 08:00-09:00 = 5",)
+    assert world.plane.autoscale("ci", cooldown_seconds=60) == changed
+    details = [e.detail for e in world.plane.show("ci").events if e.kind == "autoscale_set"]
+    assert details == ["cooldown_seconds: 60.0", "miss: 0.05, openings: ('* 08:00-09:00 = 5',)"]
+    world.plane.drain("ci")
+    world.plane.delete("ci")
+    assert world.plane.list() == ()
+
+
+def test_looking_ahead_changes_nothing_and_says_what_it_assumes(mostly: World) -> None:
+    world = mostly
+    world.pool(target=1, heartbeat_stale_after_seconds=10**6)
+    world.clock.forward(1200)
+    ask(world, 30)
+    before = world.plane.show("ci")
+    outlook = world.plane.outlook("ci", miss=0.05)
+    assert outlook.decision.reason.startswith("up to ")
+    assert outlook.warm_up_s == 90
+    assert "no member became ready" in outlook.assumed[0]
+    assert world.plane.show("ci") == before
+    world.plane.replenish("ci")
+    world.clock.forward(40)
+    world.boot_all()
+    outlook = world.plane.outlook("ci", miss=0.05)
+    assert (outlook.warm_up_s, outlook.assumed) == (40, ())
+
+
+def test_the_warm_up_is_measured_and_measured_again(mostly: World) -> None:
+    world = mostly
+    world.pool(target=1, reuse_without_reset=True, heartbeat_stale_after_seconds=10**6)
+    world.plane.autoscale("ci", max_size=1)
+    for seconds, mean in ((40, 40), (80, 60)):
+        world.plane.replenish("ci")
+        world.clock.forward(seconds)
+        world.boot_all()
+        [grant] = world.plane.acquire("ci")
+        world.clock.forward(700)
+        world.plane.follow("ci")
+        policy = world.plane.show("ci").autoscale
+        assert policy is not None
+        assert policy.measured_warm_up_seconds == mean
+        world.plane.terminate(grant.member.id)
+
+
+def test_records_that_are_not_kept_are_not_missed_as_demand(mostly: World) -> None:
+    """A pool that forgets after ten minutes has no twenty to count."""
+    world = mostly
+    following(world, 1, cooldown_seconds=1)
+    world.plane.update("ci", record_retention_seconds=600)
+    world.clock.forward(HOUR)
+    ask(world, 100)
+    world.clock.forward(300)
+    made = world.plane.follow("ci")
+    assert "100 claims in 10m" in made.reason
+
+
+def test_the_page_of_metrics_says_what_is_wanted(mostly: World) -> None:
+    world = mostly
+    following(world, max_size=5)
+    assert "overnight_pool_autoscale" not in metrics.render(world.plane)
+    world.clock.forward(1200)
+    ask(world, 80)
+    world.plane.follow("ci")
+    world.clock.forward(7)
+    page = metrics.render(world.plane)
+    wanted = re.search(
+        r'^overnight_pool_autoscale_wanted_size\{pool="ci",cause="demand"\} (\d+)$',
+        page,
+        re.MULTILINE,
+    )
+    assert wanted
+    assert int(wanted[1]) > 5 == target(world)
+    assert 'overnight_pool_autoscale_decision_age_seconds{pool="ci"} 7\n' in page
+    assert 'overnight_pool_autoscale_change_age_seconds{pool="ci"} 7\n' in page

@@ -1,0 +1,106 @@
+"""A pool's days through the real control plane: a clock that is moved, machines that boot after a warm-up,
+claims at their times, and a reaper that is woken by each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import heapq
+import math
+import threading
+from typing import TYPE_CHECKING
+
+from poolworld import START, S, State, World
+
+from overnight.pools import reaping, refusals, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# A pool that nothing but its size changes: no beats are played, and nothing grows old.
+LASTING = {"heartbeat_stale_after_seconds": 10**7, "ready_ttl_seconds": 10**7}
+
+
+@dataclasses.dataclass
+class Life:
+    """What came of it; times are seconds since the world began."""
+
+    world: World
+    warm_up_s: float
+    served: int = 0
+    missed: int = 0
+    sizes: list[tuple[float, int]] = dataclasses.field(default_factory=list)
+
+    @property
+    def now_s(self) -> float:
+        return (self.world.clock.now_us - START) / S
+
+    @property
+    def target(self) -> int:
+        return self.sizes[-1][1]
+
+    def run(self, claims: Iterable[float], until_s: float, *, tick_s: float = 60) -> None:
+        """Claims at their times, ticks and boots between them. Whoever finds none gives up."""
+        plane = self.world.plane
+        reaper = reaping.Reaper(plane)
+        pool_id = plane.show("ci").pool.id
+        events = [(when, "claim") for when in claims]
+        ticks = math.floor((until_s - self.now_s) / tick_s)
+        events += [(self.now_s + tick_s * number, "tick") for number in range(1, ticks + 1)]
+        if not self.sizes:
+            self.sizes.append((self.now_s, plane.show("ci", recent=1).pool.target_size))
+        heapq.heapify(events)
+        coming: set[str] = set()
+        while events:
+            when, what = heapq.heappop(events)
+            self.world.clock.now_us = START + round(when * S)
+            if what == "tick":
+                assert reaper.tick() == {}
+            elif what == "claim":
+                self._claim()
+                reaper._keep(pool_id, full=False)
+            else:
+                self._boot(what)
+            shown = plane.show("ci", recent=1)
+            for member in shown.members:
+                if member.state is State.WARMING and member.id not in coming:
+                    coming.add(member.id)
+                    heapq.heappush(events, (when + self.warm_up_s, member.id))
+            if self.target != shown.pool.target_size:
+                self.sizes.append((when, shown.pool.target_size))
+        self.world.clock.now_us = START + round(until_s * S)
+
+    def _claim(self) -> None:
+        try:
+            [grant] = self.world.plane.acquire("ci")
+        except refusals.NoReadyMembersError:
+            self.missed += 1
+        else:
+            self.served += 1
+            self.world.plane.give_back(grant.claim.id)
+
+    def _boot(self, member_id: str) -> None:
+        # Shrunk away meanwhile, perhaps.
+        with contextlib.suppress(refusals.EnrolmentRefusedError):
+            self.world.boot(member_id)
+
+    def claim_cold(self) -> shape.Grant:
+        """A claim that waits for its machine, which boots meanwhile as it does: in another thread."""
+        stop, other = threading.Event(), self.world.another()
+
+        def boots() -> None:
+            while not stop.wait(0.005):
+                for member in other.show("ci").members:
+                    if member.state is State.WARMING and member.machine_id:
+                        self.world.clock.forward(10)  # less than who waits may be silent
+                        self._boot(member.id)
+
+        booting = threading.Thread(target=boots)
+        booting.start()
+        try:
+            [grant] = self.world.plane.acquire("ci", cold=True, wait_seconds=20)
+        finally:
+            stop.set()
+            booting.join()
+        return grant

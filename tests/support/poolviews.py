@@ -1,0 +1,44 @@
+"""Pools that are made up: what one holds at a moment, without a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overnight.pools import decisions, knobs, shape
+
+S = 1_000_000
+NOW = 1_000_000 * S
+Status, State = shape.PoolStatus, shape.MemberState
+
+
+def pool(**given: Any) -> shape.Pool:
+    tuned = knobs.read(given.pop("tuned", {}))
+    target = given.pop("target", 5)
+    plain: dict[str, Any] = {
+        "id": "p-1", "name": "ci", "template": "t", "target_size": target, "min_size": 0,
+        "max_size": target + 10, "knobs": tuned,
+    }  # fmt: skip
+    return shape.Pool(**{**plain, **given})
+
+
+def member(name: str, state: State, *, age: float = 60, **given: Any) -> shape.Member:
+    began = NOW - int(age * S)
+    plain: dict[str, Any] = {
+        "id": name, "pool_id": "p-1", "state": state, "machine_id": f"i-{name}",
+        "warming_started_us": began, "launched_us": began,
+    }  # fmt: skip
+    if state is not State.WARMING:
+        plain |= {"ready_us": began, "beat_us": NOW - S}
+    return shape.Member(**{**plain, **given})
+
+
+def some(state: State, count: int, **given: Any) -> list[shape.Member]:
+    return [member(f"{state}-{n}", state, age=100 - n, **given) for n in range(count)]
+
+
+def view(held: shape.Pool, *members: shape.Member, **given: Any) -> decisions.View:
+    return decisions.View(pool=held, members=members, now_us=NOW, **given)
+
+
+def claim(name: str = "c-1", member_id: str = "m", **given: Any) -> shape.Claim:
+    return shape.Claim(id=name, pool_id="p-1", member_id=member_id, **given)

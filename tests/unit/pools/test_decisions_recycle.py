@@ -1,0 +1,189 @@
+"""What is ended, flagged or tried again, on pools that are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from poolviews import NOW, S, State, Status, claim, member, pool, some, view
+
+from overnight.pools import decisions
+
+# recycle: members
+
+
+def test_a_pool_that_is_well_is_left_alone() -> None:
+    members = [*some(State.READY, 4), *some(State.WARMING, 1), *some(State.CLAIMED, 3)]
+    assert decisions.recycle(view(pool(), *members)) == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "counts"),
+    [
+        ({"age": 1800}, "never_enrolled", True),
+        ({"age": 1800, "beat_us": NOW}, "warming_timeout", True),
+        ({"age": 150, "machine_id": None}, "launch_lost", False),
+    ],
+)
+def test_a_member_that_does_not_come_up_fails(
+    given: dict[str, Any], reason: str, counts: bool
+) -> None:
+    stale = member("m", State.WARMING, **given)
+    assert decisions.recycle(view(pool(), stale)) == (decisions.Fail("m", reason, counts),)
+
+
+def test_a_launch_that_is_under_way_is_left_alone() -> None:
+    assert (
+        decisions.recycle(view(pool(), member("m", State.WARMING, machine_id=None, age=149))) == ()
+    )
+
+
+def test_a_silent_member_is_replaced_but_not_a_new_one() -> None:
+    silent = member("m", State.READY, age=200, beat_us=NOW - 180 * S)
+    assert decisions.recycle(view(pool(), silent)) == (decisions.Retire("m", "heartbeat_stale"),)
+    assert decisions.recycle(view(pool(), member("n", State.READY, age=179, beat_us=None))) == ()
+
+
+@pytest.mark.parametrize("status", [Status.ACTIVE, Status.PAUSED])
+def test_an_old_idle_member_is_replaced_in_a_paused_pool_too(status: Status) -> None:
+    old = member("m", State.READY, age=14400)
+    assert decisions.recycle(view(pool(status=status), old)) == (
+        decisions.Retire("m", "ready_ttl"),
+    )
+
+
+@pytest.mark.parametrize("status", [Status.ACTIVE, Status.PAUSED])
+def test_a_paused_pool_fails_what_does_not_come_up(status: Status) -> None:
+    stale = member("m", State.WARMING, age=1800)
+    assert decisions.recycle(view(pool(status=status), stale)) == (
+        decisions.Fail("m", "never_enrolled"),
+    )
+
+
+def test_the_floor_is_kept_while_replacements_come() -> None:
+    old = some(State.READY, 3, ready_us=1)
+    assert len(decisions.recycle(view(pool(target=3, min_size=2), *old))) == 1
+    assert decisions.recycle(view(pool(target=3, min_size=3), *old)) == ()
+
+
+def test_without_room_one_at_a_time_goes_below_the_floor() -> None:
+    tight = pool(target=3, min_size=3, max_size=3)
+    old = some(State.READY, 3, ready_us=1)
+    assert decisions.recycle(view(tight, *old)) == (decisions.Retire("ready-0", "ready_ttl"),)
+    going = [old[1], old[2], member("d", State.DRAINING, next_attempt_us=NOW + S)]
+    assert decisions.recycle(view(tight, *going)) == ()
+    open_breaker = dataclasses.replace(tight, breaker_opened_us=NOW)
+    assert decisions.recycle(view(open_breaker, *old)) == ()
+
+
+@pytest.mark.parametrize("status", [Status.DRAINING, Status.ARCHIVED])
+def test_draining_ends_ready_and_warming_and_spares_the_claimed(status: Status) -> None:
+    members = [*some(State.READY, 2), *some(State.WARMING, 2), *some(State.CLAIMED, 2)]
+    members += [
+        member("held", State.READY, cordoned=True),
+        member("intent", State.WARMING, machine_id=None),
+    ]
+    said = decisions.recycle(view(pool(status=status, min_size=2), *members))
+    assert {one.member_id for one in said if isinstance(one, decisions.Retire)} == {
+        "ready-0", "ready-1", "warming-0", "warming-1", "held", "intent",
+    }  # fmt: skip
+    assert {one.reason for one in said if isinstance(one, decisions.Retire)} == {"pool_draining"}
+
+
+# recycle: shrinking and templates
+
+
+def test_a_smaller_target_shrinks_oldest_idle_first_then_warming() -> None:
+    members = [*some(State.READY, 3), *some(State.WARMING, 2)]
+    said = decisions.recycle(view(pool(target=3), *reversed(members)))
+    assert said == (
+        decisions.Retire("ready-0", "pool_shrunk"),
+        decisions.Retire("ready-1", "pool_shrunk"),
+    )
+    everything = decisions.recycle(view(pool(target=0), *members))
+    assert [one.member_id for one in everything] == [m.id for m in members]
+
+
+def test_those_who_wait_are_not_robbed_by_shrinking() -> None:
+    assert decisions.recycle(view(pool(target=1), *some(State.READY, 3), waiting=2)) == ()
+
+
+def test_a_new_template_replaces_one_for_one() -> None:
+    changed = pool(target=2, generation=2)
+    old = some(State.READY, 2)
+    assert decisions.recycle(view(changed, *old)) == ()
+    assert decisions.replenish(view(changed, *old)) == decisions.Launch(2)
+    new = [member(f"n{n}", State.READY, age=5, generation=2) for n in range(2)]
+    assert decisions.recycle(view(changed, *old, new[0])) == (
+        decisions.Retire("ready-0", "template_changed"),
+    )
+    assert len(decisions.recycle(view(changed, *old, *new))) == 2
+
+
+def test_a_new_template_ends_warming_members_of_the_old() -> None:
+    warming = member("m", State.WARMING)
+    assert decisions.recycle(view(pool(generation=2), warming)) == (
+        decisions.Retire("m", "template_changed"),
+    )
+    assert decisions.recycle(view(pool(generation=2, status=Status.PAUSED), warming)) == ()
+
+
+def test_a_new_template_without_room_replaces_one_at_a_time() -> None:
+    changed = pool(target=3, max_size=3, generation=2)
+    old = some(State.READY, 3)
+    assert decisions.recycle(view(changed, *old)) == (
+        decisions.Retire("ready-0", "template_changed"),
+    )
+
+
+# recycle: endings
+
+
+@pytest.mark.parametrize("state", [State.DRAINING, State.ERRORED])
+def test_every_ending_is_tried_again_then_abandoned_once(state: State) -> None:
+    going = member("m", state, attempts=4, next_attempt_us=NOW)
+    assert decisions.recycle(view(pool(), going)) == (decisions.Terminate("m"),)
+    later = dataclasses.replace(going, next_attempt_us=NOW + 1)
+    assert decisions.recycle(view(pool(), later)) == ()
+    spent = dataclasses.replace(going, attempts=5)
+    assert decisions.recycle(view(pool(), spent)) == (decisions.Abandon("m"),)
+    told = dataclasses.replace(spent, abandoned_us=NOW)
+    assert decisions.recycle(view(pool(), told)) == ()
+
+
+def test_the_wait_between_attempts_doubles_to_an_hour() -> None:
+    assert [decisions.retry_after(pool(), n) for n in range(1, 7)] == [
+        300, 600, 1200, 2400, 3600, 3600,
+    ]  # fmt: skip
+
+
+# recycle: claims
+
+
+def test_an_old_claim_is_flagged_once_and_never_ended_by_default() -> None:
+    mine = member("m", State.CLAIMED, age=10**6)
+    old = claim(acquired_us=NOW - 86400 * S)
+    assert decisions.recycle(view(pool(), mine, claims=[old])) == (
+        decisions.FlagClaim("c-1", "claimed_ttl"),
+    )
+    flagged = dataclasses.replace(old, stale_us=NOW - S)
+    assert decisions.recycle(view(pool(), mine, claims=[flagged])) == ()
+
+
+def test_an_old_claim_is_ended_where_the_pool_says_so() -> None:
+    tuned = {"claimed_ttl_action": "terminate"}
+    old = claim(acquired_us=NOW - 86400 * S)
+    said = decisions.recycle(view(pool(tuned=tuned), member("m", State.CLAIMED), claims=[old]))
+    assert said == (decisions.EndClaim("c-1", "m", "claimed_ttl"),)
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_a_lease_that_ran_out_ends_the_claim(status: Status) -> None:
+    mine = member("m", State.CLAIMED)
+    over = claim(acquired_us=NOW - 60 * S, lease_until_us=NOW)
+    assert decisions.recycle(view(pool(status=status), mine, claims=[over])) == (
+        decisions.EndClaim("c-1", "m", "lease_expired"),
+    )
+    running = dataclasses.replace(over, lease_until_us=NOW + 1, acquired_us=0)
+    assert decisions.recycle(view(pool(status=status), mine, claims=[running])) == ()
