@@ -1,6 +1,7 @@
-"""The agent of a member that is a process: enrols, says that it is ready, and beats. Run as a script.
+"""The agent of a member on this machine: enrols, says that it is ready, and beats. Run as a script.
 
-`python -I -S _member.py FOLDER`; it imports nothing of overnight, so that it starts in a moment.
+`python -I -S _member.py FOLDER`; it imports nothing of overnight, so that it starts in a moment. Started
+again in the same folder it goes on as the same member.
 """
 
 from __future__ import annotations
@@ -67,6 +68,17 @@ def insist(
         tries += 1
 
 
+def own_credential(folder: pathlib.Path) -> str:
+    """The member's, kept before it is first used: one that is cut off can ask again with the same."""
+    kept = folder / "credential"
+    if not kept.exists():
+        partial = folder / "credential.new"
+        partial.touch(mode=0o600)
+        partial.write_text(secrets.token_hex(32))
+        partial.replace(kept)
+    return kept.read_text()
+
+
 def main(folder: pathlib.Path) -> None:
     """The life of a member."""
     began = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
@@ -74,10 +86,11 @@ def main(folder: pathlib.Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     order = json.loads((folder / "order.json").read_text())
     endpoint = order["endpoint"]
-    credential = secrets.token_hex(32)
-    insist(endpoint, "/v1/enrol", {"token": order["token"], "credential": credential})
-    # Used up, and no business of whoever looks into the folder.
-    (folder / "order.json").write_text(json.dumps({**order, "token": ""}))
+    credential = own_credential(folder)
+    if order["token"]:
+        insist(endpoint, "/v1/enrol", {"token": order["token"], "credential": credential})
+        # Used up, and no business of whoever looks into the folder.
+        (folder / "order.json").write_text(json.dumps({**order, "token": ""}))
     insist(endpoint, "/v1/phase", {"phase": "ready"}, credential)
     while True:
         time.sleep(BEAT_SECONDS)
