@@ -94,7 +94,7 @@ def words(name: str, tree: pathlib.Path, *more: str, read_only: Iterable[str] = 
 
 def processes(folders: Iterable[pathlib.Path]) -> tuple[int, ...]:
     """Every process in these cgroups and below."""
-    found = set()
+    found: set[int] = set()
     for top in folders:
         for folder, _, _ in os.walk(top):
             with contextlib.suppress(OSError):
@@ -102,13 +102,16 @@ def processes(folders: Iterable[pathlib.Path]) -> tuple[int, ...]:
     return tuple(sorted(found - {0}))
 
 
-def leader(pids: Iterable[int]) -> int:
-    """The one among them that is PID 1 where it lives, and not here; 0 for none."""
+def leader(pids: Iterable[int], root: pathlib.Path = pathlib.Path("/")) -> int:
+    """The one among them that is PID 1 where it lives, and not here; 0 for none.
+
+    A machine may have others inside it: theirs is one namespace further down.
+    """
+    found = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-                if line.startswith("NSpid:"):
-                    numbers = line.split()[1:]
-                    if len(numbers) > 1 and numbers[-1] == "1":
-                        return pid
-    return 0
+            text = (root / f"proc/{pid}/status").read_text()
+            numbers = text.partition("\nNSpid:")[2].partition("\n")[0].split()
+            if len(numbers) > 1 and numbers[-1] == "1":
+                found.append((len(numbers), pid))
+    return min(found)[1] if found else 0

@@ -82,9 +82,9 @@ class Trees:
         with locked(self._folder, make=False) as there:
             if there and not any(members.glob("*/*")):
                 shutil.rmtree(self._folder)
-                for empty in (members, self._folder.parent):
-                    with contextlib.suppress(OSError):
-                        empty.rmdir()
+        for empty in (members, self._folder.parent):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
 
 
 @contextlib.contextmanager

@@ -81,6 +81,7 @@ class Machines:
                     return self._start(place, order, layers, limit)
                 except (OSError, pools.ProviderError) as error:
                     _end(place)  # raises where something is left
+                    self._trees.drop_unless(self._members)
                     raise _failed(error, nothing_made=True) from error
         except OSError as error:
             raise _failed(error, nothing_made=False) from error
@@ -140,7 +141,9 @@ def _require() -> None:
     try:
         booting.require()
         if not booting.tops():
-            raise errors.CannotError("no machine can be booted", why="there are no cgroups here")
+            raise errors.CannotError(
+                "no machine can be booted", why="no cgroups are mounted", todo=""
+            )
     except errors.CannotError as error:
         raise pools.ProviderError(
             "provider_not_available",
