@@ -7,6 +7,7 @@ import os
 import pathlib
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -292,19 +293,33 @@ def test_a_launch_that_was_cut_off_can_be_made_again(
     assert leader_of(machine)
 
 
-@pytest.mark.parametrize("victim", ["nspawn", "leader"])
-def test_a_machine_of_which_a_part_was_killed_is_not_running(
-    provider: nspawn.Machines, member: str, victim: str
+def test_a_machine_whose_pid_1_was_killed_is_gone_and_can_be_launched_again(
+    provider: nspawn.Machines, member: str
 ) -> None:
     machine = provider.launch(order(member))
-    leader = leader_of(machine)
-    status = pathlib.Path(f"/proc/{leader}/status").read_text()
-    parent = int(status.partition("PPid:")[2].split()[0])
-    os.kill(leader if victim == "leader" else parent, signal.SIGKILL)
+    os.kill(leader_of(machine), signal.SIGKILL)
     until(lambda: provider.inventory("me") == [])
     until(lambda: left_of(member) == [])
     again = provider.launch(order(member))
-    assert leader_of(again) != leader
+    assert leader_of(again) != leader_of(machine)
+
+
+def test_a_machine_lives_on_without_its_nspawn_and_ends_as_any_other(
+    provider: nspawn.Machines, member: str
+) -> None:
+    machine = provider.launch(order(member))
+    until(
+        lambda: inside(machine.address, "systemctl", "is-active", "multi-user.target") == "active"
+    )
+    status = pathlib.Path(f"/proc/{leader_of(machine)}/status").read_text()
+    parent = int(status.partition("PPid:")[2].split()[0])
+    assert pathlib.Path(f"/proc/{parent}/comm").read_text().strip() == "systemd-nspawn"
+    os.kill(parent, signal.SIGKILL)
+    until(lambda: not pathlib.Path(f"/proc/{parent}").exists())
+    assert provider.inventory("me") == [machine]
+    assert inside(machine.address, "systemctl", "is-active", "overnight-member") == "active"
+    provider.terminate(member)
+    assert left_of(member) == []
 
 
 @pytest.mark.parametrize(
@@ -325,3 +340,62 @@ def test_a_machine_that_does_not_boot_says_why_and_leaves_nothing(
     assert (caught.value.reason, caught.value.nothing_made) == (reason, True)
     assert left_of(member) == []
     assert not (tmp_path / "pools/nspawn").exists()
+
+
+CUT_OFF = """
+import os, pathlib, signal, sys
+from overnight.pools import control, database
+from overnight.pools.providers import nspawn
+home, last = pathlib.Path(sys.argv[1]), sys.argv[2]
+def step(name):
+    if name == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+provider = nspawn.Machines(home / "pools", step)
+plane = control.ControlPlane(database.Database(database.default_url(home)), {"nspawn": provider})
+plane.replenish("ci")
+"""
+
+
+def test_a_machine_whose_launcher_was_killed_is_adopted_and_becomes_ready(
+    tmp_path: pathlib.Path,
+) -> None:
+    plane = pooling.open_plane(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        plane.set("endpoint", f"http://127.0.0.1:{free.getsockname()[1]}")
+    plane.create(name="ci", template="plain", target_size=1, provider="nspawn")
+    killed = subprocess.run([sys.executable, "-c", CUT_OFF, str(tmp_path), "booting"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    [member] = plane.show("ci").members
+    assert member.machine_id is None
+    try:
+        with served(tmp_path):
+            until(lambda: plane.show("ci").counts.ready == 1)
+            [again] = plane.show("ci").members
+            assert again.id == again.machine_id == member.id
+            assert inside(again.address, "hostname") == f"overnight-{member.id}"
+    finally:
+        until(lambda: _drained(plane))
+    assert left_of(member.id) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_launchers_killed_at_any_moment_leave_nothing(
+    provider: nspawn.Machines, tmp_path: pathlib.Path
+) -> None:
+    """Every 3 ms from its first step on, until long after its last."""
+    found_alive = 0
+    for number in range(60):
+        member = f"m-{secrets.token_hex(6)}"
+        command = [sys.executable, "-c", LAUNCH, str(tmp_path / "pools"), member, "never"]
+        with subprocess.Popen(command) as launcher:
+            until((tmp_path / "pools/nspawn/members/me" / member).exists)
+            time.sleep(number * 0.003)
+            launcher.kill()
+        found = provider.inventory("me")
+        assert [machine.member_id for machine in found] in ([], [member])
+        found_alive += len(found)
+        provider.terminate(member)
+        until(lambda member=member: left_of(member) == [])
+        assert not (tmp_path / "pools/nspawn").exists()
+    assert found_alive > 10

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 
 from overnight import errors, pools
 from overnight.hosts import booting, undoing
-from overnight.pools.providers import _trees
+from overnight.pools.providers import _room, _trees
 
 __all__ = ["NAME", "Machines", "create"]
 
@@ -30,7 +30,6 @@ NAME = "nspawn"
 START_SECONDS = 30.0
 TAIL = 600
 KEEP_SECONDS = 86400.0  # the log of one that died may be wanted
-ROOM = 256 << 20  # bytes of memory and of disk that must be free before another one is made
 NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,47}")  # what a host may be called
 SIZE = re.compile(r"([1-9][0-9]{0,6})([MG])")
@@ -90,7 +89,7 @@ class Machines:
         self, place: pathlib.Path, order: pools.Order, layers: list[pathlib.Path], limit: int
     ) -> pools.Machine:
         _clear(place)  # what a launch that was cut off has left
-        _room(place)
+        _room.require(place)
         _plant(place, [*layers, self._trees.base()], order)
         self._steps("planted")
         for cgroup in _cgroups(place):
@@ -180,25 +179,6 @@ def _limit(instance_type: str) -> int:
             nothing_made=True,
         )
     return int(size[1]) << {"M": 20, "G": 30}[size[2]]
-
-
-def _room(place: pathlib.Path) -> None:
-    """Raises where another machine would take what the host itself needs."""
-    disk = os.statvfs(place)
-    text = pathlib.Path("/proc/meminfo").read_text()
-    memory = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
-    left = {
-        "disk": disk.f_bavail * disk.f_frsize,
-        "memory": int(memory[1]) << 10 if memory else ROOM,
-    }
-    for what, free in left.items():
-        if free < ROOM:
-            raise pools.ProviderError(
-                "provider_quota_exceeded",
-                f"{free >> 20} MiB of {what} are free, {ROOM >> 20} must be",
-                todo=f"free some {what}, or lower the pool's target",
-                nothing_made=True,
-            )
 
 
 def _plant(place: pathlib.Path, layers: list[pathlib.Path], order: pools.Order) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import pathlib
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from overnight import pools
-from overnight.pools.providers import _trees, nspawn
+from overnight.pools.providers import _room, _trees, nspawn
 
 
 def order(**given: str) -> pools.Order:
@@ -75,17 +76,52 @@ def test_an_instance_type_is_its_memory() -> None:
     assert nspawn._limit("2G") == 2 * 1024**3
 
 
-@pytest.mark.usefixtures("able")
-def test_no_room_on_the_disk_has_its_reason(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.statvfs_result((4096, 4096, 10**6, 10**6, 100, 10, 10, 10, 0, 255))
-    monkeypatch.setattr(nspawn.os, "statvfs", lambda _: full)
+    monkeypatch.setattr(_room.os, "statvfs", lambda _: full)
+
+
+def full_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_room, "_memory", lambda: 5 << 20)
+
+
+def no_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_room, "_has_watchers", lambda count: count < 4)
+
+
+@pytest.mark.usefixtures("able")
+@pytest.mark.parametrize(
+    ("make", "said", "todo"),
+    [
+        (full_disk, "0 MiB of disk", "free some disk"),
+        (full_memory, "5 MiB of memory", "free some memory"),
+        (no_watchers, "inotify", "sysctl fs.inotify.max_user_instances"),
+    ],
+)
+def test_no_room_has_its_reason_and_makes_nothing(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[pytest.MonkeyPatch], None],
+    said: str,
+    todo: str,
+) -> None:
+    make(monkeypatch)
     error = refused(tmp_path, order())
     assert error.reason == "provider_quota_exceeded"
-    assert "disk" in error.what
+    assert said in error.what
+    assert todo in error.todo
     assert error.nothing_made
     assert not (tmp_path / "pools/nspawn").exists()
+
+
+def test_a_look_at_the_room_takes_none_of_it() -> None:
+    def held() -> set[str]:
+        return {path.name for path in pathlib.Path("/proc/self/fd").iterdir()}
+
+    before = held()
+    assert _room._has_watchers(2)
+    assert _room._memory() > 0
+    assert held() == before
 
 
 @pytest.mark.usefixtures("able")
