@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from overnight import errors
 from overnight.sources import cgroups
 
-__all__ = ["ENTER", "interpreter", "leader", "place", "plant", "processes", "require", "tops", "words"]  # fmt: skip
+__all__ = ["ENTER", "environment", "interpreter", "leader", "place", "plant", "processes", "require", "tops", "words"]  # fmt: skip
 
 FOLDERS = ("usr", "etc/systemd/system/multi-user.target.wants", "var", "run", "proc", "sys", "dev", "tmp", "root")  # fmt: skip
 # What such a machine has no use for, and takes its time.
@@ -90,6 +90,18 @@ def words(name: str, tree: pathlib.Path, *more: str, read_only: Iterable[str] = 
         *(f"--bind-ro={folder}" for folder in ("/usr", *read_only)),
         *more, "systemd.unit=multi-user.target",
     ]  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    """What nspawn is to find in its environment.
+
+    It looks for the systemd of the machine in the bare tree, where /usr is not yet, and would give it the
+    cgroups of old even on a host that has none of them.
+    """
+    given = {"PATH": os.environ["PATH"]}
+    if cgroups.read_layout().version == "v2":
+        given["SYSTEMD_NSPAWN_UNIFIED_HIERARCHY"] = "1"
+    return given
 
 
 def processes(folders: Iterable[pathlib.Path]) -> tuple[int, ...]:

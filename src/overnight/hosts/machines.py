@@ -146,7 +146,7 @@ def _boot(
         nspawn = subprocess.Popen(
             ["/bin/sh", "-c", ENTER, "nspawn", *words],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env={"PATH": os.environ["PATH"], "NOTIFY_SOCKET": address, ledger.MARK: book.run,
+            env={**booting.environment(), "NOTIFY_SOCKET": address, ledger.MARK: book.run,
                  "CGROUPS": " ".join(map(str, folders)), "CORES": ",".join(map(str, cores))},
         )  # fmt: skip
         # Fetched when it ends, whoever ends it: the ledger kills it by its mark.

@@ -399,3 +399,40 @@ def test_launchers_killed_at_any_moment_leave_nothing(
         until(lambda member=member: left_of(member) == [])
         assert not (tmp_path / "pools/nspawn").exists()
     assert found_alive > 10
+
+
+UNIFIED = """
+umount --recursive /sys/fs/cgroup
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+exec "$@"
+"""
+ON_V2 = """
+import pathlib, subprocess, sys
+from overnight import pools
+from overnight.pools.providers import nspawn
+folder, member = sys.argv[1:]
+provider = nspawn.Machines(pathlib.Path(folder))
+machine = provider.launch(pools.Order(owner="me", member_id=member, pool="ci", template="plain",
+                                      endpoint="http://127.0.0.1:9", token="5" * 64))
+assert provider.inventory("me") == [machine]
+inside = ["nsenter", "--target", machine.address.partition("#")[2], "--all", "--"]
+while subprocess.run([*inside, "systemctl", "is-active", "--quiet", "overnight-member"]).returncode:
+    assert provider.inventory("me") == [machine]
+subprocess.run([*inside, "stat", "--file-system", "--format=%T", "/sys/fs/cgroup"], check=True)
+provider.terminate(member)
+assert provider.inventory("me") == []
+"""
+
+
+def test_a_machine_boots_where_cgroups_are_all_of_version_2(
+    member: str, tmp_path: pathlib.Path
+) -> None:
+    """As such a host looks, in a mount namespace; its controllers are another matter."""
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-ec", UNIFIED, "v2",
+         sys.executable, "-c", ON_V2, str(tmp_path), member],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "cgroup2fs"
+    assert left_of(member) == []

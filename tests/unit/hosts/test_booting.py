@@ -75,6 +75,9 @@ def test_a_machine_has_cgroups_wherever_the_host_keeps_them(
     monkeypatch.setattr(booting.cgroups, "read_layout", lambda: found)
     assert [top.name for top in booting.tops()] == without
     assert [top.name for top in booting.tops(memory=True)] == with_memory
+    # On v2 nspawn must not be left to guess.
+    told = booting.environment().get("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY")
+    assert told == ("1" if layout == "v2" else None)
 
 
 def test_processes_are_all_that_are_in_the_cgroups_and_below(tmp_path: pathlib.Path) -> None:

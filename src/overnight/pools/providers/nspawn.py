@@ -212,7 +212,7 @@ def _spawn(place: pathlib.Path) -> subprocess.Popen[bytes]:
             ["/bin/sh", "-c", START, "nspawn", *words],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             cwd=place, umask=0o022,
-            env={"PATH": os.environ["PATH"], "CGROUPS": " ".join(map(str, _cgroups(place))),
+            env={**booting.environment(), "CGROUPS": " ".join(map(str, _cgroups(place))),
                  "LOWER": ":".join(lower), "MOUNT": MOUNT},
         )  # fmt: skip
 
