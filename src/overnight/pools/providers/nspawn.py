@@ -112,7 +112,7 @@ class Machines:
         """End it at once; nothing is left of it."""
         name = _word(machine_id)
         try:
-            for owner in self._members.iterdir() if self._members.is_dir() else ():
+            for owner in _listed(self._members):
                 with _trees.locked(owner / name, make=False) as there:
                     if there:
                         _end(owner / name)
@@ -124,7 +124,7 @@ class Machines:
         """Every machine of the owner that runs; what is left of others is cleared up on the way."""
         mine = self._members / _word(owner)
         try:
-            places = sorted(mine.iterdir()) if mine.is_dir() else []
+            places = _listed(mine)
             found = [_machine(place) or _bury(place) for place in places]
             if places and not any(found):
                 self._trees.drop_unless(self._members)
@@ -133,6 +133,14 @@ class Machines:
                 "provider_error", f"machines cannot be looked for: {error}"
             ) from error
         return [machine for machine in found if machine is not None]
+
+
+def _listed(folder: pathlib.Path) -> list[pathlib.Path]:
+    """What is in a folder that may be removed at any moment."""
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def _require() -> None:
