@@ -1,8 +1,7 @@
 """A real machine inside this one: systemd booted by systemd-nspawn on a small tree of its own.
 
-The tree has the host's /usr, read-only, and nothing else of it; the machine runs in cgroups of its own,
-has no network, and is registered nowhere. It boots in about a second. All of it is written in the ledger
-before it is made, so nothing is left of it, however the run ended.
+What it is made of, booting.py says. It has no network, and boots in about a second. All of it is written in
+the ledger before it is made, so nothing is left of it, however the run ended.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import textwrap
 import threading
@@ -24,23 +21,19 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.hosts import ledger, undoing
-from overnight.sources import cgroups
+from overnight.hosts import booting, ledger, undoing
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["Machine", "boot", "interpreter", "unit"]
+__all__ = ["Machine", "boot", "unit"]
 
 BOOT_SECONDS = 60
 STOP_SECONDS = 20
 COMMAND_SECONDS = 60
 TAIL = 2000
-FOLDERS = ("usr", "etc/systemd/system/multi-user.target.wants", "var", "run", "proc", "sys", "dev", "tmp", "root")  # fmt: skip
-# What such a machine has no use for, and takes its time.
-MASKED = ("dbus.service", "dbus.socket", "systemd-logind.service", "systemd-user-sessions.service", "systemd-sysctl.service", "systemd-networkd.service", "systemd-resolved.service", "systemd-timesyncd.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "console-getty.service", "getty.target")  # fmt: skip
-# The shell enters the cgroups and keeps to the cores before it becomes nspawn: all that follows is born there.
-ENTER = 'for f in $CGROUPS; do echo 0 > "$f/cgroup.procs" || exit; done; exec ${CORES:+taskset -c "$CORES"} systemd-nspawn "$@"'  # fmt: skip
+# It keeps to its cores before it becomes nspawn.
+ENTER = booting.ENTER + 'exec ${CORES:+taskset -c "$CORES"} systemd-nspawn "$@"'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,13 +88,6 @@ def unit(run: str, *, service: str = "", wanted: bool = True, about: str = "") -
     return textwrap.dedent(text)
 
 
-def interpreter() -> tuple[pathlib.Path, tuple[str, ...]]:
-    """Python as a machine can run it, and what must be bound for that where it is not below /usr."""
-    program = pathlib.Path(sys.executable).resolve()
-    prefix = pathlib.Path(sys.base_prefix).resolve()
-    return program, () if prefix.is_relative_to("/usr") else (str(prefix),)
-
-
 def boot(
     book: ledger.Ledger,
     units: Mapping[str, str] | None = None,
@@ -118,7 +104,7 @@ def boot(
     `files` are texts by their path inside, `links` what they lead to; `binds` are folders of the host, each with the place where the
     machine sees it, to be written to; `read_only` those that it sees where they are. It keeps to `cores`.
     """
-    _require()
+    booting.require()
     name = name or f"{undoing.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
     book.write("machine", name)
     tree = pathlib.Path(tempfile.gettempdir()) / name
@@ -127,59 +113,19 @@ def boot(
     found = tree.stat()
     # nspawn's lock of the tree stays when it is killed.
     book.write("file", undoing.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
-    _plant(tree, units or {})
+    booting.plant(tree, units or {})
     for inside, text in (files or {}).items():
-        _place(tree, inside).write_text(text)
+        booting.place(tree, inside).write_text(text)
     for inside, target in (links or {}).items():
-        _place(tree, inside).symlink_to(target)
-    folders = tuple(top / name for top in _tops())
+        booting.place(tree, inside).symlink_to(target)
+    folders = tuple(top / name for top in booting.tops())
     for folder in folders:
         book.write("cgroup", folder)
         folder.mkdir()
     shown = [f"--bind={outside}:{inside}" for outside, inside in (binds or {}).items()]
-    shown += [f"--bind-ro={folder}" for folder in ("/usr", *read_only)]
-    return _boot(book, name, tree, folders, shown, cores)
-
-
-def _place(tree: pathlib.Path, inside: str) -> pathlib.Path:
-    place = tree / inside.lstrip("/")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    return place
-
-
-def _require() -> None:
-    if os.geteuid() or shutil.which("systemd-nspawn") is None:
-        raise errors.CannotError(
-            "no machine can be booted",
-            why="that takes systemd-nspawn, and root",
-            todo="install systemd-container, and run this as root",
-        )
-
-
-def _tops() -> tuple[pathlib.Path, ...]:
-    """Where a machine's own systemd makes cgroups: systemd's hierarchy and the unified one."""
-    layout = cgroups.read_layout()
-    places = dict.fromkeys((layout.systemd, layout.unified))
-    return tuple(pathlib.Path(str(place)) for place in places if place is not None)
-
-
-def _plant(tree: pathlib.Path, units: Mapping[str, str]) -> None:
-    for name in FOLDERS:
-        (tree / name).mkdir(parents=True)
-    for link in ("bin", "sbin", "lib", "lib64"):
-        if (target := pathlib.Path("/") / link).is_symlink():
-            (tree / link).symlink_to(target.readlink())
-    shutil.copy("/etc/passwd", tree / "etc")
-    shutil.copy("/etc/group", tree / "etc")
-    (tree / "etc/os-release").write_text('ID=overnight\nPRETTY_NAME="A machine of overnight"\n')
-    (tree / "etc/machine-id").touch()
-    folder = tree / "etc/systemd/system"
-    for masked in MASKED:
-        (folder / masked).symlink_to("/dev/null")
-    for title, text in units.items():
-        (folder / title).write_text(text)
-        if "WantedBy=multi-user.target" in text:
-            (folder / "multi-user.target.wants" / title).symlink_to(f"../{title}")
+    shown += ["--private-network", "--notify-ready=yes", f"--setenv={ledger.MARK}={book.run}"]
+    words = booting.words(name, tree, *shown, read_only=read_only)
+    return _boot(book, name, tree, folders, words, cores)
 
 
 def _boot(
@@ -187,7 +133,7 @@ def _boot(
     name: str,
     tree: pathlib.Path,
     folders: tuple[pathlib.Path, ...],
-    shown: list[str],
+    words: list[str],
     cores: Collection[int],
 ) -> Machine:
     with (
@@ -198,12 +144,9 @@ def _boot(
         told.bind(address)
         told.settimeout(1)
         nspawn = subprocess.Popen(
-            ["/bin/sh", "-c", ENTER, "nspawn", "--quiet", "--boot", "--register=no", "--keep-unit",
-             "--private-network", "--console=pipe", "--notify-ready=yes", f"--machine={name}",
-             f"--directory={tree}", f"--setenv={ledger.MARK}={book.run}", *shown, "--link-journal=no",
-             "systemd.unit=multi-user.target"],
+            ["/bin/sh", "-c", ENTER, "nspawn", *words],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env={"PATH": os.environ["PATH"], "NOTIFY_SOCKET": address, ledger.MARK: book.run,
+            env={**booting.environment(), "NOTIFY_SOCKET": address, ledger.MARK: book.run,
                  "CGROUPS": " ".join(map(str, folders)), "CORES": ",".join(map(str, cores))},
         )  # fmt: skip
         # Fetched when it ends, whoever ends it: the ledger kills it by its mark.

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import errors, rehearsals
-from overnight.hosts import machines
+from overnight.hosts import booting, machines
 from overnight.rehearsals import groups, names
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Zombies:
                 file.truncate(
                     max(FILE_BYTES, 2 * cast.room)
                 )  # no blocks: pages of zeros, and no disk to wait for
-        program, more = machines.interpreter()
+        program, more = booting.interpreter()
         stage.say(f"booting a machine in which {cast.unit} has left {cast.zombies:,} cgroups")
         self._machine = machines.boot(
             stage.ledger,

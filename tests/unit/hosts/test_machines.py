@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import configparser
 import pathlib
-import sys
 
 import pytest
 
 from overnight import errors
-from overnight.hosts import ledger, machines, undoing
+from overnight.hosts import booting, ledger, machines, undoing
 
 
 def test_a_unit_says_what_systemd_needs() -> None:
@@ -26,21 +25,13 @@ def test_a_unit_says_what_systemd_needs() -> None:
     assert "WantedBy=\n" in machines.unit("exit 3", wanted=False)
 
 
-def test_python_inside_is_the_one_that_runs_this() -> None:
-    program, bound = machines.interpreter()
-    assert program.samefile(pathlib.Path(sys.executable))
-    assert not program.is_symlink()
-    seen = ("/usr", *bound)
-    assert any(program.is_relative_to(folder) for folder in seen)
-
-
 @pytest.mark.parametrize("lacks", ["root", "nspawn"])
 def test_without_root_or_nspawn_nothing_is_begun(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
-    monkeypatch.setattr(machines.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
+    monkeypatch.setattr(booting.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
     monkeypatch.setattr(
-        machines.shutil, "which", lambda _: None if lacks == "nspawn" else "/usr/bin/x"
+        booting.shutil, "which", lambda _: None if lacks == "nspawn" else "/usr/bin/x"
     )
     with ledger.Ledger("a test", tmp_path / "undo") as book:
         with pytest.raises(errors.CannotError, match="no machine"):

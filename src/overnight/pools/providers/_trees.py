@@ -1,0 +1,131 @@
+"""What the machines of `nspawn` boot from: the base tree that all share, and the templates over it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Iterator
+
+from overnight import pools
+from overnight.hosts import booting
+
+__all__ = ["PLAIN", "Trees", "locked"]
+
+PLAIN = "plain"  # the template that adds nothing
+AGENT = pathlib.Path(__file__).with_name("_member.py")
+AGENT_INSIDE = "/opt/overnight/member.py"
+COPIED = ("/etc/hosts", "/etc/nsswitch.conf")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# After multi-user.target: a member is ready when all that its template starts is.
+UNIT = """\
+[Unit]
+Description=Tells the pool that this machine is ready
+After=multi-user.target
+[Service]
+ExecStart={program} -I -S {agent} /var/lib/overnight
+Restart=on-abnormal
+StandardOutput=journal+console
+StandardError=inherit
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+class Trees:
+    """The trees of one provider; those that no machine needs any more are removed."""
+
+    def __init__(self, folder: pathlib.Path, templates: pathlib.Path) -> None:
+        self._folder = folder
+        self._templates = templates
+
+    def template(self, name: str) -> list[pathlib.Path]:
+        """The layers that a template puts over the base: its folder, or none for `plain`."""
+        if name == PLAIN:
+            return []
+        path = self._templates / name
+        if not NAME.fullmatch(name) or not path.is_dir():
+            raise pools.ProviderError(
+                "template_not_found",
+                f"there is no template {name!r}",
+                todo=f"put what its machines have over the plain one into {self._templates}/NAME, or use --template {PLAIN}",
+                nothing_made=True,
+            )
+        return [path]
+
+    def base(self) -> pathlib.Path:
+        """The tree below all others, made where it is missing; one for each state of its sources."""
+        unit = UNIT.format(program=booting.interpreter()[0], agent=AGENT_INSIDE)
+        copied = {path: pathlib.Path(path) for path in COPIED if pathlib.Path(path).is_file()}
+        files = {AGENT_INSIDE: AGENT, **copied}
+        sources = [pathlib.Path("/etc/passwd"), pathlib.Path("/etc/group"), *files.values()]
+        seen = hashlib.sha256(f"{unit}{booting.FOLDERS}{booting.MASKED}".encode())
+        for source in sources:
+            seen.update(source.read_bytes())
+        with locked(self._folder):
+            tree = self._folder / seen.hexdigest()[:16]
+            if not tree.is_dir():
+                partial = self._folder / "new"
+                shutil.rmtree(partial, ignore_errors=True)
+                booting.plant(partial, {"overnight-member.service": unit})
+                for inside, source in files.items():
+                    shutil.copy(source, booting.place(partial, inside))
+                partial.rename(tree)
+        return tree
+
+    def drop_unless(self, members: pathlib.Path) -> None:
+        """Remove them all, unless there are members: whoever makes one makes its folder first."""
+        with locked(self._folder, make=False) as there:
+            if there and not any(members.glob("*/*")):
+                shutil.rmtree(self._folder)
+        for empty in (members, self._folder.parent):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path, *, make: bool = True, wait: bool = True) -> Iterator[bool]:
+    """One at a time in a folder, which may be removed under the lock. False: it is not there.
+
+    Raises BlockingIOError where another is in it and `wait` is not wanted.
+    """
+    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+    while True:
+        if make:
+            _make(folder)
+        try:
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if make:
+                continue  # somebody has removed it since
+            yield False
+            return
+        try:
+            fcntl.flock(held, how)
+            if _is(folder, held):  # else the one before us has removed it
+                yield True
+                return
+        finally:
+            os.close(held)
+
+
+def _make(folder: pathlib.Path) -> None:
+    """For root alone, from the first folder on that is missing."""
+    while True:
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            return
+        except FileNotFoundError:
+            _make(folder.parent)
+
+
+def _is(folder: pathlib.Path, held: int) -> bool:
+    try:
+        found, ours = folder.stat(), os.fstat(held)
+    except FileNotFoundError:
+        return False
+    return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)

@@ -1,0 +1,299 @@
+"""What the provider of machines refuses and why, its locks and its trees; machines are in tests/integration."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from overnight import pools
+from overnight.pools.providers import _room, _trees, nspawn
+
+
+def order(**given: str) -> pools.Order:
+    asked = {"owner": "me", "member_id": "m-1", "pool": "ci", "template": "plain", **given}
+    return pools.Order(endpoint="http://127.0.0.1:9", token="5" * 64, **asked)
+
+
+@pytest.fixture
+def able(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that could boot machines, as far as anybody looks."""
+    monkeypatch.setattr(nspawn.booting, "require", lambda: None)
+
+
+def refused(folder: pathlib.Path, asked: pools.Order) -> pools.ProviderError:
+    with pytest.raises(pools.ProviderError) as caught:
+        nspawn.create(folder).launch(asked)
+    return caught.value
+
+
+@pytest.mark.parametrize("lacks", ["root", "nspawn", "cgroups"])
+def test_a_host_that_cannot_boot_machines_is_told_what_to_do(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    booting = nspawn.booting
+    monkeypatch.setattr(booting.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
+    found = None if lacks == "nspawn" else "/usr/bin/systemd-nspawn"
+    monkeypatch.setattr(booting.shutil, "which", lambda _: found)
+    if lacks == "cgroups":
+        monkeypatch.setattr(booting, "tops", lambda **_: ())
+    error = refused(tmp_path, order())
+    assert error.reason == "provider_not_available"
+    assert "systemd-container" in error.todo
+    assert "as root" in error.todo
+    assert error.nothing_made
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("able")
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"template": "runner"}, "template_not_found"),
+        ({"template": "../../etc"}, "template_not_found"),
+        ({"instance_type": "t3.micro"}, "instance_type_unknown"),
+        ({"instance_type": "0G"}, "instance_type_unknown"),
+        ({"instance_type": "-5M"}, "instance_type_unknown"),
+        ({"member_id": "../x"}, "provider_error"),
+        ({"member_id": ""}, "provider_error"),
+        ({"member_id": "a.b"}, "provider_error"),
+        ({"owner": "a/b"}, "provider_error"),
+    ],
+)
+def test_an_order_that_makes_no_sense_makes_nothing(
+    tmp_path: pathlib.Path, given: dict[str, str], reason: str
+) -> None:
+    assert refused(tmp_path, order(**given)).reason == reason
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_instance_type_is_its_memory() -> None:
+    assert nspawn._limit("") == 0
+    assert nspawn._limit("512M") == 512 * 1024**2
+    assert nspawn._limit("2G") == 2 * 1024**3
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = os.statvfs_result((4096, 4096, 10**6, 10**6, 100, 10, 10, 10, 0, 255))
+    monkeypatch.setattr(_room.os, "statvfs", lambda _: full)
+
+
+def full_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_room, "_memory", lambda: 5 << 20)
+
+
+def no_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_room, "_has_watchers", lambda count: count < 4)
+
+
+@pytest.mark.usefixtures("able")
+@pytest.mark.parametrize(
+    ("make", "said", "todo"),
+    [
+        (full_disk, "0 MiB of disk", "free some disk"),
+        (full_memory, "5 MiB of memory", "free some memory"),
+        (no_watchers, "inotify", "sysctl fs.inotify.max_user_instances"),
+    ],
+)
+def test_no_room_has_its_reason_and_makes_nothing(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[pytest.MonkeyPatch], None],
+    said: str,
+    todo: str,
+) -> None:
+    make(monkeypatch)
+    error = refused(tmp_path, order())
+    assert error.reason == "provider_quota_exceeded"
+    assert said in error.what
+    assert todo in error.todo
+    assert error.nothing_made
+    assert not (tmp_path / "pools/nspawn").exists()
+
+
+def test_a_look_at_the_room_takes_none_of_it() -> None:
+    def held() -> set[str]:
+        return {path.name for path in pathlib.Path("/proc/self/fd").iterdir()}
+
+    before = held()
+    assert _room._has_watchers(2)
+    assert _room._memory() > 0
+    assert held() == before
+
+
+@pytest.mark.usefixtures("able")
+def test_a_disk_that_fills_up_meanwhile_has_its_reason(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(nspawn, "_plant", full)
+    error = refused(tmp_path, order())
+    assert (error.reason, error.nothing_made) == ("provider_quota_exceeded", True)
+    assert not (tmp_path / "pools/nspawn").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("mount: root: No space left on device.", "provider_quota_exceeded"),
+        ("Failed to create inotify object: Too many open files", "provider_quota_exceeded"),
+        ("mount: unknown filesystem type 'overlay'.", "provider_error"),
+        ("", "provider_error"),
+    ],
+)
+def test_why_a_machine_did_not_boot_is_in_its_own_words(
+    tmp_path: pathlib.Path, said: str, reason: str
+) -> None:
+    (tmp_path / "log").write_text(said)
+    error = nspawn._not_started(tmp_path)
+    assert error.reason == reason
+    assert (said or "it said nothing") in error.what
+
+
+def test_nobody_there_is_an_empty_inventory(tmp_path: pathlib.Path) -> None:
+    provider = nspawn.create(tmp_path)
+    assert provider.inventory("me") == []
+    provider.terminate("m-never")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "../x", ".hidden", "/etc", "a b", "m-1/.."])
+def test_names_that_lead_elsewhere_are_refused(tmp_path: pathlib.Path, name: str) -> None:
+    with pytest.raises(pools.ProviderError):
+        nspawn.create(tmp_path).terminate(name)
+
+
+def test_an_inventory_that_cannot_be_had_is_no_empty_one(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pools/nspawn/members/me/m-1").mkdir(parents=True)
+
+    def denied(_: pathlib.Path) -> None:
+        raise PermissionError("not for you")
+
+    monkeypatch.setattr(nspawn, "_machine", denied)
+    with pytest.raises(pools.ProviderError, match="not for you"):
+        nspawn.create(tmp_path).inventory("me")
+
+
+def test_what_is_left_of_a_launch_is_cleared_up_and_a_log_is_kept_for_a_day(
+    tmp_path: pathlib.Path,
+) -> None:
+    members = tmp_path / "pools/nspawn/members"
+    for name in ("m-half", "m-died", "m-old"):
+        (members / "me" / name / "upper/etc").mkdir(parents=True)
+        (members / "me" / name / "lower0").symlink_to("/etc")
+    for name, when in (("m-died", None), ("m-old", (1, 1))):
+        (members / "me" / name / "log").write_text("bye")
+        os.utime(members / "me" / name / "log", when)
+    (members / "you/m-half").mkdir(parents=True)
+    assert nspawn.create(tmp_path).inventory("me") == []
+    left = {str(path.relative_to(members)) for path in members.rglob("*")}
+    assert left == {"me", "me/m-died", "me/m-died/log", "you", "you/m-half"}
+
+
+def test_what_cannot_be_cleared_up_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pools/nspawn/members/me/m-1").mkdir(parents=True)
+
+    def stuck(_: pathlib.Path) -> None:
+        raise OSError("it is not empty")
+
+    monkeypatch.setattr(nspawn, "_clear", stuck)
+    [machine] = nspawn.create(tmp_path).inventory("me")
+    assert machine.member_id == "m-1"
+    with pytest.raises(pools.ProviderError, match="it is not empty"):
+        nspawn.create(tmp_path).terminate("m-1")
+
+
+# locks
+
+
+def test_a_folder_that_somebody_is_in_is_left_alone(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "pools/nspawn/members/me/m-1"
+    with _trees.locked(place) as there:
+        assert there
+        assert nspawn.create(tmp_path).inventory("me") == []
+        assert place.is_dir()
+        with pytest.raises(BlockingIOError), _trees.locked(place, wait=False):
+            pytest.fail("two at once")
+    assert nspawn.create(tmp_path).inventory("me") == []
+    assert not place.exists()
+
+
+def test_a_lock_on_a_folder_that_was_removed_is_taken_on_the_next_one(
+    tmp_path: pathlib.Path,
+) -> None:
+    place = tmp_path / "a/b"
+    waiting, inside = threading.Event(), threading.Event()
+
+    def second() -> None:
+        waiting.set()
+        with _trees.locked(place) as there:
+            assert there
+            (place / "mine").touch()
+            inside.set()
+
+    other = threading.Thread(target=second)
+    with _trees.locked(place):
+        other.start()
+        waiting.wait(5)
+        assert not inside.is_set()
+        place.rmdir()
+        place.parent.rmdir()
+    other.join(5)
+    assert (place / "mine").exists()
+    with _trees.locked(tmp_path / "never", make=False) as there:
+        assert not there
+
+
+# trees
+
+
+def test_a_base_tree_is_made_once_and_anew_when_its_sources_change(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = _trees.Trees(tmp_path / "trees", tmp_path / "templates")
+    first = trees.base()
+    assert trees.base() == first
+    agent = first / "opt/overnight/member.py"
+    assert agent.read_bytes() == _trees.AGENT.read_bytes()
+    unit = first / "etc/systemd/system/multi-user.target.wants/overnight-member.service"
+    assert "After=multi-user.target" in unit.read_text()
+    other = tmp_path / "agent.py"
+    other.write_text("pass\n")
+    monkeypatch.setattr(_trees, "AGENT", other)
+    (tmp_path / "trees/new").mkdir()  # somebody was killed while making it
+    assert trees.base() not in (first, tmp_path / "trees/new")
+    assert first.is_dir()  # somebody may be running on it
+
+
+def test_trees_go_with_the_last_member(tmp_path: pathlib.Path) -> None:
+    trees = _trees.Trees(tmp_path / "nspawn/trees", tmp_path / "templates")
+    members = tmp_path / "nspawn/members"
+    (members / "me/m-1").mkdir(parents=True)
+    tree = trees.base()
+    trees.drop_unless(members)
+    assert tree.is_dir()
+    (members / "me/m-1").rmdir()
+    (members / "me").rmdir()
+    trees.drop_unless(members)
+    assert list(tmp_path.iterdir()) == []
+    trees.drop_unless(members)
+
+
+def test_a_template_is_a_layer_over_the_base(tmp_path: pathlib.Path) -> None:
+    trees = _trees.Trees(tmp_path / "trees", tmp_path / "templates")
+    (tmp_path / "templates/runner-2").mkdir(parents=True)
+    assert trees.template("runner-2") == [tmp_path / "templates/runner-2"]
+    assert trees.template("plain") == []
+    with pytest.raises(pools.ProviderError, match="no template 'runner-3'"):
+        trees.template("runner-3")
