@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator
 
 from overnight import pools
 from overnight.hosts import booting
+from overnight.pools.providers import _locks
 
-__all__ = ["PLAIN", "Trees", "locked"]
+__all__ = ["PLAIN", "Trees"]
 
 PLAIN = "plain"  # the template that adds nothing
 AGENT = pathlib.Path(__file__).with_name("_member.py")
@@ -66,7 +64,7 @@ class Trees:
         seen = hashlib.sha256(f"{unit}{booting.FOLDERS}{booting.MASKED}".encode())
         for source in sources:
             seen.update(source.read_bytes())
-        with locked(self._folder):
+        with _locks.locked(self._folder):
             tree = self._folder / seen.hexdigest()[:16]
             if not tree.is_dir():
                 partial = self._folder / "new"
@@ -79,53 +77,9 @@ class Trees:
 
     def drop_unless(self, members: pathlib.Path) -> None:
         """Remove them all, unless there are members: whoever makes one makes its folder first."""
-        with locked(self._folder, make=False) as there:
+        with _locks.locked(self._folder, make=False) as there:
             if there and not any(members.glob("*/*")):
                 shutil.rmtree(self._folder)
         for empty in (members, self._folder.parent):
             with contextlib.suppress(OSError):
                 empty.rmdir()
-
-
-@contextlib.contextmanager
-def locked(folder: pathlib.Path, *, make: bool = True, wait: bool = True) -> Iterator[bool]:
-    """One at a time in a folder, which may be removed under the lock. False: it is not there.
-
-    Raises BlockingIOError where another is in it and `wait` is not wanted.
-    """
-    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
-    while True:
-        if make:
-            _make(folder)
-        try:
-            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            if make:
-                continue  # somebody has removed it since
-            yield False
-            return
-        try:
-            fcntl.flock(held, how)
-            if _is(folder, held):  # else the one before us has removed it
-                yield True
-                return
-        finally:
-            os.close(held)
-
-
-def _make(folder: pathlib.Path) -> None:
-    """For root alone, from the first folder on that is missing."""
-    while True:
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            return
-        except FileNotFoundError:
-            _make(folder.parent)
-
-
-def _is(folder: pathlib.Path, held: int) -> bool:
-    try:
-        found, ours = folder.stat(), os.fstat(held)
-    except FileNotFoundError:
-        return False
-    return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)

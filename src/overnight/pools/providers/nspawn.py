@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 
 from overnight import errors, pools
 from overnight.hosts import booting, undoing
-from overnight.pools.providers import _room, _trees
+from overnight.pools.providers import _locks, _room, _trees
 
 __all__ = ["NAME", "Machines", "create"]
 
@@ -72,7 +72,7 @@ class Machines:
         place = self._members / _word(order.owner) / _word(order.member_id)
         layers = self._trees.template(order.template)
         try:
-            with _trees.locked(place):
+            with _locks.locked(place):
                 self._steps("folder")
                 if (running := _machine(place)) is not None:
                     return running
@@ -113,7 +113,7 @@ class Machines:
         name = _word(machine_id)
         try:
             for owner in _listed(self._members):
-                with _trees.locked(owner / name, make=False) as there:
+                with _locks.locked(owner / name, make=False) as there:
                     if there:
                         _end(owner / name)
             self._trees.drop_unless(self._members)
@@ -298,7 +298,7 @@ def _bury(place: pathlib.Path) -> pools.Machine | None:
     What cannot be cleared up is told as a machine, so that somebody is woken for it.
     """
     try:
-        with _trees.locked(place, make=False, wait=False) as there:
+        with _locks.locked(place, make=False, wait=False) as there:
             if not there:
                 return None
             if (running := _machine(place)) is not None:

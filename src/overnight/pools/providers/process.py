@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import pathlib
@@ -18,9 +17,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from overnight import pools
+from overnight.pools.providers import _locks
 
 __all__ = ["NAME", "Processes", "create"]
 
@@ -48,8 +48,8 @@ class Processes:
     def launch(self, order: pools.Order) -> pools.Machine:
         """Start the agent of one member; the same member twice is the same process."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._locked(order.member_id) as place:
+            place = self._place(order.member_id)
+            with _locks.locked(place):
                 if (running := self._machine(place)) is not None:
                     return running
                 return self._start(place, order)
@@ -89,9 +89,9 @@ class Processes:
     def terminate(self, machine_id: str) -> None:
         """End the process, by force if it will not; its folder goes too."""
         place = self._place(machine_id)
-        if not place.is_dir():
-            return
-        with self._locked(machine_id):
+        with _locks.locked(place, make=False) as there:
+            if not there:
+                return
             pid, began = _process(place)
             deadline = time.monotonic() + END_SECONDS
             sent = signal.SIGTERM
@@ -111,13 +111,14 @@ class Processes:
         if not self._folder.is_dir():
             return []
         for place in sorted(self._folder.iterdir()):
-            if _read(place / "owner") != owner:
+            # A launch that was killed before it wrote who it is for has started nothing.
+            if _read(place / "owner") not in (owner, ""):
                 continue
             machine = self._machine(place)
             if machine is not None:
                 found.append(machine)
-            elif time.time() - place.stat().st_mtime > KEEP_SECONDS:
-                shutil.rmtree(place, ignore_errors=True)
+            else:
+                _bury(place)
         return found
 
     def _machine(self, place: pathlib.Path) -> pools.Machine | None:
@@ -131,18 +132,12 @@ class Processes:
             raise pools.ProviderError("provider_error", f"{machine_id!r} is no machine of ours")
         return self._folder / machine_id
 
-    @contextlib.contextmanager
-    def _locked(self, machine_id: str) -> Iterator[pathlib.Path]:
-        """One at a time for a member: a launch and a terminate do not cross."""
-        place = self._place(machine_id)
-        place.mkdir(exist_ok=True, mode=0o700)
-        held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            place.mkdir(exist_ok=True, mode=0o700)  # should the one before us have removed it
-            yield place
-        finally:
-            os.close(held)
+
+def _bury(place: pathlib.Path) -> None:
+    """The folder of one that ended long ago, unless somebody is at it."""
+    with contextlib.suppress(OSError), _locks.locked(place, make=False, wait=False) as there:
+        if there and time.time() - place.stat().st_mtime > KEEP_SECONDS:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _reap(child: subprocess.Popen[bytes]) -> None:

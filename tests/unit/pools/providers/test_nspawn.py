@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from overnight import pools
-from overnight.pools.providers import _room, _trees, nspawn
+from overnight.pools.providers import _locks, _room, _trees, nspawn
 
 
 def order(**given: str) -> pools.Order:
@@ -219,11 +219,11 @@ def test_what_cannot_be_cleared_up_is_told(
 
 def test_a_folder_that_somebody_is_in_is_left_alone(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "pools/nspawn/members/me/m-1"
-    with _trees.locked(place) as there:
+    with _locks.locked(place) as there:
         assert there
         assert nspawn.create(tmp_path).inventory("me") == []
         assert place.is_dir()
-        with pytest.raises(BlockingIOError), _trees.locked(place, wait=False):
+        with pytest.raises(BlockingIOError), _locks.locked(place, wait=False):
             pytest.fail("two at once")
     assert nspawn.create(tmp_path).inventory("me") == []
     assert not place.exists()
@@ -237,13 +237,13 @@ def test_a_lock_on_a_folder_that_was_removed_is_taken_on_the_next_one(
 
     def second() -> None:
         waiting.set()
-        with _trees.locked(place) as there:
+        with _locks.locked(place) as there:
             assert there
             (place / "mine").touch()
             inside.set()
 
     other = threading.Thread(target=second)
-    with _trees.locked(place):
+    with _locks.locked(place):
         other.start()
         waiting.wait(5)
         assert not inside.is_set()
@@ -251,7 +251,7 @@ def test_a_lock_on_a_folder_that_was_removed_is_taken_on_the_next_one(
         place.parent.rmdir()
     other.join(5)
     assert (place / "mine").exists()
-    with _trees.locked(tmp_path / "never", make=False) as there:
+    with _locks.locked(tmp_path / "never", make=False) as there:
         assert not there
 
 

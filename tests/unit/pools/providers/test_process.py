@@ -62,6 +62,18 @@ def test_an_inventory_is_of_its_owner(provider: process.Processes) -> None:
     assert process.create(pathlib.Path("/nonexistent")).inventory("me") == []
 
 
+def test_what_a_launch_left_that_was_killed_at_once_goes_after_a_day(
+    provider: process.Processes, tmp_path: pathlib.Path
+) -> None:
+    place = tmp_path / "pools/machines/m-9"
+    place.mkdir(parents=True)
+    assert provider.inventory("me") == []
+    assert place.exists()  # somebody may be at it
+    os.utime(place, (0, 0))
+    assert provider.inventory("me") == []
+    assert not place.exists()
+
+
 def test_an_end_is_an_end_and_twice_is_no_error(
     provider: process.Processes, tmp_path: pathlib.Path
 ) -> None:
