@@ -63,7 +63,7 @@ class Claiming:
             return ()  # the key was used before
         if granted is None:
             return ()
-        self._control.bell.ring()
+        self._control.bell.ring(hurry=False)
         return (granted,)
 
     def _at_once(
