@@ -27,7 +27,7 @@ from overnight.pools import migrations, queueing, quick, refusals
 __all__ = ["Database", "Steps", "default_url"]
 
 BUSY_SECONDS = quick.BUSY_SECONDS
-TURNS_WRITTEN_AHEAD = 256
+TURNS_WRITTEN_AHEAD = 512
 MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take
 Steps = Callable[[str], None]
 
