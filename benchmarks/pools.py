@@ -3,7 +3,7 @@
 The peers run on the same PostgreSQL in the same run: a plain `FOR UPDATE`, where everybody queues for the
 oldest row, and optimistic retry, where everybody reads it and one of them wins.
 
-`python -m benchmarks.pools 1000000` makes so many claims, and holds the tables against them.
+`python -m benchmarks.pools 1000000 [sqlite|postgresql]` makes so many claims, and holds the tables against them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import benchmarks
@@ -84,11 +84,12 @@ def _told(
     return rows
 
 
-def many(count: int) -> None:
-    """So many claims on either database, and whether the tables agree."""
+def many(count: int, kinds: Sequence[str]) -> None:
+    """So many claims on each database, and whether the tables agree."""
     count -= count % CLIENTS
     with tempfile.TemporaryDirectory() as folder, pooldatabases.server() as running:
-        for url in (f"sqlite:///{folder}/pools.db", running.get_uri()):
+        urls = {"sqlite": f"sqlite:///{folder}/pools.db", "postgresql": running.get_uri()}
+        for url in [urls[kind] for kind in kinds]:
             got = _run(url, poolcrowd.ours, count)
             books = poolcrowd.books(url)
             assert books.ready == 0, "a claim was lost"
@@ -172,4 +173,4 @@ def _processes(folder: pathlib.Path) -> list[benchmarks.Result]:
 
 
 if __name__ == "__main__":
-    many(int(sys.argv[1]))
+    many(int(sys.argv[1]), sys.argv[2:] or pooldatabases.KINDS)
