@@ -194,7 +194,7 @@ class Database:
         SQLite would do it in a commit, with everybody in the queue behind it. What comes meanwhile is moved
         in a turn of our own: only when all of it is moved does the log begin anew, and stay short.
         """
-        if self._queue is None or number % TURNS_WRITTEN_AHEAD:
+        if self._queue is None or (number + 1) % TURNS_WRITTEN_AHEAD:
             return
         with contextlib.suppress(sqlite3.Error):
             driver = self._own().driver
