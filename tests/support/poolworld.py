@@ -79,7 +79,9 @@ class World:
         return self.members(name, State.READY)
 
     def beat_all(self) -> None:
-        for credential in self.credentials.values():
+        """Every agent whose machine is there."""
+        there = {machine.member_id for machine in self.provider.machines.values()}
+        for credential in [self.credentials[m] for m in self.credentials if m in there]:
             with contextlib.suppress(refusals.EnrolmentRefusedError):  # never got that far
                 self.plane.door.beat(credential)
 
