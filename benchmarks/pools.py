@@ -2,21 +2,28 @@
 
 The peers run on the same PostgreSQL in the same run: a plain `FOR UPDATE`, where everybody queues for the
 oldest row, and optimistic retry, where everybody reads it and one of them wins.
+
+`python -m benchmarks.pools 1000000 [sqlite|postgresql]` makes so many claims, and holds the tables against them.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import dataclasses
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import benchmarks
 
-CLIENTS, CLAIMS = 16, 4800
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests/support"))
+import poolcrowd
+import pooldatabases
+
+CLIENTS, CLAIMS = 16, 16_000
 PEER_CLAIMS = 1600
 ROUNDS_OF_PROCESSES = 5
 
@@ -33,43 +40,38 @@ SWAP = (
 
 
 def measure() -> list[benchmarks.Result]:
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests/support"))
-    import pooldatabases
-
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        rate, waits = _run(f"sqlite:///{folder}/pools.db", "ours", CLAIMS)
-        results += _told("SQLite", rate, waits, 3000, 10, worst=250)
+        ours = _run(f"sqlite:///{folder}/pools.db", poolcrowd.ours, CLAIMS)
+        results += _told("SQLite", ours, 3000, 10, worst=250)
         results += _processes(pathlib.Path(folder))
     with pooldatabases.server() as running:
         url = running.get_uri()
-        rate, waits = _run(url, "ours", CLAIMS)
+        ours = _run(url, poolcrowd.ours, CLAIMS)
         peers = {}
-        for peer in ("locked", "optimistic"):
+        for peer, way in PEERS.items():
             pooldatabases.emptied(url)
-            peers[peer] = _run(url, peer, PEER_CLAIMS)[0]
-        told = _told("PostgreSQL", rate, waits, 1500, 20)
+            peers[peer] = _run(url, way, PEER_CLAIMS).rate
+        first, *others = _told("PostgreSQL", ours, 1500, 20)
         results += [
-            benchmarks.Result(
-                told[0].what, rate, "claims/s", told[0].goal, told[0].met, peer, value, True
-            )
-            for peer, value in (
-                ("FOR UPDATE without SKIP LOCKED", peers["locked"]),
-                ("optimistic retry", peers["optimistic"]),
-            )
+            dataclasses.replace(first, peer=peer, peer_value=rate, more_is_better=True)
+            for peer, rate in peers.items()
         ]
-        results += told[1:]
+        results += others
     return results
 
 
 def _told(
-    name: str, rate: float, waits: list[float], goal: float, p99: float, worst: float = 0
+    name: str, got: poolcrowd.Claims, goal: float, p99: float, worst: float = 0
 ) -> list[benchmarks.Result]:
-    late = waits[int(len(waits) * 0.99)] * 1000
-    last = waits[-1] * 1000
+    late, last = got.wait(0.99), got.wait(1)
     rows = [
         benchmarks.Result(
-            f"claims of {CLIENTS} processes, {name}", rate, "claims/s", f">= {goal:g}", rate >= goal
+            f"claims of {CLIENTS} processes, {name}",
+            got.rate,
+            "claims/s",
+            f">= {goal:g}",
+            got.rate >= goal,
         ),
         benchmarks.Result(f"99 % of claims, {name}", late, "ms", f"<= {p99:g} ms", late <= p99),
     ]
@@ -82,67 +84,31 @@ def _told(
     return rows
 
 
-def _run(url: str, way: str, claims: int) -> tuple[float, list[float]]:
-    """Claims a second, and how long each took; every member was given out once."""
-    _members(url, claims)
-    spawn = multiprocessing.get_context("spawn")
-    together, answers = spawn.Barrier(CLIENTS + 1), spawn.Queue()
-    each = claims // CLIENTS
-    clients = [
-        spawn.Process(target=_client, args=(url, way, each, together, answers))
-        for _ in range(CLIENTS)
-    ]
-    for client in clients:
-        client.start()
-    together.wait()
-    begin = time.perf_counter()
-    got = [answers.get() for _ in clients]
-    took = time.perf_counter() - begin
-    for client in clients:
-        client.join()
-    names = [name for _, names in got for name in names]
-    assert len(set(names)) == len(names) == each * CLIENTS, "a member was claimed twice"
-    return len(names) / took, sorted(wait for waits, _ in got for wait in waits)
+def many(count: int, kinds: Sequence[str]) -> None:
+    """So many claims on each database, and whether the tables agree."""
+    count -= count % CLIENTS
+    with tempfile.TemporaryDirectory() as folder, pooldatabases.server() as running:
+        urls = {"sqlite": f"sqlite:///{folder}/pools.db", "postgresql": running.get_uri()}
+        for url in [urls[kind] for kind in kinds]:
+            got = _run(url, poolcrowd.ours, count)
+            books = poolcrowd.books(url)
+            assert books.ready == 0, "a claim was lost"
+            assert books.open_claims == books.members_claimed == books.events == count
+            print(
+                f"{url.partition(':')[0]}: {count:,} claims of {CLIENTS} processes, none twice and none"
+                f" lost; {got.rate:,.0f} a second, 50 % in {got.wait(0.5):.1f} ms, 99 % in"
+                f" {got.wait(0.99):.1f} ms, 99.9 % in {got.wait(0.999):.1f} ms, the slowest"
+                f" {got.wait(1):.1f} ms; oldest first: {'always' if books.in_order else 'nearly'}",
+                flush=True,
+            )
 
 
-def _members(url: str, count: int) -> None:
-    from overnight.pools import control, database, schema, shape
-
-    where = database.Database(url)
-    plane = control.ControlPlane(where, {"none": _Nothing()})
-    pool = plane.create(name="bench", template="t", target_size=0, max_size=10_000, provider="none")
-    now = plane.context.clock()
-    rows = [
-        {
-            "id": shape.new_id("m"), "pool_id": pool.id, "state": "ready", "generation": 1,
-            "provider": "none", "machine_id": f"i-{n}", "address": "", "region": "",
-            "cordoned": False, "reason": "", "warming_started_us": now + n,
-            "ready_us": now + 10**9, "attempts": 0, "next_attempt_us": 0,
-        }
-        for n in range(count)
-    ]  # fmt: skip
-    for begin in range(0, count, 500):
-        with where.write("members") as connection:
-            connection.execute(schema.members.insert(), rows[begin : begin + 500])
-    where.close()
-
-
-def _client(url: str, way: str, claims: int, together: Any, answers: Any) -> None:
-    claim = {"ours": _ours, "locked": _locked, "optimistic": _optimistic}[way](url)
-    waits, names = [], []
-    together.wait()
-    for _ in range(claims):
-        begin = time.perf_counter()
-        names.append(claim())
-        waits.append(time.perf_counter() - begin)
-    answers.put((waits, names))
-
-
-def _ours(url: str) -> Any:
-    from overnight.pools import control, database
-
-    plane = control.ControlPlane(database.Database(url), {"none": _Nothing()})
-    return lambda: plane.acquire("bench")[0].member.id
+def _run(url: str, way: Callable[[str], Any], count: int) -> poolcrowd.Claims:
+    """Every member was given out once."""
+    poolcrowd.members(url, count)
+    got = poolcrowd.claims(url, CLIENTS, count // CLIENTS, way)
+    assert len(set(got.names)) == len(got.names) == count, "a member was claimed twice"
+    return got
 
 
 def _locked(url: str) -> Any:
@@ -173,20 +139,7 @@ def _optimistic(url: str) -> Any:
     return claim
 
 
-class _Nothing:
-    """A provider that is never asked."""
-
-    name = "none"
-    inventory_lag_seconds = 0.0
-
-    def launch(self, order: Any) -> Any:
-        raise NotImplementedError  # members are put into the tables by hand
-
-    def terminate(self, machine_id: str) -> None:
-        raise NotImplementedError  # and none of them ends
-
-    def inventory(self, owner: str) -> list[Any]:  # noqa: ARG002  as every provider has it
-        return []
+PEERS = {"FOR UPDATE without SKIP LOCKED": _locked, "optimistic retry": _optimistic}
 
 
 def _processes(folder: pathlib.Path) -> list[benchmarks.Result]:
@@ -217,3 +170,7 @@ def _processes(folder: pathlib.Path) -> list[benchmarks.Result]:
         benchmarks.Result("a process member is ready", slowest, "s", "<= 1 s", slowest <= 1),
         benchmarks.Result("a claim by command", took * 1000, "ms", "<= 300 ms", took <= 0.3),
     ]
+
+
+if __name__ == "__main__":
+    many(int(sys.argv[1]), sys.argv[2:] or pooldatabases.KINDS)

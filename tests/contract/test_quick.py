@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from poolworld import State, World
 
-from overnight.pools import migrations, quick, refusals, schema, shape
+from overnight.pools import database, migrations, quick, refusals, schema, shape
 
 
 def in_file(world: World, pool: str = "ci", **asked: object) -> shape.Grant | None:
@@ -122,3 +122,23 @@ def test_no_file_is_made(tmp_path: pathlib.Path) -> None:
     (tmp_path / "y.db").touch()
     assert quick.claim_in_file(tmp_path / "y.db", "ci", shape.Request(), 0) is None
     assert not (tmp_path / "x.db").exists()
+
+
+def test_what_sqlite_writes_ahead_stays_short(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is moved into the file once in so many turns, and the log begins anew."""
+    if world.plane.context.database.kind != "sqlite":
+        assert world.plane.context.database.folder is None  # it has no such log
+        return
+    monkeypatch.setattr(database, "TURNS_WRITTEN_AHEAD", 4)
+    world.pool(target=40)
+    world.fill()
+    for _ in range(40):
+        world.plane.acquire("ci")
+    with world.plane.context.database.quick("look") as driver:
+        driver.execute("COMMIT")
+        _, frames, _ = driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        driver.execute("BEGIN")
+    assert frames < 40 * 4  # a claim alone writes eight
+    world.check()

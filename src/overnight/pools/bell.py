@@ -1,12 +1,15 @@
 """Wakes the reaper and those who wait, in whichever process they are: every claim rings.
 
 A bell that is not heard loses nothing but time: everybody also looks by the clock. The first ring goes out
-at once; those that follow within RINGING seconds are one ring, at the end of that time.
+at once; those that follow within RINGING seconds are one ring, at the end of that time. A claim leaves work
+for the reaper and nothing for those who wait, so where claims come thick they ring less often.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import math
 import os
 import secrets
 import select
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Bell", "Ear", "LocalBell", "hang"]
 
 RINGING = 0.05
+RINGING_OF_CLAIMS = 0.25
+LINGER = 2.0
 CHANNEL = "overnight_pools"
 
 
@@ -37,8 +42,8 @@ class Ear(Protocol):
 class Bell(Protocol):
     """One bell for a database."""
 
-    def ring(self) -> None:
-        """Wake everybody; never fails and never waits."""
+    def ring(self, *, hurry: bool = True) -> None:
+        """Wake everybody; never fails and never waits. A claim is in no hurry."""
 
     def ear(self) -> contextlib.AbstractContextManager[Ear]:
         """Listen, from now on."""
@@ -51,32 +56,61 @@ def hang(where: database.Database) -> Bell:
 
 
 class _Rhythm:
-    """The first ring at once, then at most one in RINGING seconds: thousands of claims are not as many."""
+    """The first ring at once, then one in a while: thousands of claims are not as many.
+
+    Those that come later are rung by a thread that lives as long as they come: to start one for each made
+    every tenth claim wait for it to be scheduled.
+    """
 
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send
-        self._quiet_until = -1.0
-        self._later = False
-        self._lock = threading.Lock()
+        self._rung = -math.inf
+        self._due: float | None = None
+        self._ringer = False
+        self._changed = threading.Condition()
 
-    def ring(self) -> None:
-        with self._lock:
-            if self._later:
-                return
-            wait = self._quiet_until - time.monotonic()
-            self._later = wait > 0
-            self._quiet_until = time.monotonic() + max(0.0, wait) + RINGING
-        if wait > 0:
-            timer = threading.Timer(wait, self._ring_later)
-            timer.daemon = True
-            timer.start()
-        else:
+    def ring(self, *, hurry: bool = True) -> None:
+        gap = RINGING if hurry else RINGING_OF_CLAIMS
+        due = self._due
+        if due is not None and due <= self._rung + gap:
+            return  # it has yet to ring, and no later than we want
+        with self._changed:
+            now = time.monotonic()
+            at_once = self._rung + gap <= now
+            if at_once:
+                self._rung, self._due = now, None
+            else:
+                self._due = min(self._rung + gap, self._due or math.inf)
+                self._changed.notify()
+                if not self._ringer:
+                    self._ringer = True
+                    threading.Thread(target=self._ring_later, name="bell", daemon=True).start()
+        if at_once:
             self._send()
 
     def _ring_later(self) -> None:
-        with self._lock:
-            self._later = False
-        self._send()
+        atexit.register(self._ring_last)
+        while self._wait():
+            self._send()
+        atexit.unregister(self._ring_last)
+
+    def _wait(self) -> bool:
+        """Until a ring is due; False when none came for long, and this thread is no longer needed."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                if self._due is not None and self._due <= now:
+                    self._rung, self._due = now, None
+                    return True
+                wait = LINGER if self._due is None else self._due - now
+                if not self._changed.wait(wait) and self._due is None:
+                    self._ringer = False
+                    return False
+
+    def _ring_last(self) -> None:
+        """The process ends before a ring was due."""
+        if self._due is not None:
+            self._send()
 
 
 class LocalBell:
@@ -144,15 +178,7 @@ class _ServerBell:
         self.ring = _Rhythm(self._send).ring
 
     def _send(self) -> None:
-        if self._database.closed:
-            return
-        # Only here: a claim on SQLite needs none of it.
-        import sqlalchemy as sa
-        import sqlalchemy.exc
-
-        failed = sqlalchemy.exc.SQLAlchemyError
-        with contextlib.suppress(failed), self._database.plain() as connection:
-            connection.execute(sa.select(sa.func.pg_notify(CHANNEL, "")))
+        self._database.notify(CHANNEL)
 
     @contextlib.contextmanager
     def ear(self) -> Iterator[Ear]:

@@ -27,6 +27,7 @@ from overnight.pools import migrations, queueing, quick, refusals
 __all__ = ["Database", "Steps", "default_url"]
 
 BUSY_SECONDS = quick.BUSY_SECONDS
+TURNS_WRITTEN_AHEAD = 512
 MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take
 Steps = Callable[[str], None]
 
@@ -105,10 +106,11 @@ class Database:
         """One transaction that writes, called `name` in errors and for `steps`."""
         self._ready()
         self.steps(f"{name}: begin")
-        with self._translated(name), self._turn(), self._writer() as connection:
+        with self._translated(name), self._turn() as number, self._writer() as connection:
             yield connection
             self.steps(f"{name}: before commit")
         self.steps(f"{name}: after commit")
+        self._tidy(number)
 
     @contextlib.contextmanager
     def _writer(self) -> Iterator[sa.Connection]:
@@ -135,7 +137,7 @@ class Database:
         """
         self._ready()
         self.steps(f"{name}: begin")
-        with self._translated(name), self._turn():
+        with self._translated(name), self._turn() as number:
             try:
                 driver = self._own().driver
                 if self.kind == "sqlite":
@@ -154,6 +156,7 @@ class Database:
                     raise sqlalchemy.exc.OperationalError(name, None, error) from error
                 raise
         self.steps(f"{name}: after commit")
+        self._tidy(number)
 
     def _own(self) -> _Kept:
         kept: _Kept | None = getattr(self._mine, "kept", None)
@@ -168,16 +171,36 @@ class Database:
             self._mine.kept = None
             kept.close()
 
-    @contextlib.contextmanager
-    def plain(self) -> Iterator[sa.Connection]:
-        """A connection on which every statement stands for itself."""
-        with self._engine.connect() as opened:
-            yield opened.execution_options(isolation_level="AUTOCOMMIT")
-            if self.closed:  # meanwhile, by another thread: nobody else would close it
-                opened.detach()
+    def notify(self, channel: str) -> None:
+        """Tell those who listen on a server, by this thread's own connection; never fails."""
+        for _ in range(2):  # the connection may be of before a restart: then by a new one
+            if self.closed:
+                return
+            try:
+                self._own().driver.execute(f"NOTIFY {channel}")
+            except Exception:
+                self._drop()
+            else:
+                break
+        if self.closed:  # meanwhile, by another thread: nobody else would close it
+            self._drop()
 
-    def _turn(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._queue is None else self._queue.turn()
+    def _turn(self) -> contextlib.AbstractContextManager[int]:
+        return contextlib.nullcontext(0) if self._queue is None else self._queue.turn()
+
+    def _tidy(self, number: int) -> None:
+        """Move what SQLite wrote ahead into its file, once in so many turns, beside those who write on.
+
+        SQLite would do it in a commit, with everybody in the queue behind it. What comes meanwhile is moved
+        in a turn of our own: only when all of it is moved does the log begin anew, and stay short.
+        """
+        if self._queue is None or (number + 1) % TURNS_WRITTEN_AHEAD:
+            return
+        with contextlib.suppress(sqlite3.Error):
+            driver = self._own().driver
+            driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            with self._queue.turn():
+                driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     @contextlib.contextmanager
     def _translated(self, name: str) -> Iterator[None]:
@@ -241,7 +264,7 @@ class Database:
 
 
 def _prepare(connection: Any, level: str) -> None:
-    for pragma in (f"synchronous={level}", "foreign_keys=ON"):
+    for pragma in (f"synchronous={level}", "foreign_keys=ON", quick.LOG_LIMIT):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -23,9 +23,12 @@ FIRST = 1 << 20  # bytes of the file that are locked, never written
 TURN = struct.Struct("<q")
 
 
-def _lock(descriptor: int, kind: int, byte: int, command: int = fcntl.F_OFD_SETLKW) -> None:
-    # struct flock: l_type, l_whence, l_start, l_len, l_pid (0 for locks of an open file)
-    fcntl.fcntl(descriptor, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0))
+# struct flock: l_type, l_whence, l_start, l_len, l_pid (0 for locks of an open file)
+FLOCK = struct.Struct("hhqqi4x")
+
+
+def _lock(descriptor: int, kind: int, byte: int, count: int = 1) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, FLOCK.pack(kind, os.SEEK_SET, byte, count, 0))
 
 
 class Queue:
@@ -43,25 +46,23 @@ class Queue:
         return int(self._mine.file.descriptor)
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait for one's turn; the next one comes when the block is left."""
+    def turn(self) -> Iterator[int]:
+        """Wait for one's turn, and get its number; the next one comes when the block is left."""
         descriptor = self._descriptor()
         _lock(descriptor, fcntl.F_WRLCK, 0)
         try:
             drawn = os.pread(descriptor, TURN.size, 0)
             number = TURN.unpack(drawn)[0] if len(drawn) == TURN.size else 0
-            _lock(descriptor, fcntl.F_WRLCK, FIRST + number)
+            mine = FIRST + number
+            _lock(descriptor, fcntl.F_WRLCK, mine)
             os.pwrite(descriptor, TURN.pack(number + 1), 0)
         finally:
             _lock(descriptor, fcntl.F_UNLCK, 0)
         try:
-            if number:
-                before = FIRST + number - 1
-                _lock(descriptor, fcntl.F_RDLCK, before)
-                _lock(descriptor, fcntl.F_UNLCK, before)
-            yield
+            _lock(descriptor, fcntl.F_RDLCK, mine - 1)
+            yield number
         finally:
-            _lock(descriptor, fcntl.F_UNLCK, FIRST + number)
+            _lock(descriptor, fcntl.F_UNLCK, mine - 1, 2)
 
 
 class _File:

@@ -15,10 +15,12 @@ from overnight.pools import bell, migrations, queueing, shape
 if TYPE_CHECKING:
     import pathlib
 
-__all__ = ["claim", "claim_in_file", "default_path", "queue_of"]
+__all__ = ["claim_in_file", "default_path", "granted", "order", "queue_of", "take"]
 
 SECOND = 1_000_000
 BUSY_SECONDS = 30
+# `Database` sees to the log that SQLite writes ahead; only where nobody did for long, a commit does.
+LOG_LIMIT = "wal_autocheckpoint=16000"
 
 # The fast way of a claim: one member, at once, where nobody waits. On PostgreSQL it is one statement and one
 # round trip; SQLite cannot change two tables in one, so it has three in a transaction.
@@ -96,45 +98,54 @@ def queue_of(path: pathlib.Path) -> queueing.Queue:
     return queueing.Queue(path.with_name(path.name + "-writers"))
 
 
-def claim(
-    driver: Any, kind: str, name: str, asked: shape.Request, now_us: int
-) -> shape.Grant | None:
-    """Take the oldest ready member and write the claim, in the transaction of the driver; None: not so."""
+def order(name: str, asked: shape.Request) -> dict[str, Any] | None:
+    """What a claim says to the database, made before its turn; None: it is not for the fast way."""
     lease = asked.lease_seconds
     if asked.count != 1 or (lease is not None and lease < 1):
         return None
-    made = {
+    return {
         "pool": name,
-        "now": now_us,
         "claim": shape.new_id("c"),
         "by": asked.acquired_by,
         "for": asked.acquired_for,
-        "until": None if lease is None else now_us + lease * SECOND,
+        "until": None,
         "key": asked.idempotency_key,
         "lease": lease or 0,
     }
+
+
+def take(driver: Any, kind: str, made: dict[str, Any], now_us: int) -> Any:
+    """Take the oldest ready member and write the claim, in the transaction of the driver; None: not so.
+
+    What can be done before or after is not done here: on SQLite everybody else stands in the queue.
+    """
+    made["now"] = now_us
+    if made["lease"]:
+        made["until"] = now_us + made["lease"] * SECOND
     if kind == "postgresql":
-        row = driver.execute(QUICK_POSTGRESQL, made).fetchone()
-    else:
-        row = driver.execute(TAKE_SQLITE, made).fetchone()
-        if row is not None:
-            more = {**made, "member": row["id"], "pool_id": row["pool_id"]}
-            driver.execute(CLAIM_SQLITE, more)
-            driver.execute(TELL_SQLITE, more)
-    if row is None:
-        return None
+        return driver.execute(QUICK_POSTGRESQL, made).fetchone()
+    row = driver.execute(TAKE_SQLITE, made).fetchone()
+    if row is not None:
+        made["member"], made["pool_id"] = row["id"], row["pool_id"]
+        driver.execute(CLAIM_SQLITE, made)
+        driver.execute(TELL_SQLITE, made)
+    return row
+
+
+def granted(made: dict[str, Any], row: Any) -> shape.Grant:
+    """What was taken, once it is committed."""
     member = shape.member_of(dict(row))
     return shape.Grant(
         member,
         shape.Claim(
-            id=str(made["claim"]),
+            id=made["claim"],
             pool_id=member.pool_id,
             member_id=member.id,
-            acquired_by=asked.acquired_by,
-            acquired_for=asked.acquired_for,
-            acquired_us=now_us,
-            lease_until_us=None if lease is None else now_us + lease * SECOND,
-            idempotency_key=asked.idempotency_key,
+            acquired_by=made["by"],
+            acquired_for=made["for"],
+            acquired_us=made["now"],
+            lease_until_us=made["until"],
+            idempotency_key=made["key"],
         ),
     )
 
@@ -143,7 +154,8 @@ def claim_in_file(
     path: pathlib.Path, name: str, asked: shape.Request, now_us: int
 ) -> shape.Grant | None:
     """The same on a SQLite file by itself; None where anything is unusual, and nothing was changed."""
-    if not path.is_file():
+    made = order(name, asked)
+    if made is None or not path.is_file():
         return None
     with contextlib.closing(sqlite3.connect(path, BUSY_SECONDS, isolation_level=None)) as driver:
         driver.row_factory = sqlite3.Row
@@ -153,12 +165,14 @@ def claim_in_file(
                 return None
             driver.execute("PRAGMA foreign_keys=ON")
             driver.execute("PRAGMA synchronous=NORMAL")
+            driver.execute(f"PRAGMA {LOG_LIMIT}")
             with queue_of(path).turn():
                 driver.execute("BEGIN IMMEDIATE")
-                granted = claim(driver, "sqlite", name, asked, now_us)
+                row = take(driver, "sqlite", made, now_us)
                 driver.execute("COMMIT")
         except sqlite3.Error:
             return None  # closing it undoes what was begun; the usual way says what is wrong
-    if granted is not None:
-        bell.LocalBell(path.parent).ring()
-    return granted
+    if row is None:
+        return None
+    bell.LocalBell(path.parent).ring()
+    return granted(made, row)

@@ -1,0 +1,140 @@
+"""A crowd of processes that claim from one pool at the same time, and what the database says afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import time
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from overnight.pools import control, database, schema, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POOL = "crowd"
+
+
+@dataclasses.dataclass(frozen=True)
+class Claims:
+    """What a crowd got: `waits` in seconds, the shortest first."""
+
+    names: list[str]
+    waits: list[float]
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return len(self.names) / self.seconds
+
+    def wait(self, share: float) -> float:
+        """What that share of claims did not exceed, in ms."""
+        return self.waits[min(len(self.waits) - 1, int(len(self.waits) * share))] * 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Books:
+    """What the tables say after that many claims."""
+
+    ready: int
+    open_claims: int
+    members_claimed: int
+    events: int
+    in_order: bool  # each member was given out before all that are younger
+
+
+def members(url: str, count: int) -> None:
+    """A pool with that many ready members, no two of the same age."""
+    where = database.Database(url)
+    plane = control.ControlPlane(where, {"none": Nothing()})
+    pool = plane.create(name=POOL, template="t", target_size=0, max_size=10_000, provider="none")
+    now = plane.context.clock()
+    for begin in range(0, count, 2000):
+        rows = [
+            {
+                "id": shape.new_id("m"), "pool_id": pool.id, "state": "ready", "generation": 1,
+                "provider": "none", "machine_id": f"i-{n}", "address": "", "region": "",
+                "cordoned": False, "reason": "", "warming_started_us": now + n,
+                "ready_us": now + 10**9, "attempts": 0, "next_attempt_us": 0,
+            }
+            for n in range(begin, min(begin + 2000, count))
+        ]  # fmt: skip
+        with where.write("members") as connection:
+            connection.execute(schema.members.insert(), rows)
+    where.close()
+
+
+def claims(url: str, clients: int, each: int, way: Callable[[str], Any]) -> Claims:
+    """Processes that claim so many each, all from the same moment on."""
+    spawn = multiprocessing.get_context("spawn")
+    together, answers = spawn.Barrier(clients + 1), spawn.Queue()
+    processes = [
+        spawn.Process(target=_client, args=(url, way, each, together, answers))
+        for _ in range(clients)
+    ]
+    for process in processes:
+        process.start()
+    together.wait(120)
+    begin = time.perf_counter()
+    got = [answers.get() for _ in processes]
+    took = time.perf_counter() - begin
+    for process in processes:
+        process.join()
+    return Claims(
+        names=[name for names, _ in got for name in names],
+        waits=sorted(wait for _, waits in got for wait in waits),
+        seconds=took,
+    )
+
+
+def _client(url: str, way: Callable[[str], Any], each: int, together: Any, answers: Any) -> None:
+    claim = way(url)
+    waits, names = [], []
+    together.wait(120)
+    for _ in range(each):
+        begin = time.perf_counter()
+        names.append(claim())
+        waits.append(time.perf_counter() - begin)
+    answers.put((names, waits))
+
+
+def ours(url: str) -> Callable[[], str]:
+    """A claim as everybody makes it."""
+    plane = control.ControlPlane(database.Database(url), {"none": Nothing()})
+    return lambda: plane.acquire(POOL)[0].member.id
+
+
+def books(url: str) -> Books:
+    """What is written down."""
+    where, m, c, e = database.Database(url), schema.members, schema.claims, schema.events
+    count = sa.func.count
+    told = sa.select(m.c.warming_started_us).join(e, e.c.member_id == m.c.id)
+    with where.read() as connection:
+        ages = connection.execute(told.order_by(e.c.id)).scalars().all()
+        found = Books(
+            ready=connection.scalar(sa.select(count()).where(m.c.state == "ready")) or 0,
+            open_claims=connection.scalar(sa.select(count()).where(c.c.released_us.is_(None))) or 0,
+            members_claimed=connection.scalar(sa.select(count(c.c.member_id.distinct()))) or 0,
+            events=len(ages),
+            in_order=list(ages) == sorted(ages),
+        )
+    where.close()
+    return found
+
+
+class Nothing:
+    """A provider that is never asked."""
+
+    name = "none"
+    inventory_lag_seconds = 0.0
+
+    def launch(self, order: Any) -> Any:
+        raise NotImplementedError  # members are put into the tables by hand
+
+    def terminate(self, machine_id: str) -> None:
+        raise NotImplementedError  # and none of them ends
+
+    def inventory(self, owner: str) -> list[Any]:
+        return []
