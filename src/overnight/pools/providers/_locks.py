@@ -41,7 +41,9 @@ def _make(folder: pathlib.Path) -> None:
     """For root alone, from the first folder on that is missing."""
     while True:
         try:
-            folder.mkdir(mode=0o700, exist_ok=True)
+            os.mkdir(folder, 0o700)  # noqa: PTH102  Path.mkdir looks again, when it may be gone
+            return
+        except FileExistsError:
             return
         except FileNotFoundError:
             _make(folder.parent)
