@@ -16,6 +16,7 @@ __all__ = ["SINGLE", "Burst", "ahead", "arrivals"]
 
 Numbers = npt.NDArray[np.float64]
 LARGEST = 1000.0
+WIDEST = 26_000.0  # variance for each claim beyond the first; of the largest burst, 5 times spread: 25,025
 # What a law may leave out at its far end; below what any wanted miss rate asks for.
 LEFT_OUT = 1e-13
 
@@ -38,11 +39,13 @@ class Burst:
                 why=f"a burst is at least one claim, and more than {LARGEST:g} at once is not a pool's work",
                 todo="give the mean number of claims that come together, like --burst 5",
             )
-        if not 0 <= self.spread <= 5 * self.mean or (self.mean == 1 and self.spread > 0):
+        # Nearly always one claim, and once in a blue moon thousands: no law of a length that fits memory.
+        rare = self.spread**2 > WIDEST * (self.mean - 1)
+        if not 0 <= self.spread <= 5 * self.mean or rare:
             raise errors.UsageError(
                 f"a spread of {self.spread:g} around bursts of {self.mean:g}",
-                why="the spread is a standard deviation: 0 or more, at most five times the mean, and 0 "
-                "where every claim comes alone",
+                why="the spread is a standard deviation: 0 or more, at most five times the mean, 0 where "
+                "every claim comes alone, and small where nearly every one does",
                 todo="write mean and spread like --burst 5:2",
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from overnight import errors
@@ -144,6 +144,7 @@ def test_what_makes_no_sense_is_refused_at_the_door(change: dict[str, float], wo
     st.floats(1, 1000),
     st.floats(0, 5),
 )
+@example(1, 1, 1, 0.5, 1 + 2**-52, 1)
 def test_whatever_is_let_in_has_an_answer(
     claims: float, warm_up: float, interval: float, miss: float, burst: float, spread: float
 ) -> None:
