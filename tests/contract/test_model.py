@@ -291,6 +291,7 @@ def test_the_whole_machine_on_postgresql(postgresql: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_the_whole_machine_for_long(tmp_path: pathlib.Path) -> None:
     TEMPLATE["path"] = tmp_path / "empty.db"
     where = database.Database(f"sqlite:///{TEMPLATE['path']}")
