@@ -58,9 +58,16 @@ class Pool:
 @contextlib.contextmanager
 def served(home: pathlib.Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "overnight", "--home", str(home), "pool", "serve", *arguments]
-    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # On SIGABRT it tells what each of its threads is at.
+    asked = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=asked)
     try:
         yield serving
+    except AssertionError:
+        cli.main(["--home", str(home), "pool", "show", "ci", "--recent", "100"])
+        serving.send_signal(signal.SIGABRT)
+        sys.stdout.write(serving.stderr.read())
+        raise
     finally:
         serving.terminate()
         serving.wait(20)
