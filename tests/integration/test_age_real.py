@@ -221,7 +221,7 @@ def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
     share = 2_000_000 / ageing.available()
     with (
         ledger.Ledger("a test", place.undo) as book,
-        pytest.raises(errors.CannotError, match="would take about|memory became short"),
+        pytest.raises(errors.CannotError, match=r"would take about|memory became short"),
     ):
         memory_cgroups.make(place.cgroup / "p", 5_000, book, share=share)
     monkeypatch.undo()
