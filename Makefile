@@ -32,18 +32,14 @@ lint: setup
 	$(BIN)/lint-imports --no-logo
 
 # Two phases: JOBS at a time what may run beside others, then what needs the machine to itself. The
-# second runs whatever the first says; each names its failures, and one is enough to fail. What failed beside
-# others is tried again by itself, once.
+# second runs whatever the first says; each names its failures, and one is enough to fail.
 JOBS ?= 2
-BESIDE := -m "not long and not alone"
-TOGETHER := $(BESIDE) -n $(JOBS) --dist loadfile --no-loadscope-reorder
+TOGETHER := -m "not long and not alone" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 ALONE := -m "not long and alone"
 
 test: lint
 	@failed=0; \
-	rm -f .pytest_cache/v/cache/lastfailed; \
-	echo "== tests that run beside each other"; \
-	$(BIN)/pytest $(TOGETHER) || scripts/again $(BESIDE) || failed=1; \
+	echo "== tests that run beside each other"; $(BIN)/pytest $(TOGETHER) || failed=1; \
 	echo "== tests that need the machine to themselves"; $(BIN)/pytest $(ALONE) || failed=1; \
 	exit $$failed
 

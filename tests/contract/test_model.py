@@ -270,12 +270,18 @@ PLAIN = {
 }
 
 
-def test_the_whole_machine_on_sqlite(tmp_path: pathlib.Path) -> None:
+@pytest.fixture
+def template(tmp_path: pathlib.Path) -> None:
+    """A database with its tables, to be copied for every example."""
     TEMPLATE["path"] = tmp_path / "empty.db"
     where = database.Database(f"sqlite:///{TEMPLATE['path']}")
     with where.write("make"):
         pass
     where.close()
+
+
+@pytest.mark.usefixtures("template")
+def test_the_whole_machine_on_sqlite() -> None:
     stateful.run_state_machine_as_test(
         Machine,
         settings=hypothesis.settings(max_examples=25, stateful_step_count=25, **PLAIN),
@@ -292,12 +298,8 @@ def test_the_whole_machine_on_postgresql(postgresql: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_whole_machine_for_long(tmp_path: pathlib.Path) -> None:
-    TEMPLATE["path"] = tmp_path / "empty.db"
-    where = database.Database(f"sqlite:///{TEMPLATE['path']}")
-    with where.write("make"):
-        pass
-    where.close()
+@pytest.mark.usefixtures("template")
+def test_the_whole_machine_for_long() -> None:
     stateful.run_state_machine_as_test(
         Machine,
         settings=hypothesis.settings(max_examples=300, stateful_step_count=50, **PLAIN),

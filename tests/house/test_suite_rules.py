@@ -81,7 +81,7 @@ def test_what_records_all_cores_or_boots_a_machine_has_the_machine_to_itself(
 @pytest.mark.parametrize("long", [True, False])
 def test_every_test_is_in_one_phase_of_make_test_or_long(alone: bool, long: bool) -> None:
     has = {"alone": alone, "long": long}
-    phases = re.findall(r'^(?:BESIDE|ALONE) := .*-m "([^"]+)"', MAKEFILE, re.MULTILINE)
+    phases = re.findall(r'^(?:TOGETHER|ALONE) := .*-m "([^"]+)"', MAKEFILE, re.MULTILINE)
     assert len(phases) == 2
     chosen = [one for one in phases if expression.Expression.compile(one).evaluate(lambda name, **_: has[name])]  # fmt: skip
     assert len(chosen) == (0 if long else 1)

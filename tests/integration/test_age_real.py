@@ -208,6 +208,7 @@ def test_a_rehearsal_has_them_made_below_its_own_at_its_rate(place: Place) -> No
     assert place.cgroup.is_dir()
 
 
+@pytest.mark.alone  # its limit is 2 MB below what the host has, which others change
 def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +222,7 @@ def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
     share = 2_000_000 / ageing.available()
     with (
         ledger.Ledger("a test", place.undo) as book,
-        pytest.raises(errors.CannotError, match=r"would take about|memory became short"),
+        pytest.raises(errors.CannotError, match="would take about"),
     ):
         memory_cgroups.make(place.cgroup / "p", 5_000, book, share=share)
     monkeypatch.undo()
