@@ -11,6 +11,7 @@ import pytest
 import scenarios
 from overnight.app import bundling, diagnosing
 from overnight.interfaces import cli
+from overnight.queries import case
 
 SCHEMA = pathlib.Path(__file__).parents[2] / "docs/schemas/diagnosis-1.json"
 SHORT = {"minutes": 16.0, "cores": 8}  # what an hour of more cores shows, in a third of the time
@@ -40,6 +41,36 @@ def test_names_cores_and_rates_do_not_matter(tmp_path: pathlib.Path, name: str) 
         for number, one in enumerate((truth, *truth.others)):
             if problems := diagnosed(one):
                 wrong[seed, number] = problems
+    assert wrong == {}
+
+
+# What repeats soon has itself in the minutes before: neither the baseline nor the seconds that are told may
+# be those of the event before it.
+AGAIN = [("reference", 25.0), ("reclaim", 25.0), ("modern", 75.0)]
+REPEATED = ("reference", "modern", "rt-hog", "softirq-storm", "reclaim", "lock-convoy")
+
+
+@pytest.mark.parametrize(("name", "close"), AGAIN)
+def test_the_same_again_within_a_minute_or_two(
+    tmp_path: pathlib.Path, name: str, close: float
+) -> None:
+    seed = 1 if name == "reference" else 0
+    truth = scenarios.build(name, tmp_path, seed=seed, close=close, recurrences=2, **SHORT)
+    assert diagnosed(truth) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", REPEATED)
+def test_the_same_again_after_any_time(tmp_path: pathlib.Path, name: str) -> None:
+    wrong = {}
+    for seed in range(12):
+        close = (15.0, 25.0, 40.0, 75.0, 120.0, 150.0)[seed % 6]
+        truth = scenarios.build(
+            name, tmp_path / str(seed), seed=seed, close=close, recurrences=2, **SHORT
+        )
+        if problems := diagnosed(truth):
+            wrong[seed, close] = problems
     assert wrong == {}
 
 
@@ -78,6 +109,25 @@ def test_a_bundle_gives_the_same_verdict_elsewhere(tmp_path: pathlib.Path) -> No
     assert there.chain is not None
     assert here.chain is not None
     assert [one.id for one in there.chain.steps] == [one.id for one in here.chain.steps]
+
+
+def test_a_bundle_has_the_quiet_time_before_a_row_of_events(tmp_path: pathlib.Path) -> None:
+    """Seven resets, two minutes apart: the last is compared with the time before the first."""
+    truth = scenarios.build(
+        "modern", tmp_path / "home", seed=2, minutes=22.0, cores=8, close=110.0, recurrences=6
+    )
+    assert truth.event is not None
+    here = case.Case(truth.home, truth.event)
+    assert here.baseline.begin_us < truth.event.time_us - round(bundling.BEFORE_S * 1e6)
+    file = tmp_path / "incident.overnight"
+    bundling.create(truth.home, truth.event, file)
+    with bundling.opened(file) as made:
+        assert made.home is not None
+        there = case.Case(made.home, truth.event)
+        assert there.baseline == here.baseline
+        assert there.top(there.baseline) == here.top(here.baseline)
+        said, _ = diagnosing.diagnose(made.home, truth.event)
+    assert truth.problems(said) == []
 
 
 def test_the_command_in_every_form(

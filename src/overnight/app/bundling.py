@@ -110,9 +110,13 @@ def create(
 ) -> Made:
     """Write the bundle of an event. The same home gives the same bytes, but for the time in it."""
     source = reader.Reader(home)
-    others = case.Case(home, told).recurrences
+    asked = case.Case(home, told)
+    others = asked.recurrences
     chosen = (told, *(others if all_recurrences else ()))
     spans = _spans(chosen, before_s, after_s)
+    if asked.compared.moved:  # before an earlier event, maybe hours back
+        with_it = (*spans[told.host], (asked.baseline.begin_us, asked.baseline.end_us))
+        spans[told.host] = copying.merge_spans(with_it)
     hosts = tuple(sorted({*source.hosts(), *spans}))
     masks = scrubbing.Scrubber(hide)
     with _staging(file) as stage:

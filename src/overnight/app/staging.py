@@ -91,7 +91,7 @@ def draw(
         spare=spare,
         victim=victim.plan(chance, brief=brief),
         baseline=round(chance.uniform(11, 14) if brief else chance.uniform(36, 44), 1),
-        strikes=1,  # a second one so soon has the first in its baseline
+        strikes=1 if brief else 2,
         after=round(chance.uniform(1.5, 2.5) if brief else chance.uniform(3, 6), 1),
         between=round(chance.uniform(12, 18), 1),
         patience=60.0 if brief else 120.0,

@@ -35,15 +35,18 @@ class CgroupWalk(_answering.Asking):
     def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
         """Signature functions on stacks of the hot stretch, against the baseline."""
         now, before = _answering.stacks(case)
+        near = case.event.time_us
         walk = _signatures.pattern(KIND, "reader", "walk")
         dying = _answering.dying_now(case)
         found, seen = [], 0.0
         shrinking = _signatures.pattern(KIND, "reader", "walk", "shrink")
         wider = {
             one.who: one
-            for one in burning.hottest(now, before, burning.innermost_marks(shrinking), most=24)
+            for one in burning.hottest(
+                now, before, burning.innermost_marks(shrinking), near_us=near, most=24
+            )
         }
-        for one in burning.hottest(now, before, burning.innermost_marks(walk)):
+        for one in burning.hottest(now, before, burning.innermost_marks(walk), near_us=near):
             share = self._walk_share(now, one.who)
             # The walk is what this reclaim is about: the pages it looks at on its way count, too.
             walking = share is not None and share >= WALK_SHARE

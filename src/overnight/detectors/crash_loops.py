@@ -105,7 +105,7 @@ def _cost(case: cases.Case, unit: str) -> finding.Evidence | None:
     samples = sum(int(piece.count[mine[piece.who]].sum()) for piece in before.pieces)
     cores = before.cores_of(samples, before.seconds)
     return finding.Evidence(
-        f"it used {cores:.3f} cores in the {case.usual} the trouble",
+        f"it used {cores:.3f} cores in the {case.usual}",
         "profiles",
         {"cores_burnt": round(cores, 4), "samples": samples, "lost": before.coverage.lost},
         before.window,

@@ -39,7 +39,7 @@ class LockContention(_answering.Asking):
         own = place.event_place(case).core
         for role in LEAST_CORES:
             # The callers of one lock are told together first: each waiter alone may burn little.
-            for lock, burners in self._by_lock(now, before, role).items():
+            for lock, burners in self._by_lock(now, before, role, case.event.time_us).items():
                 whole = sum(one.cores_burnt for one in burners)
                 most = max(most, whole)
                 burners.sort(key=lambda one: (one.core != own, -one.cores_burnt))
@@ -61,10 +61,12 @@ class LockContention(_answering.Asking):
 
     @staticmethod
     def _by_lock(
-        now: burning.Stacks, before: burning.Stacks | None, role: str
+        now: burning.Stacks, before: burning.Stacks | None, role: str, near_us: int
     ) -> dict[str, list[burning.Burner]]:
         locks: dict[str, list[burning.Burner]] = {}
-        for one in burning.hottest(now, before, _callers(role), by_function=True, most=24):
+        for one in burning.hottest(
+            now, before, _callers(role), near_us=near_us, by_function=True, most=24
+        ):
             locks.setdefault(one.label, []).append(one)
         return locks
 

@@ -116,7 +116,9 @@ class Reclaim(_answering.Asking):
             marks = _signatures.pattern(KIND, "limit", "direct", "background", "work")
             found = [
                 self._finding(case, now, one, scanned)
-                for one in burning.hottest(now, before, _outermost(marks))
+                for one in burning.hottest(
+                    now, before, _outermost(marks), near_us=case.event.time_us
+                )
                 if _answering.stands_out(one, baseline=before is not None)
             ]
         burst = scanned.burst()

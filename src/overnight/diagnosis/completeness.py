@@ -16,7 +16,7 @@ __all__ = ["Recorded", "around_event", "factor", "find_gaps", "rivalry"]
 
 LEAST = 0.2
 BASELINE, NIGHT = "stacks of the baseline", "stacks of the night"
-SHORT_BASELINE = "a short baseline"
+SHORT_BASELINE, DISTURBED = "a short baseline", "a disturbed baseline"
 NO_DATA = "had no data"
 LOAD = "constant load"
 WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
@@ -27,6 +27,7 @@ NO_DATA_FACTOR, FAILED_FACTOR, LEAST_OF_DETECTORS = 0.97, 0.93, 0.8
 PERMISSION_FACTOR = 0.92
 # A baseline of a minute or more shows what is usual; of a few seconds it shows little of it.
 LONG_BASELINE_S, SHORT_BASELINE_FACTOR = 60.0, 0.85
+DISTURBED_FACTOR = 0.7  # as if nothing of it were recorded
 # A load that changed explains a difference as well as a fault does; one that was there for a part of the
 # time is a difference that is known, and that detectors may have named.
 NOT_CONSTANT_FACTOR, CUT_OFF_FACTOR, PART_FACTOR = 0.75, 0.75, 0.85
@@ -48,6 +49,8 @@ class Recorded:
     night: selection.Coverage | None = None
     signals: float | None = None  # share of the hot window that the flight recorder kept
     kernel_log: bool | None = None
+    moved: bool = False  # the baseline ends before an earlier event
+    disturbed: bool = False  # earlier events of this kind are in it
     skew_us: int = 0
     denied: tuple[str, ...] = ()
     loads: tuple[load.Load, ...] = ()  # `overnight load`, at some time of baseline or hot window
@@ -73,7 +76,7 @@ def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
 
     Not the time it is compared with, and not what detectors say of the same gaps.
     """
-    apart = (BASELINE, SHORT_BASELINE, NIGHT, NO_DATA, LOAD)
+    apart = (BASELINE, SHORT_BASELINE, DISTURBED, NIGHT, NO_DATA, LOAD)
     return tuple(one for one in gaps if not one.what.endswith(apart))
 
 
@@ -85,13 +88,7 @@ def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
     ):
         if coverage is not None:
             yield from _coverage(what, coverage, least)
-    length = recorded.baseline.window.seconds if recorded.baseline else LONG_BASELINE_S
-    if length < LONG_BASELINE_S:
-        yield verdict.Gap(
-            SHORT_BASELINE,
-            f"the recording began shortly before the event: {times.format_duration(length)} are what is usual",
-            1 - (1 - SHORT_BASELINE_FACTOR) * (1 - length / LONG_BASELINE_S),
-        )
+    yield from _baseline(recorded)
     if recorded.signals is not None and recorded.signals < WHOLE:
         share = max(recorded.signals, 0.0)
         yield verdict.Gap(
@@ -118,6 +115,26 @@ def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
         yield _load(one, recorded.compared)
     for note in sorted(set(recorded.notes)):
         yield verdict.Gap("note", note)
+
+
+def _baseline(recorded: Recorded) -> Iterable[verdict.Gap]:
+    """What is to be said of the time that the event is compared with."""
+    if recorded.disturbed:
+        yield verdict.Gap(
+            DISTURBED,
+            "no time without earlier events of this kind is recorded, so what they share does not stand out",
+            DISTURBED_FACTOR,
+        )
+    length = recorded.baseline.window.seconds if recorded.baseline else LONG_BASELINE_S
+    if length < LONG_BASELINE_S:
+        why = "the recording began shortly before the event"
+        if recorded.moved:
+            why = "earlier events of this kind came soon after the recording began, or after one another"
+        yield verdict.Gap(
+            SHORT_BASELINE,
+            f"{why}: {times.format_duration(length)} are what is usual",
+            1 - (1 - SHORT_BASELINE_FACTOR) * (1 - length / LONG_BASELINE_S),
+        )
 
 
 def _load(one: load.Load, compared: selection.Window | None) -> verdict.Gap:

@@ -32,6 +32,8 @@ def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completenes
         baseline=_stacks(case, case.baseline, counted=True),
         night=_night(case),
         signals=_signals(case),
+        moved=case.compared.moved,
+        disturbed=case.compared.disturbed,
         skew_us=case.event.skew_us,
         denied=denied,
         loads=case.loads(),

@@ -40,6 +40,10 @@ HOT = 0.5  # of one core's samples in a second: that second belongs to the stret
 # And so does one that has half of what the fullest has: who burns about half a core is not cut into pieces
 # by the seconds that fall just short of it.
 OF_FULLEST = 0.5
+# A run of seconds that reaches the event is meant before a longer one that does not: that may be an earlier
+# event's. One with less than this share of the longest run's samples is only its echo.
+REACH_S, AFTER_S = 10, 2
+OF_LONGEST = 1 / 3
 MOST_PATH = 40
 
 Who = tuple[str, str]  # process, unit
@@ -213,20 +217,22 @@ def hottest(
     before: Stacks | None,
     marks: Marks,
     *,
+    near_us: int | None = None,
     by_function: bool = False,
     most: int = 8,
 ) -> list[Burner]:
     """The largest users of what `marks` names: for each row of a piece a node, -1 for none.
 
-    Users are told apart by process and unit, and `by_function` by the marked node's function. The
-    most burnt first.
+    Users are told apart by process and unit, and `by_function` by the marked node's function. Who burnt
+    more than once is told with the time that reaches `near_us`. The most burnt first.
     """
     users = _users(now, marks, by_function)
     base: dict[_User, int] = {}
     if before is not None and users:
         base = {user: _samples(own) for user, own in _users(before, marks, by_function).items()}
     largest = sorted(users, key=lambda user: (-_samples(users[user]), user))[:most]
-    made = [_burner(now, before, users[user], user, base.get(user, 0)) for user in largest]
+    near = None if near_us is None else near_us // SECOND_US
+    made = [_burner(now, before, users[user], user, base.get(user, 0), near) for user in largest]
     return sorted(made, key=lambda one: -one.cores_burnt)
 
 
@@ -256,12 +262,14 @@ def _users(stacks: Stacks, marks: Marks, by_function: bool) -> dict[_User, _Rows
     return found
 
 
-def _burner(now: Stacks, before: Stacks | None, own: _Rows, user: _User, base: int) -> Burner:
+def _burner(
+    now: Stacks, before: Stacks | None, own: _Rows, user: _User, base: int, near: int | None
+) -> Burner:
     by_second: collections.Counter[int] = collections.Counter()
     for piece, rows, _ in own:
         for second, n in zip(piece.second[rows].tolist(), piece.count[rows].tolist(), strict=True):
             by_second[second] += n
-    begin, end = stretch(by_second, HOT * now.one_core)
+    begin, end = stretch(by_second, HOT * now.one_core, near)
     cores: collections.Counter[int] = collections.Counter()
     functions: collections.Counter[str] = collections.Counter()
     paths: collections.Counter[tuple[str, ...]] = collections.Counter()
@@ -303,8 +311,11 @@ def _burner(now: Stacks, before: Stacks | None, own: _Rows, user: _User, base: i
     )
 
 
-def stretch(by_second: dict[int, int], hot: float) -> tuple[int, int]:
-    """The run of seconds that holds most samples: full ones, one pause of a second allowed; else all."""
+def stretch(by_second: dict[int, int], hot: float, near: int | None = None) -> tuple[int, int]:
+    """The run of seconds that holds most samples: full ones, one pause of a second allowed; else all.
+
+    Of several the one that is nearest to the second `near`, where one reaches it.
+    """
     most = max(by_second.values())
     least = min(hot, OF_FULLEST * most) if most >= hot else hot
     full = sorted(second for second, n in by_second.items() if n >= least)
@@ -316,7 +327,16 @@ def stretch(by_second: dict[int, int], hot: float) -> tuple[int, int]:
             runs.append([second])
     if not runs or hot <= 0:
         return min(by_second), max(by_second) + 1
-    best = max(runs, key=lambda run: sum(by_second[second] for second in run))
+    held = [sum(by_second[second] for second in run) for run in runs]
+    best = runs[held.index(max(held))]
+    if near is not None:
+        reaching = [
+            (max(near - run[-1], 0), -samples, run)
+            for run, samples in zip(runs, held, strict=True)
+            if run[0] <= near + AFTER_S and near - run[-1] <= REACH_S
+            if samples >= OF_LONGEST * max(held)
+        ]
+        best = min(reaching)[2] if reaching else best
     return best[0], best[-1] + 1
 
 

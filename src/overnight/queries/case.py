@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.model import event, load, selection, times
+from overnight.queries import baselines, signals
 from overnight.queries import reader as profiles
-from overnight.queries import signals
 from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
@@ -49,19 +49,50 @@ class Case:
     def window(self) -> selection.Window:
         """The hot stretch: half a minute before the event to ten seconds after, as far as it is recorded."""
         end = max(self.event.time_us, min(self.event.until_us, self.event.time_us + 60 * SECOND))
-        return selection.Window(self.event.time_us - self._lengths[0], self._until(end))
+        hot, _, _ = self._lengths(self.event)
+        return selection.Window(self.event.time_us - hot, self._until(end))
 
     @property
     def baseline(self) -> selection.Window:
-        """Ten minutes that end a minute before the hot stretch; less of both in a short recording."""
-        _, guard, length = self._lengths
+        """Ten minutes that end a minute before the hot stretch; less of both in a short recording, and
+        others where an earlier event of this kind has its trouble in them.
+        """
+        return self.compared.window
+
+    @functools.cached_property
+    def compared(self) -> baselines.Baseline:
+        """The baseline, and what is to be said of it."""
+        _, guard, length = self._lengths(self.event)
         end = self.window.begin_us - guard
-        return selection.Window(end - length, end)
+        wanted = selection.Window(end - length, end)
+        extent = self._extent
+        sampled = self.has_profile(self.window)
+        return baselines.choose(
+            wanted,
+            extent[0] if extent else wanted.begin_us,
+            [self._troubles(guarded=True), self._troubles(guarded=False)],
+            lambda one: self.has_profile(one) or not sampled,
+        )
+
+    def _troubles(self, *, guarded: bool) -> list[tuple[int, int]]:
+        """What other events of this kind had around them, as their own cases see it.
+
+        Only of this kind: a baseline without any full core, say, would make every full core a new one.
+        """
+        found = []
+        for one in self.ring.events(0, self.event.time_us, (self.host,), [self.event.kind]):
+            if one.id == self.event.id:
+                continue
+            hot, guard, _ = self._lengths(one)
+            begin, end = one.time_us - hot, max(one.time_us, one.until_us) + AFTER_US
+            found.append((begin - guard, end + guard // 3) if guarded else (begin, end))
+        return found
 
     @property
     def usual(self) -> str:
         """The baseline in words, after "in the"."""
-        return f"{times.format_duration(self.baseline.seconds)} before"
+        than = " an earlier event" if self.compared.moved else ""
+        return f"{times.format_duration(self.baseline.seconds)} before{than}"
 
     def _until(self, end: int) -> int:
         """Who asks some seconds after the event, or records no longer, has no ten seconds to look at."""
@@ -73,11 +104,10 @@ class Case:
     def _extent(self) -> tuple[int, int] | None:
         return self.ring.extent(self.host)
 
-    @functools.cached_property
-    def _lengths(self) -> tuple[int, int, int]:
-        """Of the hot stretch before the event, of the guard and of the baseline."""
+    def _lengths(self, told: event.Event) -> tuple[int, int, int]:
+        """Of the hot stretch before an event, of the guard and of the baseline."""
         extent = self._extent
-        known = self.event.time_us - extent[0] if extent else SHORT_US
+        known = told.time_us - extent[0] if extent else SHORT_US
         if not 0 < known < SHORT_US:
             return BEFORE_US, GUARD_US, BASELINE_US
         hot, guard = min(BEFORE_US, int(HOT_SHARE * known)), int(GUARD_SHARE * known)

@@ -34,6 +34,7 @@ class Setting:
     missing: frozenset[str] = frozenset()  # signals that this host does not have
     lost: float = 0.0
     bystander: bool = False  # somebody else fills another core when it happens
+    close: float = 0.0  # it happens again after so many seconds
     pids: int = 1000
 
     def word(self) -> str:
@@ -82,6 +83,8 @@ class Setting:
     def moments(self, count: int, apart: float = 150.0) -> list[float]:
         """When it happens: the last moment near the end of the night, others before it."""
         last = self.seconds - self.chance.uniform(70.0, 160.0)
+        if self.close:
+            return [last - n * self.close for n in reversed(range(count))]
         found = [last]
         for _ in range(200):
             if len(found) >= count or last - apart < 60.0:
@@ -103,13 +106,15 @@ def make(
     missing: Iterable[str] = (),
     lost: float = 0.0,
     bystander: bool = False,
+    close: float = 0.0,
     **fixed: object,
 ) -> Setting:
     """A host on an ordinary night.
 
     `busy` is the mean share of its cores, `missing` are signals that it does not have, `lost` is the
     share of samples that the kernel dropped, `bystander` has somebody fill a core that serves no queue
-    while it happens, `fixed` are parts of the `nights.Host`.
+    while it happens, `close` has it happen again after so many seconds, `fixed` are parts of the
+    `nights.Host`.
     """
     chance = random.Random(f"{story} {seed}")
     queues = min(cores, chance.choice((4, 8, 8, 16, 32)))
@@ -131,6 +136,7 @@ def make(
     begin_us = NIGHT_US + chance.randrange(0, 3600 * 8) * 1_000_000 + chance.randrange(1_000_000)
     made = Setting(chance, seed, host, round(minutes * 60), begin_us, [], {}, profiles=profiles)
     made.missing, made.lost, made.bystander = frozenset(missing), lost, bystander
+    made.close = close
     _fill(made, busy if busy is not None else chance.uniform(0.08, 0.22))
     return made
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import findings
 import pytest
 from hypothesis import given
@@ -124,3 +126,18 @@ def test_a_load_that_did_not_change_is_told_and_costs_nothing(
     (gap,) = completeness.find_gaps(recorded, ())
     assert says in gap.why
     assert gap.factor == 1.0
+
+
+def test_what_the_event_is_compared_with_is_said() -> None:
+    (gap,) = completeness.find_gaps(Recorded(disturbed=True), ())
+    assert gap.what == "a disturbed baseline"
+    assert gap.factor == 0.7
+    assert completeness.around_event([gap]) == ()
+    short = findings.covered(1.0, 0.0)
+    window = selection.Window(short.window.begin_us, short.window.begin_us + 25 * SECOND)
+    covered = dataclasses.replace(short, window=window)
+    for moved, why in ((False, "the recording began shortly"), (True, "earlier events")):
+        told = completeness.find_gaps(Recorded(baseline=covered, moved=moved), ())
+        (gap,) = [one for one in told if one.what == "a short baseline"]
+        assert gap.why.startswith(why)
+        assert "25s are what is usual" in gap.why

@@ -105,3 +105,12 @@ def test_the_stretch_allows_one_pause() -> None:
 def test_who_burns_about_half_a_core_is_not_cut_into_pieces() -> None:
     about_half = {10: 48, 11: 52, 12: 44, 13: 47, 14: 51, 15: 49, 20: 9}
     assert burning.stretch(about_half, 50) == (10, 16)
+
+
+def test_of_two_stretches_the_one_that_reaches_the_event_is_meant() -> None:
+    twice = {**dict.fromkeys(range(10, 16), 99), **dict.fromkeys(range(35, 39), 99)}
+    assert burning.stretch(twice, 50) == (10, 16)
+    assert burning.stretch(twice, 50, near=40) == (35, 39)
+    assert burning.stretch(twice, 50, near=18) == (10, 16)  # the other had not begun
+    echo = {**twice, 57: 60}
+    assert burning.stretch(echo, 50, near=58) == (10, 16)
