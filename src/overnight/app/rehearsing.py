@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from overnight import app, errors, rehearsals
 from overnight.app import scoring, staging
 from overnight.hosts import ledger
+from overnight.rehearsals import acting
 from overnight.rehearsals import victim as victims
 from overnight.store.ring import reader as rings
 
@@ -208,6 +209,7 @@ class _Run:
             found = self._resets(began_us)
             if found:
                 break
+            acting.check(self.stage)
         else:
             self._stop_fault()
             self._problems.append(self._nothing_came())

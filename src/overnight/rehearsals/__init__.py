@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import random
+import subprocess
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -45,6 +46,9 @@ class Stage:
     )  # what the seed chose, for the report
     # What ends the fault once `stop` is set; the run waits for these before it goes on.
     ending: list[threading.Thread] = dataclasses.field(default_factory=list)
+    # Processes without which there is no fault, and where each says what it dies of.
+    playing: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
+    said: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)
 
 
 class Rehearsal(Protocol):

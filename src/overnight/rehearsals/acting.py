@@ -23,7 +23,7 @@ from overnight import errors
 if TYPE_CHECKING:
     from overnight import rehearsals
 
-__all__ = ["begin", "end", "ends_with_fault", "set_name", "start"]
+__all__ = ["begin", "check", "end", "ends_with_fault", "set_name", "start"]
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 LONGEST_SECONDS = 900
@@ -50,7 +50,7 @@ def start(
     told = {"name": name, "core": core, "seconds": seconds, "parent": os.getpid(), **more}
     errors_file = stage.folder / f"{name.replace('/', '-')}.err"
     with errors_file.open("ab") as said:
-        return subprocess.Popen(
+        actor = subprocess.Popen(
             [sys.executable, "-m", module, json.dumps(told)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -58,6 +58,8 @@ def start(
             env=stage.ledger.environment(),
             process_group=0,  # Ctrl-C is for the run, which ends them in its order
         )
+    stage.said[actor.pid] = errors_file
+    return actor
 
 
 def begin(words: list[str] | None = None) -> dict[str, Any]:
@@ -94,18 +96,33 @@ def end(*processes: subprocess.Popen[bytes]) -> None:
 
 def ends_with_fault(stage: rehearsals.Stage, *processes: subprocess.Popen[bytes]) -> None:
     """They are ended as soon as `stage.stop` is set, and the run waits for that."""
-    for one in processes:
-        if one.poll() is not None:
-            raise errors.CannotError(
-                "a process of the fault ended at once",
-                why=f"it ended with {one.returncode}",
-                todo="run it again; if it stays so, report it with the run's folder",
-            )
+    stage.playing += processes
+    check(stage)
 
     def wait() -> None:
         stage.stop.wait()
+        stage.playing.clear()
         end(*processes)
 
     thread = threading.Thread(target=wait, name="fault", daemon=True)
     thread.start()
     stage.ending.append(thread)
+
+
+def check(stage: rehearsals.Stage) -> None:
+    """Raises CannotError where a process of the fault is gone before anybody ended it."""
+    for one in tuple(stage.playing):
+        if one.poll() is not None and not stage.stop.is_set():
+            raise errors.CannotError(
+                "a process of the fault ended by itself",
+                why=f"it ended with {one.returncode}{_last_words(stage.said.get(one.pid))}",
+                todo="choose another rehearsal; if it should work here, report it with these words",
+            )
+
+
+def _last_words(file: pathlib.Path | None) -> str:
+    with contextlib.suppress(OSError, IndexError):
+        if file is not None:
+            last = file.read_text(errors="replace").strip().splitlines()[-1]
+            return f": {last[:200]}"
+    return ""

@@ -85,9 +85,22 @@ def test_it_ends_with_the_fault_and_the_run_can_wait_for_that(stage: rehearsals.
 def test_one_that_ends_at_once_is_told(stage: rehearsals.Stage) -> None:
     actor = acting.start(stage, "no_such_module", name="x", core=stage.core)
     actor.wait(8)
-    with pytest.raises(errors.CannotError, match="ended at once"):
+    with pytest.raises(errors.CannotError, match="ended by itself") as told:
         acting.ends_with_fault(stage, actor)
-    assert "no_such_module" in (stage.folder / "x.err").read_text()
+    assert "it ended with 1: " in told.value.why
+    assert "no_such_module" in told.value.why
+
+
+def test_one_that_ends_before_the_fault_does_is_told(stage: rehearsals.Stage) -> None:
+    actor = start(stage)
+    acting.ends_with_fault(stage, actor)
+    acting.check(stage)
+    actor.kill()
+    actor.wait(8)
+    with pytest.raises(errors.CannotError, match="ended by itself"):
+        acting.check(stage)
+    stage.stop.set()
+    acting.check(stage)
 
 
 def test_an_actor_whose_run_is_gone_does_not_begin(tmp_path: pathlib.Path) -> None:
