@@ -69,11 +69,12 @@ class Groups:
             with contextlib.suppress(OSError):
                 (folder / "cgroup.subtree_control").write_text("+memory")
 
-    def add(self, unit: str) -> None:
-        """A group of a unit, below the slice."""
+    def add(self, unit: str, *, parent: bool = False) -> None:
+        """A group of a unit, below the slice. On v2 a `parent` of others has no process of its own."""
         folder = self.top / SLICE / unit
         folder.mkdir()
-        self._open(folder)
+        if parent:
+            self._open(folder)
 
     def require(self, zombies: int) -> None:
         """CannotError where so many would take too much of the memory: each costs 2 kB a core and more."""

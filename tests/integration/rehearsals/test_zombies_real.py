@@ -47,6 +47,31 @@ def test_a_hidden_crash_loop_is_followed_to_the_reset(tmp_path: pathlib.Path) ->
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("killed", [False, True])
+def test_without_nspawn_the_agent_is_a_process_of_the_host(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    before = dying()
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in reversed(os.environ["PATH"].split(":")):
+        for one in pathlib.Path(folder).glob("*"):
+            if one.name != "systemd-nspawn":
+                (programs / one.name).unlink(missing_ok=True)
+                (programs / one.name).symlink_to(one)
+    monkeypatch.setenv("PATH", str(programs))
+    if killed:
+        test_a_run_that_is_killed_is_undone_by_the_next(tmp_path, striking)
+    else:
+        outcome = rehearsed.rehearse("zombies", 12, tmp_path)
+        assert outcome.facts["machine"] == ""
+    assert not [
+        one for one in pathlib.Path("/dev/shm").iterdir() if one.name.startswith("overnight")
+    ]
+    wait_for(lambda: dying() <= before + 500)
+
+
+@pytest.mark.long
 def test_a_crash_loop_that_does_nothing_is_not_blamed(tmp_path: pathlib.Path) -> None:
     outcome = rehearsed.rehearse("crash-loop-decoy", 11, tmp_path)
     assert outcome.verdict is not None

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from overnight import errors, rehearsals
-from overnight.hosts import ledger
-from overnight.rehearsals import crash_loop_decoy, groups, names, zombies
+from overnight.hosts import ledger, machines
+from overnight.rehearsals import agents, crash_loop_decoy, groups, names, zombies
 
 
 @pytest.fixture
@@ -58,16 +58,34 @@ def test_the_truth_names_the_unit_and_who_walks(
     assert "cpu.rt_hog" in told.absent
 
 
-def test_units_run_what_was_planted(book: ledger.Ledger, tmp_path: pathlib.Path) -> None:
-    cast = zombies._draw(stage(book, 3, tmp_path))
-    agent, collector = zombies._agent(cast), zombies._collector(cast, 1)
+def test_units_run_what_was_planted(
+    book: ledger.Ledger, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stage(book, 3, tmp_path)
+    cast = zombies._draw(made)
+    booted: dict[str, object] = {}
+
+    class Machine:
+        def path(self, inside: str) -> pathlib.Path:
+            return tmp_path / inside.lstrip("/")
+
+    def boot(_: ledger.Ledger, units: dict[str, str], files: dict[str, str], **more: object):
+        booted.update(units=units, files=files, **more)
+        return Machine()
+
+    monkeypatch.setattr(machines, "boot", boot)
+    found = agents.InMachine(made, cast, groups.Groups(tmp_path / "groups", 1), tmp_path / "data")
+    units = booted["units"]
+    assert isinstance(units, dict)
+    agent, collector = units[cast.unit], units[cast.collector_unit]
     assert f"exec /opt/{cast.supervisor} -I -S /opt/supervisor.py" in agent
     assert f"{groups.INSIDE}/system.slice/{cast.unit} {groups.INSIDE}/init.scope" in agent
     assert "WantedBy=multi-user.target" in agent
     assert "CPUAffinity=1" in collector
     assert collector.count("/data/data-") == cast.workers
     assert "WantedBy=multi-user.target" not in collector
-    assert all((zombies.INSIDE / name).is_file() for name in zombies.PROGRAMS)
+    assert set(booted["files"]) == {"opt/collector.py", "opt/supervisor.py"}
+    assert found.ready == tmp_path / "dev/shm/state/ready"
 
 
 def test_the_decoy_is_in_no_truth(book: ledger.Ledger, tmp_path: pathlib.Path) -> None:
@@ -102,9 +120,12 @@ def test_the_memory_controller_is_handed_on_where_that_is_asked_for(tmp_path: pa
     for version in (1, 2):
         top = tmp_path / str(version)
         (top / groups.SLICE).mkdir(parents=True)
-        groups.Groups(top, version).add("flint.service")
+        made = groups.Groups(top, version)
+        made.add("flint.service", parent=True)
         told = top / groups.SLICE / "flint.service/cgroup.subtree_control"
         assert told.exists() == (version == 2)
+        made.add("reader.service")  # it has a process of its own: v2 lets it hand nothing on
+        assert not (top / groups.SLICE / "reader.service/cgroup.subtree_control").exists()
 
 
 def test_zombies_take_no_more_than_a_quarter_of_the_free_memory(
