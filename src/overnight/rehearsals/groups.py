@@ -26,6 +26,7 @@ LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
 USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 NO_LIMIT = {1: "-1", 2: "max"}
 NO_SWAP = {1: ("memory.swappiness", "0"), 2: ("memory.swap.max", "0")}
+WEIGHT = 100  # of whoever has no other
 FREE_SHARE = 0.25  # of the free memory: more is not taken for zombies
 IN_MEMORY = ("tmpfs", "ramfs")
 
@@ -75,6 +76,12 @@ class Groups:
         folder.mkdir()
         if parent:
             self._open(folder)
+
+    def weigh(self, workers: int) -> None:
+        """All below get as much of a core as so many processes of others, not as one: v2 shares by cgroups."""
+        weight = self.top / "cpu.weight"
+        if weight.exists():
+            weight.write_text(str(WEIGHT * workers))
 
     def require(self, zombies: int) -> None:
         """CannotError where so many would take too much of the memory: each costs 2 kB a core and more."""

@@ -54,6 +54,7 @@ class Zombies:
         cast = self._cast = _draw(stage)
         made = self._groups = groups.Groups.make(stage.ledger, stage.ledger.run)
         made.require(cast.zombies)
+        made.weigh(cast.workers)
         made.add(cast.unit, parent=True)
         made.add(cast.collector_unit)
         data = groups.disk_folder(stage)

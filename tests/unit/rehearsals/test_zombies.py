@@ -116,6 +116,17 @@ def test_the_limit_is_what_is_used_and_some_more(
     assert (folder / limit).read_text() == none
 
 
+def test_workers_weigh_as_much_as_so_many_others(tmp_path: pathlib.Path) -> None:
+    made = groups.Groups(tmp_path, 2)
+    made.weigh(3)
+    assert not (
+        tmp_path / "cpu.weight"
+    ).exists()  # the controller is not there: nobody shares by cgroups
+    (tmp_path / "cpu.weight").write_text("100")
+    made.weigh(3)
+    assert (tmp_path / "cpu.weight").read_text() == "300"
+
+
 def test_the_memory_controller_is_handed_on_where_that_is_asked_for(tmp_path: pathlib.Path) -> None:
     for version in (1, 2):
         top = tmp_path / str(version)
