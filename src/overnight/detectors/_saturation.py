@@ -36,8 +36,10 @@ BUSY, KERNEL = 95.0, 90.0
 SECONDS = 2.0
 # Where the others are busy, too, no mean hides anything: the host is loaded.
 OTHERS = 50.0
-# Of the core that the event names it is still worth saying, unless all the others were at their limit, too.
+# Of the core that the event names it is still worth saying, unless all the others were at their limit, too,
+# and even then where that core has room otherwise: on two cores anybody fills "all the others".
 OTHERS_OF_EVENT = BUSY
+ROOM = 80.0
 # Samples of a core that is full: some are lost, and a second has a few more or less of them.
 SAMPLED_BUSY, SAMPLED_KERNEL = 90.0, 85.0
 # One second in which the core took a breath does not end a stretch.
@@ -142,7 +144,11 @@ def _from_samples(case: cases.Case, window: selection.Window) -> Series | None:
 
 
 def stretches(
-    told: Series, least_seconds: float = SECONDS, *, event_core: int = -1
+    told: Series,
+    least_seconds: float = SECONDS,
+    *,
+    event_core: int = -1,
+    others_of_event: float = OTHERS_OF_EVENT,
 ) -> list[Stretch]:
     """All of them, the longest first. Of the event's own core the others may be busier."""
     count = np.isfinite(told.busy).sum(axis=1, keepdims=True)
@@ -150,7 +156,7 @@ def stretches(
     with np.errstate(invalid="ignore"):
         others = np.where(count > 1, (whole - told.busy) / np.maximum(count - 1, 1), 0.0)
         limits = (BUSY, KERNEL) if told.source == "cpu" else (SAMPLED_BUSY, SAMPLED_KERNEL)
-        room = np.where(np.array(told.cores) == event_core, OTHERS_OF_EVENT, OTHERS)
+        room = np.where(np.array(told.cores) == event_core, others_of_event, OTHERS)
         full = ((told.busy >= limits[0]) | (told.kernel >= limits[1])) & (others < room)
     found = []
     for column in np.flatnonzero(full.any(axis=0)).tolist():
@@ -187,7 +193,10 @@ def near_event(case: cases.Case) -> tuple[Series | None, list[Stretch]]:
         return None, []
     latest = case.event.time_us + AFTER_US
     own = place.event_place(case).core
-    near = [one for one in stretches(told, event_core=own) if one.begin_us <= latest]
+    usual = usual_percent(case, own)
+    others = math.inf if usual is not None and usual < ROOM else OTHERS_OF_EVENT
+    found = stretches(told, event_core=own, others_of_event=others)
+    near = [one for one in found if one.begin_us <= latest]
     reach = case.event.time_us - REACH_US
     return told, sorted(near, key=lambda one: (one.end_us < reach, -one.seconds))
 

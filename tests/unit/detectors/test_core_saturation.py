@@ -68,6 +68,16 @@ def test_a_host_that_is_busy_everywhere_has_no_core_that_stands_out(home: casebo
     assert "whole host" in answer.why
 
 
+def test_the_events_core_stands_out_against_itself_where_all_are_full_for_once(
+    home: casebook.Home,
+) -> None:
+    home.cpu(lambda second, _: (1.0, 0.0, 0.0) if second >= AT - 8 else (0.3, 0.0, 0.0))
+    home.event(core=2)
+    found = DETECTOR.look(home.case()).findings
+    assert [one.subject.core for one in found] == [2]
+    assert found[0].magnitude["cores_added"] == pytest.approx(0.7, abs=0.05)
+
+
 def test_what_this_host_always_does_is_no_finding(home: casebook.Home) -> None:
     def often(second: int, core: int) -> tuple[float, float, float]:
         return (1.0, 0.0, 0.0) if core == 1 and second % 30 < 5 else (0.05, 0.0, 0.0)
