@@ -43,6 +43,7 @@ HOLDS = (
     "same_interface",
     "same_queue",
     "same_culprit",
+    "waited",
     "magnitude",
     "recurrence",
 )

@@ -107,9 +107,11 @@ class Case:
     def _lengths(self, told: event.Event) -> tuple[int, int, int]:
         """Of the hot stretch before an event, of the guard and of the baseline."""
         extent = self._extent
-        known = told.time_us - extent[0] if extent else SHORT_US
-        if not 0 < known < SHORT_US:
+        known = told.time_us - extent[0] if extent else 0
+        if known <= 0:
             return BEFORE_US, GUARD_US, BASELINE_US
+        if known >= SHORT_US:  # what is before the recording is not missing from it
+            return BEFORE_US, GUARD_US, min(BASELINE_US, known - BEFORE_US - GUARD_US)
         hot, guard = min(BEFORE_US, int(HOT_SHARE * known)), int(GUARD_SHARE * known)
         return hot, guard, max(known - hot - guard, 1)
 
