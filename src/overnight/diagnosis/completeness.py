@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from overnight.model import finding, load, selection, times, verdict
 
-__all__ = ["Recorded", "around_event", "factor", "find_gaps", "rivalry"]
+__all__ = ["Recorded", "around_event", "factor", "find_gaps", "of_chain", "rivalry"]
 
 LEAST = 0.2
+AROUND = "stacks around the event"
 BASELINE, NIGHT = "stacks of the baseline", "stacks of the night"
+STACKS = (AROUND, BASELINE, NIGHT)
 SHORT_BASELINE, DISTURBED = "a short baseline", "a disturbed baseline"
 NO_DATA = "had no data"
 LOAD = "constant load"
@@ -71,6 +73,30 @@ def factor(gaps: Iterable[verdict.Gap]) -> float:
     return max(math.prod(one.factor for one in gaps), LEAST)
 
 
+def of_chain(
+    gaps: Iterable[verdict.Gap], chain: verdict.Chain, *, counted: bool
+) -> tuple[verdict.Gap, ...]:
+    """The gaps as they count for one chain: stacks that it does not rest on cost it less.
+
+    `counted`: the kernel itself counts its root, as it does soft interrupts. Stacks would still show who else
+    was there, so that they are missing is not for nothing.
+    """
+    sources = {told.source for step in chain.steps[:-1] for told in step.evidence}
+    if not counted or "profiles" in sources:
+        return tuple(gaps)
+    lighter = [
+        dataclasses.replace(
+            one,
+            why=f"{one.why}; the chain does not rest on them",
+            factor=round(math.sqrt(one.factor), 6),
+        )
+        if one.what.endswith(STACKS) and one.factor < 1
+        else one
+        for one in gaps
+    ]
+    return tuple(sorted(lighter, key=lambda one: (one.factor, one.what, one.why)))
+
+
 def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
     """Those that matter for whether something was there at all.
 
@@ -82,7 +108,7 @@ def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
 
 def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
     for what, coverage, least in (
-        ("stacks around the event", recorded.stacks, 0.4),
+        (AROUND, recorded.stacks, 0.4),
         (BASELINE, recorded.baseline, 0.7),
         (NIGHT, recorded.night, 0.55),
     ):

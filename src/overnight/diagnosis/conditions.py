@@ -317,7 +317,8 @@ def _waited(
     if waited is None:
         return Outcome(None, "it does not say for how long it waited")
     if waited < LEAST_WAIT_S:
-        return Outcome(0.0, f"it says itself that it did not wait for the core ({waited:.3g} s)")
+        polled = f": it was served {waited:.3g} s before" if waited > 0 else ""
+        return Outcome(0.0, f"it says itself that it did not wait for the core{polled}")
     return Outcome(1.0, f"it says itself that it waited for {times.format_duration(waited)}")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.diagnosis import completeness
-from overnight.model import load, selection
+from overnight.model import finding, load, selection, verdict
 
 Recorded = completeness.Recorded
 
@@ -141,3 +141,21 @@ def test_what_the_event_is_compared_with_is_said() -> None:
         (gap,) = [one for one in told if one.what == "a short baseline"]
         assert gap.why.startswith(why)
         assert "25s are what is usual" in gap.why
+
+
+@pytest.mark.parametrize(
+    ("source", "counted", "cost"),
+    [("softirqs", True, 0.4**0.5), ("profiles", True, 0.4), ("softirqs", False, 0.4)],
+)
+def test_stacks_that_a_chain_does_not_rest_on_cost_it_less(
+    source: str, counted: bool, cost: float
+) -> None:
+    step = findings.saturated()
+    step = dataclasses.replace(step, evidence=(finding.Evidence("it was full", source),))
+    gaps = completeness.find_gaps(Recorded(stacks=findings.covered(0), signals=0.5), ())
+    counted = completeness.of_chain(
+        gaps, verdict.Chain((step, findings.reset()), (), 1.0), counted=counted
+    )
+    by_name = {one.what: one.factor for one in counted}
+    assert by_name["stacks around the event"] == pytest.approx(cost, abs=1e-6)
+    assert by_name["signals around the event"] == pytest.approx(0.7)
