@@ -29,6 +29,7 @@ NO_DATA_FACTOR, FAILED_FACTOR, LEAST_OF_DETECTORS = 0.97, 0.93, 0.8
 PERMISSION_FACTOR = 0.92
 # A baseline of a minute or more shows what is usual; of a few seconds it shows little of it.
 LONG_BASELINE_S, SHORT_BASELINE_FACTOR = 60.0, 0.85
+REACH_S = 10.0  # watchdogs bark, and drivers give up, so long after their trouble began
 DISTURBED_FACTOR = 0.7  # as if nothing of it were recorded
 # A load that changed explains a difference as well as a fault does; one that was there for a part of the
 # time is a difference that is known, and that detectors may have named.
@@ -53,6 +54,7 @@ class Recorded:
     kernel_log: bool | None = None
     moved: bool = False  # the baseline ends before an earlier event
     disturbed: bool = False  # earlier events of this kind are in it
+    before_s: float | None = None  # of the hot window, what is before the event
     skew_us: int = 0
     denied: tuple[str, ...] = ()
     loads: tuple[load.Load, ...] = ()  # `overnight load`, at some time of baseline or hot window
@@ -123,6 +125,13 @@ def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
             if share
             else "the flight recorder kept nothing of these seconds",
             0.4 + 0.6 * share,
+        )
+    if recorded.before_s is not None and recorded.before_s < REACH_S:
+        yield verdict.Gap(
+            "the seconds before the event",
+            f"the recording began so shortly before it that {recorded.before_s:.1f} s are left to look for a"
+            " cause in, and what causes an event often begins earlier",
+            0.4 + 0.6 * max(recorded.before_s, 0.0) / REACH_S,
         )
     if recorded.kernel_log is False:
         yield verdict.Gap(

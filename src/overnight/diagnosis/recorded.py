@@ -34,6 +34,7 @@ def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completenes
         signals=_signals(case),
         moved=case.compared.moved,
         disturbed=case.compared.disturbed,
+        before_s=(case.event.time_us - case.window.begin_us) / SECOND,
         skew_us=case.event.skew_us,
         denied=denied,
         loads=case.loads(),

@@ -31,6 +31,7 @@ GUARD_US = 60 * SECOND  # between baseline and window: the trouble may have begu
 # to compare with.
 SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND
 HOT_SHARE, GUARD_SHARE = 0.4, 0.1
+STATE_US = 120 * SECOND  # nothing shorter is called a state, however short the recording
 MOST_RECURRENCES = 50
 
 
@@ -77,11 +78,14 @@ class Case:
     def _troubles(self, *, guarded: bool) -> list[tuple[int, int]]:
         """What other events of this kind had around them, as their own cases see it.
 
-        Only of this kind: a baseline without any full core, say, would make every full core a new one.
+        Only of this kind: a baseline without any full core, say, would make every full core a new one. And
+        what lasts for as long as a baseline is no trouble but a state, such as a core that is polled on all
+        night: that is what is usual.
         """
+        _, _, length = self._lengths(self.event)
         found = []
         for one in self.ring.events(0, self.event.time_us, (self.host,), [self.event.kind]):
-            if one.id == self.event.id:
+            if one.id == self.event.id or one.until_us - one.time_us >= max(length, STATE_US):
                 continue
             hot, guard, _ = self._lengths(one)
             begin, end = one.time_us - hot, max(one.time_us, one.until_us) + AFTER_US

@@ -32,6 +32,7 @@ def test_complete_evidence_has_no_gap() -> None:
         (Recorded(baseline=findings.covered(0, seconds=600)), "stacks of the baseline", "0ms of 10m"),
         (Recorded(baseline=findings.covered(seconds=20)), "a short baseline", "20s are what is usual"),
         (Recorded(signals=0.0), "signals around the event", "kept nothing"),
+        (Recorded(before_s=1.2), "the seconds before the event", "1.2 s are left"),
         (Recorded(kernel_log=False), "kernel log", "not read"),
         (Recorded(skew_us=-5_000_000), "clock", "set by 5s"),
         (Recorded(denied=("/dev/kmsg: not root",)), "permission", "/dev/kmsg"),

@@ -3,7 +3,10 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
+import captures
+import casebook
 import findings
+import pytest
 
 from overnight.diagnosis import completeness, recorded, verdict
 from overnight.queries import case
@@ -37,3 +40,14 @@ def test_a_stored_load_of_the_same_time_is_a_gap(tmp_path: pathlib.Path) -> None
     assert [one.workload for one in found.loads] == ["cpu"]
     (gap,) = [one for one in completeness.find_gaps(found, ()) if one.what == "constant load"]
     assert "the load cpu was not constant: cpu CV 12 %" in gap.why
+
+
+@pytest.mark.parametrize(("second", "status"), [(1, "inconclusive"), (900, "no-cause")])
+def test_nobody_can_say_that_nothing_was_there_who_began_a_second_before(
+    tmp_path: pathlib.Path, second: int, status: str
+) -> None:
+    home = casebook.Home(tmp_path).cpu()
+    home.stacks(casebook.busy(0, 950, 1, "trainer", (captures.user("forward"),), hertz=10))
+    told = home.event("net.link_down", second=second)
+    said = verdict.decide(told, findings.answers([]), recorded.read_recorded(home.case()))
+    assert said.status == status
