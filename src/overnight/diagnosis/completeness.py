@@ -19,6 +19,7 @@ AROUND = "stacks around the event"
 BASELINE, NIGHT = "stacks of the baseline", "stacks of the night"
 STACKS = (AROUND, BASELINE, NIGHT)
 SHORT_BASELINE, DISTURBED = "a short baseline", "a disturbed baseline"
+SECONDS_BEFORE = "the seconds before the event"
 NO_DATA = "had no data"
 LOAD = "constant load"
 WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
@@ -81,11 +82,15 @@ def of_chain(
     """The gaps as they count for one chain: stacks that it does not rest on cost it less.
 
     `counted`: the kernel itself counts its root, as it does soft interrupts. Stacks would still show who else
-    was there, so that they are missing is not for nothing.
+    was there, so that they are missing is not for nothing. And that a cause may have been overlooked before
+    the recording began costs one nothing that was seen.
     """
+    gaps = tuple(
+        dataclasses.replace(one, factor=1.0) if one.what == SECONDS_BEFORE else one for one in gaps
+    )
     sources = {told.source for step in chain.steps[:-1] for told in step.evidence}
     if not counted or "profiles" in sources:
-        return tuple(gaps)
+        return gaps
     lighter = [
         dataclasses.replace(
             one,
@@ -128,7 +133,7 @@ def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
         )
     if recorded.before_s is not None and recorded.before_s < REACH_S:
         yield verdict.Gap(
-            "the seconds before the event",
+            SECONDS_BEFORE,
             f"the recording began so shortly before it that {recorded.before_s:.1f} s are left to look for a"
             " cause in, and what causes an event often begins earlier",
             0.4 + 0.6 * max(recorded.before_s, 0.0) / REACH_S,

@@ -34,7 +34,7 @@ def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completenes
         signals=_signals(case),
         moved=case.compared.moved,
         disturbed=case.compared.disturbed,
-        before_s=(case.event.time_us - case.window.begin_us) / SECOND,
+        before_s=_before(case),
         skew_us=case.event.skew_us,
         denied=denied,
         loads=case.loads(),
@@ -57,6 +57,13 @@ def _stacks(case: cases.Case, window: selection.Window, *, counted: bool) -> sel
         return dataclasses.replace(nothing, gaps=((window.begin_us, window.end_us, error.what),))
     told = reader.covered(hosts, window, found, selection.Selection(), samples=0, idle=0)
     return dataclasses.replace(told, lost=0)
+
+
+def _before(case: cases.Case) -> float | None:
+    """The seconds in which a cause is looked for; a note at the begin of a recording is no incident."""
+    if case.event.severity == "info":
+        return None
+    return (case.event.time_us - case.window.begin_us) / SECOND
 
 
 def _night(case: cases.Case) -> selection.Coverage | None:

@@ -153,10 +153,12 @@ def test_stacks_that_a_chain_does_not_rest_on_cost_it_less(
 ) -> None:
     step = findings.saturated()
     step = dataclasses.replace(step, evidence=(finding.Evidence("it was full", source),))
-    gaps = completeness.find_gaps(Recorded(stacks=findings.covered(0), signals=0.5), ())
+    known = Recorded(stacks=findings.covered(0), signals=0.5, before_s=2.0)
+    gaps = completeness.find_gaps(known, ())
     counted = completeness.of_chain(
         gaps, verdict.Chain((step, findings.reset()), (), 1.0), counted=counted
     )
     by_name = {one.what: one.factor for one in counted}
     assert by_name["stacks around the event"] == pytest.approx(cost, abs=1e-6)
     assert by_name["signals around the event"] == pytest.approx(0.7)
+    assert by_name["the seconds before the event"] == 1.0  # what was seen was seen

@@ -48,6 +48,6 @@ def test_nobody_can_say_that_nothing_was_there_who_began_a_second_before(
 ) -> None:
     home = casebook.Home(tmp_path).cpu()
     home.stacks(casebook.busy(0, 950, 1, "trainer", (captures.user("forward"),), hertz=10))
-    told = home.event("net.link_down", second=second)
+    told = home.event("net.link_down", second=second, severity="critical")
     said = verdict.decide(told, findings.answers([]), recorded.read_recorded(home.case()))
     assert said.status == status
