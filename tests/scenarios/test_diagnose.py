@@ -94,7 +94,7 @@ def test_the_device_s_own_fault_is_told_from_a_starved_queue(tmp_path: pathlib.P
     truth = scenarios.build("polled", tmp_path, seed=4, **SHORT)
     said, _ = diagnosing.diagnose(truth.home, truth.event)
     assert said.status == "no-cause"
-    assert "it says itself that it did not wait for the core" in said.summary
+    assert "the event itself says that nothing waited for the core" in said.summary
 
 
 def test_no_cause_is_invented(tmp_path: pathlib.Path) -> None:

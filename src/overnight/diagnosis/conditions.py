@@ -315,11 +315,11 @@ def _waited(
     """Whether the effect itself says that it waited for its core: drivers tell since when nobody polled."""
     waited = measured(effect, "waited_seconds")
     if waited is None:
-        return Outcome(None, "it does not say for how long it waited")
+        return Outcome(None, "the event does not say for how long it waited")
     if waited < LEAST_WAIT_S:
-        polled = f": it was served {waited:.3g} s before" if waited > 0 else ""
-        return Outcome(0.0, f"it says itself that it did not wait for the core{polled}")
-    return Outcome(1.0, f"it says itself that it waited for {times.format_duration(waited)}")
+        polled = f": the queue was served {waited:.3g} s before" if waited > 0 else ""
+        return Outcome(0.0, f"the event itself says that nothing waited for the core{polled}")
+    return Outcome(1.0, f"the event itself says that it waited for {times.format_duration(waited)}")
 
 
 JUDGES: dict[
