@@ -19,6 +19,7 @@ SECOND = 1_000_000
 HOUR = 3600 * SECOND
 NIGHT_US, AFTER_US = 12 * HOUR, HOUR
 MOST_NOTES = 10
+EACH_SECOND = (("pressure", "some"), ("softirqs", "NET_RX"))
 
 
 def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completeness.Recorded:
@@ -83,10 +84,18 @@ def _night(case: cases.Case) -> selection.Coverage | None:
 
 
 def _signals(case: cases.Case) -> float:
-    """The share of the hot window, as far as it has happened, whose seconds were kept of each core."""
+    """The share of the hot window, as far as it has happened, whose seconds were kept.
+
+    Of each core; where just that signal is missing, of another one: it is not that nobody looked.
+    """
     if not case.has_signals(case.window):
         return 0.0
     covered = case.cores(case.window).coverage.covered_seconds
+    if not covered:
+        covered = max(
+            case.rates(signal, case.window, columns=(column,)).coverage.covered_seconds
+            for signal, column in EACH_SECOND
+        )
     extent = case.ring.extent(case.host)
     end = min(case.window.end_us, extent[1]) if extent else case.window.end_us
     # A recording that ends with the event lacks what came after, which no cause is looked for in.

@@ -51,3 +51,14 @@ def test_nobody_can_say_that_nothing_was_there_who_began_a_second_before(
     told = home.event("net.link_down", second=second, severity="critical")
     said = verdict.decide(told, findings.answers([]), recorded.read_recorded(home.case()))
     assert said.status == status
+
+
+@pytest.mark.parametrize(("kept", "share"), [((), 0.0), (("pressure",), 1.0)])
+def test_one_signal_that_is_missing_is_not_all_of_them(
+    tmp_path: pathlib.Path, kept: tuple[str, ...], share: float
+) -> None:
+    home = casebook.Home(tmp_path)
+    for signal in ("load", *kept):
+        home.numbers(signal, ("some",), lambda second: {"io": (second,)}, range(960))
+    home.event()
+    assert recorded.read_recorded(home.case()).signals == pytest.approx(share, abs=0.03)

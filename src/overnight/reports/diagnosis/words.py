@@ -71,6 +71,7 @@ NUMBERS = {
     "tracked": "{:,.0f} tracked",
     "growth_per_hour": "{:+,.0f} an hour",
     "age_hours": "for {:,.0f} h",
+    "hours": "seen for {:.2g} h",
     "softirq_percent": "{:.0f} % of the core's time in soft interrupts",
     "packets_per_second": "{:,.0f} packets/s",
     "rt_priority": "real-time priority {:.0f}",
