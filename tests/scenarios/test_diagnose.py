@@ -74,6 +74,29 @@ def test_the_same_again_after_any_time(tmp_path: pathlib.Path, name: str) -> Non
     assert wrong == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("softirq-storm", "cause-found"), ("rt-hog", "cause-found"), ("reference", "inconclusive")],
+)
+def test_without_stacks_what_the_kernel_counts_itself_is_still_a_cause(
+    tmp_path: pathlib.Path, name: str, status: str
+) -> None:
+    """Soft interrupts and real-time priority are in /proc; that somebody walks over cgroups is not."""
+    truth = scenarios.build(name, tmp_path, seed=3, profiles=False, **SHORT)
+    said, _ = diagnosing.diagnose(truth.home, truth.event)
+    assert said.status == status
+    assert said.confidence < 0.55
+    if status == "cause-found":
+        assert truth.problems(said) == []
+
+
+def test_the_device_s_own_fault_is_told_from_a_starved_queue(tmp_path: pathlib.Path) -> None:
+    truth = scenarios.build("polled", tmp_path, seed=4, **SHORT)
+    said, _ = diagnosing.diagnose(truth.home, truth.event)
+    assert said.status == "no-cause"
+    assert "the event itself says that nothing waited for the core" in said.summary
+
+
 def test_no_cause_is_invented(tmp_path: pathlib.Path) -> None:
     assert _invented(tmp_path, range(4)) == []
 

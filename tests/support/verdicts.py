@@ -283,7 +283,7 @@ def inconclusive() -> tuple[verdict.Verdict, diagnosis.Material]:
 
 def no_cause() -> tuple[verdict.Verdict, diagnosis.Material]:
     told = verdict.Verdict(
-        None, "no-cause", 0.9,
+        None, "no-cause", 0.0,
         "No event was recorded in this night. No core was full for more than a second, and nothing grew. There is nothing to explain.",
         None, (), (), (), (), answers(), (),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.model import event
@@ -25,6 +25,7 @@ TELL_AGAIN_NS = 5_000_000_000
 MAX_OPEN = 1000
 MAX_FIELDS = 40
 MAX_TEXT = 400
+MAX_QUEUES = 32
 # So many new events of one kind a minute are told one by one; more are only counted.
 MAX_NEW_A_MINUTE = 30
 
@@ -131,10 +132,7 @@ class Eventbook:
         """Fold one more sighting in; whether that is worth telling now."""
         before = opened.event
         worse = SEVERITIES.index(seen.severity) > SEVERITIES.index(before.severity)
-        fields = dict(before.fields)
-        for name, value in seen.fields.items():
-            if name in fields or len(fields) < MAX_FIELDS:
-                fields[name] = value
+        fields = _merged(before.fields, seen.fields)
         # The same stretch told again, now longer: its newest words are the truest.
         same = seen.begin.monotonic_ns == before.monotonic_ns
         retold = worse or (same and seen.severity == before.severity)
@@ -164,3 +162,18 @@ class Eventbook:
     def _end(self, key: tuple[str, str]) -> list[event.Event]:
         opened = self._open.pop(key)
         return [opened.event] if opened.changed else []
+
+
+def _merged(
+    known: Mapping[str, event.Value], seen: Mapping[str, event.Value]
+) -> dict[str, event.Value]:
+    """The newest fields; but an event is of its first queue, and what is said of another is not its own."""
+    fields = dict(known)
+    own, other = known.get("queue"), seen.get("queue")
+    if own is not None and other is not None and other != own:
+        both = ",".join(str(said.get("queues", said["queue"])) for said in (known, seen))
+        seen = {"queues": ",".join(list(dict.fromkeys(both.split(",")))[:MAX_QUEUES])}
+    for name, value in seen.items():
+        if name in fields or len(fields) < MAX_FIELDS:
+            fields[name] = value
+    return fields

@@ -82,13 +82,18 @@ class _Shared:
     said_by: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def add(self, rule: str, fields: Mapping[str, event.Value]) -> None:
-        """What another rule said stays; a rule may correct itself, but the first queue is kept."""
+        """What another rule said stays; a rule may correct itself, but the first queue is kept.
+
+        And with it what was said of it: the core and the wait of another queue are not its own.
+        """
+        first, other = self.values.get("queue"), fields.get("queue")
+        if first is not None and other is not None and other != first:
+            self._add_queue(first, other)
+            return
         for name, value in fields.items():
             said_by = self.said_by.setdefault(name, rule)
             known = self.values.get(name)
-            if name == "queue" and known is not None:
-                self._add_queue(known, value)
-            elif (known is None or said_by == rule) and (
+            if (known is None or said_by == rule) and (
                 name in self.values or len(self.values) < MAX_FIELDS
             ):
                 self.values[name] = value

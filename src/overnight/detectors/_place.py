@@ -17,9 +17,10 @@ from overnight.sources import interrupts
 
 if TYPE_CHECKING:
     from overnight import sources
+    from overnight.model import event
     from overnight.queries import case as cases
 
-__all__ = ["Place", "Queue", "event_place", "queues_before", "risen"]
+__all__ = ["Place", "Queue", "event_place", "queues_before", "risen", "waited_seconds"]
 
 SECOND = 1_000_000
 # Counters are looked at every 10 s: what such a look saw may have happened as long before, and what
@@ -73,6 +74,17 @@ def event_place(case: cases.Case) -> Place:
                 f"nic-queues: {interface} queue {queue} was served by core {core} before the event"
             )
     return Place(core, interface, queue, how)
+
+
+def waited_seconds(told: event.Event) -> float | None:
+    """For how long the driver says that its queue waited to be polled; None where it does not say.
+
+    Without a poll that is scheduled nothing waits for the core: the device did not ask for one.
+    """
+    since, scheduled = told.fields.get("since_napi_us"), told.fields.get("napi_scheduled")
+    if not isinstance(since, int) or isinstance(since, bool):
+        return None
+    return 0.0 if scheduled == 0 else since / SECOND
 
 
 def queues_before(case: cases.Case) -> tuple[Queue, ...]:

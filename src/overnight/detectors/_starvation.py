@@ -19,6 +19,7 @@ SAYING = ("net.driver_reset", "net.driver_starved", "net.tx_timeout")
 STARVING = ("suspected_poll_starvation", "missing_tx", "missed_tx", "tx_timeout")
 # A core leaves a few packets for later in any second; the watch's limit is 100 a second.
 SQUEEZES = 100
+LEAST_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
 
 
 def starved(
@@ -33,6 +34,7 @@ def starved(
         one for one in place.queues_before(case) if one.core == stretch.core and one.way != "rx"
     ]
     told = _told_by_driver(case, where)
+    waited = place.waited_seconds(case.event)
     if (
         told is not None
         and told.core == stretch.core
@@ -44,6 +46,8 @@ def starved(
         event_says = named and where.queue == queue.queue
         if named and where.queue >= 0 and not event_says:
             continue
+        if event_says and waited is not None and waited < LEAST_WAIT_S:
+            continue  # the driver itself says that nobody kept the queue waiting
         own = timeouts.get(f"{queue.interface} q{queue.queue}", 0)
         host_wide = {
             name: more for name, more in counters.items() if name.startswith(f"{queue.interface} ")

@@ -8,6 +8,7 @@ recorder saw there last, which knows no function and may have moved meanwhile.
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -377,9 +378,8 @@ def _of(unit: str) -> str:
 
 def _spell(case: cases.Case, window: selection.Window, core: int, process: str) -> str:
     begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
-    return (
-        f"-b {begin} -e {end} --host {case.host} --core {core} --process '^{re.escape(process)}$'"
-    )
+    host, exactly = shlex.quote(case.host), shlex.quote(f"^{re.escape(process)}$")
+    return f"-b {begin} -e {end} --host {host} --core {core} --process {exactly}"
 
 
 DETECTORS = (Culprit(),)

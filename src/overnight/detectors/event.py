@@ -56,6 +56,16 @@ class EventItself:
                     {"core": where.core, "queue": where.queue},
                 )
             )
+        waited = place.waited_seconds(told)
+        if waited is not None and not told.fields.get("napi_scheduled", 1):
+            evidence.append(
+                finding.Evidence(
+                    "the driver says that no poll was scheduled: it waited for the device's interrupt, not for"
+                    " the core",
+                    f"events: {told.source or told.kind}",
+                    {"napi_scheduled": 0},
+                )
+            )
         unknown = ""
         if told.kind.startswith("net.") and where.core < 0:
             unknown = "the core that served the queue is not known: " + (
@@ -72,7 +82,11 @@ class EventItself:
             confidence=1.0,
             summary=_summary(case, where),
             evidence=tuple(evidence),
-            magnitude={"count": float(told.count), "seconds": (end - told.time_us) / SECOND},
+            magnitude={
+                "count": float(told.count),
+                "seconds": (end - told.time_us) / SECOND,
+                **({} if waited is None else {"waited_seconds": waited}),
+            },
         )
         return finding.Answer(self.name, finding.Status.FOUND, (made,), unknown)
 

@@ -233,10 +233,13 @@ def _shut(case: cases.Case, told: Iterable[event.Event]) -> list[tuple[int, int]
     """Stretches that are no baseline."""
     shut = []
     for one in told:
+        lasting = (
+            one.until_us - one.time_us >= LASTING_US
+        )  # a state, of which only the begin is trouble
+        end = one.time_us if lasting else max(one.time_us, one.until_us)
         if one.kind == case.event.kind:
-            shut.append((one.time_us - GUARD_US, max(one.time_us, one.until_us) + GUARD_US))
-        elif one.severity != "info" and one.until_us - one.time_us < LASTING_US:
-            end = max(one.time_us, one.until_us)
+            shut.append((one.time_us - GUARD_US, end + GUARD_US))
+        elif one.severity != "info" and not lasting:
             shut.append((one.time_us - OTHER_BEFORE_US, end + OTHER_AFTER_US))
     return shut
 

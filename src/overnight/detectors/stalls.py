@@ -6,6 +6,7 @@ The event that is diagnosed is never its own explanation: it is left out of what
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ FAULTS = {
 IO_SOME = 50.0
 IO_FACTOR = 3.0
 IO_SECONDS = 3
+# A disk is what fails; its namespaces and partitions fail with it. What is made of several names none.
+DISK = re.compile(r"nvme\d+|mmcblk\d+|(?:sd|vd|xvd|hd)[a-z]+")
 # As the watch has it. From here on a burst reaches the limit.
 SHARES = {"conntrack": 0.75}
 SHARE = 0.70
@@ -203,6 +206,13 @@ def _kills(kills: float, window: selection.Window) -> finding.Evidence:
     )
 
 
+def _disk(one: event.Event) -> str:
+    """The disk that an event is of, without its partition; '' where it names none, or one made of others."""
+    named = str(one.fields.get("device", one.fields.get("disk", "")))
+    found = DISK.match(named or one.process.removeprefix("jbd2/"))
+    return found[0] if found else ""
+
+
 class Storage(_answering.Asking):
     """Disks that fail or do not answer, and tasks that wait for them."""
 
@@ -214,8 +224,12 @@ class Storage(_answering.Asking):
         _recorded(case)
         waited = self._waited(case)
         groups: dict[str, list[event.Event]] = collections.defaultdict(list)
+        own, others = _disk(case.event), set()
         for one in _told(case, FAULTS):
             device = one.fields.get("device", one.fields.get("disk", ""))
+            if own and _disk(one) not in ("", own):
+                others.add(str(device))  # that somebody else's disk failed as well explains nothing
+                continue
             groups[str(device) or one.process].append(one)
         found = []
         for device, told in groups.items():
@@ -256,6 +270,10 @@ class Storage(_answering.Asking):
                     {"io_wait_percent": percent},
                 )
             )
+        if others:
+            return found[
+                :MOST
+            ], f"the event is of {own}, and {', '.join(sorted(others))} complained"
         return found[:MOST], "no disk complained, and no task waited long for one"
 
     @staticmethod
@@ -319,9 +337,10 @@ class Limits(_answering.Asking):
         if not looked:
             raise _answering.MissingError("limits of the kernel were not recorded around the event")
         found = []
+        own = case.event.text.partition(":")[0] if case.event.kind == "limit.near" else ""
         for name, (share, one, top) in most.items():
-            if share < SHARES.get(name, SHARE):
-                continue
+            if share < SHARES.get(name, SHARE) or (own in most and name != own):
+                continue  # an event that names its limit is of no other
             text = f"{name}: {one} of {top} used ({share:.0%})"
             made = finding.Evidence(
                 text, "limits", {"used": one, "maximum": top}, window,

@@ -36,7 +36,11 @@ SLACK_US = 3_000_000  # nothing that is first seen later than this after the eve
 MOST_STEPS = 8
 MOST_CAUSES = 6  # of one kind for one effect; the strongest
 UNEXPLAINED = 0.4  # what a root explains that no [[kind]] tells of
-SPARE = ("recurrence", "same_culprit")  # these count only where there is something to compare with
+SPARE = (
+    "recurrence",
+    "same_culprit",
+    "waited",
+)  # these count only where there is something to compare with
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,11 +12,14 @@ from collections.abc import Iterable, Sequence
 
 from overnight.model import finding, load, selection, times, verdict
 
-__all__ = ["Recorded", "around_event", "factor", "find_gaps", "rivalry"]
+__all__ = ["Recorded", "around_event", "factor", "find_gaps", "of_chain", "rivalry"]
 
 LEAST = 0.2
+AROUND = "stacks around the event"
 BASELINE, NIGHT = "stacks of the baseline", "stacks of the night"
+STACKS = (AROUND, BASELINE, NIGHT)
 SHORT_BASELINE, DISTURBED = "a short baseline", "a disturbed baseline"
+SECONDS_BEFORE = "the seconds before the event"
 NO_DATA = "had no data"
 LOAD = "constant load"
 WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
@@ -27,6 +30,7 @@ NO_DATA_FACTOR, FAILED_FACTOR, LEAST_OF_DETECTORS = 0.97, 0.93, 0.8
 PERMISSION_FACTOR = 0.92
 # A baseline of a minute or more shows what is usual; of a few seconds it shows little of it.
 LONG_BASELINE_S, SHORT_BASELINE_FACTOR = 60.0, 0.85
+REACH_S = 10.0  # watchdogs bark, and drivers give up, so long after their trouble began
 DISTURBED_FACTOR = 0.7  # as if nothing of it were recorded
 # A load that changed explains a difference as well as a fault does; one that was there for a part of the
 # time is a difference that is known, and that detectors may have named.
@@ -51,6 +55,7 @@ class Recorded:
     kernel_log: bool | None = None
     moved: bool = False  # the baseline ends before an earlier event
     disturbed: bool = False  # earlier events of this kind are in it
+    before_s: float | None = None  # of the hot window, what is before the event
     skew_us: int = 0
     denied: tuple[str, ...] = ()
     loads: tuple[load.Load, ...] = ()  # `overnight load`, at some time of baseline or hot window
@@ -71,6 +76,34 @@ def factor(gaps: Iterable[verdict.Gap]) -> float:
     return max(math.prod(one.factor for one in gaps), LEAST)
 
 
+def of_chain(
+    gaps: Iterable[verdict.Gap], chain: verdict.Chain, *, counted: bool
+) -> tuple[verdict.Gap, ...]:
+    """The gaps as they count for one chain: stacks that it does not rest on cost it less.
+
+    `counted`: the kernel itself counts its root, as it does soft interrupts. Stacks would still show who else
+    was there, so that they are missing is not for nothing. And that a cause may have been overlooked before
+    the recording began costs one nothing that was seen.
+    """
+    gaps = tuple(
+        dataclasses.replace(one, factor=1.0) if one.what == SECONDS_BEFORE else one for one in gaps
+    )
+    sources = {told.source for step in chain.steps[:-1] for told in step.evidence}
+    if not counted or "profiles" in sources:
+        return gaps
+    lighter = [
+        dataclasses.replace(
+            one,
+            why=f"{one.why}; the chain does not rest on them",
+            factor=round(math.sqrt(one.factor), 6),
+        )
+        if one.what.endswith(STACKS) and one.factor < 1
+        else one
+        for one in gaps
+    ]
+    return tuple(sorted(lighter, key=lambda one: (one.factor, one.what, one.why)))
+
+
 def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
     """Those that matter for whether something was there at all.
 
@@ -82,7 +115,7 @@ def around_event(gaps: Iterable[verdict.Gap]) -> tuple[verdict.Gap, ...]:
 
 def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
     for what, coverage, least in (
-        ("stacks around the event", recorded.stacks, 0.4),
+        (AROUND, recorded.stacks, 0.4),
         (BASELINE, recorded.baseline, 0.7),
         (NIGHT, recorded.night, 0.55),
     ):
@@ -97,6 +130,13 @@ def _recorded(recorded: Recorded) -> Iterable[verdict.Gap]:
             if share
             else "the flight recorder kept nothing of these seconds",
             0.4 + 0.6 * share,
+        )
+    if recorded.before_s is not None and recorded.before_s < REACH_S:
+        yield verdict.Gap(
+            SECONDS_BEFORE,
+            f"the recording began so shortly before it that {recorded.before_s:.1f} s are left to look for a"
+            " cause in, and what causes an event often begins earlier",
+            0.4 + 0.6 * max(recorded.before_s, 0.0) / REACH_S,
         )
     if recorded.kernel_log is False:
         yield verdict.Gap(

@@ -20,6 +20,7 @@ LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
 ROOT_CGROUPS = ("", "/")  # everything is below these: that says nothing
 LONGEST_NAME = 200
 PID = re.compile(r"\[\d+\]$", re.ASCII)
+LEAST_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
 LIFT_RECURRENCES = 2  # one time is no recurrence
 
 
@@ -305,6 +306,22 @@ def _recurrence(
     return Outcome(0.2, f"recurrence: before {many} recurrences it did not run more than usual")
 
 
+def _waited(
+    _: knowledge.Condition,
+    __: finding.Finding,
+    effect: finding.Finding,
+    ___: Surroundings,
+) -> Outcome:
+    """Whether the effect itself says that it waited for its core: drivers tell since when nobody polled."""
+    waited = measured(effect, "waited_seconds")
+    if waited is None:
+        return Outcome(None, "the event does not say for how long it waited")
+    if waited < LEAST_WAIT_S:
+        polled = f": the queue was served {waited:.3g} s before" if waited > 0 else ""
+        return Outcome(0.0, f"the event itself says that nothing waited for the core{polled}")
+    return Outcome(1.0, f"the event itself says that it waited for {times.format_duration(waited)}")
+
+
 JUDGES: dict[
     str,
     Callable[
@@ -322,6 +339,7 @@ JUDGES: dict[
     "same_cgroup": _same_cgroup,
     "parent_of": _parent_of,
     "same_culprit": _same_culprit,
+    "waited": _waited,
     "magnitude": _magnitude,
     "recurrence": _recurrence,
 }

@@ -43,6 +43,7 @@ HOLDS = (
     "same_interface",
     "same_queue",
     "same_culprit",
+    "waited",
     "magnitude",
     "recurrence",
 )
@@ -55,7 +56,8 @@ SUBJECTS = tuple(field.name for field in dataclasses.fields(finding.Subject))
 class Kind:
     """A kind of finding. `explains`: how much is explained when a chain begins with it (0 to 1).
 
-    A `background` kind is often there and no trouble by itself.
+    A `background` kind is often there and no trouble by itself; one that is `counted` by the kernel itself is
+    seen without stacks, too.
     """
 
     kind: str
@@ -63,6 +65,7 @@ class Kind:
     explains: float
     says: str = ""  # one clause of the summary
     background: bool = False
+    counted: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,6 +283,7 @@ def _kind(entry: entries.Entry) -> Kind:
         entry.number("explains", None, 0.0, 1.0),
         entry.text("says", ""),
         entry.flag("background"),
+        entry.flag("counted"),
     )
     entry.done()
     return told

@@ -19,6 +19,7 @@ SECOND = 1_000_000
 HOUR = 3600 * SECOND
 NIGHT_US, AFTER_US = 12 * HOUR, HOUR
 MOST_NOTES = 10
+EACH_SECOND = (("pressure", "some"), ("softirqs", "NET_RX"))
 
 
 def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completeness.Recorded:
@@ -34,6 +35,7 @@ def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completenes
         signals=_signals(case),
         moved=case.compared.moved,
         disturbed=case.compared.disturbed,
+        before_s=_before(case),
         skew_us=case.event.skew_us,
         denied=denied,
         loads=case.loads(),
@@ -58,6 +60,13 @@ def _stacks(case: cases.Case, window: selection.Window, *, counted: bool) -> sel
     return dataclasses.replace(told, lost=0)
 
 
+def _before(case: cases.Case) -> float | None:
+    """The seconds in which a cause is looked for; a note at the begin of a recording is no incident."""
+    if case.event.severity == "info":
+        return None
+    return (case.event.time_us - case.window.begin_us) / SECOND
+
+
 def _night(case: cases.Case) -> selection.Coverage | None:
     """From the first to the last segment of the twelve hours before the event and the one after.
 
@@ -75,10 +84,18 @@ def _night(case: cases.Case) -> selection.Coverage | None:
 
 
 def _signals(case: cases.Case) -> float:
-    """The share of the hot window, as far as it has happened, whose seconds were kept of each core."""
+    """The share of the hot window, as far as it has happened, whose seconds were kept.
+
+    Of each core; where just that signal is missing, of another one: it is not that nobody looked.
+    """
     if not case.has_signals(case.window):
         return 0.0
     covered = case.cores(case.window).coverage.covered_seconds
+    if not covered:
+        covered = max(
+            case.rates(signal, case.window, columns=(column,)).coverage.covered_seconds
+            for signal, column in EACH_SECOND
+        )
     extent = case.ring.extent(case.host)
     end = min(case.window.end_us, extent[1]) if extent else case.window.end_us
     # A recording that ends with the event lacks what came after, which no cause is looked for in.

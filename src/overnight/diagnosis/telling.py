@@ -50,6 +50,7 @@ def no_cause(
     looked: int,
     gaps: Sequence[verdict.Gap],
     known: knowledge.Knowledge,
+    ruled_out: Sequence[verdict.RuledOut] = (),
 ) -> str:
     """The event is there, and nothing around it that could have caused it."""
     whole = "the evidence is complete" if not gaps else _missing(gaps)
@@ -60,7 +61,7 @@ def no_cause(
     )
     second = f"{looked} detectors looked; {whole}"
     if unusual:
-        second = f"Found were {_names(unusual, known)}, and none of it leads to the event; {looked} detectors looked, {whole}"
+        second = f"Found were {_names(unusual, known)}, and none of it leads to the event{_because(end, ruled_out, known)}; {looked} detectors looked, {whole}"
     return (
         f"{_happened(end)}: {first}. {second}. "
         "To do: nothing from this evidence; leave overnight on, a second event would say more."
@@ -140,8 +141,21 @@ def _first_need(gaps: Sequence[verdict.Gap]) -> str:
 
 
 def _missing(gaps: Sequence[verdict.Gap]) -> str:
-    worst = [one.what for one in gaps if one.factor < 1][:3]
-    return f"missing is {', '.join(worst)}" if worst else "no gap matters"
+    costly = [one.what for one in gaps if one.factor < 1]
+    # What a detector lacks is mostly one of the others.
+    worst = [one for one in costly if not one.startswith("detector ")] or costly
+    return f"what is missing: {', '.join(worst[:3])}" if worst else "no gap matters"
+
+
+def _because(
+    end: finding.Finding, ruled_out: Sequence[verdict.RuledOut], known: knowledge.Knowledge
+) -> str:
+    """Why the one that could have caused the event itself did not."""
+    to_event = f"{known.name(end.kind)}: "
+    for one in ruled_out:
+        if one.why.startswith(to_event):
+            return f" ({known.name(one.kind)}: {one.why.removeprefix(to_event)})"
+    return ""
 
 
 def _names(findings: Sequence[finding.Finding], known: knowledge.Knowledge) -> str:

@@ -57,7 +57,9 @@ def decide(
         return _nothing(base, end, unusual, known)
     winner = candidates.chains[0]
     others = _alternatives(winner, candidates.chains, known)
-    gaps = (*completeness.rivalry(winner, others), *gaps)
+    root = known.kinds.get(winner.steps[0].kind)
+    own = completeness.of_chain(gaps, winner, counted=root is not None and root.counted)
+    gaps = (*completeness.rivalry(winner, others), *own)
     confidence = winner.score * completeness.factor(gaps)
     base = dataclasses.replace(base, gaps=gaps, confidence=confidence)
     if confidence < CLAIMED:
@@ -162,7 +164,7 @@ def _nothing(
     if enough and completeness.factor(completeness.around_event(base.gaps)) >= COMPLETE:
         return dataclasses.replace(
             base,
-            summary=telling.no_cause(end, unusual, len(looked), base.gaps, known),
+            summary=telling.no_cause(end, unusual, len(looked), base.gaps, known, base.ruled_out),
             next=telling.keep_recording(base.gaps),
         )
     return dataclasses.replace(

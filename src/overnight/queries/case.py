@@ -31,6 +31,7 @@ GUARD_US = 60 * SECOND  # between baseline and window: the trouble may have begu
 # to compare with.
 SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND
 HOT_SHARE, GUARD_SHARE = 0.4, 0.1
+STATE_US = 120 * SECOND  # nothing shorter is called a state, however short the recording
 MOST_RECURRENCES = 50
 
 
@@ -77,11 +78,14 @@ class Case:
     def _troubles(self, *, guarded: bool) -> list[tuple[int, int]]:
         """What other events of this kind had around them, as their own cases see it.
 
-        Only of this kind: a baseline without any full core, say, would make every full core a new one.
+        Only of this kind: a baseline without any full core, say, would make every full core a new one. And
+        what lasts for as long as a baseline is no trouble but a state, such as a core that is polled on all
+        night: that is what is usual.
         """
+        _, _, length = self._lengths(self.event)
         found = []
         for one in self.ring.events(0, self.event.time_us, (self.host,), [self.event.kind]):
-            if one.id == self.event.id:
+            if one.id == self.event.id or one.until_us - one.time_us >= max(length, STATE_US):
                 continue
             hot, guard, _ = self._lengths(one)
             begin, end = one.time_us - hot, max(one.time_us, one.until_us) + AFTER_US
@@ -107,9 +111,11 @@ class Case:
     def _lengths(self, told: event.Event) -> tuple[int, int, int]:
         """Of the hot stretch before an event, of the guard and of the baseline."""
         extent = self._extent
-        known = told.time_us - extent[0] if extent else SHORT_US
-        if not 0 < known < SHORT_US:
+        known = told.time_us - extent[0] if extent else 0
+        if known <= 0:
             return BEFORE_US, GUARD_US, BASELINE_US
+        if known >= SHORT_US:  # what is before the recording is not missing from it
+            return BEFORE_US, GUARD_US, min(BASELINE_US, known - BEFORE_US - GUARD_US)
         hot, guard = min(BEFORE_US, int(HOT_SHARE * known)), int(GUARD_SHARE * known)
         return hot, guard, max(known - hot - guard, 1)
 

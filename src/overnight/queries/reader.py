@@ -372,7 +372,7 @@ def covered(
     lost, bounded = _lost(found, window)
     if bounded:
         notes[
-            f"at most {lost} samples were lost in this window: not all are known to the second"
+            f"at most {lost:,} samples were lost in this window: not all are known to the second"
         ] = None
     if len(events) > 1:
         notes[f"samples of different events are counted together: {', '.join(events)}"] = None

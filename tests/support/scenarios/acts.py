@@ -327,6 +327,30 @@ def chance_event(made: setting.Setting) -> Act:
     return Act(kind, when, (), put, {"moments_us": [made.begin_us + round(when * 1e6)]})
 
 
+def polled(made: setting.Setting) -> Act:
+    """The core of a queue is full when its driver resets, and it was polled all the same, as that says."""
+    queue, core = made.queue()
+    when = made.seconds - made.chance.uniform(70.0, 160.0)
+    process = f"{made.word()}-batch"
+    known = made.who(process, f"{process}.service")
+    made.units[known.unit] = {}
+    doer = work.Work(known, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.05))
+    made.episodes.append(work.Episode(doer, core, when - made.chance.uniform(6, 9), when + 0.3))
+    last, scheduled = made.chance.choice(((4000, 0), (4000, 1), (6_100_000, 0)))
+    host = made.host
+    line = (
+        f"ena {host.bus} {host.interface}: TX q {queue} is paused for too long (threshold 5000000)."
+        f" Time since last napi {last} usec. napi scheduled: {scheduled}"
+    )
+
+    def put(night: nights.Night) -> None:
+        night.log.append((when, line))
+        night.steps["ethtool", host.interface, "total_resets"].append((when, 1))
+
+    facts: dict[str, object] = {"core": core, "process": process, "since_napi_us": last}
+    return Act("net.driver_reset", when, (), put, facts)
+
+
 def bystander(made: setting.Setting, when: float) -> dict[str, object]:
     """Somebody computes on a core that serves no queue, before, while and after it happens."""
     process = f"{made.word()}-batch"

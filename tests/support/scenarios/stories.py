@@ -175,6 +175,12 @@ def tell_random(home: pathlib.Path, seed: int, **more: object) -> truth.Truth:
     return _play("random", home, made, act, status=truth.NONE)
 
 
+def tell_polled(home: pathlib.Path, seed: int, **more: object) -> truth.Truth:
+    """A full core beside a reset that does not come of it: the queue did not wait to be polled."""
+    made = _make("polled", seed, OLD, more)
+    return _play("polled", home, made, acts.polled(made), status=truth.NONE)
+
+
 def random_night(seed: int, **more: object) -> tuple[setting.Setting, acts.Act]:
     """The same, before anybody records it."""
     made = _make("random", seed, {**NEW, "driver": "2.11.0g"}, more)
@@ -245,6 +251,7 @@ STORIES: dict[str, Story] = {
     "two-cause": tell_two_causes,
     "quiet": tell_quiet,
     "random": tell_random,
+    "polled": tell_polled,
     "half-missing": tell_half_missing,
     "fleet": fleet.tell_fleet,
 }

@@ -63,6 +63,17 @@ def test_a_stretch_that_goes_on_has_its_newest_words_and_other_sightings_do_not(
     assert (last.text, last.count) == ("for 4 s", 3)
 
 
+def test_an_event_is_of_its_first_queue():
+    told = book()
+    first = {"queue": 3, "cpu": 7, "since_napi_us": 5_700_000}
+    told.see([sighting(0, core=7, fields=first)], at(0), "w")
+    told.see([sighting(5, core=-1, fields={"total_resets": 2})], at(5), "w")
+    told.see([sighting(9, core=2, fields={"queue": 6, "cpu": 2, "since_napi_us": 1})], at(9), "w")
+    (known,) = told.open
+    assert known.core == 7
+    assert known.fields == {**first, "total_resets": 2, "queues": "3,6"}
+
+
 def test_after_a_rest_it_is_a_new_event():
     events = book()
     (first,) = events.see([sighting(5)], at(8), "w")

@@ -101,6 +101,16 @@ def test_the_first_queue_stays_and_the_others_are_listed(watch: kernellog.Kernel
     assert (found.fields["queue"], found.fields["queues"]) == (7, "7,5,9")
 
 
+def test_the_core_and_the_wait_are_those_of_the_first_queue(watch: kernellog.KernelWatch) -> None:
+    """Two queues of a device may be paused at once, each with a core of its own."""
+    said = "ena 0000:20:03.0 eth0: TX q {} is paused for too long (threshold 5000000). usecs since napi {}."
+    more = " napi scheduled: 1. napi CPU: {}. msecs since interrupt: 5344"
+    lines = [line((said + more).format(7, 5340000, 3)), line((said + more).format(9, 6600000, 1))]
+    (found,) = watch.look(lines, at(100))
+    assert (found.core, found.fields["cpu"], found.fields["queue"]) == (3, 3, 7)
+    assert (found.fields["since_napi_us"], found.fields["queues"]) == (5340000, "7,9")
+
+
 def test_the_core_comes_from_the_line(watch: kernellog.KernelWatch) -> None:
     text = "watchdog: BUG: soft lockup - CPU#39 stuck for 22s! [kubelet:4711]"
     (found,) = watch.look([line(text)], at(100))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pathlib
+import re
+import shlex
 
 import captures
 import casebook
@@ -54,6 +56,14 @@ def test_who_ran_there_in_those_seconds_and_the_queue_it_starved(home: casebook.
     assert queue.kind == "net.queue_starved"
     assert queue.subject == finding.Subject("db-7", 2, interface="eth0", queue=5)
     assert "6.0 s since the last poll" in queue.evidence[1].text
+
+
+@pytest.mark.parametrize("process", ["it's", "a';reboot;'", "$(reboot)", "a b.c"])
+def test_the_command_that_shows_it_is_safe_to_paste(home: casebook.Home, process: str) -> None:
+    home.stacks(casebook.busy(AT - 6, AT, 2, process, WALK)).event(core=2)
+    (found,) = DETECTOR.look(home.case()).findings
+    words = shlex.split(found.evidence[0].look)
+    assert words[words.index("--process") + 1 :] == [f"^{re.escape(process)}$"]
 
 
 def test_a_queue_that_nobody_calls_starved_is_none(home: casebook.Home) -> None:

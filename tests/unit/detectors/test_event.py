@@ -64,3 +64,22 @@ def test_an_unknown_core_is_said_to_be_unknown(home: casebook.Home) -> None:
     answer = DETECTOR.look(home.case())
     assert answer.findings[0].subject.core == -1
     assert "nic-queues was not recorded" in answer.why
+
+
+@pytest.mark.parametrize(
+    ("said", "waited"),
+    [
+        ({}, None),
+        ({"since_napi_us": 5_100_000, "napi_scheduled": 1}, 5.1),
+        ({"since_napi_us": 4_000, "napi_scheduled": 1}, 0.004),
+        ({"since_napi_us": 5_100_000, "napi_scheduled": 0}, 0.0),  # nothing waited for the core
+    ],
+)
+def test_what_the_driver_says_of_its_wait(
+    home: casebook.Home, said: dict[str, int], waited: float | None
+) -> None:
+    home.queues({5: 3})
+    home.event(fields={"interface": "eth0", "queue": 5, **said})
+    found = only(home.case())
+    assert found.magnitude.get("waited_seconds") == waited
+    assert any("no poll was scheduled" in one.text for one in found.evidence) == (waited == 0.0)

@@ -86,6 +86,14 @@ def test_baselines_keep_away_from_every_event(home: casebook.Home) -> None:
             assert window.end_us <= rings.us(810) or window.begin_us >= rings.us(850)
 
 
+def test_a_state_that_lasts_all_night_leaves_baselines(home: casebook.Home) -> None:
+    """A core that somebody polls on is an event of the kind without an end."""
+    home.stacks(everyday())
+    home.event("cpu.core_pinned", second=100, until_us=rings.us(950), core=0)
+    home.event("cpu.core_pinned", core=2)
+    assert len(lift.plan(home.case()).events) == 1
+
+
 def test_events_of_one_outburst_are_one_recurrence(home: casebook.Home) -> None:
     home.stacks(everyday())
     for at in (860, 880, 890, 900):

@@ -92,6 +92,26 @@ def test_a_disk_that_does_not_answer(home: evidence.Home) -> None:
     assert "nvme1" in one.summary
 
 
+@pytest.mark.parametrize(
+    ("kind", "told", "found"),
+    [
+        ("storage.filesystem_error", {"fields": {"device": "nvme1n1p2"}}, 1),
+        ("storage.filesystem_error", {"fields": {"device": "nvme0n1p1"}}, 0),
+        ("storage.filesystem_error", {"fields": {"device": "dm-0"}}, 1),  # made of whichever disks
+        ("task.hung", {"process": "jbd2/nvme0n1p1"}, 0),
+        ("task.hung", {"process": "jbd2/nvme1n1p1"}, 1),
+        ("task.hung", {"process": "postgres"}, 1),
+    ],
+)
+def test_another_disk_is_no_explanation(
+    home: evidence.Home, kind: str, told: dict[str, object], found: int
+) -> None:
+    home.tell(AT - 40, "storage.timeout", text="I/O 7 timeout", fields={"device": "nvme1"})
+    answer = STORAGE.look(home.case(home.tell(AT, kind, **told)))
+    assert len(answer.findings) == found
+    assert ("nvme1 complained" in answer.why) == (not found)
+
+
 def test_waiting_for_disks_alone_is_weak(home: evidence.Home) -> None:
     home.signal("pressure", 1, lambda s: {"io": (900_000 * max(0, s - AT + 25), 0)})
     (one,) = STORAGE.look(_reset(home)).findings
@@ -110,6 +130,13 @@ def test_a_table_that_is_nearly_full(home: evidence.Home, used: int, confidence:
     )
     found = LIMITS.look(_reset(home)).findings
     assert [one.confidence for one in found] == ([confidence] if confidence else [])
+
+
+def test_another_table_is_not_what_the_event_is_of(home: evidence.Home) -> None:
+    home.signal("limits", 10, lambda _: {"pids": (800, 1000), "files": (990, 1000)})
+    told = home.tell(AT, "limit.near", text="pids: 800 of 1000 used (80 %)")
+    (one,) = LIMITS.look(home.case(told)).findings
+    assert one.subject.function == "pids"
 
 
 def test_nobody_listened(tmp_path: pathlib.Path) -> None:

@@ -24,6 +24,7 @@ BUSY = (captures.kernel("do_syscall_64"),)
         ({"cpu": 1}, []),  # another core's
         ({"cpu": -1}, []),  # no core polls it
         ({"napi_scheduled": 0}, []),  # it waits for no poll: no starvation
+        ({"since_napi_us": 4_000}, []),  # it was polled a moment ago
         ({"queue": ""}, []),
     ],
 )
@@ -43,3 +44,15 @@ def test_the_driver_s_own_word_is_enough(
     for one in starved:
         assert one.subject == finding.Subject("db-7", 2, interface="ens5", queue=3)
         assert "as the driver says" in one.evidence[0].text
+
+
+@pytest.mark.parametrize("said", [{"napi_scheduled": 0}, {"since_napi_us": 4_000}])
+def test_a_driver_that_was_not_kept_waiting_is_believed(
+    tmp_path: pathlib.Path, said: dict[str, int]
+) -> None:
+    """Its queue is known to be the full core's: still, nothing starved."""
+    home = casebook.Home(tmp_path).queues({3: 2})
+    home.cpu(lambda second, core: (float(core == 2 and AT - 6 <= second < AT), 0.0, 0.0))
+    home.event(fields={**SAID, "interface": "eth0", **said}, core=2)
+    kinds = {one.kind for one in DETECTOR.look(home.case()).findings}
+    assert "net.queue_starved" not in kinds

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.diagnosis import completeness
-from overnight.model import load, selection
+from overnight.model import finding, load, selection, verdict
 
 Recorded = completeness.Recorded
 
@@ -32,6 +32,7 @@ def test_complete_evidence_has_no_gap() -> None:
         (Recorded(baseline=findings.covered(0, seconds=600)), "stacks of the baseline", "0ms of 10m"),
         (Recorded(baseline=findings.covered(seconds=20)), "a short baseline", "20s are what is usual"),
         (Recorded(signals=0.0), "signals around the event", "kept nothing"),
+        (Recorded(before_s=1.2), "the seconds before the event", "1.2 s are left"),
         (Recorded(kernel_log=False), "kernel log", "not read"),
         (Recorded(skew_us=-5_000_000), "clock", "set by 5s"),
         (Recorded(denied=("/dev/kmsg: not root",)), "permission", "/dev/kmsg"),
@@ -141,3 +142,23 @@ def test_what_the_event_is_compared_with_is_said() -> None:
         (gap,) = [one for one in told if one.what == "a short baseline"]
         assert gap.why.startswith(why)
         assert "25s are what is usual" in gap.why
+
+
+@pytest.mark.parametrize(
+    ("source", "counted", "cost"),
+    [("softirqs", True, 0.4**0.5), ("profiles", True, 0.4), ("softirqs", False, 0.4)],
+)
+def test_stacks_that_a_chain_does_not_rest_on_cost_it_less(
+    source: str, counted: bool, cost: float
+) -> None:
+    step = findings.saturated()
+    step = dataclasses.replace(step, evidence=(finding.Evidence("it was full", source),))
+    known = Recorded(stacks=findings.covered(0), signals=0.5, before_s=2.0)
+    gaps = completeness.find_gaps(known, ())
+    counted = completeness.of_chain(
+        gaps, verdict.Chain((step, findings.reset()), (), 1.0), counted=counted
+    )
+    by_name = {one.what: one.factor for one in counted}
+    assert by_name["stacks around the event"] == pytest.approx(cost, abs=1e-6)
+    assert by_name["signals around the event"] == pytest.approx(0.7)
+    assert by_name["the seconds before the event"] == 1.0  # what was seen was seen

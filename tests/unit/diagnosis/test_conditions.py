@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import findings
 import pytest
 
@@ -50,6 +52,17 @@ def test_a_leak_that_does_not_grow_is_made_by_nobody() -> None:
         ).fit
         == 0
     )
+
+
+@pytest.mark.parametrize(
+    ("waited", "fit"), [(None, None), (0.0, 0.0), (0.004, 0.0), (0.99, 0.0), (5.1, 1.0)]
+)
+def test_a_driver_that_was_polled_a_moment_ago_did_not_starve(
+    waited: float | None, fit: float | None
+) -> None:
+    said = {} if waited is None else {"waited_seconds": waited}
+    effect = dataclasses.replace(findings.reset(), magnitude=said)
+    assert judge("waited", findings.saturated(), effect).fit == fit
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])

@@ -3,7 +3,10 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
+import captures
+import casebook
 import findings
+import pytest
 
 from overnight.diagnosis import completeness, recorded, verdict
 from overnight.queries import case
@@ -37,3 +40,25 @@ def test_a_stored_load_of_the_same_time_is_a_gap(tmp_path: pathlib.Path) -> None
     assert [one.workload for one in found.loads] == ["cpu"]
     (gap,) = [one for one in completeness.find_gaps(found, ()) if one.what == "constant load"]
     assert "the load cpu was not constant: cpu CV 12 %" in gap.why
+
+
+@pytest.mark.parametrize(("second", "status"), [(1, "inconclusive"), (900, "no-cause")])
+def test_nobody_can_say_that_nothing_was_there_who_began_a_second_before(
+    tmp_path: pathlib.Path, second: int, status: str
+) -> None:
+    home = casebook.Home(tmp_path).cpu()
+    home.stacks(casebook.busy(0, 950, 1, "trainer", (captures.user("forward"),), hertz=10))
+    told = home.event("net.link_down", second=second, severity="critical")
+    said = verdict.decide(told, findings.answers([]), recorded.read_recorded(home.case()))
+    assert said.status == status
+
+
+@pytest.mark.parametrize(("kept", "share"), [((), 0.0), (("pressure",), 1.0)])
+def test_one_signal_that_is_missing_is_not_all_of_them(
+    tmp_path: pathlib.Path, kept: tuple[str, ...], share: float
+) -> None:
+    home = casebook.Home(tmp_path)
+    for signal in ("load", *kept):
+        home.numbers(signal, ("some",), lambda second: {"io": (second,)}, range(960))
+    home.event()
+    assert recorded.read_recorded(home.case()).signals == pytest.approx(share, abs=0.03)

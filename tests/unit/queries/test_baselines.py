@@ -112,6 +112,15 @@ def test_what_another_kind_of_event_had_stays(monkeypatch: pytest.MonkeyPatch) -
     assert (begin, end, made.usual) == (-690.0, -90.0, "10m before")
 
 
+def test_what_lasts_all_night_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core that somebody polls on is an event of the kind, too, and is never over."""
+    begin, end, made = cut(monkeypatch, 3600, told(-3500.0, lasts_s=3600.0))
+    assert (begin, end, made.usual) == (-690.0, -90.0, "10m before")
+    assert not made.compared.disturbed
+    _, _, made = cut(monkeypatch, 140, told(-110.0, lasts_s=60.0))  # a short one has none
+    assert made.compared.moved
+
+
 def test_a_short_recording_with_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
     begin, end, made = cut(monkeypatch, 80, told(-30.0))
     assert begin == -80.0

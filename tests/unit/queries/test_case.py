@@ -23,16 +23,19 @@ def cut(known_s: float | None, monkeypatch: pytest.MonkeyPatch) -> case.Case:
     return made
 
 
-@pytest.mark.parametrize("known", [None, 150, 3600])
+@pytest.mark.parametrize(
+    ("known", "usual"), [(None, "10m"), (150, "1m"), (330, "4m"), (690, "10m"), (3600, "10m")]
+)
 def test_a_long_recording_has_a_guard_of_a_minute(
-    known: float | None, monkeypatch: pytest.MonkeyPatch
+    known: float | None, usual: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And is compared with what there is: nobody misses what was before the recording began."""
     made = cut(known, monkeypatch)
     assert (T - made.window.begin_us, made.window.begin_us - made.baseline.end_us) == (
         30 * SECOND,
         60 * SECOND,
     )
-    assert made.usual == "10m before"
+    assert made.usual == f"{usual} before"
 
 
 @pytest.mark.parametrize("known", [20, 40, 100, 149])

@@ -57,7 +57,7 @@ def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, bin
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink()
-    typer.echo(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB)", err=True)
+    typer.echo(f"written: {file} ({_size(file.stat().st_size)})", err=True)
 
 
 def deliver_json(document: dict[str, object], file: pathlib.Path | None) -> None:
@@ -68,3 +68,7 @@ def deliver_json(document: dict[str, object], file: pathlib.Path | None) -> None
 
 def _write(out: BinaryIO, text: str) -> None:
     out.write(text.encode())
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

@@ -79,6 +79,9 @@ def write(
 def _head(told: verdict.Verdict, material: diagnosis.Material, title: str) -> str:
     status = told.status if told.status in words.STATUS else "inconclusive"
     share = min(1.0, max(0.0, told.confidence))
+    bar = f'<span class="bar" aria-hidden="true"><i style="width:{100 * share:.0f}%"></i></span>'
+    said = words.confidence_words(told)
+    sure = f'<span class="confidence">{said} {bar}</span>' if said else ""
     facts = []
     if told.event:
         facts.append(f"<li>event <b>{h(told.event.kind, 80)}</b></li>")
@@ -91,7 +94,7 @@ def _head(told: verdict.Verdict, material: diagnosis.Material, title: str) -> st
 {line}
 <div class="verdict">
 <p><span class="badge {status}"><span aria-hidden="true">{SYMBOLS[status]} </span>{h(words.STATUS.get(told.status, told.status))}</span>
-<span class="confidence">confidence {share:.2f} of 1 <span class="bar" aria-hidden="true"><i style="width:{100 * share:.0f}%"></i></span></span></p>
+{sure}</p>
 <p class="said">{h(told.summary, 3000)}</p>
 <p class="small">{h(words.STATUS_MEANS.get(told.status, ""))} {h(words.confidence_means(told), 1000)}</p>
 </div>"""
@@ -99,7 +102,7 @@ def _head(told: verdict.Verdict, material: diagnosis.Material, title: str) -> st
 
 def _chain(told: verdict.Verdict) -> Iterator[str]:
     if told.chain is None or not told.chain.steps:
-        yield "<p>No chain is claimed: nothing that was recorded leads to an event.</p>"
+        yield "<p>No chain is claimed: nothing that was recorded leads to the event.</p>"
         return
     claimed = words.is_claimed(told)
     top = (
@@ -219,11 +222,12 @@ def _census(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str
         return
     drawn = census.draw_census(material.census, told.event.time_us if told.event else None)
     first, last = material.census[0], material.census[-1]
+    line = " The upright line is the event." if told.event else ""
     hours = (last.time_us - first.time_us) / 3.6e9
     grew = f" {(last.dying - first.dying) / hours:+,.0f} dying an hour." if hours > 0.1 else ""
     yield (
         f"<figure>{drawn}<figcaption>Tracked by the kernel {last.tracked:,}, in use {last.in_use:,}, "
-        f"dying {last.dying:,}: deleted, but held by something.{grew} The upright line is the event.</figcaption></figure>"
+        f"dying {last.dying:,}: deleted, but held by something.{grew}{line}</figcaption></figure>"
     )
 
 

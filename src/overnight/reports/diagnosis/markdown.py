@@ -26,10 +26,11 @@ def write(
     told: verdict.Verdict, file: BinaryIO, material: diagnosis.Material = diagnosis.EMPTY
 ) -> None:
     """The whole text."""
+    sure = f", {words.confidence_words(told)}" if words.confidence_words(told) else ""
     lines = [
         f"# {m(words.title(told))}",
         "",
-        f"**{m(words.STATUS.get(told.status, told.status))}**, confidence {told.confidence:.2f} of 1. {m(told.summary, 3000)}",
+        f"**{m(words.STATUS.get(told.status, told.status))}**{sure}. {m(told.summary, 3000)}",
         "",
         f"{m(words.confidence_means(told), 1000)}",
         *_chain(told),

@@ -79,9 +79,10 @@ def _heading(name: str) -> Iterator[rich.console.RenderableType]:
 def _head(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
     yield _line((words.title(told), "bold"))
     status = words.STATUS.get(told.status, words.clean(told.status, 40))
+    sure = words.confidence_words(told)
     yield _line(
         (status.upper(), STYLES.get(told.status, "bold")),
-        f", confidence {told.confidence:.2f} of 1",
+        f", {sure}" if sure else "",
     )
     yield _line("")
     yield _line(words.clean(told.summary, 3000))

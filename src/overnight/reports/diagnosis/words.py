@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from overnight.model import finding, verdict
 
 __all__ = [
-    "DENOMINATORS", "KINDS", "STATUS", "STATUS_MEANS", "chain_heading", "clean", "clock", "command", "confidence_means",
+    "DENOMINATORS", "KINDS", "STATUS", "STATUS_MEANS", "chain_heading", "clean", "clock", "command", "confidence_means", "confidence_words",
     "gap_factor", "is_claimed", "kind_words", "length_words", "look_words", "nothing_missing", "number_words", "percent", "place_words", "quantities",
     "strength_words", "title", "when_words", "who_words", "without_data",
 ]  # fmt: skip
@@ -31,7 +31,7 @@ STATUS_MEANS = {
 # What a kind of finding is, in a few words; the kind itself stands where none are known.
 KINDS = {
     "cpu.core_saturated": "One core was full",
-    "cpu.core_pinned": "One core was full",
+    "cpu.core_pinned": "A core was pinned",
     "cpu.culprit": "Who ran on that core",
     "cpu.rt_hog": "Real-time task kept the core",
     "cpu.stall": "The kernel reported a stall",
@@ -55,6 +55,7 @@ NUMBERS = {
     "kernel_percent": "{:.0f} % of the core's time in the kernel",
     "busy_percent": "{:.0f} % of the core's time busy",
     "others_percent": "the other cores' mean {:.0f} %",
+    "waited_seconds": "waited {:.3g} s to be polled",
     "seconds": "for {:.3g} s",
     "cores_burnt": "{:.2g} cores burnt",
     "cores_added": "{:.2g} cores more than before",
@@ -63,12 +64,14 @@ NUMBERS = {
     "kernel_share": "",
     "births_per_hour": "{:,.0f} cgroups born an hour",
     "deaths_per_hour": "{:,.0f} gone an hour",
+    "short_lived_per_hour": "{:,.0f} an hour lived less than a minute",
     "restarts_per_hour": "{:,.0f} restarts an hour",
     "dying": "{:,.0f} dying",
     "in_use": "{:,.0f} in use",
     "tracked": "{:,.0f} tracked",
     "growth_per_hour": "{:+,.0f} an hour",
     "age_hours": "for {:,.0f} h",
+    "hours": "seen for {:.2g} h",
     "softirq_percent": "{:.0f} % of the core's time in soft interrupts",
     "packets_per_second": "{:,.0f} packets/s",
     "rt_priority": "real-time priority {:.0f}",
@@ -79,6 +82,7 @@ NUMBERS = {
     "recurrences": "{:.0f} recurrences",
     "cores_more": "{:+.2g} cores",
     "samples": "{:,.0f} samples",
+    "count": "{:,.0f} lines or sightings",
 }
 SHARES = {
     "share_of_core_samples": "of that core's samples",
@@ -231,6 +235,11 @@ def gap_factor(gaps: Iterable[verdict.Gap]) -> float:
     return math.prod(gap.factor for gap in gaps)
 
 
+def confidence_words(told: verdict.Verdict) -> str:
+    """How sure the claim is, or the suspicion; '' where there is none: a nought would read as a doubt."""
+    return "" if told.status == "no-cause" else f"confidence {told.confidence:.2f} of 1"
+
+
 def confidence_means(told: verdict.Verdict) -> str:
     """What a reader may do with a verdict this sure, and what the number is not."""
     factor = gap_factor(told.gaps)
@@ -240,7 +249,7 @@ def confidence_means(told: verdict.Verdict) -> str:
         else ""
     )
     if told.status == "no-cause":
-        return f"It says how much of what would show a cause was recorded and looked at.{missing}"
+        return f"No cause is claimed, so there is no confidence in one.{missing.replace(' it ', ' what is said here ')}"
     if not is_claimed(told):
         lead = "A suspicion: a lead to follow, no cause to act on."
     elif told.confidence >= 0.8:

@@ -60,7 +60,7 @@ def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
         ("cause-found", 0.6, "Likely"),
         ("cause-found", 0.4, "Weak"),
         ("inconclusive", 0.2, "A suspicion"),
-        ("no-cause", 0.9, "It says how much"),
+        ("no-cause", 0.0, "No cause is claimed"),
     ],
 )
 def test_what_a_confidence_means(status: str, confidence: float, begins: str) -> None:
@@ -70,6 +70,7 @@ def test_what_a_confidence_means(status: str, confidence: float, begins: str) ->
     said = words.confidence_means(told)
     assert said.startswith(begins)
     assert "Missing evidence" not in said
+    assert bool(words.confidence_words(told)) == (status != "no-cause")
     claimed = words.chain_heading(told) == "Chain, root first"
     assert claimed == (status == "cause-found")
 

@@ -14,7 +14,8 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1100, 190, 76, 120, 14, 26
 
 def draw_census(looks: Sequence[diagnosis.Census], event_us: int | None) -> str:
     """Dying and in use over time; the axis begins at nought, so that a slope is not made up."""
-    first, last = looks[0].time_us, max(looks[-1].time_us, looks[0].time_us + 1)
+    shown = [one.time_us for one in looks] + ([] if event_us is None else [event_us])
+    first, last = min(shown), max(*shown, min(shown) + 1)
     most = max(1, *(one.dying for one in looks), *(one.in_use for one in looks))
 
     def x(us: int) -> float:
@@ -28,7 +29,7 @@ def draw_census(looks: Sequence[diagnosis.Census], event_us: int | None) -> str:
         for name in ("dying", "in_use")
     }
     said = (
-        f"Dying memory cgroups: {looks[0].dying:,} at {words.clock(first)}, {looks[-1].dying:,} at {words.clock(last)}. "
+        f"Dying memory cgroups: {looks[0].dying:,} at {words.clock(looks[0].time_us)}, {looks[-1].dying:,} at {words.clock(looks[-1].time_us)}. "
         f"In use: {looks[0].in_use:,}, then {looks[-1].in_use:,}."
     )
     right = WIDTH - RIGHT
@@ -44,7 +45,7 @@ def draw_census(looks: Sequence[diagnosis.Census], event_us: int | None) -> str:
         parts.append(f'<text class="s" x="{right + 8}" y="{y(looks[-1].in_use) + 4:.1f}">in use (dashed)</text>')  # fmt: skip
     for us, place in ((first, "t"), (last, "t e")):
         parts.append(f'<text class="{place}" x="{x(us):.1f}" y="{HEIGHT - 8}">{words.clock(us)}</text>')  # fmt: skip
-    if event_us is not None and first <= event_us <= last:
+    if event_us is not None:
         parts.append(f'<path class="event-line" d="M{x(event_us):.1f} {TOP - 8}V{HEIGHT - BOTTOM}"/>')  # fmt: skip
     return "\n".join(
         (
