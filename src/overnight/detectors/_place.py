@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from overnight.model import event
     from overnight.queries import case as cases
 
-__all__ = ["Place", "Queue", "event_place", "queues_before", "risen", "waited_seconds"]
+__all__ = [
+    "Place",
+    "Queue",
+    "event_place",
+    "queues_before",
+    "risen",
+    "silent_seconds",
+    "waited_seconds",
+]
 
 SECOND = 1_000_000
 # Counters are looked at every 10 s: what such a look saw may have happened as long before, and what
@@ -85,6 +93,14 @@ def waited_seconds(told: event.Event) -> float | None:
     if not isinstance(since, int) or isinstance(since, bool):
         return None
     return 0.0 if scheduled == 0 else since / SECOND
+
+
+def silent_seconds(told: event.Event) -> float | None:
+    """For how long no interrupt asked for a poll, where the driver says that; None where it says otherwise."""
+    since, scheduled = told.fields.get("since_napi_us"), told.fields.get("napi_scheduled")
+    if scheduled != 0 or not isinstance(since, int) or isinstance(since, bool):
+        return None
+    return since / SECOND
 
 
 def queues_before(case: cases.Case) -> tuple[Queue, ...]:

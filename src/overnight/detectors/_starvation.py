@@ -47,7 +47,7 @@ def starved(
         if named and where.queue >= 0 and not event_says:
             continue
         if event_says and waited is not None and waited < LEAST_WAIT_S:
-            continue  # the driver itself says that nobody kept the queue waiting
+            continue  # the driver itself says that nobody kept the queue waiting for a poll
         own = timeouts.get(f"{queue.interface} q{queue.queue}", 0)
         host_wide = {
             name: more for name, more in counters.items() if name.startswith(f"{queue.interface} ")

@@ -57,11 +57,12 @@ class EventItself:
                 )
             )
         waited = place.waited_seconds(told)
-        if waited is not None and not told.fields.get("napi_scheduled", 1):
+        silent = place.silent_seconds(told)
+        if silent is not None:
             evidence.append(
                 finding.Evidence(
-                    "the driver says that no poll was scheduled: it waited for the device's interrupt, not for"
-                    " the core",
+                    f"the driver says that no poll was scheduled for {times.format_duration(silent)}: it waited for"
+                    " the device's interrupt, not for the core, unless that had interrupts off",
                     f"events: {told.source or told.kind}",
                     {"napi_scheduled": 0},
                 )
@@ -86,6 +87,7 @@ class EventItself:
                 "count": float(told.count),
                 "seconds": (end - told.time_us) / SECOND,
                 **({} if waited is None else {"waited_seconds": waited}),
+                **({} if silent is None else {"silent_seconds": silent}),
             },
         )
         return finding.Answer(self.name, finding.Status.FOUND, (made,), unknown)

@@ -20,6 +20,8 @@ LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
 ROOT_CGROUPS = ("", "/")  # everything is below these: that says nothing
 LONGEST_NAME = 200
 PID = re.compile(r"\[\d+\]$", re.ASCII)
+IN_DOUBT = 0.2
+KERNEL_PERCENT = 90.0  # of a core's time: less, and it came to its interrupts
 LEAST_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
 LIFT_RECURRENCES = 2  # one time is no recurrence
 
@@ -308,7 +310,7 @@ def _recurrence(
 
 def _waited(
     _: knowledge.Condition,
-    __: finding.Finding,
+    cause: finding.Finding,
     effect: finding.Finding,
     ___: Surroundings,
 ) -> Outcome:
@@ -316,6 +318,13 @@ def _waited(
     waited = measured(effect, "waited_seconds")
     if waited is None:
         return Outcome(None, "the event does not say for how long it waited")
+    silent, kernel = measured(effect, "silent_seconds"), measured(cause, "kernel_percent")
+    if (silent or 0.0) >= LEAST_WAIT_S and (kernel or 0.0) >= KERNEL_PERCENT:
+        return Outcome(
+            IN_DOUBT,
+            "the event says that no poll was scheduled: the device sent no interrupt, or the core had them off,"
+            " as one may that is in the kernel all the time",
+        )
     if waited < LEAST_WAIT_S:
         polled = f": the queue was served {waited:.3g} s before" if waited > 0 else ""
         return Outcome(0.0, f"the event itself says that nothing waited for the core{polled}")

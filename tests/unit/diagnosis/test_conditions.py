@@ -65,6 +65,17 @@ def test_a_driver_that_was_polled_a_moment_ago_did_not_starve(
     assert judge("waited", findings.saturated(), effect).fit == fit
 
 
+@pytest.mark.parametrize(("kernel", "fit"), [(100.0, 0.2), (40.0, 0.0)])
+def test_a_core_that_is_in_the_kernel_may_have_had_its_interrupts_off(
+    kernel: float, fit: float
+) -> None:
+    said = {"waited_seconds": 0.0, "silent_seconds": 6.1}
+    cause = findings.saturated()
+    cause = dataclasses.replace(cause, magnitude={**cause.magnitude, "kernel_percent": kernel})
+    effect = dataclasses.replace(findings.reset(), magnitude=said)
+    assert judge("waited", cause, effect).fit == fit
+
+
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
 def test_what_was_not_measured_is_not_known(value: float | None) -> None:
     cause, effect = findings.hidden_loop(births=value), findings.zombies()
