@@ -300,11 +300,16 @@ class _Kept:
 
 
 def _writes_ahead(path: pathlib.Path) -> bool:
-    """Whether the file's header says so (the two bytes at 18), without opening the database."""
+    """Whether the file does so already.
+
+    SQLite is asked, and the file not looked into: to open and close it ourselves would drop the locks that
+    other connections of this process hold on it (they are POSIX's). Whoever closes it next then takes
+    itself for the last one and removes the log, and what those connections write is lost.
+    """
     try:
-        with path.open("rb") as file:
-            return file.read(20)[18:20] == b"\x02\x02"
-    except OSError:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            return bool(connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal")
+    except sqlite3.Error:
         return False
 
 
