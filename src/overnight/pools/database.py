@@ -64,7 +64,15 @@ class Database:
 
     def _sqlite(self) -> sa.Engine:
         path = pathlib.Path(str(self.url.database))
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            quick.queue_of(path).open()
+        except OSError as error:
+            raise refusals.DatabaseUnavailableError(
+                f"the pools' database cannot be kept in {path.parent}",
+                why=str(error),
+                todo="may you write there? Else name another: --database sqlite:////path/file.db",
+            ) from error
         self._level = level = str(self.url.query.get("synchronous", "NORMAL")).upper()
         if level not in ("NORMAL", "FULL"):
             raise refusals.BadKnobError("synchronous", level, "NORMAL or FULL")
@@ -325,6 +333,8 @@ def _write_ahead(path: pathlib.Path) -> None:
             if time.monotonic() >= until:
                 raise sqlalchemy.exc.OperationalError("journal_mode", None, error) from error
             time.sleep(0.01)
+        except sqlite3.DatabaseError as error:  # some other file
+            raise sqlalchemy.exc.DatabaseError("journal_mode", None, error) from error
         finally:
             connection.close()
 

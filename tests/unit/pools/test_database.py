@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from overnight.pools import book, database
+import pytest
+
+from overnight.pools import book, database, refusals
 
 WRITER = """
 import sys
@@ -57,3 +59,15 @@ def test_a_second_database_in_a_process_does_not_cut_the_first_off(tmp_path: pat
         assert word(one) == "third"
         one.close()
     assert word(database.Database(url)) == "third"
+
+
+def test_a_file_that_is_no_database_and_a_folder_that_cannot_be_are_told(
+    tmp_path: pathlib.Path,
+) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("what to buy, and where: milk, bread, and so on\n" * 9)
+    for path, why in ((other, "not a database"), (other / "pools.db", "Not a directory")):
+        with pytest.raises(refusals.DatabaseUnavailableError) as caught:
+            database.Database(f"sqlite:///{path}").revision()
+        assert why in caught.value.why
+    assert other.read_text().startswith("what to buy")
