@@ -111,7 +111,7 @@ def list_(
 def show(
     context: typer.Context,
     pool: pooloptions.PoolArgument,
-    recent: Annotated[int, typer.Option("--recent", metavar="N", help="How many events and ended claims.")] = 20,
+    recent: Annotated[int, typer.Option("--recent", metavar="N", min=0, help="How many events and ended claims.")] = 20,
     database: pooloptions.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
