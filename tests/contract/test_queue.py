@@ -251,7 +251,7 @@ def test_two_control_planes_drain_and_claim_at_once(world: World) -> None:
 
 def test_a_batch_that_can_no_longer_be_had_leaves_the_queue(world: World) -> None:
     world.pool(target=0, max_size=3)
-    large = Waiting(world, "large", count=3)
+    large = Waiting(world, "large", count=3, wait_seconds=600.0)
     small = Waiting(world, "small")
     world.plane.update("ci", max_size=2)
     world.plane.replenish("ci")

@@ -312,7 +312,7 @@ class Claiming:
     def _something_for(self, pool_id: str, asked: shape.Request, waiter: str) -> bool:
         with self._database.read() as connection:
             pool, now = book.find_pool(connection, pool_id), self._control.clock()
-            if pool.status is not shape.PoolStatus.ACTIVE:
+            if pool.status is not shape.PoolStatus.ACTIVE or asked.count > pool.max_size:
                 return True  # to be told so
             ahead = self._ahead(connection, pool, asked.priority, waiter, now)
             since = now - pool.knobs.heartbeat_stale_after_seconds * SECOND
