@@ -66,7 +66,7 @@ def test_a_file_that_is_no_database_and_a_folder_that_cannot_be_are_told(
 ) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("what to buy, and where: milk, bread, and so on\n" * 9)
-    for path, why in ((other, "not a database"), (other / "pools.db", "Not a directory")):
+    for path, why in ((other, "not a database"), (other / "pools.db", "File exists")):
         with pytest.raises(refusals.DatabaseUnavailableError) as caught:
             database.Database(f"sqlite:///{path}").revision()
         assert why in caught.value.why
