@@ -277,3 +277,18 @@ def test_who_waited_in_vain_is_told_how_it_is_now(world: World) -> None:
     told = waiting.result()
     assert isinstance(told, refusals.NoReadyMembersError)
     assert told.why == "its breaker is open: provider_quota_exceeded"
+
+
+def test_a_cold_claim_keeps_its_place_while_its_launch_takes_long(world: World) -> None:
+    world.pool(target=0, waiter_stale_seconds=1)
+    launched = threading.Event()
+    world.provider.on_launch = lambda _: launched.wait(20) and None
+    cold = Waiting(world, "cold", cold=True)
+    until(lambda: world.members("ci"))
+    world.clock.forward(5)
+    until(lambda: world.plane.show("ci").counts.waiting == 1)
+    world.plane.recycle("ci")  # what is launched for it is not too much
+    launched.set()
+    until(lambda: world.members("ci")[0].machine_id)
+    world.boot_all()
+    assert isinstance(cold.result(), tuple)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 import sqlalchemy.exc
 
-from overnight.pools import book, decisions, quick, refusals, schema, shape, sql
+from overnight.pools import book, decisions, quick, refusals, schema, shape, sql, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -291,8 +291,7 @@ class Claiming:
         deadline: float,
         pause: Callable[[float], bool],
     ) -> tuple[shape.Grant, ...]:
-        said_alive = time.monotonic()
-        alive_every = pool.knobs.waiter_stale_seconds / 3
+        place = waiting.Place(self._control, waiter, pool.knobs.waiter_stale_seconds)
         over = False
         while True:
             granted = self._in_turn(pool.id, asked, waiter=waiter, waited_since=began)
@@ -303,11 +302,9 @@ class Claiming:
             # Looking costs no lock; only when there is something for us is it taken.
             while not over and not self._something_for(pool.id, asked, waiter):
                 left = deadline - time.monotonic()
-                over = left <= 0 or (asked.cold and self._hopeless(pool.id, asked))
-                pause(0 if over else min(left, LOOK_SECONDS, alive_every))
-                if time.monotonic() - said_alive >= alive_every:
-                    said_alive = time.monotonic()
-                    self._still_here(waiter)
+                over = left <= 0 or (asked.cold and self._hopeless(pool.id, asked, place))
+                pause(0 if over else min(left, LOOK_SECONDS, place.every))
+                place.keep()
 
     def _something_for(self, pool_id: str, asked: shape.Request, waiter: str) -> bool:
         with self._database.read() as connection:
@@ -320,21 +317,13 @@ class Claiming:
             chosen = sql.claimable(pool.id, heard_since_us=since, count=wanted)
             return len(connection.execute(chosen).all()) == wanted
 
-    def _hopeless(self, pool_id: str, asked: shape.Request) -> bool:
+    def _hopeless(self, pool_id: str, asked: shape.Request, place: waiting.Place) -> bool:
         """Launch for a cold claim what is wanted; True when nothing is coming and nobody said to wait."""
-        self._fill(pool_id)
+        with place.kept():  # else what is launched for us would look like too much
+            self._fill(pool_id)
         with self._database.read() as connection:
             view = book.view(connection, book.find_pool(connection, pool_id), self._control.clock())
         return asked.wait_seconds <= 0 and not any(member.serves for member in view.members)
-
-    def _still_here(self, waiter: str) -> None:
-        waiters = schema.waiters
-        with self._database.write("still waiting") as connection:
-            connection.execute(
-                sa.update(waiters)
-                .where(waiters.c.id == waiter)
-                .values(seen_us=self._control.clock())
-            )
 
     def _leave(self, connection: sa.Connection, waiter: str | None) -> None:
         if waiter is not None:
