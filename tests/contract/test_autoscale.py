@@ -86,7 +86,7 @@ def test_those_who_wait_are_demand_too(world: World) -> None:
     world.clock.forward(1)
     made = world.plane.follow("ci")
     assert waiter
-    assert made.reason.startswith("up to 2: 1 claims in 11m51s ")
+    assert made.reason.startswith("up to 2: 1 claim in 11m51s ")
 
 
 def _asked() -> object:
@@ -250,7 +250,11 @@ def test_what_is_said_anew_changes_that_alone(world: World) -> None:
     assert changed.openings == ("* 08:00-09:00 = 5",)
     assert world.plane.autoscale("ci", cooldown_seconds=60) == changed
     details = [e.detail for e in world.plane.show("ci").events if e.kind == "autoscale_set"]
-    assert details == ["cooldown_seconds: 60.0", "miss: 0.05, openings: ('* 08:00-09:00 = 5',)"]
+    assert details == ["cooldown_seconds: 60", "miss: 0.05, openings: * 08:00-09:00 = 5"]
+    twice = ["* 08:00-09:00 = 5", "sun 08:00-09:00 = 2"]
+    for openings, told in ((twice, "; ".join(twice)), ([], "none")):
+        world.plane.autoscale("ci", openings=openings)
+        assert world.plane.show("ci").events[0].detail == f"openings: {told}"
     world.plane.drain("ci")
     world.plane.delete("ci")
     assert world.plane.list() == ()

@@ -84,7 +84,7 @@ class Machine(stateful.RuleBasedStateMachine):
             assert before.pool.status is not shape.PoolStatus.ACTIVE
         except (refusals.NoReadyMembersError, refusals.NoLiveReadyMembersError):
             pass
-        except refusals.KeyReusedError:
+        except (refusals.KeyReusedError, refusals.ClaimEndedError):
             assert key is not None
         else:
             fresh = [g for g in grants if g.claim.acquired_us == self.world.clock.now_us]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from poolworld import START, S, State, World
 
-from overnight.pools import refusals, shape
+from overnight.pools import refusals, shape, trouble
 
 Status = shape.PoolStatus
 
@@ -153,11 +153,81 @@ def test_the_same_key_gets_the_same_claim(world: World) -> None:
     again = world.plane.acquire("ci", count=2, idempotency_key="k", acquired_by="a")
     assert [g.claim for g in again] == [g.claim for g in first]
     assert world.plane.show("ci").counts.claimed == 2
-    for other in ({"count": 1, "acquired_by": "a"}, {"count": 2, "acquired_by": "b"}):
+    for other in (
+        {"count": 1, "acquired_by": "a"},
+        {"count": 2, "acquired_by": "b"},
+        {"count": 2, "acquired_by": "a", "lease_seconds": 60},
+    ):
         with pytest.raises(refusals.KeyReusedError):
             world.plane.acquire("ci", idempotency_key="k", **other)
     world.plane.update("ci", status="paused")
     assert world.plane.acquire("ci", count=2, idempotency_key="k", acquired_by="a") == again
+
+
+def test_a_key_whose_claim_has_ended_gives_no_host_that_is_gone(world: World) -> None:
+    world.pool()
+    world.fill()
+    [grant] = world.plane.acquire("ci", idempotency_key="k", lease_seconds=60)
+    world.plane.renew(grant.claim.id, 90)
+    [again] = world.plane.acquire("ci", idempotency_key="k", lease_seconds=60)
+    assert again.claim.id == grant.claim.id
+    world.plane.give_back(grant.claim.id)
+    with pytest.raises(refusals.ClaimEndedError, match="returned") as caught:
+        world.plane.acquire("ci", idempotency_key="k", lease_seconds=60)
+    assert "new --key" in caught.value.todo
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"idempotency_key": ""},  # a variable that was not set: not everybody's claim
+        {"priority": 10**20, "wait_seconds": 1},
+        {"priority": None},
+        {"count": None},
+        {"acquired_by": None},
+    ],
+)
+def test_what_is_asked_is_checked_at_the_door(world: World, asked: dict[str, object]) -> None:
+    world.pool()
+    world.fill()
+    with pytest.raises(refusals.BadKnobError):
+        world.plane.acquire("ci", **asked)
+    assert world.plane.show("ci").counts.claimed == 0
+
+
+def test_a_claim_that_looks_forgotten_can_be_kept_as_it_is_told(world: World) -> None:
+    world.pool(heartbeat_stale_after_seconds=10**6)
+    world.fill()
+    [grant] = world.plane.acquire("ci")
+    world.clock.forward(86_400)
+    world.plane.recycle("ci")
+    seen = world.plane.show("ci")
+    [said] = [
+        one
+        for one in trouble.look(seen, now_us=world.clock(), reaper_us=world.clock())
+        if one.name == "claim_stale"
+    ]
+    with pytest.raises(refusals.LeaseCapError, match="any further") as caught:
+        world.plane.renew(grant.claim.id, 60)
+    step = "overnight pool update ci --set lease_max_seconds=172800, then"
+    assert f"{step} overnight pool renew {grant.claim.id}" in said.todo
+    assert step in caught.value.todo
+    world.plane.update("ci", lease_max_seconds=172_800)
+    assert world.plane.renew(grant.claim.id, 60).stale_us is None
+
+
+def test_ended_claims_of_a_member_that_is_used_again_are_forgotten(world: World) -> None:
+    world.pool(target=1, reuse_without_reset=True, record_retention_seconds=3600)
+    world.fill()
+    [first] = world.plane.acquire("ci")
+    world.plane.give_back(first.claim.id)
+    world.clock.forward(3000)
+    world.beat_all()
+    [second] = world.plane.acquire("ci")
+    assert second.member.id == first.member.id
+    world.clock.forward(700)
+    world.plane.recycle("ci")
+    assert [c.id for c in world.plane.show("ci").claims] == [second.claim.id]
 
 
 def test_parameters_that_nobody_declared_are_errors(world: World) -> None:
@@ -259,6 +329,29 @@ def test_any_member_can_be_terminated(world: World) -> None:
     assert world.plane.show("ci").claims[0].release_reason == "terminated"
     with pytest.raises(refusals.MemberNotFoundError):
         world.plane.terminate("m-none")
+
+
+@pytest.mark.parametrize("how", ["returned", "lease_expired"])
+@pytest.mark.parametrize("then", ["uncordon", "terminate", "drain"])
+def test_a_cordoned_member_outlives_its_claim(world: World, how: str, then: str) -> None:
+    world.pool(target=1, heartbeat_stale_after_seconds=10**6)
+    world.fill()
+    [grant] = world.plane.acquire("ci", lease_seconds=60)
+    world.plane.cordon(grant.member.id)
+    if how == "returned":
+        world.plane.give_back(grant.claim.id)
+    world.clock.forward(120)
+    world.plane.recycle("ci")
+    assert [c.release_reason for c in world.plane.show("ci").claims] == [how]
+    assert grant.member.machine_id in world.provider.machines
+    if then == "uncordon":
+        world.plane.uncordon(grant.member.id)
+        world.plane.end_due("ci")
+    elif then == "terminate":
+        world.plane.terminate(grant.member.id)
+    else:
+        world.plane.drain("ci")
+    assert grant.member.machine_id not in world.provider.machines
 
 
 def test_a_cordoned_member_is_kept_and_replaced(world: World) -> None:

@@ -247,3 +247,48 @@ def test_two_control_planes_drain_and_claim_at_once(world: World) -> None:
         thread.join()
     assert set(world.provider.machines) == set(got)
     world.check()
+
+
+def test_a_batch_that_can_no_longer_be_had_leaves_the_queue(world: World) -> None:
+    world.pool(target=0, max_size=3)
+    large = Waiting(world, "large", count=3, wait_seconds=600.0)
+    small = Waiting(world, "small")
+    world.plane.update("ci", max_size=2)
+    world.plane.replenish("ci")
+    world.boot_all()
+    assert isinstance(large.result(), refusals.BadKnobError)
+    assert isinstance(small.result(), tuple)
+
+
+def test_who_waits_for_a_pool_that_is_deleted_is_told_its_name(world: World) -> None:
+    world.pool(target=0)
+    waiting = Waiting(world, "job")
+    world.plane.delete("ci")
+    told = waiting.result()
+    assert isinstance(told, refusals.PoolNotFoundError)
+    assert "'ci'" in told.what
+
+
+def test_who_waited_in_vain_is_told_how_it_is_now(world: World) -> None:
+    world.pool(target=0, breaker_failures=1)
+    waiting = Waiting(world, "job", wait_seconds=1.0)
+    world.provider.refuse("provider_quota_exceeded")
+    world.plane.replenish("ci")
+    told = waiting.result()
+    assert isinstance(told, refusals.NoReadyMembersError)
+    assert told.why == "its breaker is open: provider_quota_exceeded"
+
+
+def test_a_cold_claim_keeps_its_place_while_its_launch_takes_long(world: World) -> None:
+    world.pool(target=0, waiter_stale_seconds=1)
+    launched = threading.Event()
+    world.provider.on_launch = lambda _: launched.wait(20) and None
+    cold = Waiting(world, "cold", cold=True)
+    until(lambda: world.members("ci"))
+    world.clock.forward(5)
+    until(lambda: world.plane.show("ci").counts.waiting == 1)
+    world.plane.recycle("ci")  # what is launched for it is not too much
+    launched.set()
+    until(lambda: world.members("ci")[0].machine_id)
+    world.boot_all()
+    assert isinstance(cold.result(), tuple)

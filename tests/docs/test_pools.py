@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pathlib
 import re
-import signal
-import subprocess
-import sys
 
 import pytest
+import shellpages
 import typer.main
 
 from overnight.interfaces import cli
 from overnight.pools import trouble
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
-TEXT = (REPOSITORY / "docs/pools.md").read_text()
+TEXT = shellpages.text("pools.md")
 # Members of a cloud have a test of their own.
 HERE = re.sub(r"^## Members on EC2\n.*?(?=^## )", "", TEXT, flags=re.MULTILINE | re.DOTALL)
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", HERE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.timeout(180)
 def test_the_page_runs(tmp_path: pathlib.Path) -> None:
-    shim = tmp_path / "bin/overnight"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m overnight "$@"\n')
-    shim.chmod(0o755)
-    home = tmp_path / "home"
-    script = "set -euo pipefail\n" + "".join(BLOCKS) + 'kill "$(jobs -p)"\nwait\n'
-    running = subprocess.Popen(
-        ["bash", "-c", script],
-        env={
-            **os.environ,
-            "PATH": f"{shim.parent}:{os.environ['PATH']}",
-            "OVERNIGHT_HOME": str(home),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said, _ = running.communicate(timeout=150)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)
-    assert running.returncode == 0, said
+    shell = shellpages.Shell(tmp_path)
+    code, said = shell.run(shellpages.blocks(HERE), seconds=150)
+    assert code == 0, said
     assert "there is no pool" in said.splitlines()[-1]
     assert "Traceback" not in said
-    for agent in (home / "pools/machines").glob("*/agent"):
+    for agent in (shell.home / "pools/machines").glob("*/agent"):
         assert not pathlib.Path("/proc", agent.read_text().split()[0]).exists()
 
 

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from overnight import errors
 
-__all__ = ["Cloud", "Machine", "Order", "Provider", "ProviderError"]
+__all__ = ["Checks", "Cloud", "Machine", "Order", "Provider", "ProviderError"]
 
 
 class ProviderError(errors.CannotError):
@@ -81,11 +81,16 @@ class Provider(Protocol):
 
 
 @runtime_checkable
-class Cloud(Provider, Protocol):
-    """A provider in regions that are asked one by one, and that has more to say than others."""
+class Checks(Protocol):
+    """A provider that knows of some orders at once that they cannot be carried out."""
 
     def check(self, order: Order) -> None:
         """Refuse what could never be launched, before a pool is written; nobody is asked."""
+
+
+@runtime_checkable
+class Cloud(Provider, Checks, Protocol):
+    """A provider in regions that are asked one by one, and that has more to say than others."""
 
     def inventory(self, owner: str, regions: Sequence[str] = ()) -> Sequence[Machine]:
         """Every machine of the owner in these regions: all that its pools have ever named."""

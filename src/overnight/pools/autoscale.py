@@ -222,16 +222,20 @@ def _for_demand(policy: Policy, seen: Seen) -> _Wish:
     window, short = policy.spans(seen.now_s, seen.since_s)
     count = seen.claims
     dispersion = policy.burst.dispersion
-    rate, why = count / window, f"{count} claims in {times.format_duration(window)}"
+    rate, why = count / window, _asked(count, f"in {times.format_duration(window)}")
     highest = measuring.rate_between(count, window, dispersion, UNSURE)[1]
     # A jump shows in the last minutes first. Taking their mean would answer every cluster that chance
     # makes, so the lower end of its interval decides: a rate that is there for sure.
     sure = measuring.rate_between(seen.lately, short, dispersion)[0]
     if sure > rate:
-        rate, why = sure, f"{seen.lately} claims in the last {times.format_duration(short)}"
+        rate, why = sure, _asked(seen.lately, f"in the last {times.format_duration(short)}")
     grow = _size(policy, rate)
     keep = max(grow, _size(policy, highest))
-    return _Wish(grow, keep, f"{why} want {grow} for {100 * policy.miss:g} % misses", "demand")
+    return _Wish(grow, keep, f"{why} {grow} for {100 * policy.miss:g} % misses", "demand")
+
+
+def _asked(claims: int, when: str) -> str:
+    return f"1 claim {when} wants" if claims == 1 else f"{claims} claims {when} want"
 
 
 def _size(policy: Policy, claims_per_s: float) -> int:

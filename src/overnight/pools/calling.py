@@ -40,7 +40,7 @@ class Caller:
 
     def check(self, order: pools.Order) -> None:
         """Raises for an order that could never be carried out; a provider may know none such."""
-        if isinstance(self.provider, pools.Cloud):
+        if isinstance(self.provider, pools.Checks):
             self.provider.check(order)
 
     def launch(self, order: pools.Order, timeout: float) -> pools.Machine:

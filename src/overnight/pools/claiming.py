@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 import sqlalchemy.exc
 
-from overnight.pools import book, decisions, quick, refusals, schema, shape, sql
+from overnight.pools import book, decisions, quick, refusals, schema, shape, sql, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +108,8 @@ class Claiming:
             if asked.idempotency_key and (known := self._known(connection, pool, asked)):
                 self._leave(connection, waiter)
                 return known
+            # Changed while we waited, perhaps: more than it can have would hold up all behind us.
+            _check(pool, asked)
             if pool.status is not shape.PoolStatus.ACTIVE:
                 return refusals.PoolNotActiveError(pool.name, pool.status)
             ahead = self._ahead(connection, pool, asked.priority, waiter, now)
@@ -198,8 +200,13 @@ class Claiming:
             len(found) != asked.count
             or {(c.acquired_by, c.acquired_for) for c in found}
             != {(asked.acquired_by, asked.acquired_for)}
+            or not all(_leased_as(c, asked) for c in found)
         ):
             raise refusals.KeyReusedError(str(asked.idempotency_key))
+        for claim in found:
+            if claim.released_us is not None:
+                # Its member is gone, or somebody else's by now: not to be worked on.
+                raise refusals.ClaimEndedError(claim.id, claim.release_reason)
         return tuple(shape.Grant(book.find_member(connection, c.member_id), c) for c in found)
 
     def _ahead(
@@ -236,7 +243,7 @@ class Claiming:
         elif pool.breaker_opened_us is not None:
             why = f"its breaker is open: {pool.last_failure}"
         elif held.members >= pool.max_size and not held.warming:
-            why = f"all {held.members} of at most {pool.max_size} are in use"
+            why = f"it has all {held.members} members that it may have, {held.claimed} of them claimed"
         return refusals.NoReadyMembersError(
             pool.name, target=pool.target_size, ready=held.ready, warming=held.warming,
             wanted=asked.count, why=why,
@@ -254,6 +261,8 @@ class Claiming:
             with self._control.bell.ear() as ear:
                 self._control.bell.ring()
                 return self._wait(pool, asked, waiter, began, deadline, ear.wait)
+        except refusals.PoolNotFoundError:  # deleted meanwhile; by the name that the caller knows
+            raise refusals.PoolNotFoundError(pool.name) from None
         finally:
             self._give_up(pool, asked, waiter)
 
@@ -282,28 +291,25 @@ class Claiming:
         deadline: float,
         pause: Callable[[float], bool],
     ) -> tuple[shape.Grant, ...]:
-        said_alive = time.monotonic()
-        alive_every = pool.knobs.waiter_stale_seconds / 3
+        place = waiting.Place(self._control, waiter, pool.knobs.waiter_stale_seconds)
+        over = False
         while True:
             granted = self._in_turn(pool.id, asked, waiter=waiter, waited_since=began)
             if isinstance(granted, tuple):
                 return granted
-            if isinstance(granted, refusals.PoolNotActiveError):
-                raise granted
+            if over or isinstance(granted, refusals.PoolNotActiveError):
+                raise granted  # as things are now, not as they were when the wait began
             # Looking costs no lock; only when there is something for us is it taken.
-            while not self._something_for(pool.id, asked, waiter):
+            while not over and not self._something_for(pool.id, asked, waiter):
                 left = deadline - time.monotonic()
-                if left <= 0 or (asked.cold and self._hopeless(pool.id, asked)):
-                    raise granted
-                pause(min(left, LOOK_SECONDS, alive_every))
-                if time.monotonic() - said_alive >= alive_every:
-                    said_alive = time.monotonic()
-                    self._still_here(waiter)
+                over = left <= 0 or (asked.cold and self._hopeless(pool.id, asked, place))
+                pause(0 if over else min(left, LOOK_SECONDS, place.every))
+                place.keep()
 
     def _something_for(self, pool_id: str, asked: shape.Request, waiter: str) -> bool:
         with self._database.read() as connection:
             pool, now = book.find_pool(connection, pool_id), self._control.clock()
-            if pool.status is not shape.PoolStatus.ACTIVE:
+            if pool.status is not shape.PoolStatus.ACTIVE or asked.count > pool.max_size:
                 return True  # to be told so
             ahead = self._ahead(connection, pool, asked.priority, waiter, now)
             since = now - pool.knobs.heartbeat_stale_after_seconds * SECOND
@@ -311,21 +317,13 @@ class Claiming:
             chosen = sql.claimable(pool.id, heard_since_us=since, count=wanted)
             return len(connection.execute(chosen).all()) == wanted
 
-    def _hopeless(self, pool_id: str, asked: shape.Request) -> bool:
+    def _hopeless(self, pool_id: str, asked: shape.Request, place: waiting.Place) -> bool:
         """Launch for a cold claim what is wanted; True when nothing is coming and nobody said to wait."""
-        self._fill(pool_id)
+        with place.kept():  # else what is launched for us would look like too much
+            self._fill(pool_id)
         with self._database.read() as connection:
             view = book.view(connection, book.find_pool(connection, pool_id), self._control.clock())
         return asked.wait_seconds <= 0 and not any(member.serves for member in view.members)
-
-    def _still_here(self, waiter: str) -> None:
-        waiters = schema.waiters
-        with self._database.write("still waiting") as connection:
-            connection.execute(
-                sa.update(waiters)
-                .where(waiters.c.id == waiter)
-                .values(seen_us=self._control.clock())
-            )
 
     def _leave(self, connection: sa.Connection, waiter: str | None) -> None:
         if waiter is not None:
@@ -359,6 +357,14 @@ def _missed(
         connection, "claim_missed", now, pool=pool, detail=str(asked.count),
         reason="gave_up" if why is None else why.kind.replace("-", "_"),
     )  # fmt: skip
+
+
+def _leased_as(claim: shape.Claim, asked: shape.Request) -> bool:
+    """Whether a claim has the lease that is asked for; of one that was renewed nobody can tell."""
+    if claim.renewals:
+        return True
+    until = claim.lease_until_us
+    return asked.lease_seconds == (None if until is None else (until - claim.acquired_us) // SECOND)
 
 
 class _NotNowError(Exception):

@@ -39,6 +39,8 @@ __all__ = ["ControlPlane"]
 ASKED = tuple(field.name for field in dataclasses.fields(shape.Request))
 WORDS = ("acquired_by", "acquired_for", "idempotency_key")
 NUMBERS = ("count", "lease_seconds", "priority")
+OPTIONAL = ("idempotency_key", "lease_seconds")
+PRIORITIES = range(-1_000_000, 1_000_001)
 
 
 class ControlPlane:
@@ -198,10 +200,18 @@ def _request(asked: Mapping[str, object]) -> shape.Request:
     for name, value in asked.items():
         if name not in ASKED:
             raise refusals.UnknownParameterError(name, ASKED)
-        if name in WORDS and not isinstance(value, str | None):
+        if value is None and name in OPTIONAL:
+            continue
+        if name in WORDS and not isinstance(value, str):
             raise refusals.BadKnobError(name, value, "a word")
-        if name in NUMBERS and (isinstance(value, bool) or not isinstance(value, int | None)):
+        if name == "idempotency_key" and not value:
+            # A variable that was not set: everybody's claim would be the same one.
+            raise refusals.BadKnobError(name, value, "a word that is not empty")
+        if name in NUMBERS and (isinstance(value, bool) or not isinstance(value, int)):
             raise refusals.BadKnobError(name, value, "a whole number")
+        if name == "priority" and value not in PRIORITIES:
+            wanted = f"a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}"
+            raise refusals.BadKnobError(name, value, wanted)
         if name == "cold" and not isinstance(value, bool):
             raise refusals.BadKnobError(name, value, "true or false")
         if name == "wait_seconds" and (

@@ -64,7 +64,15 @@ class Database:
 
     def _sqlite(self) -> sa.Engine:
         path = pathlib.Path(str(self.url.database))
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            quick.queue_of(path).open()
+        except OSError as error:
+            raise refusals.DatabaseUnavailableError(
+                f"the pools' database cannot be kept in {path.parent}",
+                why=str(error),
+                todo="may you write there? Else name another: --database sqlite:////path/file.db",
+            ) from error
         self._level = level = str(self.url.query.get("synchronous", "NORMAL")).upper()
         if level not in ("NORMAL", "FULL"):
             raise refusals.BadKnobError("synchronous", level, "NORMAL or FULL")
@@ -300,11 +308,16 @@ class _Kept:
 
 
 def _writes_ahead(path: pathlib.Path) -> bool:
-    """Whether the file's header says so (the two bytes at 18), without opening the database."""
+    """Whether the file does so already.
+
+    SQLite is asked, and the file not looked into: to open and close it ourselves would drop the locks that
+    other connections of this process hold on it (they are POSIX's). Whoever closes it next then takes
+    itself for the last one and removes the log, and what those connections write is lost.
+    """
     try:
-        with path.open("rb") as file:
-            return file.read(20)[18:20] == b"\x02\x02"
-    except OSError:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            return bool(connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal")
+    except sqlite3.Error:
         return False
 
 
@@ -320,6 +333,8 @@ def _write_ahead(path: pathlib.Path) -> None:
             if time.monotonic() >= until:
                 raise sqlalchemy.exc.OperationalError("journal_mode", None, error) from error
             time.sleep(0.01)
+        except sqlite3.DatabaseError as error:  # some other file
+            raise sqlalchemy.exc.DatabaseError("journal_mode", None, error) from error
         finally:
             connection.close()
 

@@ -126,7 +126,8 @@ def counts(view: View) -> shape.Counts:
     cordoned = 0
     serving = 0
     for member in view.members:
-        number[member.state] += 1
+        if member.state not in shape.CAPACITY or member.serves:
+            number[member.state] += 1
         cordoned += member.cordoned
         serving += member.serves
     return shape.Counts(
@@ -135,6 +136,7 @@ def counts(view: View) -> shape.Counts:
         claimed=number[State.CLAIMED],
         draining=number[State.DRAINING],
         errored=number[State.ERRORED],
+        held_back=len(view.members) - sum(number.values()),
         cordoned=cordoned,
         waiting=view.waiting,
         deficit=max(0, view.pool.target_size - serving),
@@ -151,6 +153,13 @@ def retry_after(view: shape.Pool, attempts: int) -> int:
 
 def _doubled(first: int, times: int, most: int) -> int:
     return int(min(most, first * 2 ** min(max(0, times - 1), 40)))
+
+
+def _yet_to_come(until_us: int, now_us: int, most_seconds: int) -> bool:
+    """Whether to wait on. What is far longer ahead than is ever waited was written before the clock was
+    set back; twice, as the clocks of two control planes differ a little.
+    """
+    return now_us < until_us <= now_us + 2 * most_seconds * SECOND
 
 
 def after_failure(
@@ -189,7 +198,8 @@ def replenish(view: View) -> Launch | None:
     room = pool.max_size - len(view.members)
     usable = sum(m.serves and m.generation >= pool.generation for m in view.members)
     wanted = min(room, pool.target_size + view.waiting - usable)
-    if wanted <= 0 or view.now_us < pool.launch_not_before_us:
+    most = pool.knobs.launch_backoff_max_seconds
+    if wanted <= 0 or _yet_to_come(pool.launch_not_before_us, view.now_us, most):
         return None
     if pool.breaker_opened_us is None:
         # After a failure one at a time, until one comes up: the provider is not hammered.
@@ -197,7 +207,8 @@ def replenish(view: View) -> Launch | None:
             return None if _coming(view) else Launch(1)
         return Launch(wanted)
     retry = pool.knobs.breaker_retry_seconds
-    due = retry and view.now_us >= pool.breaker_opened_us + retry * SECOND
+    # Ahead of us by as much it was opened before the clock was set back.
+    due = retry and abs(view.now_us - pool.breaker_opened_us) >= retry * SECOND
     if not due or _coming(view):
         return None
     return Launch(1, trial=True)
@@ -315,7 +326,7 @@ def _aged(view: View, ready: list[shape.Member], live: int, now: int) -> Iterabl
 
 def _on_its_way(member: shape.Member) -> bool:
     moving = member.state in (State.WARMING, State.DRAINING)
-    return moving and member.abandoned_us is None
+    return moving and not member.cordoned and member.abandoned_us is None
 
 
 def endings(view: View) -> Iterable[Terminate | Abandon]:
@@ -323,7 +334,10 @@ def endings(view: View) -> Iterable[Terminate | Abandon]:
     for member in view.members:
         if member.state not in (State.DRAINING, State.ERRORED) or member.abandoned_us is not None:
             continue
-        if view.now_us < member.next_attempt_us:
+        if member.cordoned and not view.pool.winds_down:
+            continue  # somebody looks at it, though its claim has ended
+        most = max(1, view.pool.knobs.terminate_backoff_max_seconds)
+        if _yet_to_come(member.next_attempt_us, view.now_us, most):
             continue
         if member.attempts >= view.pool.knobs.terminate_attempts:
             yield Abandon(member.id)

@@ -82,7 +82,9 @@ def parse(text: str) -> tuple[str, object]:
     (('reuse_without_reset', True), ('ready_ttl_seconds', 600))
     """
     name, equals, value = text.partition("=")
-    if not equals or name not in NAMES:
+    if name in NAMES and not equals:
+        raise refusals.BadKnobError(name, "", "written as KNOB=VALUE")
+    if name not in NAMES:
         raise refusals.UnknownParameterError(name, NAMES)
     if isinstance(getattr(DEFAULTS, name), bool) and value in ("true", "false"):
         return name, value == "true"

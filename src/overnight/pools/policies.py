@@ -121,7 +121,16 @@ def told(before: shape.Autoscale | None, after: shape.Autoscale) -> str:
     """What changed, for the event."""
     old = before or shape.Autoscale()
     return ", ".join(
-        f"{name}: {getattr(after, name)}"
+        f"{name}: {_written(getattr(after, name))}"
         for name in NAMES
         if getattr(old, name) != getattr(after, name)
     )
+
+
+def _written(value: object) -> str:
+    """As a person would write it."""
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, tuple):
+        return "; ".join(str(one) for one in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -38,6 +38,10 @@ class Queue:
         self._path = path
         self._mine = threading.local()
 
+    def open(self) -> None:
+        """Raises OSError where its file cannot be had."""
+        self._descriptor()
+
     def _descriptor(self) -> int:
         # The locks belong to an open file, so each thread has its own, and so has a forked child.
         if getattr(self._mine, "pid", None) != os.getpid():

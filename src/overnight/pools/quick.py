@@ -101,8 +101,8 @@ def queue_of(path: pathlib.Path) -> queueing.Queue:
 def order(name: str, asked: shape.Request) -> dict[str, Any] | None:
     """What a claim says to the database, made before its turn; None: it is not for the fast way."""
     lease = asked.lease_seconds
-    if asked.count != 1 or (lease is not None and lease < 1):
-        return None
+    if asked.count != 1 or (lease is not None and lease < 1) or asked.idempotency_key == "":
+        return None  # refused, or done, by the other way
     return {
         "pool": name,
         "claim": shape.new_id("c"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -17,8 +18,6 @@ from overnight import errors, pools
 from overnight.pools import book, decisions, refusals, schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from overnight.pools import control
 
 __all__ = ["SEEN", "Reaper"]
@@ -26,6 +25,8 @@ __all__ = ["SEEN", "Reaper"]
 SEEN = "reaper_seen_us"
 KEEP_EVENTS_US = 7 * 86400 * decisions.SECOND
 STOP_LOOK = 1.0
+SEEN_SECONDS = 60.0  # however long the tick is: who looks takes three of these for its end
+Work = Callable[[], None]
 
 
 class Reaper:
@@ -35,7 +36,7 @@ class Reaper:
         self._plane = plane
         self._interval = interval
         self._working: dict[str, threading.Thread] = {}
-        self._again: set[str] = set()
+        self._next: dict[str, Work] = {}  # what came while a pool was worked on
         self._lock = threading.Lock()
         self.failures: dict[str, str] = {}  # pool or provider -> why its last work failed
 
@@ -48,24 +49,28 @@ class Reaper:
 
     def run(self, stop: threading.Event) -> None:
         """Until told to stop: on every tick everything, on every ring what is missing."""
-        due = time.monotonic()
+        due = seen = time.monotonic()
         with self._plane.context.bell.ear() as ear:
             while not stop.is_set():
                 full = time.monotonic() >= due
                 if full:
                     due = time.monotonic() + self._interval
-                with contextlib.suppress(refusals.PoolError):  # the database is away: next time
-                    if full:
-                        self._seen()
-                    for name, work in self._jobs(full=full):
-                        self._start(name, work)
+                if full or time.monotonic() >= seen:
+                    seen = time.monotonic() + SEEN_SECONDS
+                    self._guarded("reaper", self._seen)
+                # Whatever it is, a database that is away or a thread too many: next time.
+                self._guarded("reaper", lambda full=full: self._start_all(full=full))  # type: ignore[misc]
                 ear.wait(min(STOP_LOOK, max(0.0, due - time.monotonic())))
         for thread in list(self._working.values()):
             thread.join(STOP_LOOK)
 
-    def _jobs(self, *, full: bool) -> list[tuple[str, Callable[[], None]]]:
+    def _start_all(self, *, full: bool) -> None:
+        for name, work in self._jobs(full=full):
+            self._start(name, work, full=full)
+
+    def _jobs(self, *, full: bool) -> list[tuple[str, Work]]:
         """What there is to do; on a ring only what cannot wait."""
-        jobs: list[tuple[str, Callable[[], None]]] = []
+        jobs: list[tuple[str, Work]] = []
         if full:
             # First of all, so that what was lost is counted before anything is launched.
             jobs += [
@@ -78,28 +83,30 @@ class Reaper:
         ]
         return jobs
 
-    def _start(self, name: str, work: Callable[[], None]) -> None:
+    def _start(self, name: str, work: Work, *, full: bool) -> None:
         with self._lock:
             if name in self._working and self._working[name].is_alive():
-                self._again.add(name)
+                # A ring never takes the place of a tick: only that recycles.
+                if full or name not in self._next:
+                    self._next[name] = work
                 return
-            self._again.discard(name)
+            self._next.pop(name, None)
             thread = threading.Thread(
                 target=self._repeat, args=(name, work), name=f"reaper {name}", daemon=True
             )
+            thread.start()
             self._working[name] = thread
-        thread.start()
 
-    def _repeat(self, name: str, work: Callable[[], None]) -> None:
+    def _repeat(self, name: str, work: Work) -> None:
         while True:
             self._guarded(name, work)
             with self._lock:
-                if name not in self._again:
-                    del self._working[name]
+                if name not in self._next:
+                    self._working.pop(name, None)
                     return
-                self._again.discard(name)
+                work = self._next.pop(name)
 
-    def _guarded(self, name: str, work: Callable[[], None]) -> None:
+    def _guarded(self, name: str, work: Work) -> None:
         """One pool's failure is told, and stays its own."""
         try:
             work()

@@ -13,6 +13,7 @@ __all__ = [
     "DatabaseUnavailableError",
     "EnrolmentRefusedError",
     "KeyReusedError",
+    "LeaseCapError",
     "MemberNotFoundError",
     "MemberStateError",
     "NoLiveReadyMembersError",
@@ -178,7 +179,19 @@ class ClaimEndedError(PoolError):
         super().__init__(
             f"claim {claim} has ended: {reason}",
             why="a lease that has run out, or a member that is gone, is not brought back",
-            todo="acquire again",
+            todo="acquire again; with a new --key, where there was one",
+        )
+
+
+class LeaseCapError(PoolError):
+    """The claim is open, and has been for as long as its pool allows."""
+
+    def __init__(self, claim: str, pool: str, most: int) -> None:
+        super().__init__(
+            f"claim {claim} cannot be renewed any further",
+            why=f"pool {pool} lets a claim be kept for {most} s (lease_max_seconds)",
+            todo=f"overnight pool update {pool} --set lease_max_seconds={2 * most}, then again; "
+            f"or overnight pool return {claim}",
         )
 
 
@@ -188,7 +201,7 @@ class KeyReusedError(PoolError, errors.UsageError):
     def __init__(self, key: str) -> None:
         super().__init__(
             f"the idempotency key {key!r} was used for another request",
-            why="the same key asks for the same thing: pool, count and claimer",
+            why="the same key asks for the same thing: pool, count, claimer and lease",
             todo="take a new key for a new request",
         )
 

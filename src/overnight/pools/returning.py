@@ -40,7 +40,7 @@ class Returning:
                 raise refusals.ClaimEndedError(claim_id, "lease_expired")
             until = min(now + lease_seconds * SECOND, claim.acquired_us + most * SECOND)
             if until <= now:
-                raise refusals.ClaimEndedError(claim_id, f"the cap of {most} s is reached")
+                raise refusals.LeaseCapError(claim_id, pool.name, most)
             until = max(until, claim.lease_until_us or 0)
             renewed = dataclasses.replace(
                 claim, lease_until_us=until, renewals=claim.renewals + 1, stale_us=None
@@ -108,7 +108,7 @@ class Returning:
             everything = tuple(State)
             book.move(
                 connection, pool, member_id, to=State.DRAINING, before=everything,
-                reason="terminated", now_us=now, abandoned_us=None,
+                reason="terminated", now_us=now, abandoned_us=None, cordoned=False,
             )  # fmt: skip
             if forget:
                 book.gone(connection, pool, member_id, reason="forgotten", now_us=now)
@@ -127,7 +127,10 @@ class Returning:
             book.end_claim(connection, pool, book.claim_of(row), reason="terminated", now_us=now)
 
     def cordon(self, member_id: str, *, held: bool = True) -> shape.Member:
-        """Keep a member from being given out, recycled or counted, to look at it; or let it go again."""
+        """Keep a member from being given out, recycled or counted, to look at it; or let it go again.
+
+        One whose claim has ended meanwhile goes only then.
+        """
         now = self._control.clock()
         with self._database.write("cordon") as connection:
             member = book.find_member(connection, member_id)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -73,6 +74,18 @@ def answer(door: Door, path: str, credential: str, body: object) -> Answer:
         return status, error.as_json()
 
 
+class _Listener(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = (
+        128  # a pool that is filled enrols at once; five would have the rest try again
+    )
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's error; anything else is told."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class Server:
     """Answers on one address, until it is closed."""
 
@@ -80,14 +93,13 @@ class Server:
         self, door: Door, metrics: Callable[[], str], *, address: str = "127.0.0.1", port: int = 0
     ) -> None:
         try:
-            self._server = http.server.ThreadingHTTPServer((address, port), _handler(door, metrics))
+            self._server = _Listener((address, port), _handler(door, metrics))
         except OSError as error:
             raise errors.CannotError(
                 f"members cannot be served on {address}:{port}",
                 why=str(error),
                 todo="is another `overnight pool serve` running? Else choose --listen 127.0.0.1:PORT",
             ) from error
-        self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
         self.endpoint = f"http://{address}:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -110,7 +122,7 @@ def _handler(door: Door, metrics: Callable[[], str]) -> type[http.server.BaseHTT
 
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
-            if not length.isdigit() or int(length) > MOST_BYTES:
+            if not (length.isascii() and length.isdigit()) or int(length) > MOST_BYTES:
                 self._send(413, b'{"error": {"kind": "usage", "what": "too long"}}')
                 return
             try:

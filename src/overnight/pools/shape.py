@@ -181,13 +181,16 @@ class PoolEvent:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What a pool holds. Errored and pending members are no capacity; gone ones are not counted."""
+    """What a pool holds. Ready and warming are those that serve: one that is cordoned, or whose machine is
+    missing, is held back. Gone ones are not counted.
+    """
 
     ready: int = 0
     warming: int = 0
     claimed: int = 0
     draining: int = 0
     errored: int = 0
+    held_back: int = 0
     cordoned: int = 0
     waiting: int = 0
     deficit: int = 0
@@ -195,7 +198,8 @@ class Counts:
     @property
     def members(self) -> int:
         """Everything that may still cost money."""
-        return self.ready + self.warming + self.claimed + self.draining + self.errored
+        live = self.ready + self.warming + self.held_back + self.claimed
+        return live + self.draining + self.errored
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -201,8 +201,11 @@ def recent_events(pool_id: str | None, limit: int) -> sa.Select[Any]:
 
 
 def forget_records(pool_id: str, before_us: int) -> tuple[sa.Delete, ...]:
-    """Old records: members that are surely gone, with their claims, and events."""
+    """Old records: members that are surely gone, with their claims; claims that ended, of members that
+    are used again and again; and events.
+    """
     return (
+        sa.delete(claims).where(claims.c.pool_id == pool_id, claims.c.released_us < before_us),
         sa.delete(members).where(members.c.pool_id == pool_id, members.c.gone_us < before_us),
         sa.delete(events).where(events.c.pool_id == pool_id, events.c.at_us < before_us),
     )

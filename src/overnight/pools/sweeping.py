@@ -24,6 +24,7 @@ __all__ = ["Found", "Sweep", "orphans_setting"]
 
 SECOND = decisions.SECOND
 INVENTORY_SECONDS = 60.0
+HEARD_AHEAD = 60 * SECOND  # clocks differ; what is further ahead was heard before ours was set back
 members = schema.members
 
 
@@ -130,13 +131,14 @@ class Sweep:
     def _missing(self, caller: calling.Caller, member: shape.Member, found: Found) -> None:
         now = self._control.clock()
         lag = int(caller.provider.inventory_lag_seconds * SECOND)
-        if now - (member.launched_us or now) < lag:
+        # Either way: a clock that was set back must not hide it for as long.
+        if abs(now - (member.launched_us or now)) < lag:
             return
         if member.missing_us is None:
             found.missing += 1
             self._mark(member, now, "member_missing")
             return
-        if (member.beat_us or 0) > member.missing_us:
+        if member.missing_us < (member.beat_us or 0) < now + HEARD_AHEAD:
             # Its agent was heard since: the inventory is wrong, not the member.
             self._mark(member, None, "member_found")
             return
@@ -149,7 +151,7 @@ class Sweep:
         if member.state is shape.MemberState.CLAIMED:
             # Somebody works on it: be sure.
             wait = max(lag, pool.knobs.heartbeat_stale_after_seconds * SECOND)
-        if now - member.missing_us >= wait:
+        if abs(now - member.missing_us) >= wait:
             why = caller.why_gone(str(member.machine_id), INVENTORY_SECONDS)
             found.gone += self._give_up(pool, member, why, now)
 

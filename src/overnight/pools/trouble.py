@@ -46,7 +46,7 @@ def look(
         *_endings(shown),
         *_held(shown),
         *_orphans(shown, orphans),
-        *_claims(shown),
+        *_claims(shown, now_us),
         *_sizing(shown, now_us),
     ]
     return tuple(sorted(found, key=lambda t: not t.alert))
@@ -80,7 +80,7 @@ def _breaker(shown: keeping.Details, now: int) -> Iterable[Trouble]:
         left = max(0, pool.launch_not_before_us - now) // SECOND
         yield Trouble(
             "launches_fail",
-            f"{pool.failures} launches failed in a row",
+            f"{pool.failures} launches failed in a row" if pool.failures > 1 else "a launch failed",
             pool.last_failure,
             f"it is tried again in {left} s; after {pool.knobs.breaker_failures} the breaker opens",
         )
@@ -106,6 +106,12 @@ def _empty(shown: keeping.Details) -> Iterable[Trouble]:
         elif held.warming:
             why = f"all {held.warming} are still warming"
             todo = f"wait, or keep more: overnight pool update {pool.name} --target {pool.target_size + held.warming}"
+        elif pool.breaker_opened_us is not None:
+            why = f"its breaker is open: {pool.last_failure}"
+            todo = f"overnight pool update {pool.name} --close-breaker, once that is mended"
+        elif pool.failures:
+            why = f"launches fail: {pool.last_failure}"
+            todo = f"mend that; to try at once: overnight pool update {pool.name} --close-breaker"
         else:
             why = "none has come up yet"
             todo = f"overnight pool replenish {pool.name}"
@@ -150,7 +156,16 @@ def _endings(shown: keeping.Details) -> Iterable[Trouble]:
                 f"end it at the provider, then: overnight pool terminate {member.id}",
                 alert=True,
             )
-        elif member.state in (State.DRAINING, State.ERRORED) and member.attempts:
+        elif member.state not in (State.DRAINING, State.ERRORED):
+            continue
+        elif member.cordoned and not shown.pool.winds_down:
+            yield Trouble(
+                "kept_to_look_at",
+                f"{member.id} is not ended",
+                f"it is cordoned; its own end was: {member.reason}",
+                f"overnight pool uncordon {member.id}   lets it go",
+            )
+        elif member.attempts:
             yield Trouble(
                 "ending",
                 f"{member.id} does not end",
@@ -199,14 +214,19 @@ def _orphans(shown: keeping.Details, orphans: int) -> Iterable[Trouble]:
         )
 
 
-def _claims(shown: keeping.Details) -> Iterable[Trouble]:
+def _claims(shown: keeping.Details, now: int) -> Iterable[Trouble]:
+    pool = shown.pool
+    most = pool.knobs.lease_max_seconds
     for claim in shown.claims:
         if claim.stale_us is not None and claim.released_us is None:
+            keep = f"overnight pool renew {claim.id}"
+            if now - claim.acquired_us >= most * SECOND:  # by itself that would be refused
+                keep = f"overnight pool update {pool.name} --set lease_max_seconds={2 * most}, then {keep}"
             yield Trouble(
                 "claim_stale",
                 f"claim {claim.id} of {claim.acquired_by or 'nobody named'} looks forgotten",
-                f"it is older than {shown.pool.knobs.claimed_ttl_seconds} s and has no lease",
-                f"overnight pool return {claim.id}, or keep it: overnight pool renew {claim.id}",
+                f"it is older than {pool.knobs.claimed_ttl_seconds} s and has no lease",
+                f"overnight pool return {claim.id}, or keep it: {keep}",
                 alert=True,
             )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import hashlib
+import math
 import secrets
 from typing import TYPE_CHECKING
 
@@ -216,22 +217,27 @@ class Upkeep:
     # replenish
 
     def replenish(self, name: str, *, endpoint: str) -> int:
-        """Launch what is missing, one slot at a time; how many machines were made."""
+        """Launch what is missing, one slot at a time; how many machines were made.
+
+        What is claimed meanwhile is for the next time: else a pool that is always claimed from is never
+        done, and nothing in it is recycled.
+        """
         with self._database.read() as connection:
             pool = book.find_pool(connection, name)
             launch = decisions.replenish(book.view(connection, pool, self._control.clock()))
         if launch is None:
             return 0
         width = min(launch.count, pool.knobs.launch_parallel)
+        each = math.ceil(launch.count / width)
         if width == 1:
-            return self._fill(pool.id, endpoint)
+            return self._fill(pool.id, endpoint, each)
         with concurrent.futures.ThreadPoolExecutor(width) as threads:
-            return sum(threads.map(lambda _: self._fill(pool.id, endpoint), range(width)))
+            return sum(threads.map(lambda _: self._fill(pool.id, endpoint, each), range(width)))
 
-    def _fill(self, pool_id: str, endpoint: str) -> int:
+    def _fill(self, pool_id: str, endpoint: str, most: int) -> int:
         """Slot after slot, until none is wanted or one fails."""
         made = 0
-        while self._fill_slot(pool_id, endpoint):
+        while made < most and self._fill_slot(pool_id, endpoint):
             made += 1
         return made
 

@@ -116,6 +116,8 @@ def test_the_life_of_a_pool(pool: Pool) -> None:
         until(lambda: len(processes(pool.home)) == 2)
         pool.json("pool-1", "update", "ci", "--target", "1", "--set", "ready_ttl_seconds=600")
         until(lambda: len(processes(pool.home)) == 1)
+        placed = pool.json("pool-1", "update", "ci", "--prefer-region", "b", "--prefer-region", "c")
+        assert placed["pool"]["preferred_regions"] == ["b", "c"]
         assert "nothing to change" in pool("update", "ci", code=2)
         assert "ready_ttl_seconds" in pool("update", "ci", "--set", "ready_ttl_seconds=abc", code=2)
         assert "only one of" in pool("update", "ci", "--pause", "--resume", code=2)

@@ -48,7 +48,8 @@ def test_its_life(ask: Asked) -> None:
     )  # fmt: skip
     assert said.startswith("the size of pool ci follows its demand\n")
     assert (
-        "Autoscale: 2 % may miss, 1 to 8, claims of the last 5m, cooldown 10m, bursts of 3, warm-up 40s\n"
+        "Autoscale: 2 % may miss, 1 to 8, claims of the last 5m, cooldown 10m,\n"
+        "  bursts of 3, warm-up 40s\n"
         "  at Mon-Fri 08:00-18:00 = 5\n  at * 01:00-02:00 = 3\n"
     ) in said
     policy = ask.json("autoscale", "ci")["policy"]

@@ -129,6 +129,7 @@ def test_where_it_is_not_exact_it_says_so() -> None:
         (*USUAL, "--burst", "5:-1"),
         (*USUAL, "--callers", "shout"),
         (*USUAL, "--cost", "-1"),
+        (*USUAL, "--over", "8h"),
         (*USUAL, "--cost", "inf"),
     ],
 )

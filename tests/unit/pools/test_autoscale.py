@@ -186,4 +186,4 @@ def test_a_young_pool_is_not_judged_by_its_first_second() -> None:
     policy = pooldays.policy()
     looked = autoscale.look(policy, NOW, 1, [NOW - 0.5], NOW - 1)
     made = autoscale.decide(policy, looked)
-    assert made.reason == "up to 4: 1 claims in 2m30s want 4 for 1 % misses"
+    assert made.reason == "up to 4: 1 claim in 2m30s wants 4 for 1 % misses"

@@ -110,6 +110,28 @@ def test_counts_are_those_of_the_contract() -> None:
     assert (found.deficit, found.waiting, found.members) == (2, 7, 11)
 
 
+def test_what_is_held_back_is_not_counted_as_ready() -> None:
+    held = [*some(State.READY, 2, cordoned=True), *some(State.WARMING, 1, missing_us=NOW)]
+    found = decisions.counts(view(pool(), *some(State.READY, 1), *held))
+    assert (found.ready, found.warming, found.held_back, found.members) == (1, 0, 3, 4)
+
+
+def test_a_clock_that_is_set_back_does_not_stop_a_pool() -> None:
+    ahead = 10 * 86_400 * S
+    failed = pool(failures=1, launch_not_before_us=NOW + ahead)
+    assert decisions.replenish(view(failed)) == decisions.Launch(1)
+    tripped = pool(failures=5, breaker_opened_us=NOW + ahead)
+    assert decisions.replenish(view(tripped)) == decisions.Launch(1, trial=True)
+    ending = member("m", State.DRAINING, next_attempt_us=NOW + ahead)
+    assert list(decisions.endings(view(pool(), ending))) == [decisions.Terminate("m")]
+    # Two control planes whose clocks differ by a little keep to what the other one wrote.
+    most = failed.knobs.launch_backoff_max_seconds
+    assert (
+        decisions.replenish(view(pool(failures=9, launch_not_before_us=NOW + (most + 30) * S)))
+        is None
+    )
+
+
 # properties
 
 INSTANTS = st.one_of(st.none(), st.integers(0, NOW + 4000 * S))

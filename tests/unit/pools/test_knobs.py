@@ -81,3 +81,9 @@ def test_no_text_from_a_command_line_is_anything_but_a_value_or_an_error(text: s
         knobs.read({name: value})
     except refusals.PoolError:
         pass
+
+
+def test_a_knob_without_a_value_is_told_how_it_is_written() -> None:
+    with pytest.raises(refusals.BadKnobError, match="ready_ttl_seconds") as caught:
+        knobs.parse("ready_ttl_seconds")
+    assert "KNOB=VALUE" in caught.value.todo

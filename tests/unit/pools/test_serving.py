@@ -116,6 +116,8 @@ def test_over_the_wire(server: Any) -> None:
     assert ask(server, "GET", "/")[0] == 404
     assert ask(server, "POST", "/v1/beat", b"not json")[0] == 400
     assert ask(server, "POST", "/v1/beat", b"x" * 70_000)[0] == 413
+    odd = {"Content-Length": "\u00b2"}  # a digit, and no number
+    assert ask(server, "POST", "/v1/beat", b"", **odd)[0] == 413
 
 
 def test_a_bug_of_ours_is_not_the_agents(server: Any) -> None:

@@ -47,10 +47,13 @@ def test_stuck_at_no_members() -> None:
     assert "--close-breaker" in said["breaker_open"].todo
     assert said["breaker_open"].alert
     assert said["none_ready"].alert
+    assert "--close-breaker" in said["none_ready"].todo  # to replenish would launch nothing
     failing = shown(failures=2, last_failure="module_pull_failed", launch_not_before_us=NOW + 9 * S)
     said = look(failing)
     assert said["launches_fail"].why == "module_pull_failed"
     assert "in 9 s" in said["launches_fail"].todo
+    assert "module_pull_failed" in said["none_ready"].why
+    assert "replenish" not in said["none_ready"].todo
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,14 @@ def test_stuck_draining() -> None:
     assert said["abandoned"].alert
     assert "terminate m-3" in said["abandoned"].todo
     assert "none_ready" not in said
+
+
+def test_one_that_somebody_looks_at_is_told() -> None:
+    held = member(state=State.DRAINING, reason="lease_expired", cordoned=True)
+    said = look(shown(held, member("m-2")))["kept_to_look_at"]
+    assert "lease_expired" in said.why
+    assert "overnight pool uncordon m-1" in said.todo
+    assert "kept_to_look_at" not in look(shown(held, status=shape.PoolStatus.DRAINING))
 
 
 @pytest.mark.parametrize(("seen", "why"), [(None, "has never run"), (NOW - 999 * S, "999 s ago")])

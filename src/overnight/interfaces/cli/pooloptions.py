@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClaimArgument",
+    "ClassOption",
     "DatabaseOption",
     "KnobOption",
     "LabelOption",
@@ -21,6 +22,7 @@ __all__ = [
     "MemberArgument",
     "MinOption",
     "PoolArgument",
+    "PreferOption",
     "RegionOption",
     "TargetOption",
     "TemplateOption",
@@ -59,6 +61,13 @@ MaxOption = Annotated[
     typer.Option("--max", metavar="N", help="Never more members, claimed ones included."),
 ]
 RegionOption = Annotated[str | None, typer.Option("--region", metavar="NAME", help="Where.")]
+PreferOption = Annotated[
+    list[str] | None,
+    typer.Option("--prefer-region", metavar="NAME", help="Where next; again for more."),
+]
+ClassOption = Annotated[
+    str | None, typer.Option("--lifecycle-class", metavar="CLASS", help="ephemeral or spot.")
+]
 TypeOption = Annotated[
     str | None, typer.Option("--instance-type", metavar="NAME", help="Which kind of machine.")
 ]

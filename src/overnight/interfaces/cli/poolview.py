@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ def _line(details: keeping.Details) -> str:
     held, kept = details.counts, details.pool
     more = "".join(
         f", {number} {word}"
-        for number, word in ((held.draining, "draining"), (held.errored, "errored"), (held.waiting, "waited for"))
+        for number, word in ((held.held_back, "held back"), (held.draining, "draining"), (held.errored, "errored"), (held.waiting, "waited for"))
         if number
     )  # fmt: skip
     follows = ", follows" if details.autoscale is not None else ""
@@ -163,7 +164,10 @@ def _policy(policy: shape.Autoscale) -> None:
         parts.append(f"warm-up {length(policy.warm_up_seconds)}")
     elif policy.measured_warm_up_seconds is not None:
         parts.append(f"warm-up {length(policy.measured_warm_up_seconds)}, measured")
-    _say("Autoscale: " + ", ".join(parts))
+    # Between the parts, not in them.
+    said = "Autoscale: " + ", ".join(part.replace(" ", "\0") for part in parts)
+    for line in textwrap.wrap(said, 80, subsequent_indent="  ", break_on_hyphens=False):
+        _say(line.replace("\0", " "))
     for opening in policy.openings:
         _say(f"  at {opening}")
     if policy.decided_us:

@@ -65,6 +65,10 @@ class Machines:
         self._trees = _trees.Trees(self._folder / "trees", folder / "templates")
         self._steps = steps
 
+    def check(self, order: pools.Order) -> None:
+        """An instance type that is none is refused at the door; its template may come later."""
+        _limit(order.instance_type)
+
     def launch(self, order: pools.Order) -> pools.Machine:
         """Boot the machine of one member; the same member twice is the same machine."""
         _require()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from overnight import pools
+from overnight.pools import control, database
 from overnight.pools.providers import _locks, _room, _trees, nspawn
 
 
@@ -297,3 +298,14 @@ def test_a_template_is_a_layer_over_the_base(tmp_path: pathlib.Path) -> None:
     assert trees.template("plain") == []
     with pytest.raises(pools.ProviderError, match="no template 'runner-3'"):
         trees.template("runner-3")
+
+
+def test_an_instance_type_that_is_none_is_refused_at_the_door(tmp_path: pathlib.Path) -> None:
+    where = database.Database(f"sqlite:///{tmp_path / 'pools.db'}")
+    plane = control.ControlPlane(where, {"nspawn": nspawn.create(tmp_path)})
+    asked = {"name": "lab", "template": "later", "target_size": 1, "provider": "nspawn"}
+    with pytest.raises(pools.ProviderError, match="5X"):
+        plane.create(**asked, instance_type="5X")
+    assert plane.list() == ()
+    plane.create(**asked, instance_type="512M")
+    where.close()

@@ -73,9 +73,9 @@ def create(
     min_size: pooloptions.MinOption = None,
     max_size: pooloptions.MaxOption = None,
     provider: Annotated[str, typer.Option("--provider", metavar="NAME", help="Where machines come from.")] = "process",
-    lifecycle_class: Annotated[str, typer.Option("--lifecycle-class", metavar="CLASS", help="ephemeral or spot.")] = "ephemeral",
+    lifecycle_class: pooloptions.ClassOption = None,
     region: pooloptions.RegionOption = None,
-    preferred: Annotated[list[str] | None, typer.Option("--prefer-region", metavar="NAME", help="Where next; again for more.")] = None,
+    preferred: pooloptions.PreferOption = None,
     instance_type: pooloptions.TypeOption = None,
     label: pooloptions.LabelOption = None,
     knob: pooloptions.KnobOption = None,
@@ -89,8 +89,7 @@ def create(
     plane = _plane(context, database)
     plane.create(
         name=name, template=template, target_size=target, provider=provider,
-        lifecycle_class=lifecycle_class,
-        **pooloptions.given(min_size=min_size, max_size=max_size, region=region, preferred_regions=preferred,
+        **pooloptions.given(lifecycle_class=lifecycle_class, min_size=min_size, max_size=max_size, region=region, preferred_regions=preferred,
                  instance_type=instance_type, labels=pooloptions.labels(label)),
         **pooloptions.knobs(knob),
     )  # fmt: skip
@@ -111,7 +110,7 @@ def list_(
 def show(
     context: typer.Context,
     pool: pooloptions.PoolArgument,
-    recent: Annotated[int, typer.Option("--recent", metavar="N", help="How many events and ended claims.")] = 20,
+    recent: Annotated[int, typer.Option("--recent", metavar="N", min=0, help="How many events and ended claims.")] = 20,
     database: pooloptions.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
@@ -129,7 +128,9 @@ def update(
     min_size: pooloptions.MinOption = None,
     max_size: pooloptions.MaxOption = None,
     template: pooloptions.TemplateOption = None,
+    lifecycle_class: pooloptions.ClassOption = None,
     region: pooloptions.RegionOption = None,
+    preferred: pooloptions.PreferOption = None,
     instance_type: pooloptions.TypeOption = None,
     label: pooloptions.LabelOption = None,
     knob: pooloptions.KnobOption = None,
@@ -150,7 +151,7 @@ def update(
         )
     given = pooloptions.given(
         target_size=target, min_size=min_size, max_size=max_size, template=template, region=region,
-        instance_type=instance_type, labels=pooloptions.labels(label), status=chosen[0] if chosen else None,
+        lifecycle_class=lifecycle_class, preferred_regions=preferred, instance_type=instance_type, labels=pooloptions.labels(label), status=chosen[0] if chosen else None,
         close_breaker=close_breaker or None,
     )  # fmt: skip
     given |= pooloptions.knobs(knob)

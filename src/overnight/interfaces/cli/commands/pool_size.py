@@ -19,6 +19,7 @@ __all__ = ["ORDER", "register"]
 
 # Behind the module that makes the group, where there is one.
 ORDER = 52
+WEEK = "7d"
 
 
 def register(cli: typer.Typer) -> None:
@@ -56,8 +57,8 @@ def size(
         typer.Option("--pool", metavar="POOL", help="Measured from its history, where not said."),
     ] = "",
     over: Annotated[
-        str, typer.Option("--over", metavar="DURATION", help="How far back, with --pool.")
-    ] = "7d",
+        str, typer.Option("--over", metavar="DURATION", help="How far back, with --pool: 7d.")
+    ] = "",
     interval: Annotated[
         str, typer.Option("--interval", metavar="DURATION", help="How often the tick replenishes.")
     ] = "60s",
@@ -100,6 +101,12 @@ def size(
             why="who finds no ready host gives up, or waits and is counted",
             todo="say --callers give-up or --callers wait",
         )
+    if over and not pool:
+        raise errors.UsageError(
+            "--over goes with --pool",
+            why="it says how far back a pool's own claims are counted",
+            todo=f"overnight pool size --pool POOL --over {over}",
+        )
     seconds = times.parse_duration(interval)
     told = poolsizing.Told(
         claims_per_minute,
@@ -110,7 +117,7 @@ def size(
     if pool:
         plane = pooling.open_plane(current.home, database)
         known = poolsizing.history(
-            plane, pool, told, over_s=times.parse_duration(over), interval_s=seconds
+            plane, pool, told, over_s=times.parse_duration(over or WEEK), interval_s=seconds
         )
         told = poolsizing.Told(known.claims_per_minute, known.warm_up_s, known.burst)
     if told.claims_per_minute is None or told.warm_up_s is None:

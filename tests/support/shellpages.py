@@ -1,0 +1,53 @@
+"""The commands of a page of docs/, run in their order by one shell, as a reader would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+
+def text(page: str) -> str:
+    """A page as it is written."""
+    return (DOCS / page).read_text()
+
+
+def blocks(written: str, language: str = "sh") -> list[str]:
+    """What stands in its fences of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", written, re.MULTILINE | re.DOTALL)
+
+
+class Shell:
+    """A folder with an `overnight` on the path and a data home of its own."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.home = folder / "home"
+        self.overnight = folder / "bin/overnight"
+        self.overnight.parent.mkdir()
+        self.overnight.write_text(f'#!/bin/sh\nexec {sys.executable} -m overnight "$@"\n')
+        self.overnight.chmod(0o755)
+
+    def run(self, commands: list[str], *, seconds: float) -> tuple[int, str]:
+        """The first that fails ends it; what was left in the background is ended. Its code and its words."""
+        script = "set -euo pipefail\n" + "".join(commands) + 'kill "$(jobs -p)"\nwait\n'
+        path = f"{self.overnight.parent}:{os.environ['PATH']}"
+        running = subprocess.Popen(
+            ["bash", "-c", script],
+            env={**os.environ, "PATH": path, "OVERNIGHT_HOME": str(self.home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            said, _ = running.communicate(timeout=seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+        return running.returncode, said

@@ -1,0 +1,73 @@
+"""One file, several connections to it, in several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from overnight.pools import book, database, refusals
+
+WRITER = """
+import sys
+from overnight.pools import book, database
+where = database.Database(sys.argv[1])
+with where.write("told") as connection:
+    book.set_setting(connection, "word", sys.argv[2])
+print("written", flush=True)
+sys.stdin.readline()
+where.close()
+"""
+
+
+@contextlib.contextmanager
+def another_process(url: str, word: str) -> Iterator[None]:
+    """It writes a word, stays for a while, and ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, url, word],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as writer:
+        assert writer.stdout.readline() == "written\n"
+        yield
+        writer.communicate("\n")
+
+
+def word(where: database.Database) -> str:
+    with where.read() as connection:
+        return book.setting(connection, "word")
+
+
+def test_a_second_database_in_a_process_does_not_cut_the_first_off(tmp_path: pathlib.Path) -> None:
+    url = f"sqlite:///{tmp_path / 'pools.db'}"
+    with another_process(url, "first"):
+        mine = database.Database(url)
+        assert word(mine) == "first"
+        second = database.Database(url)  # looks how the file is kept
+    # That process ended: it must not have taken itself for the last one.
+    with another_process(url, "second"):
+        assert word(mine) == "second"
+        assert word(database.Database(url)) == "second"
+        with second.write("told") as connection:
+            book.set_setting(connection, "word", "third")
+    for one in (mine, second):
+        assert word(one) == "third"
+        one.close()
+    assert word(database.Database(url)) == "third"
+
+
+def test_a_file_that_is_no_database_and_a_folder_that_cannot_be_are_told(
+    tmp_path: pathlib.Path,
+) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("what to buy, and where: milk, bread, and so on\n" * 9)
+    for path, why in ((other, "not a database"), (other / "pools.db", "File exists")):
+        with pytest.raises(refusals.DatabaseUnavailableError) as caught:
+            database.Database(f"sqlite:///{path}").revision()
+        assert why in caught.value.why
+    assert other.read_text().startswith("what to buy")
