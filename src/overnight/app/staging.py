@@ -17,7 +17,8 @@ from overnight import errors
 from overnight.app import record as recorder
 from overnight.hosts import ledger
 from overnight.rehearsals import victim
-from overnight.sources import cgroups
+from overnight.sources import cgroups, cpu
+from overnight.sources.perf import events
 
 __all__ = [
     "CROWDED",
@@ -40,6 +41,8 @@ SEGMENT_SECONDS = 5.0
 BEGIN_SECONDS = 20.0
 # Looked at by the minute in a night; a rehearsal has no such time.
 EVERY = ("memory-cgroups=2", "memory-cgroup-parents=10", "units=2", "unit-restarts=2", "memory=2")
+# Of every rehearsal, whatever its fault needs: without stacks the true cause cannot be told.
+ALWAYS = ("cores", "stacks")
 CROWDED = 0.3  # of a core that somebody else uses: the verdict may be about that
 
 
@@ -102,6 +105,7 @@ def draw(
 def check_needs(needs: Collection[str]) -> None:
     """Raises CannotError with everything that is missing here."""
     missing = [why for need in needs if (why := _lacking(need))]
+    missing = missing or [why for need in ALWAYS if (why := _lacking(need))]
     if missing:
         raise errors.CannotError(
             "this rehearsal cannot be had here",
@@ -114,6 +118,13 @@ def _lacking(need: str) -> str:
     match need:
         case "root" | "realtime":
             return "" if os.geteuid() == 0 else "it needs root"
+        case "cores":
+            several = len(os.sched_getaffinity(0)) > 1
+            return "" if several else "it needs two cores, and this process may use one"
+        case "stacks":
+            found = events.probe(cpu.online())
+            why = next(iter(found.refused.values()), "no core to sample")
+            return "" if found.cores else f"stacks cannot be sampled: perf_event_open says {why}"
         case "kmsg":
             return "" if os.access("/dev/kmsg", os.W_OK) else "/dev/kmsg cannot be written to"
         case "netns":

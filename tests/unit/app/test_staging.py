@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from overnight import errors
 from overnight.app import staging
 from overnight.hosts import ledger
+from overnight.sources.perf import events
 
 EMPTY = staging.Inventory(frozenset(), frozenset(), frozenset(), frozenset())
 
@@ -61,6 +62,21 @@ def test_all_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         staging.check_needs(("root", "netns", "nspawn"))
     for word in ("root", "iproute2", "systemd-nspawn"):
         assert word in caught.value.why
+
+
+def test_a_host_where_no_stack_is_sampled_cannot_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = events.Probe((), {0: "EACCES"}, False, False, False)
+    monkeypatch.setattr(events, "probe", lambda _: refused)
+    with pytest.raises(errors.CannotError) as caught:
+        staging.check_needs(())
+    assert "stacks cannot be sampled: perf_event_open says EACCES" in caught.value.why
+
+
+def test_a_host_with_one_core_cannot_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
+    with pytest.raises(errors.CannotError) as caught:
+        staging.check_needs(())
+    assert "two cores" in caught.value.why
 
 
 def test_what_is_new_is_ours_by_the_runs_name_or_by_the_ledger(tmp_path: pathlib.Path) -> None:
