@@ -120,6 +120,48 @@ def test_who_is_not_root_is_told_and_sees_a_recorded_run_where_there_is_one(
     assert "nothing happened here" in said.out
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["rt-hog", "--replay"], "a replay records nothing"),
+        (["rt-hog", "--repeat", "2"], "each run would replace the one before"),
+        (["--all"], "each run would replace the one before"),
+    ],
+    ids=str,
+)
+def test_only_one_real_run_is_kept_as_a_bundle(
+    words: list[str],
+    told: str,
+    played: list[tuple[str, int]],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: pathlib.Path,
+) -> None:
+    file = str(tmp_path / "run.overnight")
+    assert cli.main(["rehearse", *words, "--bundle", file]) == errors.ExitCode.USAGE
+    assert told in capsys.readouterr().err
+    assert played == []
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_before_anything_happens(
+    played: list[tuple[str, int]], capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    for file in (tmp_path, tmp_path / "none" / "run.overnight"):
+        words = ["rehearse", "rt-hog", "--bundle", str(file)]
+        assert cli.main(words) == errors.ExitCode.USAGE
+        assert "cannot be written" in capsys.readouterr().err
+    assert played == []
+
+
+def test_no_recorded_run_is_shown_to_who_wants_a_bundle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    words = ["rehearse", "zombies", "--bundle", str(tmp_path / "run.overnight")]
+    assert cli.main(words) == errors.ExitCode.CANNOT
+    assert "it needs root" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_that_cannot_be_had_does_not_end_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,7 +39,7 @@ def load(
     context: typer.Context,
     workload: Annotated[
         str,
-        typer.Argument(metavar="[WORKLOAD]", help="trials, cpu, memory, network or stress-ng."),
+        typer.Argument(metavar="WORKLOAD", help="trials, cpu, memory, network or stress-ng."),
     ] = "",
     duration: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="How long: 10m, 12h. Default 10m.")

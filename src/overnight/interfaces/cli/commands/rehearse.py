@@ -34,7 +34,7 @@ def register(cli: typer.Typer) -> None:
 def rehearse(
     context: typer.Context,
     scenario: Annotated[
-        str, typer.Argument(metavar="[SCENARIO]", help="Which one; --list tells them.")
+        str, typer.Argument(metavar="SCENARIO", help="Which one; --list tells them.")
     ] = "",
     seed: Annotated[
         int | None,
@@ -96,11 +96,15 @@ def rehearse(
     first = secrets.randbelow(SEEDS) if seed is None else seed
     runs = [(one, first + number) for number in range(repeat) for one in chosen]
     single = len(runs) == 1
+    if bundle is not None:
+        _check_bundle(bundle, single=single, replay=replay)
     outcomes: list[scoring.Outcome] = []
     cannot: dict[str, errors.CannotError] = {}
     for one, its_seed in runs:
         try:
-            made = _run(current, one, its_seed, brief, core, keep, replay=replay)
+            made = _run(
+                current, one, its_seed, brief, core, keep, replay=replay, real=bundle is not None
+            )
         except errors.CannotError as error:
             if single:
                 raise
@@ -128,6 +132,7 @@ def _run(
     keep: int,
     *,
     replay: bool,
+    real: bool,
 ) -> scoring.Outcome:
     from overnight.app import rehearsing, replaying, staging
     from overnight.interfaces.cli import rehearsalview
@@ -137,7 +142,7 @@ def _run(
         try:
             staging.check_needs(one.needs)
         except errors.CannotError as error:
-            if recorded is None:
+            if recorded is None or real:
                 raise
             current.notes().print(
                 f"{error.what} ({error.why}): a run that was recorded elsewhere is shown instead",
@@ -164,6 +169,22 @@ def _run(
         )
     with current.notes().status("diagnosing a recorded run …"):
         return replaying.replay(recorded, current.home)
+
+
+def _check_bundle(file: pathlib.Path, *, single: bool, replay: bool) -> None:
+    """Before anything happens: what cannot be kept is not worth the minutes."""
+    if replay or not single:
+        raise errors.UsageError(
+            "--bundle keeps one run that really happens here",
+            why="a replay records nothing" if replay else "each run would replace the one before",
+            todo="leave --replay out" if replay else "name one rehearsal, without --repeat",
+        )
+    if not file.absolute().parent.is_dir() or file.is_dir():
+        raise errors.UsageError(
+            f"{file} cannot be written",
+            why="it is a folder" if file.is_dir() else "the folder it is to lie in is not there",
+            todo="name a file in a folder that is there",
+        )
 
 
 def _save(made: scoring.Outcome, file: pathlib.Path, hide: tuple[str, ...]) -> None:
