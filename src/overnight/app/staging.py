@@ -9,13 +9,14 @@ import os
 import pathlib
 import random
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
 
 from overnight import errors
 from overnight.app import record as recorder
-from overnight.hosts import ledger
+from overnight.hosts import ledger, undoing
 from overnight.rehearsals import victim
 from overnight.sources import cgroups, cpu
 from overnight.sources.perf import events
@@ -174,6 +175,9 @@ class Inventory:
     netns: frozenset[str]
     links: frozenset[str]
     mounts: frozenset[str]
+    files: frozenset[str] = (
+        frozenset()
+    )  # named as ours are, where programs leave their locks and pages
 
 
 def take_inventory() -> Inventory:
@@ -184,6 +188,12 @@ def take_inventory() -> Inventory:
         links=_names(pathlib.Path("/sys/class/net")),
         mounts=frozenset(
             line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
+        ),
+        files=frozenset(
+            f"{place}/{name}"
+            for place in (tempfile.gettempdir(), "/dev/shm")  # noqa: S108 - only looked at
+            for name in _names(pathlib.Path(place))
+            if undoing.MACHINES in name
         ),
     )
 
@@ -200,7 +210,7 @@ def left_behind(
     """What the run left, and what else is new: on a busy host others make cgroups and mounts, too."""
     ours: list[str] = []
     others: list[str] = []
-    words = {"cgroups": "cgroup", "netns": "netns", "links": "link", "mounts": "mount"}
+    words = {"cgroups": "cgroup", "netns": "netns", "links": "link", "mounts": "mount", "files": "file"}  # fmt: skip
     for kind, word in words.items():
         for name in sorted(getattr(after, kind) - getattr(before, kind)):
             mine = run in name or any(name == one or name.startswith(f"{one}/") for one in changes)

@@ -95,6 +95,19 @@ def test_what_is_new_is_ours_by_the_runs_name_or_by_the_ledger(tmp_path: pathlib
     assert ours == [f"folder {tmp_path}"]
 
 
+def test_a_file_with_the_runs_name_is_left_behind(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / ".#overnight-0000000a.lck").touch()
+    before = staging.take_inventory()
+    (tmp_path / ".#overnight-7e57ca5e.lck").touch()
+    after = staging.take_inventory()
+    gone = tmp_path / "gone"
+    ours, _ = staging.left_behind("overnight-7e57ca5e", gone, [], before, after)
+    assert ours == [f"file {tmp_path}/.#overnight-7e57ca5e.lck"]
+
+
 def test_what_was_there_before_is_nobodys_left() -> None:
     there = staging.take_inventory()
     assert staging.left_behind("overnight-1", pathlib.Path("/nonexistent"), [], there, there) == (
