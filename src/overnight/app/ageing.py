@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from overnight import app, errors, sources
@@ -132,18 +133,15 @@ def purge(
 ) -> Report:
     """What age put on, then the caches of the whole host; what still stays needs a reboot."""
     before = counts(root)
-    done, problems = ledger.clean(folder, kept=True, what=WHAT)
     drop = root / "proc/sys/vm/drop_caches"
-    try:
+    # Tried first: who may not purge is to find the host as it was.
+    with _told_if_refused():
+        os.close(os.open(drop, os.O_WRONLY | os.O_CLOEXEC))
+    done, problems = ledger.clean(folder, kept=True, what=WHAT)
+    with _told_if_refused():
         # Dentries and inodes first: each holds pages that only then can go.
         for what in ("2", "3"):
             drop.write_text(what)
-    except OSError as error:
-        raise errors.MissingPermissionError(
-            f"the caches cannot be dropped: {error}",
-            why="that is for root alone, and for the host itself",
-            todo="sudo overnight age purge --yes, outside of a container",
-        ) from error
     after = _settled(root)
     remarks = _left_by_purge(after)
     report = Report(
@@ -152,6 +150,18 @@ def purge(
     )  # fmt: skip
     _note(home, report, text)
     return report
+
+
+@contextlib.contextmanager
+def _told_if_refused() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise errors.MissingPermissionError(
+            f"the caches cannot be dropped: {error}",
+            why="that is for root alone, and for the host itself",
+            todo="sudo overnight age purge --yes, outside of a container",
+        ) from error
 
 
 def undo(

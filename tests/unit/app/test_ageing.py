@@ -125,10 +125,14 @@ def test_a_purge_takes_off_drops_caches_and_tells_what_stays(
     assert arms.read(home)[-1].arm == "purged"
 
 
-def test_a_purge_that_may_not_is_told(home: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_purge_that_may_not_is_told_and_takes_nothing_off(
+    home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    kept(undo, tmp_path / "mine")
     with pytest.raises(errors.MissingPermissionError, match="cannot be dropped"):
         ageing.purge(home, root=tmp_path / "nowhere")
     assert arms.read(home) == ()
+    assert (tmp_path / "mine").exists()
 
 
 class Kind:
