@@ -110,7 +110,7 @@ def check_needs(needs: Collection[str]) -> None:
     if missing:
         raise errors.CannotError(
             "this rehearsal cannot be had here",
-            why="; ".join(missing),
+            why="; ".join(dict.fromkeys(missing)),
             todo="run it as root on a host of yours, or see a recorded one: overnight rehearse zombies --replay",
         )
 

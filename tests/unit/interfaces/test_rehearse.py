@@ -57,7 +57,20 @@ def test_the_list_fits_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     schema = json.loads((REPOSITORY / "docs/schemas/rehearsals-1.json").read_text())
     said = json.loads(capsys.readouterr().out)
     jsonschema.validate(said, schema)
-    assert "quiet" in {one["name"] for one in said["rehearsals"]}
+    recorded = {one["name"]: one["recorded"] for one in said["rehearsals"]}
+    assert recorded["zombies"]
+    assert not recorded["quiet"]
+
+
+def test_all_replays_are_those_that_are_shipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        replaying, "replay", lambda path, _: outcome(replayed=True, scenario=path.stem)
+    )
+    assert cli.main(["rehearse", "--all", "--replay", "-O", "json"]) == 0
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["scenario"] for one in said] == ["rt-hog", "softirq-storm", "zombies"]
 
 
 @pytest.mark.parametrize("words", [[], ["quiet", "--all"], ["nothing"]], ids=str)

@@ -92,7 +92,7 @@ def rehearse(
         )
     import secrets
 
-    chosen = rehearsing.discover() if everything else (rehearsing.find(scenario),)
+    chosen = _chosen(replay=replay) if everything else (rehearsing.find(scenario),)
     first = secrets.randbelow(SEEDS) if seed is None else seed
     runs = [(one, first + number) for number in range(repeat) for one in chosen]
     single = len(runs) == 1
@@ -121,6 +121,17 @@ def rehearse(
         raise next(iter(cannot.values()))
     good = all(one.correct and not one.leftovers for one in outcomes)
     return errors.ExitCode.DONE if good else errors.ExitCode.FOUND
+
+
+def _chosen(*, replay: bool) -> tuple[rehearsals.Rehearsal, ...]:
+    """All there are; of replays all that are shipped."""
+    from overnight.app import rehearsing, replaying
+
+    return tuple(
+        one
+        for one in rehearsing.discover()
+        if not replay or replaying.find_recorded(one.name) is not None
+    )
 
 
 def _run(
@@ -280,18 +291,31 @@ def _scoreboard(
 def _list(
     current: session.Session, known: Sequence[rehearsals.Rehearsal], output: session.Output
 ) -> int:
+    from overnight.app import replaying
+
+    recorded = {one.name: replaying.find_recorded(one.name) is not None for one in known}
     if output is session.Output.JSON:
-        rows = [{"name": one.name, "about": one.about, "needs": list(one.needs)} for one in known]
+        rows = [
+            {
+                "name": one.name,
+                "about": one.about,
+                "needs": list(one.needs),
+                "recorded": recorded[one.name],
+            }
+            for one in known
+        ]
         current.print_json({"schema": "overnight.rehearsals/1", "rehearsals": rows})
         return errors.ExitCode.DONE
     import rich.table
     from rich.markup import escape
 
     table = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("rehearsal", "what happens", "needs"):
+    for heading in ("rehearsal", "what happens", "needs", "--replay"):
         table.add_column(heading)
     for one in known:
-        table.add_row(escape(one.name), escape(one.about), escape(", ".join(one.needs)))
+        needs = escape(", ".join(one.needs))
+        there = "yes" if recorded[one.name] else "-"
+        table.add_row(escape(one.name), escape(one.about), needs, there)
     current.console().print(table)
     return errors.ExitCode.DONE
 
