@@ -192,6 +192,18 @@ def test_one_that_cannot_be_had_does_not_end_the_others(
     assert cli.main(["rehearse", "quiet", "--repeat", "2"]) == errors.ExitCode.CANNOT
 
 
+def test_who_stops_it_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rehearse(*_: object, **__: object) -> scoring.Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rehearsing, "rehearse", rehearse)
+    monkeypatch.setattr("overnight.app.staging.check_needs", lambda _: None)
+    assert cli.main(["rehearse", "rt-hog"]) == errors.ExitCode.INTERRUPTED
+    assert capsys.readouterr().err.endswith("stopped\n")
+
+
 def test_nothing_is_left_to_clean(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
