@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from overnight import app, errors, sources
 from overnight.app import census
+from overnight.app import home as homes
 from overnight.hosts import ledger
 from overnight.load import ageing
 from overnight.model import times
@@ -95,6 +96,7 @@ def age(
 ) -> Report:  # fmt: skip
     """Make the state and leave it there, in the ledger; on an error nothing of it is left."""
     kind = _kind(name, request)
+    homes.need_writable(request.home)
     before = counts()
     began = time.monotonic()
     with ledger.Ledger(f"{WHAT}{name} {request.count}") as book:
@@ -114,6 +116,7 @@ def age(
 
 def note(home: pathlib.Path, *, arm: str | None = None, text: str = "") -> Report:
     """Uptime cannot be made: it is noted, with the boot, the kernel and the arm."""
+    homes.need_writable(home)
     now = counts()
     who = perf.read_identity()
     up = times.format_duration(round(_uptime()))
@@ -132,6 +135,7 @@ def purge(
     folder: pathlib.Path | None = None,
 ) -> Report:
     """What age put on, then the caches of the whole host; what still stays needs a reboot."""
+    homes.need_writable(home)
     before = counts(root)
     drop = root / "proc/sys/vm/drop_caches"
     # Tried first: who may not purge is to find the host as it was.
@@ -187,7 +191,11 @@ def undo(
         hang=_hang("dying"), runs=running,
     )  # fmt: skip
     if done or arm or text:
-        _note(home, report, text)
+        try:
+            _note(home, report, text)
+        except OSError as error:  # what was taken off is off, whatever can be written
+            said = f"the arm could not be noted: {error}"
+            report = dataclasses.replace(report, remarks=(*remarks, said))
     return report
 
 

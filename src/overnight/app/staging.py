@@ -142,8 +142,7 @@ def _lacking(need: str) -> str:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """One rehearsal at a time on a host: two would be each other's fault."""
-    folder = ledger.ledger_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = ledger.own_folder(ledger.ledger_folder())
     with (folder / "rehearse.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -255,7 +255,7 @@ def _show(made: runner.Outcome, console: rich.console.Console) -> None:
     cores = ", ".join(map(str, made.cores))
     console.print(
         f"[bold {STATUS[verdict.status]}]{verdict.status}[/]: {made.workload} for {lasted} on "
-        f"core{'s' if len(made.cores) > 1 else ''} {cores}, {verdict.seconds} seconds judged",
+        f"core{'s' if len(made.cores) > 1 else ''} {cores}, {verdict.seconds} second{'s' * (verdict.seconds != 1)} judged",
         soft_wrap=True,
     )
     for one in verdict.checks:

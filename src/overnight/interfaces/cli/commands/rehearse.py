@@ -241,7 +241,7 @@ def _lines(made: scoring.Outcome) -> list[tuple[str, str]]:
         victim = made.victim
         did = (
             f"  the victim completed {victim.completed} packets, was {victim.worst_ms / 1000:.1f} s late at most,"
-            f" reset its queue {victim.resets} times and dropped {victim.dropped}"
+            f" reset its queue {victim.resets} time{'s' * (victim.resets != 1)} and dropped {victim.dropped}"
         )
         lines.append((did, ""))
         left = "not undone: " + ", ".join(made.leftovers) if made.leftovers else "all is undone"
