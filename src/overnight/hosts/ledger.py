@@ -136,6 +136,13 @@ class Ledger:
             return
         with _undisturbed():
             self.undo()
+        if self.problems and error is not None:
+            # Nobody comes back to look at `problems` then.
+            raise errors.CannotError(
+                f"{self.what} was ended, and not all of it is undone: {self.problems[0]}",
+                why=f"it was ended by: {str(error) or type(error).__name__}",
+                todo="overnight rehearse --clean   tries again, and so does the next run",
+            ) from error
 
 
 def runs(folder: pathlib.Path | None = None, *, what: str = "") -> tuple[Left, ...]:

@@ -139,6 +139,7 @@ def test_who_is_not_root_is_told_and_sees_a_recorded_run_where_there_is_one(
         (["rt-hog", "--replay"], "a replay records nothing"),
         (["rt-hog", "--repeat", "2"], "each run would replace the one before"),
         (["--all"], "each run would replace the one before"),
+        (["quiet"], "a bundle is made around an event"),
     ],
     ids=str,
 )

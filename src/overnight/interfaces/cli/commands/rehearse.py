@@ -97,7 +97,7 @@ def rehearse(
     runs = [(one, first + number) for number in range(repeat) for one in chosen]
     single = len(runs) == 1
     if bundle is not None:
-        _check_bundle(bundle, single=single, replay=replay)
+        _check_bundle(bundle, chosen, single=single, replay=replay)
     outcomes: list[scoring.Outcome] = []
     cannot: dict[str, errors.CannotError] = {}
     for one, its_seed in runs:
@@ -182,13 +182,21 @@ def _run(
         return replaying.replay(recorded, current.home)
 
 
-def _check_bundle(file: pathlib.Path, *, single: bool, replay: bool) -> None:
+def _check_bundle(
+    file: pathlib.Path, chosen: Sequence[rehearsals.Rehearsal], *, single: bool, replay: bool
+) -> None:
     """Before anything happens: what cannot be kept is not worth the minutes."""
     if replay or not single:
         raise errors.UsageError(
             "--bundle keeps one run that really happens here",
             why="a replay records nothing" if replay else "each run would replace the one before",
             todo="leave --replay out" if replay else "name one rehearsal, without --repeat",
+        )
+    if not chosen[0].has_event:
+        raise errors.UsageError(
+            f"{chosen[0].name} cannot be made a bundle",
+            why="a bundle is made around an event, and it has none",
+            todo="choose a rehearsal with an event, such as zombies",
         )
     if not file.absolute().parent.is_dir() or file.is_dir():
         raise errors.UsageError(
