@@ -11,8 +11,13 @@ from overnight.app import replaying
 RECORDED = sorted(replaying.FOLDER.glob("*.overnight"))
 
 
-def test_there_is_one_for_the_demo() -> None:
-    assert replaying.find_recorded("zombies") in RECORDED
+def test_there_is_one_for_the_demo_and_two_other_incidents() -> None:
+    for name in ("rt-hog", "softirq-storm", "zombies"):
+        assert replaying.find_recorded(name) in RECORDED
+
+
+def test_they_stay_small_for_everyone_who_installs_it() -> None:
+    assert sum(path.stat().st_size for path in RECORDED) < 1_000_000
 
 
 @pytest.mark.parametrize("bundle", RECORDED, ids=lambda path: path.stem)

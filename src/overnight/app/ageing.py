@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from overnight import app, errors, sources
 from overnight.app import census
+from overnight.app import home as homes
 from overnight.hosts import ledger
 from overnight.load import ageing
 from overnight.model import times
@@ -94,6 +96,7 @@ def age(
 ) -> Report:  # fmt: skip
     """Make the state and leave it there, in the ledger; on an error nothing of it is left."""
     kind = _kind(name, request)
+    homes.need_writable(request.home)
     before = counts()
     began = time.monotonic()
     with ledger.Ledger(f"{WHAT}{name} {request.count}") as book:
@@ -113,6 +116,7 @@ def age(
 
 def note(home: pathlib.Path, *, arm: str | None = None, text: str = "") -> Report:
     """Uptime cannot be made: it is noted, with the boot, the kernel and the arm."""
+    homes.need_writable(home)
     now = counts()
     who = perf.read_identity()
     up = times.format_duration(round(_uptime()))
@@ -131,19 +135,17 @@ def purge(
     folder: pathlib.Path | None = None,
 ) -> Report:
     """What age put on, then the caches of the whole host; what still stays needs a reboot."""
+    homes.need_writable(home)
     before = counts(root)
-    done, problems = ledger.clean(folder, kept=True, what=WHAT)
     drop = root / "proc/sys/vm/drop_caches"
-    try:
+    # Tried first: who may not purge is to find the host as it was.
+    with _told_if_refused():
+        os.close(os.open(drop, os.O_WRONLY | os.O_CLOEXEC))
+    done, problems = ledger.clean(folder, kept=True, what=WHAT)
+    with _told_if_refused():
         # Dentries and inodes first: each holds pages that only then can go.
         for what in ("2", "3"):
             drop.write_text(what)
-    except OSError as error:
-        raise errors.MissingPermissionError(
-            f"the caches cannot be dropped: {error}",
-            why="that is for root alone, and for the host itself",
-            todo="sudo overnight age purge --yes, outside of a container",
-        ) from error
     after = _settled(root)
     remarks = _left_by_purge(after)
     report = Report(
@@ -152,6 +154,18 @@ def purge(
     )  # fmt: skip
     _note(home, report, text)
     return report
+
+
+@contextlib.contextmanager
+def _told_if_refused() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise errors.MissingPermissionError(
+            f"the caches cannot be dropped: {error}",
+            why="that is for root alone, and for the host itself",
+            todo="sudo overnight age purge --yes, outside of a container",
+        ) from error
 
 
 def undo(
@@ -177,7 +191,11 @@ def undo(
         hang=_hang("dying"), runs=running,
     )  # fmt: skip
     if done or arm or text:
-        _note(home, report, text)
+        try:
+            _note(home, report, text)
+        except OSError as error:  # what was taken off is off, whatever can be written
+            said = f"the arm could not be noted: {error}"
+            report = dataclasses.replace(report, remarks=(*remarks, said))
     return report
 
 

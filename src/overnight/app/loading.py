@@ -6,6 +6,7 @@ import pathlib
 import threading
 
 from overnight import errors
+from overnight.app import home as homes
 from overnight.hosts import ledger
 from overnight.load import runner
 
@@ -19,6 +20,8 @@ def make(
     on_second: runner.OnSecond = lambda _second, _verdict: None,
 ) -> runner.Outcome:
     """Run it. What an earlier run left after kill -9 is undone first."""
+    if home is not None:
+        homes.need_writable(home)
     _, problems = ledger.clean()
     if problems:
         raise errors.CannotError(

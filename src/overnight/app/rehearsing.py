@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import app, errors, rehearsals
+from overnight.app import home as homes
 from overnight.app import scoring, staging
 from overnight.hosts import ledger
 from overnight.rehearsals import acting
@@ -96,6 +97,7 @@ def rehearse(
     for one in clean():
         on_progress(Progress("clean", note=f"undone what a run that died had left: {one}"))
     staging.check_needs(rehearsal.needs)
+    homes.need_writable(home)
     plan = staging.draw(rehearsal.name, seed, os.sched_getaffinity(0), brief=brief, core=core)
     with _interruptible(), staging.alone(), staging.away_from(plan.core):
         began = time.monotonic()

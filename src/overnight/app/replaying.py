@@ -14,6 +14,7 @@ from typing import Any
 
 from overnight import errors, rehearsals
 from overnight.app import bundling, diagnosing, reporting, scoring
+from overnight.app import home as homes
 from overnight.model import truth
 from overnight.rehearsals import victim
 from overnight.reports import diagnosis
@@ -50,6 +51,7 @@ def save(outcome: scoring.Outcome, file: pathlib.Path, hide: Sequence[str] = ())
 
 def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoring.Outcome:
     """The verdict on a recorded rehearsal, reached here and now, and compared with its truth."""
+    homes.need_writable(home)
     said: dict[str, Any] = json.loads(bundle.with_suffix(".json").read_text())
     expected = truth.Truth.from_json(said["expected"])
     began = time.monotonic()

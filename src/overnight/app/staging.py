@@ -9,15 +9,17 @@ import os
 import pathlib
 import random
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
 
 from overnight import errors
 from overnight.app import record as recorder
-from overnight.hosts import ledger
+from overnight.hosts import ledger, undoing
 from overnight.rehearsals import victim
-from overnight.sources import cgroups
+from overnight.sources import cgroups, cpu
+from overnight.sources.perf import events
 
 __all__ = [
     "CROWDED",
@@ -40,6 +42,8 @@ SEGMENT_SECONDS = 5.0
 BEGIN_SECONDS = 20.0
 # Looked at by the minute in a night; a rehearsal has no such time.
 EVERY = ("memory-cgroups=2", "memory-cgroup-parents=10", "units=2", "unit-restarts=2", "memory=2")
+# Of every rehearsal, whatever its fault needs: without stacks the true cause cannot be told.
+ALWAYS = ("cores", "stacks")
 CROWDED = 0.3  # of a core that somebody else uses: the verdict may be about that
 
 
@@ -102,10 +106,11 @@ def draw(
 def check_needs(needs: Collection[str]) -> None:
     """Raises CannotError with everything that is missing here."""
     missing = [why for need in needs if (why := _lacking(need))]
+    missing = missing or [why for need in ALWAYS if (why := _lacking(need))]
     if missing:
         raise errors.CannotError(
             "this rehearsal cannot be had here",
-            why="; ".join(missing),
+            why="; ".join(dict.fromkeys(missing)),
             todo="run it as root on a host of yours, or see a recorded one: overnight rehearse zombies --replay",
         )
 
@@ -114,6 +119,13 @@ def _lacking(need: str) -> str:
     match need:
         case "root" | "realtime":
             return "" if os.geteuid() == 0 else "it needs root"
+        case "cores":
+            several = len(os.sched_getaffinity(0)) > 1
+            return "" if several else "it needs two cores, and this process may use one"
+        case "stacks":
+            found = events.probe(cpu.online())
+            why = next(iter(found.refused.values()), "no core to sample")
+            return "" if found.cores else f"stacks cannot be sampled: perf_event_open says {why}"
         case "kmsg":
             return "" if os.access("/dev/kmsg", os.W_OK) else "/dev/kmsg cannot be written to"
         case "netns":
@@ -130,8 +142,7 @@ def _lacking(need: str) -> str:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """One rehearsal at a time on a host: two would be each other's fault."""
-    folder = ledger.ledger_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = ledger.own_folder(ledger.ledger_folder())
     with (folder / "rehearse.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,6 +174,9 @@ class Inventory:
     netns: frozenset[str]
     links: frozenset[str]
     mounts: frozenset[str]
+    files: frozenset[str] = (
+        frozenset()
+    )  # named as ours are, where programs leave their locks and pages
 
 
 def take_inventory() -> Inventory:
@@ -173,6 +187,12 @@ def take_inventory() -> Inventory:
         links=_names(pathlib.Path("/sys/class/net")),
         mounts=frozenset(
             line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
+        ),
+        files=frozenset(
+            f"{place}/{name}"
+            for place in (tempfile.gettempdir(), "/dev/shm")  # noqa: S108 - only looked at
+            for name in _names(pathlib.Path(place))
+            if undoing.MACHINES in name
         ),
     )
 
@@ -189,7 +209,7 @@ def left_behind(
     """What the run left, and what else is new: on a busy host others make cgroups and mounts, too."""
     ours: list[str] = []
     others: list[str] = []
-    words = {"cgroups": "cgroup", "netns": "netns", "links": "link", "mounts": "mount"}
+    words = {"cgroups": "cgroup", "netns": "netns", "links": "link", "mounts": "mount", "files": "file"}  # fmt: skip
     for kind, word in words.items():
         for name in sorted(getattr(after, kind) - getattr(before, kind)):
             mine = run in name or any(name == one or name.startswith(f"{one}/") for one in changes)

@@ -25,7 +25,17 @@ from typing import Self
 from overnight import errors
 from overnight.hosts import undoing
 
-__all__ = ["MARK", "Ledger", "Left", "clean", "ledger_folder", "leftovers", "processes_of", "runs"]
+__all__ = [
+    "MARK",
+    "Ledger",
+    "Left",
+    "clean",
+    "ledger_folder",
+    "leftovers",
+    "own_folder",
+    "processes_of",
+    "runs",
+]
 
 MARK = "OVERNIGHT_RUN"
 SCHEMA = "overnight.undo/1"
@@ -63,7 +73,7 @@ class Ledger:
         self.run = f"overnight-{secrets.token_hex(4)}"
         self.problems: list[str] = []
         self._changes: list[dict[str, str]] = []
-        folder = _own_folder(folder or ledger_folder())
+        folder = own_folder(folder or ledger_folder())
         self.path = folder / f"{self.run}{ENDING}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self.path, flags, 0o600)
@@ -126,6 +136,13 @@ class Ledger:
             return
         with _undisturbed():
             self.undo()
+        if self.problems and error is not None:
+            # Nobody comes back to look at `problems` then.
+            raise errors.CannotError(
+                f"{self.what} was ended, and not all of it is undone: {self.problems[0]}",
+                why=f"it was ended by: {str(error) or type(error).__name__}",
+                todo="overnight rehearse --clean   tries again, and so does the next run",
+            ) from error
 
 
 def runs(folder: pathlib.Path | None = None, *, what: str = "") -> tuple[Left, ...]:
@@ -133,7 +150,7 @@ def runs(folder: pathlib.Path | None = None, *, what: str = "") -> tuple[Left, .
     folder = folder or ledger_folder()
     if not folder.is_dir():
         return ()
-    _own_folder(folder)
+    own_folder(folder)
     found = []
     for path in sorted(folder.glob(f"*{ENDING}")):
         try:
@@ -238,10 +255,18 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _own_folder(folder: pathlib.Path) -> pathlib.Path:
+def own_folder(folder: pathlib.Path) -> pathlib.Path:
     """Made for us alone: whoever can write here can have root remove what he likes."""
-    with contextlib.suppress(FileExistsError):
+    try:
         folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise errors.CannotError(
+            f"{folder} cannot be made",
+            why=f"what is to be undone is written there first: {error}",
+            todo="set OVERNIGHT_UNDO to a folder that can be made",
+        ) from error
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise errors.CannotError(

@@ -111,7 +111,8 @@ def boot(
     book.write("folder", tree)
     tree.mkdir(mode=0o755)
     found = tree.stat()
-    # nspawn's lock of the tree stays when it is killed.
+    # nspawn's two locks of the tree stay when it is killed.
+    book.write("file", tree.with_name(f".#{name}.lck"))
     book.write("file", undoing.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
     booting.plant(tree, units or {})
     for inside, text in (files or {}).items():

@@ -18,7 +18,18 @@ from overnight.model import load, sizes, times
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Check", "Limits", "Seconds", "Series", "State", "Verdict", "judge", "slope"]
+__all__ = [
+    "LEAST_SECONDS",
+    "Check",
+    "Limits",
+    "Seconds",
+    "Series",
+    "State",
+    "Verdict",
+    "format_figure",
+    "judge",
+    "slope",
+]
 
 LEAST_SECONDS = 10
 LEAST_TRIALS = 5
@@ -215,7 +226,7 @@ def _series(at: npt.NDArray[np.float64], one: Series, limits: Limits) -> list[Ch
     ]
     if one.target:
         off = mean / one.target - 1
-        says = f"{one.name} {_figure(mean, one.unit)} of {_figure(one.target, one.unit)} asked for"
+        says = f"{one.name} {format_figure(mean, one.unit)} of {format_figure(one.target, one.unit)} asked for"
         state = State.CROSSED if abs(off) > limits.off else State.KEPT
         found.append(Check(f"{one.name} as asked", state, says, off, limits.off))
     return found
@@ -292,8 +303,8 @@ def _told(seconds: Seconds) -> list[str]:
     for one in seconds.series:
         if len(one.values):
             values = np.asarray(one.values, dtype=float)
-            span = f"{_figure(values.min(), one.unit)} to {_figure(values.max(), one.unit)}"
-            said.append(f"{one.name}: mean {_figure(values.mean(), one.unit)}, {span}")
+            span = f"{format_figure(values.min(), one.unit)} to {format_figure(values.max(), one.unit)}"
+            said.append(f"{one.name}: mean {format_figure(values.mean(), one.unit)}, {span}")
     if len(seconds.waits):
         said.append(f"workers waited for their cores {_percent(float(np.mean(seconds.waits)))}")
     said += [
@@ -320,7 +331,12 @@ def _signed(share: float) -> str:
     return f"{percent:+,.0f}" if abs(percent) >= 10 else f"{percent:+.2g}"
 
 
-def _figure(value: float, unit: str) -> str:
+def format_figure(value: float, unit: str) -> str:
+    """With its unit.
+
+    >>> format_figure(0.6, "cores"), format_figure(283e6, "B"), format_figure(5000, "/s")
+    ('0.600 cores', '283 MB', '5,000/s')
+    """
     if unit in ("B", "B/s"):
         return sizes.format_size(value) + unit.removeprefix("B")
     return f"{value:,.3f} cores" if unit == "cores" else f"{value:,.0f}{unit}"

@@ -14,6 +14,7 @@ import dataclasses
 import os
 import pathlib
 import platform
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ __all__ = ["Beside", "Outcome", "Plan", "background", "choose_cores", "run"]
 WARM_UP = 5.0
 EVERY_SECOND = 600  # so many seconds are judged each second; later every tenth
 VERDICT_EVERY = 10
+
+CORES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 
 OnSecond = Callable[[measuring.Second, constancy.Verdict], None]
 
@@ -89,10 +92,8 @@ def choose_cores(text: str = "") -> tuple[int, ...]:
     allowed = sorted(os.sched_getaffinity(0))
     if not text:
         return tuple(allowed[1:] or allowed)
-    try:
-        asked = tuple(sorted(set(cpu.parse_cpu_list(text))))
-    except ValueError:
-        asked = ()
+    # The kernel's own lists are taken as they come; an open end, as in `2-`, is somebody's slip.
+    asked = tuple(sorted(set(cpu.parse_cpu_list(text)))) if CORES.fullmatch(text) else ()
     if not asked or not set(asked) <= set(allowed):
         raise errors.UsageError(
             f"{text!r} are no cores of ours",
@@ -106,7 +107,8 @@ def check_options(workload: load.Workload, options: load.Options) -> None:
     """That nothing is asked for which the workload does not take; raises UsageError."""
     common = ("cores", "name", "seed")
     for field in dataclasses.fields(options):
-        given = getattr(options, field.name) not in (None, False)
+        value = getattr(options, field.name)
+        given = value is not None and value is not False  # 0 is given, too
         if given and field.name not in (*common, *workload.takes):
             takes = ", ".join(f"--{name}" for name in workload.takes)
             raise errors.UsageError(
@@ -133,6 +135,12 @@ def run(
     """
     workload = workloads.find(plan.workload)
     check_options(workload, plan.options)
+    if plan.seconds is not None and plan.seconds <= 0:
+        raise errors.UsageError(
+            "a load of no time is none",
+            why="nothing would be measured",
+            todo="write it like --for 10m",
+        )
     stop = stop or threading.Event()
     host = host or platform.node() or "host"
     metrics = workload.metrics(plan.options)

@@ -35,6 +35,7 @@ def is_alive(pid: str) -> bool:
 def left_of(name: str, leader: str, tree: str) -> list[str]:
     found = [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/{name}*")]
     found += [tree] if pathlib.Path(tree).exists() else []
+    found += map(str, pathlib.Path(tree).parent.glob(f".#{name}*"))
     found += [f"process {leader}"] if is_alive(leader) else []
     found += [str(path) for path in pathlib.Path("/run/systemd/nspawn").glob(f"*/*{name}*")]
     mounts = pathlib.Path("/proc/self/mountinfo").read_text()

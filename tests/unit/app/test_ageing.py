@@ -101,6 +101,15 @@ def test_all_of_age_is_taken_off_and_nothing_of_others(
     assert [(one.did, one.arm) for one in arms.read(home)] == [("undo", None)]
 
 
+def test_it_is_taken_off_also_where_the_arm_cannot_be_noted(
+    undo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    kept(undo, tmp_path / "mine")
+    report = ageing.undo(pathlib.Path("/proc/nowhere"))
+    assert not (tmp_path / "mine").exists()
+    assert "the arm could not be noted" in report.remarks[-1]
+
+
 def test_what_is_being_made_is_left_alone_and_told(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -125,10 +134,14 @@ def test_a_purge_takes_off_drops_caches_and_tells_what_stays(
     assert arms.read(home)[-1].arm == "purged"
 
 
-def test_a_purge_that_may_not_is_told(home: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_purge_that_may_not_is_told_and_takes_nothing_off(
+    home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    kept(undo, tmp_path / "mine")
     with pytest.raises(errors.MissingPermissionError, match="cannot be dropped"):
         ageing.purge(home, root=tmp_path / "nowhere")
     assert arms.read(home) == ()
+    assert (tmp_path / "mine").exists()
 
 
 class Kind:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from overnight import errors
 from overnight.app import staging
 from overnight.hosts import ledger
+from overnight.sources.perf import events
 
 EMPTY = staging.Inventory(frozenset(), frozenset(), frozenset(), frozenset())
 
@@ -58,9 +59,24 @@ def test_all_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(errors.CannotError) as caught:
-        staging.check_needs(("root", "netns", "nspawn"))
+        staging.check_needs(("root", "netns", "nspawn", "realtime"))
     for word in ("root", "iproute2", "systemd-nspawn"):
-        assert word in caught.value.why
+        assert caught.value.why.count(word) == 1
+
+
+def test_a_host_where_no_stack_is_sampled_cannot_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = events.Probe((), {0: "EACCES"}, False, False, False)
+    monkeypatch.setattr(events, "probe", lambda _: refused)
+    with pytest.raises(errors.CannotError) as caught:
+        staging.check_needs(())
+    assert "stacks cannot be sampled: perf_event_open says EACCES" in caught.value.why
+
+
+def test_a_host_with_one_core_cannot_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
+    with pytest.raises(errors.CannotError) as caught:
+        staging.check_needs(())
+    assert "two cores" in caught.value.why
 
 
 def test_what_is_new_is_ours_by_the_runs_name_or_by_the_ledger(tmp_path: pathlib.Path) -> None:
@@ -77,6 +93,19 @@ def test_what_is_new_is_ours_by_the_runs_name_or_by_the_ledger(tmp_path: pathlib
     assert others == ["cgroup /sys/fs/cgroup/memory/somebody", "mount /mnt/other"]
     ours, _ = staging.left_behind("overnight-1", tmp_path, [], EMPTY, EMPTY)
     assert ours == [f"folder {tmp_path}"]
+
+
+def test_a_file_with_the_runs_name_is_left_behind(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / ".#overnight-0000000a.lck").touch()
+    before = staging.take_inventory()
+    (tmp_path / ".#overnight-7e57ca5e.lck").touch()
+    after = staging.take_inventory()
+    gone = tmp_path / "gone"
+    ours, _ = staging.left_behind("overnight-7e57ca5e", gone, [], before, after)
+    assert ours == [f"file {tmp_path}/.#overnight-7e57ca5e.lck"]
 
 
 def test_what_was_there_before_is_nobodys_left() -> None:

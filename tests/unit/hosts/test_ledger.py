@@ -128,6 +128,23 @@ def test_what_cannot_be_undone_stays_written_and_is_told(
     assert book.path.exists()
 
 
+def test_one_that_was_stopped_says_itself_what_it_could_not_undo(
+    folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> None:
+        raise OSError("busy")
+
+    def stop() -> None:
+        with ledger.Ledger("age folders 3", folder) as book:
+            book.write("file", tmp_path / "stuck")
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(undoing.UNDO, "file", fail)
+    with pytest.raises(errors.CannotError, match=r"not all of it is undone: file .*busy") as told:
+        stop()
+    assert "KeyboardInterrupt" in told.value.why
+
+
 @pytest.mark.parametrize(
     ("kind", "target"),
     [

@@ -57,7 +57,20 @@ def test_the_list_fits_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     schema = json.loads((REPOSITORY / "docs/schemas/rehearsals-1.json").read_text())
     said = json.loads(capsys.readouterr().out)
     jsonschema.validate(said, schema)
-    assert "quiet" in {one["name"] for one in said["rehearsals"]}
+    recorded = {one["name"]: one["recorded"] for one in said["rehearsals"]}
+    assert recorded["zombies"]
+    assert not recorded["quiet"]
+
+
+def test_all_replays_are_those_that_are_shipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        replaying, "replay", lambda path, _: outcome(replayed=True, scenario=path.stem)
+    )
+    assert cli.main(["rehearse", "--all", "--replay", "-O", "json"]) == 0
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["scenario"] for one in said] == ["rt-hog", "softirq-storm", "zombies"]
 
 
 @pytest.mark.parametrize("words", [[], ["quiet", "--all"], ["nothing"]], ids=str)
@@ -120,6 +133,49 @@ def test_who_is_not_root_is_told_and_sees_a_recorded_run_where_there_is_one(
     assert "nothing happened here" in said.out
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["rt-hog", "--replay"], "a replay records nothing"),
+        (["rt-hog", "--repeat", "2"], "each run would replace the one before"),
+        (["--all"], "each run would replace the one before"),
+        (["quiet"], "a bundle is made around an event"),
+    ],
+    ids=str,
+)
+def test_only_one_real_run_is_kept_as_a_bundle(
+    words: list[str],
+    told: str,
+    played: list[tuple[str, int]],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: pathlib.Path,
+) -> None:
+    file = str(tmp_path / "run.overnight")
+    assert cli.main(["rehearse", *words, "--bundle", file]) == errors.ExitCode.USAGE
+    assert told in capsys.readouterr().err
+    assert played == []
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_before_anything_happens(
+    played: list[tuple[str, int]], capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    for file in (tmp_path, tmp_path / "none" / "run.overnight"):
+        words = ["rehearse", "rt-hog", "--bundle", str(file)]
+        assert cli.main(words) == errors.ExitCode.USAGE
+        assert "cannot be written" in capsys.readouterr().err
+    assert played == []
+
+
+def test_no_recorded_run_is_shown_to_who_wants_a_bundle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    words = ["rehearse", "zombies", "--bundle", str(tmp_path / "run.overnight")]
+    assert cli.main(words) == errors.ExitCode.CANNOT
+    assert "it needs root" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_that_cannot_be_had_does_not_end_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +191,18 @@ def test_one_that_cannot_be_had_does_not_end_the_others(
     assert "cannot" in shown.out
     assert "make [77]" in shown.err
     assert cli.main(["rehearse", "quiet", "--repeat", "2"]) == errors.ExitCode.CANNOT
+
+
+def test_who_stops_it_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rehearse(*_: object, **__: object) -> scoring.Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rehearsing, "rehearse", rehearse)
+    monkeypatch.setattr("overnight.app.staging.check_needs", lambda _: None)
+    assert cli.main(["rehearse", "rt-hog"]) == errors.ExitCode.INTERRUPTED
+    assert capsys.readouterr().err.endswith("stopped\n")
 
 
 def test_nothing_is_left_to_clean(

@@ -94,6 +94,8 @@ def main(arguments: list[str] | None = None) -> int:
         return errors.ExitCode.READER_GONE
     except Exception as error:
         return _report(_as_bug(error), current, code=errors.ExitCode.BUG)
+    if result == errors.ExitCode.INTERRUPTED:  # what Typer makes of Ctrl-C
+        typer.echo("stopped", err=True)
     return result if isinstance(result, int) else errors.ExitCode.DONE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 from overnight import errors, load
@@ -46,6 +47,12 @@ class StressNg:
                 why="this workload is a wrapper around it",
                 todo="sudo apt-get install stress-ng, or take the workload cpu, which needs nothing",
             )
+        if stressor not in _known():
+            raise errors.UsageError(
+                f"stress-ng has no stressor {stressor!r}",
+                why="its list does not name it",
+                todo="stress-ng --stressors   lists them",
+            )
         words = [f"--{stressor}", "1", "--quiet", "--timeout", "0", "--seed", str(options.seed)]
         if options.duty is not None:
             if stressor != "cpu":
@@ -63,6 +70,12 @@ class StressNg:
 
     def work(self, link: worker.Link) -> None:
         """Never: the program runs in the worker's place."""
+
+
+def _known() -> list[str]:
+    asked = ["stress-ng", "--stressors"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout.split()
 
 
 WORKLOAD = StressNg()

@@ -11,11 +11,12 @@ from overnight.model import secrets
 __all__ = ["Scrubber"]
 
 # Names that look made by chance, are known to be no secret, and that findings are joined by: a container's
-# or an ECS task's id, a pod's or a boot's UUID, a cloud's image or instance. `secrets` would mask them.
+# or an ECS task's id, a pod's or a boot's UUID, a run of ours, a cloud's image or instance. `secrets` would mask them.
 PLAIN = re.compile(
     r"(?<![A-Za-z0-9+/=])(?:pod)?(?:[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![A-Za-z0-9+=])"
     r"|(?<![A-Za-z0-9+=])[0-9a-f]{64}(?![A-Za-z0-9+=])"
     r"|(?:(?<=ecs/)|(?<=ecstasks-)|(?<=run-r))[0-9a-f]{32}(?![A-Za-z0-9+=])"
+    r"|(?<![A-Za-z0-9+=_-])overnight-[0-9a-f]{8}(?![0-9a-f])"
     r"|(?<![A-Za-z0-9+/=_-])(?:ami|i|vol|eni|vpc|subnet|sg|snap|lt)-[0-9a-f]{8,17}(?![A-Za-z0-9+/=_-])"
 )
 STAND_IN = re.compile("\0([0-9]+)\0")

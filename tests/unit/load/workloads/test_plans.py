@@ -14,6 +14,9 @@ from overnight.load import runner, workloads
 ALL = workloads.discover()
 
 
+KNOWN = "overnight.load.workloads.stress_ng._known"
+
+
 @pytest.fixture
 def book(tmp_path: pathlib.Path):
     with ledger.Ledger("a test", tmp_path / "undo") as made:
@@ -37,6 +40,7 @@ def test_all_are_found() -> None:
 @pytest.mark.parametrize("name", ["cpu", "memory", "stress-ng", "trials"])
 def test_each_has_one_process_a_core(name: str, book: ledger.Ledger, monkeypatch) -> None:
     monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
+    monkeypatch.setattr(KNOWN, lambda: ["cpu", "vm"])
     jobs = plan(name, book, name="mine")
     assert [job.cores for job in jobs] == [(1,), (2,), (3,)]
     assert [job.name for job in jobs] == ["mine-1", "mine-2", "mine-3"]
@@ -111,6 +115,8 @@ def test_a_veth_pair_needs_root(book: ledger.Ledger, monkeypatch: pytest.MonkeyP
     [
         ("cpu", {"rate": 5.0}),
         ("cpu", {"duty": 1.5}),
+        ("cpu", {"trials": 0}),
+        ("memory", {"duty": 0.0}),
         ("memory", {"veth": True}),
         ("memory", {"size": 1}),
         ("network", {"size": 9000}),
@@ -121,10 +127,12 @@ def test_a_veth_pair_needs_root(book: ledger.Ledger, monkeypatch: pytest.MonkeyP
         ("trials", {"trials": 0}),
         ("stress-ng", {"stressor": "cpu --aggressive"}),
         ("stress-ng", {"stressor": "vm", "duty": 0.5}),
+        ("stress-ng", {"stressor": "nosuch"}),
     ],
 )
 def test_what_makes_no_sense_is_refused(name: str, options, book: ledger.Ledger, monkeypatch) -> None:  # fmt: skip
     monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
+    monkeypatch.setattr(KNOWN, lambda: ["cpu", "vm"])
     with pytest.raises(errors.UsageError):
         plan(name, book, **options)
 
@@ -143,3 +151,15 @@ def test_the_first_core_is_left_free(monkeypatch: pytest.MonkeyPatch) -> None:
             runner.choose_cores(wrong)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {7})
     assert runner.choose_cores() == (7,)
+
+
+@pytest.mark.parametrize("text", ["1-", "-1", "1-0", "0,,1", "0-1-2", "x", "9"])
+def test_cores_that_are_none_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    with pytest.raises(errors.UsageError, match="no cores of ours"):
+        runner.choose_cores(text)
+
+
+def test_a_load_of_no_time_is_refused(book: ledger.Ledger) -> None:
+    with pytest.raises(errors.UsageError, match="no time"):
+        runner.run(runner.Plan("cpu", load.Options((0,)), seconds=0.0), book)

@@ -27,6 +27,8 @@ TOKEN = "ghp_A1b2C3d4E5f6G7h8J9k0"
         f"/ecs/{TASK}/{CONTAINER}",
         f"/ecstasks.slice/ecstasks-{TASK}.slice",
         f"run-r{TASK}.scope",
+        "/overnight-f0df0a26/system.slice/agent.service",
+        "TX q 1 is paused for too long [overnight rehearsal overnight-f0df0a26]",
         "ip-10-0-12-7.ec2.internal",
         "systemd-networkd-wait-online.service",
     ],

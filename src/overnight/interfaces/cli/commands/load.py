@@ -39,7 +39,7 @@ def load(
     context: typer.Context,
     workload: Annotated[
         str,
-        typer.Argument(metavar="[WORKLOAD]", help="trials, cpu, memory, network or stress-ng."),
+        typer.Argument(metavar="WORKLOAD", help="trials, cpu, memory, network or stress-ng."),
     ] = "",
     duration: Annotated[
         str, typer.Option("--for", metavar="DURATION", help="How long: 10m, 12h. Default 10m.")
@@ -75,7 +75,7 @@ def load(
     stressor: Annotated[
         str | None, typer.Option(metavar="NAME", help="stress-ng: which. Default cpu.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of data and weights.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of data and weights.")] = 1,
     name: Annotated[str, typer.Option(metavar="NAME", help="What the processes are called.")] = "",
     warm_up: Annotated[
         str, typer.Option(metavar="DURATION", help="Not looked at by the gate.")
@@ -172,11 +172,16 @@ def _line(one: loaded.Load) -> str:
 @contextlib.contextmanager
 def _screen(current: session.Session, plan: runner.Plan) -> Iterator[runner.OnSecond]:
     """A table that is kept up to date on a terminal; a line a second in a pipe, on standard error."""
+    from overnight.load import workloads
+
     notes = current.notes()
+    workload = workloads.find(plan.workload)
+    units = {one.name: one.unit for one in workload.metrics(plan.options)}
     if not notes.is_terminal:
 
         def tell(second: measuring.Second, verdict: constancy.Verdict) -> None:
-            notes.print(_second(second, verdict), soft_wrap=True, markup=False)
+            said = (f"{second.at:7.1f} s", _figures(second, units), _host(second))
+            notes.print("  ".join((*said, _state(second, verdict))), soft_wrap=True, markup=False)
 
         yield tell
         return
@@ -185,24 +190,38 @@ def _screen(current: session.Session, plan: runner.Plan) -> Iterator[runner.OnSe
     with rich.live.Live(console=notes, auto_refresh=False, transient=True) as screen:
 
         def draw(second: measuring.Second, verdict: constancy.Verdict) -> None:
-            screen.update(_table(plan, second, verdict), refresh=True)
+            screen.update(_table(plan, second, verdict, units), refresh=True)
 
         screen.update("starting the workers …", refresh=True)
         yield draw
 
 
-def _second(second: measuring.Second, verdict: constancy.Verdict) -> str:
-    values = "  ".join(f"{name} {value:,.4g}" for name, value in second.values.items())
-    worst = max(second.sys.values(), default=0.0)
-    psi = "  ".join(f"PSI {name} {share:.0%}" for name, share in second.pressure.items())
-    state = verdict.status if second.warm else "warm-up"
-    return (
-        f"{second.at:7.1f} s  {values}  sys {worst:.1%}  steal {second.steal:.1%}  {psi}  {state}"
+def _figures(second: measuring.Second, units: dict[str, str]) -> str:
+    from overnight.load import constancy
+
+    return "  ".join(
+        f"{name} {constancy.format_figure(value, units[name])}"
+        for name, value in second.values.items()
     )
 
 
+def _host(second: measuring.Second) -> str:
+    """What the host did meanwhile: of its cores the one with most time in the kernel."""
+    core, share = max(second.sys.items(), key=lambda one: one[1], default=(-1, 0.0))
+    sys = f"sys {share:.1%} on core {core}  " if core >= 0 else ""
+    psi = " ".join(f"{name} {one:.0%}" for name, one in second.pressure.items())
+    return f"{sys}steal {second.steal:.1%}" + (f"  PSI {psi}" if psi else "")
+
+
+def _state(second: measuring.Second, verdict: constancy.Verdict) -> str:
+    return verdict.status if second.warm else "warm-up"
+
+
 def _table(
-    plan: runner.Plan, second: measuring.Second, verdict: constancy.Verdict
+    plan: runner.Plan,
+    second: measuring.Second,
+    verdict: constancy.Verdict,
+    units: dict[str, str],
 ) -> rich.table.Table:
     import rich.table
     import rich.text
@@ -211,12 +230,13 @@ def _table(
 
     until = f" of {times.format_duration(plan.seconds)}" if plan.seconds else ""
     table = rich.table.Table(
-        title=f"{plan.workload}: {times.format_duration(second.at)}{until}, {verdict.status}",
+        title=f"{plan.workload}: {times.format_duration(second.at)}{until}, {_state(second, verdict)}",
         title_justify="left",
         box=None,
         show_header=False,
     )
-    table.add_row("now", rich.text.Text(_second(second, verdict)))
+    table.add_row("now", rich.text.Text(_figures(second, units)))
+    table.add_row("host", rich.text.Text(_host(second)))
     for one in verdict.checks:
         table.add_row(f"[{STATES[one.state]}]{one.state}[/]", rich.text.Text(one.says))
     for told in verdict.told:
@@ -227,6 +247,7 @@ def _table(
 def _show(made: runner.Outcome, console: rich.console.Console) -> None:
     from rich.markup import escape
 
+    from overnight.load import constancy
     from overnight.model import times
 
     verdict = made.verdict
@@ -234,7 +255,7 @@ def _show(made: runner.Outcome, console: rich.console.Console) -> None:
     cores = ", ".join(map(str, made.cores))
     console.print(
         f"[bold {STATUS[verdict.status]}]{verdict.status}[/]: {made.workload} for {lasted} on "
-        f"core{'s' if len(made.cores) > 1 else ''} {cores}, {verdict.seconds} seconds judged",
+        f"core{'s' if len(made.cores) > 1 else ''} {cores}, {verdict.seconds} second{'s' * (verdict.seconds != 1)} judged",
         soft_wrap=True,
     )
     for one in verdict.checks:
@@ -246,7 +267,9 @@ def _show(made: runner.Outcome, console: rich.console.Console) -> None:
     if made.trials:
         loss = "not the same in all" if made.loss is None else f"{made.loss!r} in every one"
         console.print(f"  [dim]told        {made.trials} trials, loss {loss}[/]", soft_wrap=True)
-    if verdict.status == "cannot tell" and verdict.needs_s:
+    # With fewer seconds nobody knows how long the drift needs.
+    enough = verdict.seconds >= constancy.LEAST_SECONDS
+    if verdict.status == "cannot tell" and verdict.needs_s and enough:
         needs = times.format_duration(60 * -(-verdict.needs_s // 60))
         console.print(f"A run of about {needs} would tell.", soft_wrap=True)
     if made.path is not None:
@@ -256,5 +279,5 @@ def _show(made: runner.Outcome, console: rich.console.Console) -> None:
 def _limit(one: constancy.Check) -> str:
     if one.limit is None or one.name == "identical trials" or one.value is None:
         return ""
-    per = "/h" if one.name.endswith("drift") else ""
-    return f" (limit {100 * one.limit:g} %{per})"
+    unit = "%/h" if one.name.endswith("drift") else "points" if one.name == "kernel time" else "%"
+    return f" (limit {100 * one.limit:g} {unit})"

@@ -34,7 +34,7 @@ def register(cli: typer.Typer) -> None:
 def rehearse(
     context: typer.Context,
     scenario: Annotated[
-        str, typer.Argument(metavar="[SCENARIO]", help="Which one; --list tells them.")
+        str, typer.Argument(metavar="SCENARIO", help="Which one; --list tells them.")
     ] = "",
     seed: Annotated[
         int | None,
@@ -92,15 +92,19 @@ def rehearse(
         )
     import secrets
 
-    chosen = rehearsing.discover() if everything else (rehearsing.find(scenario),)
+    chosen = _chosen(replay=replay) if everything else (rehearsing.find(scenario),)
     first = secrets.randbelow(SEEDS) if seed is None else seed
     runs = [(one, first + number) for number in range(repeat) for one in chosen]
     single = len(runs) == 1
+    if bundle is not None:
+        _check_bundle(bundle, chosen, single=single, replay=replay)
     outcomes: list[scoring.Outcome] = []
     cannot: dict[str, errors.CannotError] = {}
     for one, its_seed in runs:
         try:
-            made = _run(current, one, its_seed, brief, core, keep, replay=replay)
+            made = _run(
+                current, one, its_seed, brief, core, keep, replay=replay, real=bundle is not None
+            )
         except errors.CannotError as error:
             if single:
                 raise
@@ -119,6 +123,17 @@ def rehearse(
     return errors.ExitCode.DONE if good else errors.ExitCode.FOUND
 
 
+def _chosen(*, replay: bool) -> tuple[rehearsals.Rehearsal, ...]:
+    """All there are; of replays all that are shipped."""
+    from overnight.app import rehearsing, replaying
+
+    return tuple(
+        one
+        for one in rehearsing.discover()
+        if not replay or replaying.find_recorded(one.name) is not None
+    )
+
+
 def _run(
     current: session.Session,
     one: rehearsals.Rehearsal,
@@ -128,6 +143,7 @@ def _run(
     keep: int,
     *,
     replay: bool,
+    real: bool,
 ) -> scoring.Outcome:
     from overnight.app import rehearsing, replaying, staging
     from overnight.interfaces.cli import rehearsalview
@@ -137,7 +153,7 @@ def _run(
         try:
             staging.check_needs(one.needs)
         except errors.CannotError as error:
-            if recorded is None:
+            if recorded is None or real:
                 raise
             current.notes().print(
                 f"{error.what} ({error.why}): a run that was recorded elsewhere is shown instead",
@@ -164,6 +180,30 @@ def _run(
         )
     with current.notes().status("diagnosing a recorded run …"):
         return replaying.replay(recorded, current.home)
+
+
+def _check_bundle(
+    file: pathlib.Path, chosen: Sequence[rehearsals.Rehearsal], *, single: bool, replay: bool
+) -> None:
+    """Before anything happens: what cannot be kept is not worth the minutes."""
+    if replay or not single:
+        raise errors.UsageError(
+            "--bundle keeps one run that really happens here",
+            why="a replay records nothing" if replay else "each run would replace the one before",
+            todo="leave --replay out" if replay else "name one rehearsal, without --repeat",
+        )
+    if not chosen[0].has_event:
+        raise errors.UsageError(
+            f"{chosen[0].name} cannot be made a bundle",
+            why="a bundle is made around an event, and it has none",
+            todo="choose a rehearsal with an event, such as zombies",
+        )
+    if not file.absolute().parent.is_dir() or file.is_dir():
+        raise errors.UsageError(
+            f"{file} cannot be written",
+            why="it is a folder" if file.is_dir() else "the folder it is to lie in is not there",
+            todo="name a file in a folder that is there",
+        )
 
 
 def _save(made: scoring.Outcome, file: pathlib.Path, hide: tuple[str, ...]) -> None:
@@ -209,7 +249,7 @@ def _lines(made: scoring.Outcome) -> list[tuple[str, str]]:
         victim = made.victim
         did = (
             f"  the victim completed {victim.completed} packets, was {victim.worst_ms / 1000:.1f} s late at most,"
-            f" reset its queue {victim.resets} times and dropped {victim.dropped}"
+            f" reset its queue {victim.resets} time{'s' * (victim.resets != 1)} and dropped {victim.dropped}"
         )
         lines.append((did, ""))
         left = "not undone: " + ", ".join(made.leftovers) if made.leftovers else "all is undone"
@@ -259,18 +299,31 @@ def _scoreboard(
 def _list(
     current: session.Session, known: Sequence[rehearsals.Rehearsal], output: session.Output
 ) -> int:
+    from overnight.app import replaying
+
+    recorded = {one.name: replaying.find_recorded(one.name) is not None for one in known}
     if output is session.Output.JSON:
-        rows = [{"name": one.name, "about": one.about, "needs": list(one.needs)} for one in known]
+        rows = [
+            {
+                "name": one.name,
+                "about": one.about,
+                "needs": list(one.needs),
+                "recorded": recorded[one.name],
+            }
+            for one in known
+        ]
         current.print_json({"schema": "overnight.rehearsals/1", "rehearsals": rows})
         return errors.ExitCode.DONE
     import rich.table
     from rich.markup import escape
 
     table = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("rehearsal", "what happens", "needs"):
+    for heading in ("rehearsal", "what happens", "needs", "--replay"):
         table.add_column(heading)
     for one in known:
-        table.add_row(escape(one.name), escape(one.about), escape(", ".join(one.needs)))
+        needs = escape(", ".join(one.needs))
+        there = "yes" if recorded[one.name] else "-"
+        table.add_row(escape(one.name), escape(one.about), needs, there)
     current.console().print(table)
     return errors.ExitCode.DONE
 

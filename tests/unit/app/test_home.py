@@ -1,0 +1,70 @@
+"""The data home: made where it can be, and refused in words, before anything is done, where it cannot."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+
+from overnight import errors
+from overnight.app import home
+from overnight.interfaces import cli
+
+NOWHERE = "/proc/nowhere"
+
+
+def test_one_that_is_not_there_is_made(tmp_path: pathlib.Path) -> None:
+    home.need_writable(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_one_that_is_a_file_or_not_ours_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.MissingPermissionError, match="nothing can be written"):
+        home.need_writable(tmp_path / "file")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(errors.MissingPermissionError, match="nothing can be written"):
+        home.need_writable(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["load", "cpu", "--for", "2s"],
+        ["age", "uptime"],
+        ["age", "purge", "--yes"],
+        ["age", "memory-cgroups", "10"],
+        ["age", "dentries", "10"],
+        ["rehearse", "zombies", "--replay"],
+        ["rehearse", "rt-hog", "--brief"],
+    ],
+    ids=" ".join,
+)
+def test_nothing_is_done_that_could_not_be_written_down(
+    words: list[str],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    monkeypatch.setattr("overnight.app.staging.check_needs", lambda _: None)
+    assert cli.main(["--home", NOWHERE, *words]) == errors.ExitCode.CANNOT
+    assert "nothing can be written in the data home" in capsys.readouterr().err
+    assert list(tmp_path.glob("undo/*.undo")) == []
+
+
+@pytest.mark.parametrize("words", [["load", "cpu", "--for", "2s"], ["rehearse", "rt-hog"]], ids=" ".join)  # fmt: skip
+def test_nothing_is_done_that_could_not_be_undone(
+    words: list[str],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNDO", NOWHERE)
+    monkeypatch.setattr("overnight.app.staging.check_needs", lambda _: None)
+    assert cli.main(["--home", str(tmp_path), *words]) == errors.ExitCode.CANNOT
+    assert "OVERNIGHT_UNDO" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
