@@ -244,7 +244,7 @@ def _finding(
     subject = finding.Subject(host=case.host, core=storm.core)
     share = finding.Evidence(
         f"core {storm.core} spent {storm.percent:.0f} % of its time in soft interrupts for {storm.seconds:.0f} s; in nine"
-        f" of ten seconds before it was below {storm.usual:.0f} %",
+        f" of ten seconds before it was {storm.usual:.0f} % at most",
         told.source,
         {
             "softirq_percent_of_core_time": round(storm.percent, 1),

@@ -151,7 +151,8 @@ def _when(step: finding.Finding) -> str:
     begin, end = step.window.begin_us, step.window.end_us
     if end - begin >= 3_600_000_000:
         return f"since {words.clock(begin, '%Y-%m-%d %H:%M')}"
-    return f"{words.clock(begin, '%H:%M:%S')}, {words.length_words((end - begin) / 1e6)}"
+    length = words.length_words((end - begin) / 1e6)
+    return words.clock(begin, "%H:%M:%S") + (f", {length}" if length else "")
 
 
 def _who(material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:

@@ -93,6 +93,9 @@ DENOMINATORS = (
     ("share of capacity", "of all the time that the chosen cores had, idle or not"),
     ("cores", "as many cores' worth of time, on average over the window"),
 )
+INSTANT_S = (
+    0.05  # lines of one incident come within a millisecond: it has no length that says anything
+)
 LONGEST = 400  # characters of one text of a host; a name of 8 kB tells nobody anything
 
 
@@ -137,7 +140,9 @@ def command(text: str) -> str:
 
 
 def length_words(seconds: float) -> str:
-    """How long something lasted: `4.5 s`, and what is longer than two minutes as `29m20s`."""
+    """How long something lasted: `4.5 s`, what is longer than two minutes as `29m20s`; '' for an instant."""
+    if seconds < INSTANT_S:
+        return ""
     return f"{seconds:.3g} s" if seconds < 120 else times.format_duration(seconds)
 
 
@@ -198,7 +203,7 @@ def quantities(found: finding.Finding) -> Iterator[str]:
     # A nought says little: it comes last, where there is still room.
     for name in sorted(named, key=lambda one: found.magnitude[one] == 0):
         value = found.magnitude[name]
-        if not math.isfinite(value):
+        if not math.isfinite(value) or (name == "seconds" and value < INSTANT_S):
             continue
         if name in SHARES:
             yield f"{percent(value)} {SHARES[name]}"

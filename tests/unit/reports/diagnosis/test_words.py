@@ -83,3 +83,9 @@ def test_every_kind_that_is_shared_has_words() -> None:
     for step in verdicts.incident_steps().values():
         assert step.kind in words.KINDS
     assert words.kind_words("gpu.fell_off") == "gpu: fell off"
+
+
+def test_an_instant_has_no_length() -> None:
+    assert [words.length_words(one) for one in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
+        "", "", "0.05 s", "4.5 s", "29m20s",
+    ]  # fmt: skip

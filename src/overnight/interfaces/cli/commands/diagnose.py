@@ -51,7 +51,7 @@ def diagnose(
     context: typer.Context,
     bundle: Annotated[
         pathlib.Path | None,
-        typer.Argument(metavar="[BUNDLE]", help="A bundle instead of what is recorded here."),
+        typer.Argument(metavar="BUNDLE", help="A bundle instead of what is recorded here."),
     ] = None,
     event_id: Annotated[
         str,

@@ -36,7 +36,7 @@ def register(cli: typer.Typer) -> None:
 def events(
     context: typer.Context,
     event_id: Annotated[
-        str, typer.Argument(metavar="[ID]", help="One event, with everything known of it.")
+        str, typer.Argument(metavar="ID", help="One event, with everything known of it.")
     ] = "",
     begin: choosing.BeginOption = "",
     end: choosing.EndOption = "",

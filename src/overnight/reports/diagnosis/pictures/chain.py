@@ -92,8 +92,8 @@ def _time_lines(step: finding.Finding) -> tuple[str, str]:
     begin, end = step.window.begin_us, step.window.end_us
     if end - begin >= 3_600_000_000:
         return words.clock(begin, "since %d %b"), words.clock(begin, "%H:%M")
-    length = (end - begin) / 1e6
-    return words.clock(begin, "%H:%M:%S"), f"for {words.length_words(length)}"
+    length = words.length_words((end - begin) / 1e6)
+    return words.clock(begin, "%H:%M:%S"), f"for {length}" if length else ""
 
 
 def _wrapped(text: str, width: float, across: int = BOX - 28) -> list[str]:
