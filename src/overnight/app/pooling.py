@@ -295,9 +295,16 @@ def claims_document(grants: tuple[shape.Grant, ...]) -> dict[str, Any]:
     }
 
 
-def member_document(member: shape.Member) -> dict[str, Any]:
-    """What becomes of a member."""
-    return {"schema": "overnight.pool-member/1", "member": _member(member)}
+def member_document(
+    member: shape.Member, details: keeping.MemberDetails | None = None
+) -> dict[str, Any]:
+    """What becomes of a member; with everything that is known of it, where that was asked for."""
+    told: dict[str, Any] = {"schema": "overnight.pool-member/1", "member": _member(member)}
+    if details is not None:
+        told["pool"] = details.pool
+        told["claims"] = [_claim(one) for one in details.claims]
+        told["events"] = [dataclasses.asdict(one) for one in details.events]
+    return told
 
 
 def ago(us: int | None, now_us: int) -> str:

@@ -148,6 +148,10 @@ class ControlPlane:
         with self.context.database.read() as connection:
             return book.find_member(connection, member_id)
 
+    def show_member(self, member_id: str, *, recent: int = keeping.RECENT) -> keeping.MemberDetails:
+        """One member with its claims and recent events, gone ones too."""
+        return self._keeping.show_member(member_id, recent=recent)
+
     # upkeep
 
     def replenish(self, name: str) -> int:

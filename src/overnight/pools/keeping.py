@@ -41,6 +41,16 @@ class Details:
     autoscale: shape.Autoscale | None = None  # None: its size is set by hand
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemberDetails:
+    """Everything about one member, gone ones too."""
+
+    member: shape.Member
+    pool: str  # its name
+    claims: tuple[shape.Claim, ...] = ()  # the newest first
+    events: tuple[shape.PoolEvent, ...] = ()  # the newest first
+
+
 class Keeping:
     """The pools of one control plane."""
 
@@ -139,6 +149,20 @@ class Keeping:
                 waiters=tuple(shape.Waiter(**row) for row in waiters),
                 events=tuple(shape.PoolEvent(**row) for row in events),
                 autoscale=book.find_autoscale(connection, pool.id),
+            )
+
+    def show_member(self, member_id: str, *, recent: int = RECENT) -> MemberDetails:
+        """A member with who had it, and what happened to it."""
+        with self._database.read() as connection:
+            member = book.find_member(connection, member_id)
+            pool = book.find_pool(connection, member.pool_id)
+            had = connection.execute(sql.claims_of_member(member.id, recent)).mappings()
+            events = connection.execute(sql.events_of_member(pool.id, member.id, recent)).mappings()
+            return MemberDetails(
+                member=member,
+                pool=pool.name,
+                claims=tuple(book.claim_of(row) for row in had),
+                events=tuple(shape.PoolEvent(**row) for row in events),
             )
 
     def past(self, name: str, seconds: int) -> shape.Past:

@@ -200,6 +200,26 @@ def recent_events(pool_id: str | None, limit: int) -> sa.Select[Any]:
     return chosen if pool_id is None else chosen.where(events.c.pool_id == pool_id)
 
 
+def claims_of_member(member_id: str, limit: int) -> sa.Select[Any]:
+    """Who had a member, the newest first."""
+    return (
+        sa.select(claims)
+        .where(claims.c.member_id == member_id)
+        .order_by(claims.c.acquired_us.desc(), claims.c.id)
+        .limit(limit)
+    )
+
+
+def events_of_member(pool_id: str, member_id: str, limit: int) -> sa.Select[Any]:
+    """What happened to a member, the newest first."""
+    return (
+        sa.select(events)
+        .where(events.c.pool_id == pool_id, events.c.member_id == member_id)
+        .order_by(events.c.id.desc())
+        .limit(limit)
+    )
+
+
 def forget_records(pool_id: str, before_us: int) -> tuple[sa.Delete, ...]:
     """Old records: members that are surely gone, with their claims; claims that ended, of members that
     are used again and again; and events.

@@ -108,6 +108,10 @@ def test_the_life_of_a_pool(pool: Pool) -> None:
         until(lambda: pool.ready() == 2)
         assert len(processes(pool.home)) == 3
         pool.json("pool-claims-1", "renew", claim["claim_id"], "--lease", "2h")
+        known = pool.json("pool-member-1", "member", claim["member_id"])
+        assert [one["claim_id"] for one in known["claims"]] == [claim["claim_id"]]
+        assert {one["member_id"] for one in known["events"]} == {claim["member_id"]}
+        assert known["pool"] == "ci"
         held = pool.json("pool-member-1", "cordon", claim["member_id"])
         assert held["member"]["cordoned"]
         pool("uncordon", claim["member_id"])

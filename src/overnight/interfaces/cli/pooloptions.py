@@ -47,6 +47,9 @@ DatabaseOption = Annotated[
     ),
 ]
 PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="Its name or id.")]
+RecentOption = Annotated[
+    int, typer.Option("--recent", metavar="N", min=0, help="How many events and ended claims.")
+]
 MemberArgument = Annotated[str, typer.Argument(metavar="MEMBER", help="Its id.")]
 ClaimArgument = Annotated[str, typer.Argument(metavar="CLAIM", help="Its id.")]
 TemplateOption = Annotated[

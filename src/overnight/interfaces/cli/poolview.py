@@ -14,7 +14,7 @@ from overnight.interfaces.cli import session
 if TYPE_CHECKING:
     from overnight.pools import control, keeping, scaling, shape
 
-__all__ = ["autoscale", "claims", "done", "member", "pool", "pools", "show"]
+__all__ = ["autoscale", "claims", "done", "member", "member_details", "pool", "pools", "show"]
 
 
 def _say(text: str) -> None:
@@ -101,7 +101,6 @@ def show(
 
 def _details(shown: keeping.Details) -> None:
     from overnight.app import pooling
-    from overnight.model import times
 
     now = time.time_ns() // 1000
     if shown.members:
@@ -117,14 +116,9 @@ def _details(shown: keeping.Details) -> None:
     if open_claims:
         _say("\nClaims")
     for claim in open_claims:
-        until = (
-            ""
-            if claim.lease_until_us is None
-            else f", until {times.format_instant(claim.lease_until_us)}"
-        )
         _say(
             f"  {claim.id}  {claim.member_id}  {claim.acquired_by or '-'}  {claim.acquired_for or '-'}  "
-            f"for {pooling.ago(claim.acquired_us, now)}{until}"
+            f"{_held(claim, now)}"
         )
     if shown.waiters:
         _say("\nWaiting, the next one first")
@@ -133,13 +127,7 @@ def _details(shown: keeping.Details) -> None:
             f"  {waiter.acquired_by or waiter.id}  wants {waiter.wanted}, priority {waiter.priority}, "
             f"for {pooling.ago(waiter.queued_us, now)}"
         )
-    if shown.events:
-        _say("\nWhat happened, the newest first")
-    for event in shown.events:
-        about = " ".join(
-            x for x in (event.member_id, event.claim_id, event.reason, event.detail) if x
-        )
-        _say(f"  {times.format_instant(event.at_us)}  {event.kind}  {about}")
+    _happened(shown.events)
 
 
 def _policy(policy: shape.Autoscale) -> None:
@@ -238,6 +226,75 @@ def member(current: session.Session, one: shape.Member, output: session.Output) 
     held = ", cordoned" if one.cordoned else ""
     _say(f"{one.id} is {state}{held}")
     return errors.ExitCode.DONE
+
+
+def member_details(
+    current: session.Session, shown: keeping.MemberDetails, output: session.Output
+) -> int:
+    """Everything about one member."""
+    from overnight.app import pooling
+    from overnight.model import times
+
+    one = shown.member
+    if output is session.Output.JSON:
+        current.print_json(pooling.member_document(one, shown))
+        return errors.ExitCode.DONE
+    now = time.time_ns() // 1000
+    member(current, one, output)
+    rows = [
+        ("pool", shown.pool),
+        ("why", one.reason),
+        ("machine", f"{one.machine_id or 'none yet'}, {one.provider}{one.region and f' in {one.region}'}"),
+        ("address", one.address),
+        ("heard", f"{pooling.ago(one.beat_us, now)} ago" if one.beat_us else "never"),
+        ("missing", f"the provider does not know its machine, for {pooling.ago(one.missing_us, now)}" if one.missing_us else ""),
+        ("end", f"tried {one.attempts} {'time' if one.attempts == 1 else 'times'}" if one.attempts else ""),
+    ]  # fmt: skip
+    for word, text in rows:
+        if text:
+            _say(f"  {word:9} {text}")
+    steps = [
+        ("launching", one.warming_started_us), ("launched", one.launched_us), ("ready", one.ready_us),
+        ("claimed", one.acquired_us), ("ending", one.ended_us), ("given up", one.abandoned_us), ("gone", one.gone_us),
+    ]  # fmt: skip
+    for word, at in steps:
+        if at:
+            _say(f"  {word:9} {times.format_instant(at)}, {pooling.ago(at, now)} ago")
+    if shown.claims:
+        _say("\nWho had it, the newest first")
+    for claim in shown.claims:
+        _say(
+            f"  {claim.id}  {claim.acquired_by or '-'}  {claim.acquired_for or '-'}  {_held(claim, now)}"
+        )
+    _happened(shown.events)
+    return errors.ExitCode.DONE
+
+
+def _held(claim: shape.Claim, now: int) -> str:
+    from overnight.app import pooling
+
+    if claim.released_us is not None:
+        return f"for {pooling.ago(claim.acquired_us, claim.released_us)}, until {pooling.ago(claim.released_us, now)} ago"
+    return f"for {pooling.ago(claim.acquired_us, now)}{_until(claim)}"
+
+
+def _until(claim: shape.Claim) -> str:
+    from overnight.model import times
+
+    lease = claim.lease_until_us
+    return "" if lease is None else f", until {times.format_instant(lease)}"
+
+
+def _happened(events: tuple[shape.PoolEvent, ...]) -> None:
+    from overnight.model import times
+
+    if events:
+        _say("\nWhat happened, the newest first")
+    for event in events:
+        about = " ".join(
+            x for x in (event.member_id, event.claim_id, event.reason, event.detail) if x
+        )
+        _say(f"  {times.format_instant(event.at_us)}  {event.kind}  {about}")
 
 
 def done(

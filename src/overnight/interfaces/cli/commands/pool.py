@@ -31,6 +31,7 @@ EXAMPLES = {
     "delete": "ci",
     "replenish": "ci",
     "recycle": "ci",
+    "member": "m-0a1b2c3d4e5f",
     "cordon": "m-0a1b2c3d4e5f",
     "uncordon": "m-0a1b2c3d4e5f",
     "serve": "--listen 127.0.0.1:8417",
@@ -43,7 +44,8 @@ def register(cli: typer.Typer) -> None:
     calls: dict[str, Callable[..., int]] = {
         "create": create, "list": list_, "show": show, "update": update, "acquire": acquire,
         "renew": renew, "return": return_, "terminate": terminate, "drain": drain,
-        "delete": delete, "replenish": replenish, "recycle": recycle, "cordon": cordon,
+        "delete": delete, "replenish": replenish, "recycle": recycle,
+        "member": show_member, "cordon": cordon,
         "uncordon": uncordon, "serve": serve,
     }  # fmt: skip
     for name, call in calls.items():
@@ -110,7 +112,7 @@ def list_(
 def show(
     context: typer.Context,
     pool: pooloptions.PoolArgument,
-    recent: Annotated[int, typer.Option("--recent", metavar="N", min=0, help="How many events and ended claims.")] = 20,
+    recent: pooloptions.RecentOption = 20,
     database: pooloptions.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
@@ -288,6 +290,18 @@ def recycle(
     """End what is stale, now, and try again what would not end."""
     changed = _plane(context, database).recycle(pool)
     return poolview.done(context.obj, "recycle", pool, {"changed": changed}, output)
+
+
+def show_member(
+    context: typer.Context,
+    member: pooloptions.MemberArgument,
+    recent: pooloptions.RecentOption = 20,
+    database: pooloptions.DatabaseOption = "",
+    output: session.OutputOption = session.Output.TEXT,
+) -> int:
+    """One member, gone ones too: its machine, who had it, what happened to it."""
+    shown = _plane(context, database).show_member(member, recent=recent)
+    return poolview.member_details(context.obj, shown, output)
 
 
 def cordon(
