@@ -208,6 +208,16 @@ def test_a_rehearsal_has_them_made_below_its_own_at_its_rate(place: Place) -> No
     assert place.cgroup.is_dir()
 
 
+def test_one_that_is_stopped_at_once_is_no_failure(place: Place) -> None:
+    """Before the maker listens to a signal it dies of it; and of a second one while it ends."""
+    stop = threading.Event()
+    stop.set()
+    with ledger.Ledger("a test", place.undo) as book:
+        made = memory_cgroups.make(place.cgroup, 100_000, book, stop=stop)
+        assert made.count < 100_000
+    assert book.problems == []
+
+
 @pytest.mark.alone  # its limit is 50 MB below what the host has, which others change
 def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch

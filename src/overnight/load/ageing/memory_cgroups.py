@@ -13,6 +13,7 @@ import os
 import pathlib
 import secrets
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -169,9 +170,12 @@ def _run(
         assert maker.stdout is not None
         assert maker.stderr is not None
         try:
-            rest = b""
+            rest, asked = b"", False
             while True:
-                if stop.is_set():
+                if stop.is_set() and not asked:
+                    asked = (
+                        True  # once: an interpreter that is about to end would die of the second
+                    )
                     maker.terminate()
                 if not select.select([maker.stdout], [], [], 0.05)[0]:
                     continue
@@ -187,6 +191,8 @@ def _run(
         except BaseException:
             maker.kill()
             raise
+    if asked and code == -signal.SIGTERM:  # before it could listen for that: nothing was made
+        return {**last, "why": "stopped"}
     if code:
         raise errors.CannotError(
             f"making memory cgroups failed after {last['made']:,}: {said[-1] if said else code}",
