@@ -53,7 +53,7 @@ class Recorded:
     night: selection.Coverage | None = None
     signals: float | None = None  # share of the hot window that the flight recorder kept
     kernel_log: bool | None = None
-    moved: bool = False  # the baseline ends before an earlier event
+    cut: bool = False  # earlier events of this kind left no longer baseline
     disturbed: bool = False  # earlier events of this kind are in it
     before_s: float | None = None  # of the hot window, what is before the event
     skew_us: int = 0
@@ -168,7 +168,7 @@ def _baseline(recorded: Recorded) -> Iterable[verdict.Gap]:
     length = recorded.baseline.window.seconds if recorded.baseline else LONG_BASELINE_S
     if length < LONG_BASELINE_S:
         why = "the recording began shortly before the event"
-        if recorded.moved:
+        if recorded.cut:
             why = "earlier events of this kind came soon after the recording began, or after one another"
         yield verdict.Gap(
             SHORT_BASELINE,

@@ -33,7 +33,7 @@ def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completenes
         baseline=_stacks(case, case.baseline, counted=True),
         night=_night(case),
         signals=_signals(case),
-        moved=case.compared.moved,
+        cut=case.compared.cut,
         disturbed=case.compared.disturbed,
         before_s=_before(case),
         skew_us=case.event.skew_us,

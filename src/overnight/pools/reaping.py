@@ -7,6 +7,7 @@ no other. Two reapers at once are safe; they only share the work.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -59,7 +60,7 @@ class Reaper:
                     seen = time.monotonic() + SEEN_SECONDS
                     self._guarded("reaper", self._seen)
                 # Whatever it is, a database that is away or a thread too many: next time.
-                self._guarded("reaper", lambda full=full: self._start_all(full=full))  # type: ignore[misc]
+                self._guarded("reaper", functools.partial(self._start_all, full=full))
                 ear.wait(min(STOP_LOOK, max(0.0, due - time.monotonic())))
         for thread in list(self._working.values()):
             thread.join(STOP_LOOK)
@@ -74,11 +75,11 @@ class Reaper:
         if full:
             # First of all, so that what was lost is counted before anything is launched.
             jobs += [
-                (f"provider {name}", lambda name=name: self._sweep(name))  # type: ignore[misc]
+                (f"provider {name}", functools.partial(self._sweep, name))
                 for name in self._plane.providers_in_use()
             ]
         jobs += [
-            (details.pool.name, lambda i=details.pool.id: self._keep(i, full=full))  # type: ignore[misc]
+            (details.pool.name, functools.partial(self._keep, details.pool.id, full=full))
             for details in self._plane.list(archived=True)
         ]
         return jobs

@@ -18,9 +18,12 @@ Span = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """`moved`: it ends before an earlier event; `disturbed`: nothing without such events is recorded."""
+    """`cut`: earlier events are why it is not the one that was wanted; `moved`: it ends before one of them;
+    `disturbed`: nothing without such events is recorded.
+    """
 
     window: selection.Window
+    cut: bool = False
     moved: bool = False
     disturbed: bool = False
 
@@ -49,7 +52,7 @@ def choose(
         quiet = list(_quiet(first_us, wanted.end_us, shut, length))
         if quiet:
             found = _best([one for one in quiet if usable(one)] or quiet, min(ENOUGH_US, length))
-            return Baseline(found, moved=found.end_us < wanted.end_us)
+            return Baseline(found, cut=True, moved=found.end_us < wanted.end_us)
     return Baseline(wanted, disturbed=True)
 
 

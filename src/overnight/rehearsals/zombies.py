@@ -1,7 +1,8 @@
 """The reference incident: an agent that fails for ever leaves zombies, and one day a walk over them takes a core.
 
-A machine with a real systemd runs the agent (where none can be booted: a process of this host). To systemd the unit is well: its own supervisor starts the
-task again and again, each time in a new memory cgroup that never goes, for the task leaves a file in
+A machine with a real systemd runs the agent; where none can be booted, it is a process of this host. To
+systemd the unit is well: its own supervisor starts the task again and again, each time in a new memory cgroup
+that never goes, for the task leaves a file in
 memory. Then a second unit, the collector, reads files in the same slice, which is at its memory limit: to
 make room for a page the kernel goes through every cgroup below, dead ones included. Measured on 6.18 with
 12,000 zombies: 100 % of a core in the kernel, in mem_cgroup_iter first.

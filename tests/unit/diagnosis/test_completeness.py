@@ -137,8 +137,8 @@ def test_what_the_event_is_compared_with_is_said() -> None:
     short = findings.covered(1.0, 0.0)
     window = selection.Window(short.window.begin_us, short.window.begin_us + 25 * SECOND)
     covered = dataclasses.replace(short, window=window)
-    for moved, why in ((False, "the recording began shortly"), (True, "earlier events")):
-        told = completeness.find_gaps(Recorded(baseline=covered, moved=moved), ())
+    for cut, why in ((False, "the recording began shortly"), (True, "earlier events")):
+        told = completeness.find_gaps(Recorded(baseline=covered, cut=cut), ())
         (gap,) = [one for one in told if one.what == "a short baseline"]
         assert gap.why.startswith(why)
         assert "25s are what is usual" in gap.why

@@ -53,6 +53,7 @@ def test_the_latest_that_is_long_enough_is_taken_and_the_longest_where_none_is()
     wanted = seconds(1000, 1600)
     latest = baselines.choose(wanted, 0, [[(s * SECOND, (s + 40) * SECOND) for s in (700, 1500)]])
     assert latest.window == seconds(1540, 1600)
+    assert latest.cut
     assert not latest.moved
     often = [(s * SECOND, (s + 90) * SECOND) for s in range(130, 1600, 100)]
     assert baselines.choose(wanted, 0, [often]).window == seconds(0, 130)
