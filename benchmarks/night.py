@@ -16,7 +16,7 @@ import time
 
 from benchmarks import Result, cpu_of_command, median_of
 from benchmarks.support import load, questions, synthetic
-from overnight.model import selection
+from overnight.model.selection import Window
 from overnight.queries import flame, reader, view
 from overnight.reports import html
 from overnight.store import segments
@@ -159,7 +159,7 @@ def _peers() -> list[Result]:
             first = stored.begin_us
             # 5 s of 96 cores at 97 Hz are so many samples; here they come quicker.
             share = round(REAL_SECONDS * SECOND * 5 / synthetic.SEGMENT_SECONDS)
-            window = selection.Window(first + 10 * SECOND, first + 10 * SECOND + share)
+            window = Window(first + 10 * SECOND, first + 10 * SECOND + share)
             begin = time.perf_counter()
             flame.flame(source, window)
             ours = (time.perf_counter() - begin) * 1000
@@ -184,7 +184,7 @@ def _stored(path: pathlib.Path, home: pathlib.Path) -> segments.Segment:
     return writer.write_capture(home, made, segment_seconds=86400)[0]
 
 
-def _perf_window(path: pathlib.Path, window: selection.Window) -> str:
+def _perf_window(path: pathlib.Path, window: Window) -> str:
     from overnight.sources.perf import perfdata
 
     with perfdata.open_perfdata(path) as file:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from overnight.model import selection
+from overnight.model.selection import Coverage, Window
 from overnight.queries import diff, flame, heatmap, reader, top
 from overnight.store import segments
 
@@ -68,17 +68,15 @@ def drop_cached(folders: tuple[str, ...]) -> None:
         os.close(descriptor)
 
 
-def _answer(question: Question) -> Callable[[reader.Reader], selection.Coverage]:
-    window = selection.Window(question.begin_us, question.end_us)
-    kinds: dict[str, Callable[[reader.Reader], selection.Coverage]] = {
+def _answer(question: Question) -> Callable[[reader.Reader], Coverage]:
+    window = Window(question.begin_us, question.end_us)
+    kinds: dict[str, Callable[[reader.Reader], Coverage]] = {
         "flame": lambda source: flame.flame(source, window).coverage,
         "top": lambda source: top.top(source, window).coverage,
         "functions": lambda source: top.top(source, window, kind="functions").coverage,
         "cores": lambda source: heatmap.by_core(source, window).coverage,
         "offsets": lambda source: heatmap.by_offset(source, window).coverage,
-        "diff": lambda source: (
-            diff.diff(source, window, selection.Window(*question.baseline)).coverage
-        ),
+        "diff": lambda source: diff.diff(source, window, Window(*question.baseline)).coverage,
     }
     return kinds[question.kind]
 

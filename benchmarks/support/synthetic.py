@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.support import programs
-from overnight.model import event, selection
+from overnight.model.event import Event
+from overnight.model.selection import Window
 from overnight.store import capture, hours, segments, writer
 
 __all__ = ["HOST", "Night", "make_night"]
@@ -50,8 +51,8 @@ class Night:
     """Where it is, how long it is, and what happened in it."""
 
     home: pathlib.Path
-    window: selection.Window
-    incident: event.Event
+    window: Window
+    incident: Event
     notes: tuple[str, ...]
 
     @property
@@ -89,8 +90,8 @@ def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
     at = MORNING - 7980 if count * SEGMENT_SECONDS > 9000 else begin + count * SEGMENT_SECONDS // 2
     night = Night(
         home,
-        selection.Window(begin * 1_000_000, MORNING * 1_000_000),
-        event.Event(
+        Window(begin * 1_000_000, MORNING * 1_000_000),
+        Event(
             at * 1_000_000,
             "net.driver_reset",
             "eth1: driver reset",

@@ -22,12 +22,12 @@ SEEDS = {
     "reader reaches a host": (
         "apart",
         "queries/seed.py",
-        "from overnight.hosts import local\n",
-        "overnight.hosts",
+        "from overnight.undo import local\n",
+        "overnight.undo",
     ),
     "host reaches a reader": (
         "apart",
-        "hosts/seed.py",
+        "undo/seed.py",
         "from overnight.queries import top\n",
         "overnight.queries",
     ),
@@ -54,13 +54,13 @@ SEEDS = {
     "sibling": ("plugins", "sources/cpu.py", "from overnight.sources import kmsg\n", "kmsg"),
 }
 ALSO = {
-    "hosts/__init__.py": "",
-    "hosts/local.py": "",
+    "undo/__init__.py": "",
+    "undo/local.py": "",
     "queries/__init__.py": "",
     "queries/top.py": "",
     "agent/__init__.py": "",
     "store/heavy.py": "import duckdb\n",
-    "model/between.py": "from overnight.hosts import local\n",
+    "model/between.py": "from overnight.undo import local\n",
 }
 
 
@@ -102,7 +102,7 @@ def test_a_seeded_violation_is_caught(copy: pathlib.Path, seed: str) -> None:
             if pathlib.Path(other).stem in text or other.endswith("__init__.py"):
                 add(copy, other, body)
         if "between" in text:
-            add(copy, "hosts/local.py", "")
+            add(copy, "undo/local.py", "")
         add(copy, name, text)
     done = lint(copy, contract)
     assert done.returncode == 1, done.stdout + done.stderr

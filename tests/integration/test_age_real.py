@@ -21,10 +21,10 @@ import pytest
 import zombies
 
 from overnight import errors
-from overnight.hosts import ledger
 from overnight.load import ageing
 from overnight.load.ageing import memory_cgroups
 from overnight.sources.memorycgroups import parents
+from overnight.undo import journal
 
 SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs/schemas/age-1.json").read_text())
 V2 = zombies.LAYOUT.memory_version == 2
@@ -96,13 +96,13 @@ def place(tmp_path: pathlib.Path) -> Iterator[Place]:
     try:
         yield one
     finally:
-        ledger.clean(one.undo, kept=True)
+        journal.clean(one.undo, kept=True)
         zombies.remove_tree(cgroup)
 
 
 def nothing_is_left(place: Place) -> None:
     assert place.below() == []
-    assert ledger.runs(place.undo) == ()
+    assert journal.runs(place.undo) == ()
     until(lambda: place.zombies < 60, f"about {place.zombies:.0f} zombies are left")
 
 
@@ -135,7 +135,7 @@ def test_a_kill_in_the_middle_leaves_nothing_after_the_undoing(place: Place) -> 
     making = place.begin("memory-cgroups", "60000", "--rate", "3000", "--under", place.cgroup.name)
     try:
         until(lambda: place.zombies > 300, "none is made")
-        (left,) = ledger.runs(place.undo)
+        (left,) = journal.runs(place.undo)
         assert left.state == "running"
         assert place.run("--undo")["runs"] == [{"run": left.run, "what": left.what, "state": "running"}]  # fmt: skip
         assert place.zombies > 300
@@ -147,7 +147,7 @@ def test_a_kill_in_the_middle_leaves_nothing_after_the_undoing(place: Place) -> 
     undone = place.run("--undo")
     assert undone["undone"] == [f"age memory-cgroups 60000 ({left.run})"]
     nothing_is_left(place)
-    assert ledger.processes_of(left.run) == ()
+    assert journal.processes_of(left.run) == ()
     assert not shm().intersection(names)
 
 
@@ -155,8 +155,8 @@ def test_a_killed_maker_is_an_error_that_leaves_nothing(place: Place) -> None:
     making = place.begin("memory-cgroups", "60000", "--rate", "2000", "--under", place.cgroup.name)
     try:
         until(lambda: place.zombies > 100, "none is made")
-        (left,) = ledger.runs(place.undo)
-        (maker,) = ledger.processes_of(left.run)
+        (left,) = journal.runs(place.undo)
+        (maker,) = journal.processes_of(left.run)
         os.kill(maker, signal.SIGKILL)
         assert making.wait(SECONDS) == 3
     finally:
@@ -199,7 +199,7 @@ def test_a_rehearsal_has_them_made_below_its_own_at_its_rate(place: Place) -> No
         if made >= 200:
             stop.set()
 
-    with ledger.Ledger("a test", place.undo) as book:
+    with journal.Journal("a test", place.undo) as book:
         made = memory_cgroups.make(place.cgroup, 100_000, book, rate=1000, stop=stop, tell=tell)
         assert 200 <= made.count < 100_000
         assert made.parent == place.cgroup
@@ -212,7 +212,7 @@ def test_one_that_is_stopped_at_once_is_no_failure(place: Place) -> None:
     """Before the maker listens to a signal it dies of it; and of a second one while it ends."""
     stop = threading.Event()
     stop.set()
-    with ledger.Ledger("a test", place.undo) as book:
+    with journal.Journal("a test", place.undo) as book:
         made = memory_cgroups.make(place.cgroup, 100_000, book, stop=stop)
         assert made.count < 100_000
     assert book.problems == []
@@ -223,7 +223,7 @@ def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
-        ledger.Ledger("a test", place.undo) as book,
+        journal.Journal("a test", place.undo) as book,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
         memory_cgroups.make(place.cgroup / "p", 1_000, book, share=1e-6)
@@ -232,7 +232,7 @@ def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
     # Room for the maker's own start, and far less than so many cost.
     share = 50_000_000 / ageing.available()
     with (
-        ledger.Ledger("a test", place.undo) as book,
+        journal.Journal("a test", place.undo) as book,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
         memory_cgroups.make(place.cgroup / "p", 12_000, book, share=share)

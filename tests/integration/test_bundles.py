@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import shutil
+from typing import TYPE_CHECKING
 
 import nights
 import pytest
@@ -12,11 +13,14 @@ import pytest
 import scenarios
 from overnight import errors
 from overnight.app import bundling
-from overnight.model import event, selection
+from overnight.model.selection import Window
 from overnight.queries import case, signals
 from overnight.store import check, loads, segments
 from overnight.store.bundle import header
 from overnight.store.ring import reader
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
 
 RESET = nights.RESET_S
 
@@ -28,7 +32,7 @@ class Pair:
     home: pathlib.Path
     file: pathlib.Path
     opened: pathlib.Path
-    told: event.Event
+    told: Event
     made: bundling.Made
 
 
@@ -44,11 +48,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return pair_of(tmp_path_factory.mktemp("pair"))
 
 
-def window(begin: float, end: float) -> selection.Window:
-    return selection.Window(nights.us(begin), nights.us(end))
+def window(begin: float, end: float) -> Window:
+    return Window(nights.us(begin), nights.us(end))
 
 
-def windows(told: event.Event, home: pathlib.Path) -> dict[str, selection.Window]:
+def windows(told: Event, home: pathlib.Path) -> dict[str, Window]:
     made = case.Case(home, told)
     return {
         "event": made.window,
@@ -328,7 +332,7 @@ def test_a_made_up_night_gives_the_same_evidence(tmp_path: pathlib.Path) -> None
         assert made.header.masked == {}
 
 
-def _numbers(of: case.Case, signal: str, over: selection.Window) -> dict[object, int]:
+def _numbers(of: case.Case, signal: str, over: Window) -> dict[object, int]:
     return {
         (time_us, key, column): number
         for frame in of.ring.numbers(of.host, signal, over.begin_us, over.end_us)

@@ -12,11 +12,11 @@ import subprocess
 import pytest
 import verdicts
 
-from overnight.model import verdict
+from overnight.model.verdict import Verdict
 from overnight.reports import diagnosis
 from overnight.reports.diagnosis import html
 
-Report = tuple[verdict.Verdict, diagnosis.Material]
+Report = tuple[Verdict, diagnosis.Material]
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 WEB = REPOSITORY / "web"

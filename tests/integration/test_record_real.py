@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import jsonschema
 import pytest
 
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import flame, heatmap, reader, top
 from overnight.sources import cpu, perf
 from overnight.store import check, segments
@@ -115,15 +115,15 @@ def test_a_burning_core_is_named_with_its_second_and_function(
     assert "cc1plus-7" in {share["process"] for share in made["profile"]["processes"]}
 
     source = reader.Reader(segments.Catalogue(tmp_path))
-    burning = selection.Window(began + 200_000, ended - 200_000)
-    there = selection.Selection(cores=(CORE,))
+    burning = Window(began + 200_000, ended - 200_000)
+    there = Selection(cores=(CORE,))
     # In those seconds that core was full of it, at the share it had and by its name.
     found = top.top(source, burning, there, kind="functions")
     row = next(row for row in found.rows if row.name == "overnight_burns_here")
     assert row.share_of_samples > 0.9 * had - 0.05
     assert 0.85 * had - 0.05 < row.cores < 1.1
     # Before it began it was nowhere.
-    quiet = selection.Window(began - 900_000, began - 50_000)
+    quiet = Window(began - 900_000, began - 50_000)
     assert "overnight_burns_here" not in flame.flame(source, quiet).names
     # The stack hangs under the process, whole.
     tree = flame.flame(source, burning, there)
@@ -159,9 +159,7 @@ def test_a_binary_that_only_its_container_sees_is_named(
         container.wait()
     assert not (inside / "hidden").exists()
     source = reader.Reader(segments.Catalogue(home))
-    found = top.top(
-        source, source.extent(), selection.Selection(process="^hidden$"), kind="functions"
-    )
+    found = top.top(source, source.extent(), Selection(process="^hidden$"), kind="functions")
     named = {row.name: row.share_of_samples for row in found.rows}
     assert named.get("overnight_burns_here", 0) > 0.8, named
 

@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 
 from overnight.app import staging
-from overnight.hosts import ledger
+from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.timeout(240)]
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def test_stopped_in_the_middle_it_undoes_everything(
         run.send_signal(number)
         run.communicate(timeout=60)
     assert run.returncode == 130
-    assert ledger.processes_of(name) == ()
+    assert journal.processes_of(name) == ()
     assert not pathlib.Path(f"/run/netns/{name}-a").exists()
     assert list(tmp_path.glob("rehearsals/*/stage")) == []
     assert list(undo.glob("*.undo")) == []
@@ -136,18 +136,18 @@ def test_killed_in_the_middle_the_next_run_undoes_everything(
     ) as run:  # fmt: skip
         until_struck(run)
         name = run_of(undo)
-        assert len(ledger.processes_of(name)) >= 3  # worker, sender, hog, and the recorder's
+        assert len(journal.processes_of(name)) >= 3  # worker, sender, hog, and the recorder's
         run.kill()
         run.communicate(timeout=60)
     # What it made is still there; the fault is not, for it ends with its run.
     assert pathlib.Path(f"/run/netns/{name}-a").exists()
-    wait(lambda: not any(_is_real_time(pid) for pid in ledger.processes_of(name)), 10)
+    wait(lambda: not any(_is_real_time(pid) for pid in journal.processes_of(name)), 10)
 
     done = subprocess.run(
         words(tmp_path, "--clean"), capture_output=True, text=True, timeout=60, check=True
     )
     assert name in done.stdout
-    assert ledger.processes_of(name) == ()
+    assert journal.processes_of(name) == ()
     assert not pathlib.Path(f"/run/netns/{name}-a").exists()
     assert not pathlib.Path(f"/run/netns/{name}-b").exists()
     assert list(tmp_path.glob("rehearsals/*/stage")) == []

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import scenarios
-from overnight.model import finding, selection, verdict
+from overnight.model.finding import Finding, Subject
+from overnight.model.selection import Selection, Window
+from overnight.model.verdict import Chain, Verdict
 from overnight.queries import case
 from overnight.store import check as profiles
 from overnight.store import segments
@@ -88,7 +90,7 @@ def test_signals_and_stacks_agree_on_the_hot_seconds(
     assert np.nanmax(busy) > 95
     longest = max(len(run) for run in "".join("x" if b > 90 else " " for b in busy).split())
     assert longest >= 4
-    chosen = selection.Selection(cores=frozenset((core,)))
+    chosen = Selection(cores=frozenset((core,)))
     named = night.facts.get("process", night.facts.get("processes"))
     first = seen.top(seen.window, chosen, limit=1).rows[0]
     assert first.name.partition("[")[0].strip() in ([named] if isinstance(named, str) else named)
@@ -98,7 +100,7 @@ def test_ticks_and_samples_are_of_the_same_work(nights: dict[str, scenarios.Trut
     night = nights["quiet"]
     source = reader.Reader(night.home)
     begin, end = source.extent(night.host) or (0, 0)
-    window = selection.Window(begin, end)
+    window = Window(begin, end)
     from overnight.queries import reader as stacks
     from overnight.queries import signals, top
 
@@ -187,7 +189,7 @@ def test_half_of_a_night_is_missing_and_that_is_noted(
     night = scenarios.build("half-missing", tmp_path, seed=3, cores=8, keep_event=keep_event)
     assert night.event is not None
     seen = case.Case(tmp_path, night.event)
-    hot = selection.Window(night.event.time_us - 5 * SECOND, night.event.time_us)
+    hot = Window(night.event.time_us - 5 * SECOND, night.event.time_us)
     assert seen.has_profile(hot) is keep_event
     assert len(seen.profiles.catalogue.segments(night.host)) <= 8  # of 15
     assert seen.ring.gaps(night.host)
@@ -214,16 +216,16 @@ def test_a_fleet_is_skewed_as_it_says(nights: dict[str, scenarios.Truth]) -> Non
     assert rate[True] / count[True] > 3 * rate[False] / count[False]
 
 
-def _verdict(night: scenarios.Truth, status: str, *steps: finding.Finding) -> verdict.Verdict:
-    chain = verdict.Chain(steps, (), 1.0) if steps else None
-    return verdict.Verdict(night.event, status, 0.9, "", chain, (), (), (), (), (), ())
+def _verdict(night: scenarios.Truth, status: str, *steps: Finding) -> Verdict:
+    chain = Chain(steps, (), 1.0) if steps else None
+    return Verdict(night.event, status, 0.9, "", chain, (), (), (), (), (), ())
 
 
 def test_a_truth_knows_a_right_verdict_from_a_wrong_one(nights: dict[str, scenarios.Truth]) -> None:
     night = nights["rt-hog"]
-    window = selection.Window(0, 1)
+    window = Window(0, 1)
     right = [
-        finding.Finding("x", "d", kind, finding.Subject(host="h", **parts), window, 1.0, "", ())  # type: ignore[arg-type]
+        Finding("x", "d", kind, Subject(host="h", **parts), window, 1.0, "", ())  # type: ignore[arg-type]
         for kind, parts in night.chain
     ]
     assert night.problems(_verdict(night, "cause-found", *right)) == []
@@ -232,7 +234,7 @@ def test_a_truth_knows_a_right_verdict_from_a_wrong_one(nights: dict[str, scenar
     assert night.problems(_verdict(night, "inconclusive", *right))
     assert night.problems(_verdict(night, "cause-found", *right[1:]))
     assert night.problems(_verdict(night, "cause-found", *reversed(right)))
-    wrong = dataclasses.replace(right[0], subject=finding.Subject(host="h", process="other"))
+    wrong = dataclasses.replace(right[0], subject=Subject(host="h", process="other"))
     assert night.problems(_verdict(night, "cause-found", wrong, *right[1:]))
     invented = dataclasses.replace(right[0], kind="memory.zombie_cgroups")
     assert night.problems(_verdict(night, "cause-found", invented, *right))
@@ -267,7 +269,7 @@ def test_a_light_night_has_the_samples_of_its_recording(tmp_path: pathlib.Path) 
     recorded = case.Case(truth.home, truth.event)
     made, act = stories.random_night(4, minutes=4.0, cores=4)
     windows = [
-        selection.Window(made.begin_us + n * 10 * SECOND, made.begin_us + (n + 1) * 10 * SECOND)
+        Window(made.begin_us + n * 10 * SECOND, made.begin_us + (n + 1) * 10 * SECOND)
         for n in range(23)
     ]
     there, here = (one.tally(windows) for one in (recorded, light.of(made, act, [act.when])))

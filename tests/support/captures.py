@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import reader
 from overnight.store import capture, segments, writer
 
@@ -180,12 +180,12 @@ def store(
     return reader.Reader(segments.Catalogue(home))
 
 
-def window(begin: int, end: int) -> selection.Window:
+def window(begin: int, end: int) -> Window:
     """From ns to ns."""
-    return selection.Window(begin // US, end // US)
+    return Window(begin // US, end // US)
 
 
-def passes(sample: Sample, within: selection.Window, chosen: selection.Selection) -> bool:
+def passes(sample: Sample, within: Window, chosen: Selection) -> bool:
     """Whether a question is about this sample, idle ones left to the caller."""
     return (
         within.begin_us <= sample.time_us < within.end_us
@@ -199,9 +199,7 @@ def passes(sample: Sample, within: selection.Window, chosen: selection.Selection
     )
 
 
-def chosen_samples(
-    samples: Iterable[Sample], within: selection.Window, chosen: selection.Selection
-) -> list[Sample]:
+def chosen_samples(samples: Iterable[Sample], within: Window, chosen: Selection) -> list[Sample]:
     """What a question is about."""
     return [s for s in samples if passes(s, within, chosen) and (chosen.idle or not s.idle)]
 
@@ -228,7 +226,7 @@ class Night:
     def of(self, hosts: tuple[str, ...] = ()) -> list[Sample]:
         return [s for host in hosts or self.samples for s in self.samples[host]]
 
-    def windows(self, seed: int, count: int = 6) -> list[selection.Window]:
+    def windows(self, seed: int, count: int = 6) -> list[Window]:
         """The whole night, parts of segments, whole segments, the moment of one sample."""
         chance = random.Random(seed)
         two = 120 * SECOND
@@ -236,7 +234,7 @@ class Night:
         made = [
             window(BEGIN - SECOND, END + SECOND),
             window(NIGHT + two, NIGHT + 2 * two),
-            selection.Window(one, one + 1),
+            Window(one, one + 1),
         ]
         for _ in range(count):
             begin = chance.randrange(BEGIN, END)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import captures
 import rings
 
-from overnight.model import event
+from overnight.model.event import Event
 from overnight.queries import case
 
 CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -30,7 +30,7 @@ class Home:
     def __init__(self, folder: pathlib.Path, *, cores: int = 4, seconds: int = 960) -> None:
         self.folder, self.cores, self.seconds = folder, cores, seconds
         self.writer = rings.open_writer(folder)
-        self._told: list[event.Event] = []
+        self._told: list[Event] = []
 
     def cpu(self, shares: Shares = quiet, first: int = 0) -> Home:
         ticks = {core: [0] * len(CPU) for core in range(self.cores)}
@@ -77,8 +77,8 @@ class Home:
         captures.store(self.folder, made)
         return self
 
-    def event(self, kind: str = "net.driver_reset", second: float = EVENT_SECOND, **said: object) -> event.Event:  # fmt: skip
-        told = event.Event(
+    def event(self, kind: str = "net.driver_reset", second: float = EVENT_SECOND, **said: object) -> Event:  # fmt: skip
+        told = Event(
             rings.us(second), kind, host=rings.HOST, id=f"{kind}-{second}", **said  # type: ignore[arg-type]
         )  # fmt: skip
         self.writer.event(told)

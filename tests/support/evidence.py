@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import captures
 import rings
 
-from overnight.model import event
+from overnight.model.event import Event
 from overnight.queries import case
 from overnight.store import writer as segments
 
@@ -40,16 +40,16 @@ class Home:
     begin: int = 0
     looks: dict[str, tuple[float, Callable[[int], Rows]]] = dataclasses.field(default_factory=dict)
     facts: dict[str, dict[str, dict[str, str | int]]] = dataclasses.field(default_factory=dict)
-    events: list[event.Event] = dataclasses.field(default_factory=list)
+    events: list[Event] = dataclasses.field(default_factory=list)
     samples: list[captures.Sample] = dataclasses.field(default_factory=list)
 
     def signal(self, name: str, every: int, look: Callable[[int], Rows]) -> None:
         """A signal that shows `look(second)` every so many seconds."""
         self.looks[name] = (every, look)
 
-    def tell(self, second: float, kind: str, **more: object) -> event.Event:
+    def tell(self, second: float, kind: str, **more: object) -> Event:
         """An event; its id is its place among all."""
-        made = event.Event(
+        made = Event(
             rings.us(second), kind, host=rings.HOST, id=f"{kind}-{len(self.events)}", **more  # type: ignore[arg-type]
         )  # fmt: skip
         self.events.append(made)
@@ -87,7 +87,7 @@ class Home:
                     )
                 )
 
-    def case(self, told: event.Event) -> case.Case:
+    def case(self, told: Event) -> case.Case:
         """Everything written, one event opened."""
         made = rings.open_writer(self.path)
         _record(made, self)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from overnight.model import event, finding, selection
+from overnight.model.event import Event
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Coverage, Window
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
 T = 1_794_712_447 * SECOND  # the event, 03:14:07
 HOST, CORE = "gpu-17", 39
-RESET = event.Event(
+RESET = Event(
     T, "net.driver_reset", "TX q 5 is paused for too long", HOST, CORE, "critical",
     "net.driver_reset-1", fields={"interface": "eth0", "queue": 5},
 )  # fmt: skip
@@ -25,25 +27,25 @@ def found(
     magnitude: dict[str, float] | None = None,
     detector: str = "",
     **subject: str | int,
-) -> finding.Finding:
+) -> Finding:
     """Times are seconds from the event."""
-    who = finding.Subject(**{"host": HOST, **subject})
-    window = selection.Window(T + int(begin * SECOND), T + int(end * SECOND))
+    who = Subject(**{"host": HOST, **subject})
+    window = Window(T + int(begin * SECOND), T + int(end * SECOND))
     detector = detector or kind
-    return finding.Finding(
-        finding.finding_id(detector, kind, who, window.begin_us),
+    return Finding(
+        finding_id(detector, kind, who, window.begin_us),
         detector,
         kind,
         who,
         window,
         confidence,
         f"{kind} of {who.as_json()}",
-        (finding.Evidence(kind, "test", dict(magnitude or {}), window),),
+        (Evidence(kind, "test", dict(magnitude or {}), window),),
         magnitude or {},
     )
 
 
-def reset(**subject: str | int) -> finding.Finding:
+def reset(**subject: str | int) -> Finding:
     where = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
     return found("net.driver_reset", 0, 0.001, 1.0, detector="event", **where)
 
@@ -53,7 +55,7 @@ def saturated(core: int = CORE, begin: float = -6, end: float = 1, **numbers: fl
     return found("cpu.core_saturated", begin, end, 0.95, told | numbers, core=core)
 
 
-def starved(**subject: str | int) -> finding.Finding:
+def starved(**subject: str | int) -> Finding:
     where = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
     return found("net.queue_starved", -6, 1, 0.9, {"seconds": 6.0}, **where)
 
@@ -65,7 +67,7 @@ def culprit(
     core: int = CORE,
     begin: float = -6,
     **who: str,
-) -> finding.Finding:
+) -> Finding:
     told = {"cores_burnt": burnt, "share_of_core_samples": burnt, "samples": burnt * 580}
     return found(
         "cpu.culprit", begin, begin + 7, 0.9, told, core=core, process=process, unit=unit, **who
@@ -99,7 +101,7 @@ KUBELET = ("kubelet", "kubelet.service")
 NUMA = "mem_cgroup_nr_lru_pages"
 
 
-def reference() -> list[finding.Finding]:
+def reference() -> list[Finding]:
     """Kernel 5.4, cgroup v1: the loop of ecs.service, its zombies, kubelet's walk, the reset."""
     return [
         reset(), saturated(), starved(), culprit(*KUBELET, function=NUMA), walk(*KUBELET, NUMA),
@@ -107,7 +109,7 @@ def reference() -> list[finding.Finding]:
     ]  # fmt: skip
 
 
-def modern() -> list[finding.Finding]:
+def modern() -> list[Finding]:
     """Newer kernels: a job's own reclaim goes through the zombies below its parent."""
     job = ("python3", "kubepods.slice")
     return [
@@ -119,7 +121,7 @@ def modern() -> list[finding.Finding]:
     ]  # fmt: skip
 
 
-def rt_hog() -> list[finding.Finding]:
+def rt_hog() -> list[Finding]:
     who = {"process": "audiod", "unit": "audiod.service"}
     told = {"cores_burnt": 0.99, "rt_priority": 80.0}
     return [
@@ -128,14 +130,14 @@ def rt_hog() -> list[finding.Finding]:
     ]  # fmt: skip
 
 
-def softirq_storm() -> list[finding.Finding]:
+def softirq_storm() -> list[Finding]:
     return [
         reset(), saturated(), starved(), culprit("ksoftirqd/39", burnt=0.9),
         found("net.softirq_storm", -7, 1, 0.9, {"softirq_percent": 96.0, "packets_per_second": 9e5}, core=CORE),
     ]  # fmt: skip
 
 
-def reclaim() -> list[finding.Finding]:
+def reclaim() -> list[Finding]:
     who = {"process": "loader", "unit": "batch.service", "cgroup": "/system.slice/batch.service"}
     told = {"cores_burnt": 0.97, "pages_per_second": 2e5}
     return [
@@ -144,7 +146,7 @@ def reclaim() -> list[finding.Finding]:
     ]  # fmt: skip
 
 
-def lock_convoy() -> list[finding.Finding]:
+def lock_convoy() -> list[Finding]:
     who = {"process": "java", "unit": "app.service", "function": "native_queued_spin_lock_slowpath"}
     return [
         reset(), saturated(), starved(), culprit("java", "app.service"),
@@ -152,12 +154,12 @@ def lock_convoy() -> list[finding.Finding]:
     ]  # fmt: skip
 
 
-def decoy() -> list[finding.Finding]:
+def decoy() -> list[Finding]:
     """A real-time hog did it; beside it a crash loop and some zombies that did nothing."""
     return [*rt_hog(), crash_loop(), zombies(2600, 300, "/system.slice")]
 
 
-def two_causes() -> list[finding.Finding]:
+def two_causes() -> list[Finding]:
     """The reference, and an hour before it a hog on another core; both were found."""
     hog = found(
         "cpu.rt_hog", -3606, -3599, 0.95, {"cores_burnt": 0.99}, core=12, process="audiod", unit="audiod.service"
@@ -166,7 +168,7 @@ def two_causes() -> list[finding.Finding]:
     return [*reference(), hog, earlier, culprit("audiod", "audiod.service", 0.99, 12, -3606)]
 
 
-def unknown() -> list[finding.Finding]:
+def unknown() -> list[Finding]:
     return [
         reset(),
         saturated(),
@@ -185,37 +187,37 @@ DETECTORS = ("cores", "culprit", "zombies", "crashloops", "reclaim", "locks", "o
 
 
 def answers(
-    findings: Iterable[finding.Finding],
+    findings: Iterable[Finding],
     no_data: Iterable[str] = (),
     failed: Iterable[str] = (),
-) -> tuple[finding.Answer, ...]:
+) -> tuple[Answer, ...]:
     """As detectors give them: one that found something, the others clear."""
-    by: dict[str, list[finding.Finding]] = {}
+    by: dict[str, list[Finding]] = {}
     for one in findings:
         by.setdefault(one.detector, []).append(one)
-    given = [finding.Answer(name, finding.Status.FOUND, tuple(many)) for name, many in by.items()]
+    given = [Answer(name, Status.FOUND, tuple(many)) for name, many in by.items()]
     given += [
-        finding.Answer(name, finding.Status.CLEAR, why="nothing unusual")
+        Answer(name, Status.CLEAR, why="nothing unusual")
         for name in DETECTORS
         if name not in (*no_data, *failed)
     ]
-    given += [finding.Answer(name, finding.Status.NO_DATA, why="no stacks") for name in no_data]
-    given += [finding.Answer(name, finding.Status.FAILED, why="it broke") for name in failed]
+    given += [Answer(name, Status.NO_DATA, why="no stacks") for name in no_data]
+    given += [Answer(name, Status.FAILED, why="it broke") for name in failed]
     return tuple(given)
 
 
-def covered(share: float = 1.0, lost: float = 0.0, seconds: float = 40) -> selection.Coverage:
+def covered(share: float = 1.0, lost: float = 0.0, seconds: float = 40) -> Coverage:
     """So much of a window was recorded, so much of its samples lost."""
     samples = int(97 * 96 * seconds * share)
     gone = int(samples * lost)
-    return selection.Coverage(
-        (HOST,), selection.Window(T, T + int(seconds * SECOND)), seconds * share,
+    return Coverage(
+        (HOST,), Window(T, T + int(seconds * SECOND)), seconds * share,
         96 * seconds * share, float(samples), samples - gone, 0, gone, 1,
         () if share == 1 else ((T, T + SECOND, "no segment"),),
     )  # fmt: skip
 
 
-def without(one: finding.Finding, *names: str) -> finding.Finding:
+def without(one: Finding, *names: str) -> Finding:
     """The same finding with less measured."""
     left = {name: value for name, value in one.magnitude.items() if name not in names}
     return dataclasses.replace(one, magnitude=left)

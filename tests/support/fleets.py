@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from overnight.detectors.fleet import hazard
-from overnight.model import event, snapshot
+from overnight.model.event import Event
 from overnight.queries import fleet
+
+if TYPE_CHECKING:
+    from overnight.model.snapshot import Snapshot
 
 DAY_US = 86_400_000_000
 KIND = "net.driver_reset"
@@ -21,15 +25,15 @@ def host(
     days: float = 10,
     uptime_days: float = 0,
     events: Sequence[float] = (),
-    taken: snapshot.Snapshot | None = None,
+    taken: Snapshot | None = None,
 ) -> fleet.Host:
     """Watched for so many days in one go, with events at those days."""
     spell = fleet.Spell(0, round(days * DAY_US), uptime_days * 86400, "0000000a")
     return fleet.Host(name, labels or {}, (spell,), tuple(told(name, at) for at in events), taken)
 
 
-def told(name: str, at_day: float, boot: str = "") -> event.Event:
-    return event.Event(round(at_day * DAY_US), KIND, host=name, boot=boot)
+def told(name: str, at_day: float, boot: str = "") -> Event:
+    return Event(round(at_day * DAY_US), KIND, host=name, boot=boot)
 
 
 # --- cohorts: 60 hosts in 3 zones; some hosts have events again and again, most have none

@@ -1,14 +1,15 @@
-"""A real machine for the length of a test; what it is, `overnight.hosts.machines` says."""
+"""A real machine for the length of a test; what it is, `overnight.machines.booted` says."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from overnight.hosts import ledger, machines
+from overnight.machines import booted
+from overnight.undo import journal
 
-Machine = machines.Machine
-unit = machines.unit
+Machine = booted.Machine
+unit = booted.unit
 
 
 @contextlib.contextmanager
@@ -16,10 +17,10 @@ def machine(
     units: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
 ) -> Iterator[Machine]:
     """Boots a machine with these units (all enabled that are wanted), until the block is left."""
-    book = ledger.Ledger("a machine of a test")
+    book = journal.Journal("a machine of a test")
     try:
         with book:
-            one = machines.boot(book, units, files)
+            one = booted.boot(book, units, files)
             try:
                 yield one
             finally:

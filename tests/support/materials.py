@@ -6,15 +6,16 @@ import random
 
 import numpy as np
 
-from overnight.model import flame, selection
+from overnight.model.flame import KERNEL, Folded, FoldedStack, Frame
+from overnight.model.selection import Coverage, Window
 from overnight.queries import diff, signals
 
 SECOND = 1_000_000
 EVENT_US = 1_794_712_447 * SECOND  # 2026-11-15 03:14:07 UTC
 HOST = "gpu-96-07"
-HOT = selection.Window(EVENT_US - 7 * SECOND, EVENT_US)
-BEFORE = selection.Window(EVENT_US - 690 * SECOND, EVENT_US - 90 * SECOND)
-NIGHT = selection.Window(EVENT_US - 11 * 3600 * SECOND, EVENT_US)
+HOT = Window(EVENT_US - 7 * SECOND, EVENT_US)
+BEFORE = Window(EVENT_US - 690 * SECOND, EVENT_US - 90 * SECOND)
+NIGHT = Window(EVENT_US - 11 * 3600 * SECOND, EVENT_US)
 
 
 def change(name: str, now: int, before: int, status: str = "more") -> diff.Change:
@@ -35,7 +36,7 @@ def cores(count: int = 96, seconds: int = 70, *, missing: bool = False) -> signa
         busy[8:19] = kernel[8:19] = np.nan
         gaps = ((begin + 8 * SECOND, begin + 19 * SECOND, "the agent was not running"),)
     starts = np.array([begin + n * SECOND for n in range(seconds)], np.int64)
-    window = selection.Window(begin, begin + seconds * SECOND)
+    window = Window(begin, begin + seconds * SECOND)
     return signals.Cores(
         HOST, "the ticks that /proc/stat counted for the core between two looks", tuple(range(count)),
         starts, starts + SECOND, {"busy": busy, "kernel": kernel},
@@ -43,10 +44,10 @@ def cores(count: int = 96, seconds: int = 70, *, missing: bool = False) -> signa
     )  # fmt: skip
 
 
-def stacks() -> tuple[flame.Folded, flame.Folded]:
-    def path(process: str, *names: str) -> tuple[flame.Frame, ...]:
-        kernel = [flame.Frame(name, "[kernel]", flame.KERNEL) for name in names]
-        return (flame.Frame(process), *kernel)
+def stacks() -> tuple[Folded, Folded]:
+    def path(process: str, *names: str) -> tuple[Frame, ...]:
+        kernel = [Frame(name, "[kernel]", KERNEL) for name in names]
+        return (Frame(process), *kernel)
 
     call = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "ksys_read", "vfs_read")
     walk = (*call, "seq_read", "cgroup_seqfile_show", "memcg_numa_stat_show")
@@ -64,15 +65,15 @@ def stacks() -> tuple[flame.Folded, flame.Folded]:
         (path("swapper", "handle_softirqs", "net_rx_action"), 400),
     )
 
-    def folded(window: selection.Window, those: tuple[tuple[tuple[flame.Frame, ...], int], ...]) -> flame.Folded:  # fmt: skip
-        return flame.Folded(
+    def folded(window: Window, those: tuple[tuple[tuple[Frame, ...], int], ...]) -> Folded:  # fmt: skip
+        return Folded(
             f"{HOST} core 39", HOST, window.begin_us * 1000, window.end_us * 1000, 97, (39,), "cpu-clock",
-            tuple(flame.FoldedStack(frames, count) for frames, count in those),
+            tuple(FoldedStack(frames, count) for frames, count in those),
         )  # fmt: skip
 
     return folded(HOT, hot), folded(BEFORE, usual)
 
 
-def coverage(window: selection.Window, samples: int, lost: int = 0) -> selection.Coverage:
+def coverage(window: Window, samples: int, lost: int = 0) -> Coverage:
     seconds = window.seconds
-    return selection.Coverage((HOST,), window, seconds, seconds, 97 * seconds, samples, 3, lost, 2, ())  # fmt: skip
+    return Coverage((HOST,), window, seconds, seconds, 97 * seconds, samples, 3, lost, 2, ())  # fmt: skip

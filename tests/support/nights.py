@@ -10,7 +10,9 @@ import captures
 import numpy as np
 
 from overnight.app import snapshot as snapshots
-from overnight.model import clock, event, snapshot
+from overnight.model import clock
+from overnight.model.event import Event
+from overnight.model.snapshot import Part, Snapshot
 from overnight.store.ring import pins, reader, writer
 
 BEGIN_US = captures.NIGHT // 1000
@@ -50,18 +52,16 @@ def us(second: float) -> int:
     return BEGIN_US + round(second * 1e6)
 
 
-def reset(second: float, host: str = HOST, planted: Secrets | None = None) -> event.Event:
+def reset(second: float, host: str = HOST, planted: Secrets | None = None) -> Event:
     told = planted or Secrets()
-    return event.Event(
+    return Event(
         us(second), "net.driver_reset", told.text, host, 1, "critical",
         id=f"net.driver_reset-{round(second):08x}", boot=BOOTS[1], unit=told.unit,
         process=told.process, source="ena-tx-paused", fields={"driver": told.field, "queue": 5},
     )  # fmt: skip
 
 
-def build(
-    home: pathlib.Path, planted: Secrets | None = None, *, cpu_from: int = 4500
-) -> event.Event:
+def build(home: pathlib.Path, planted: Secrets | None = None, *, cpu_from: int = 4500) -> Event:
     """Make the home; the event at its end. Every second is looked at from `cpu_from` on, as for one reset."""
     told = planted or Secrets()
     _record(home, HOST, told, cpu_from)
@@ -142,10 +142,8 @@ def _profile(home: pathlib.Path, told: Secrets) -> None:
 def _snapshot(home: pathlib.Path, name: str, second: float, told: Secrets) -> None:
     moment = datetime.datetime.fromtimestamp(us(second) / 1e6, datetime.UTC)
     said = {"host": HOST, "taken_at": moment.isoformat(timespec="seconds"), "name": name}
-    parts: dict[str, snapshot.Part] = {"cmdline": {"quiet": told.snapshot, "ro": ""}}
-    snapshots.save(
-        snapshot.Snapshot(said, parts, ()), home / "snapshots" / HOST / f"{us(second)}.json"
-    )
+    parts: dict[str, Part] = {"cmdline": {"quiet": told.snapshot, "ro": ""}}
+    snapshots.save(Snapshot(said, parts, ()), home / "snapshots" / HOST / f"{us(second)}.json")
 
 
 def plain(value: object) -> object:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 from overnight import rehearsals
-from overnight.hosts import ledger
+from overnight.undo import journal
 
 __all__ = ["made"]
 
@@ -19,7 +19,7 @@ def made(
     folder: pathlib.Path, seed: int = 1, core: int = 0, spare: int = 1
 ) -> Iterator[rehearsals.Stage]:
     """A stage whose changes are undone, and whose fault is ended, at the end of the block."""
-    with ledger.Ledger("a test", folder / "undo") as book:
+    with journal.Journal("a test", folder / "undo") as book:
         place = folder / f"stage-{seed}"
         place.mkdir(exist_ok=True)
         stage = rehearsals.Stage(
@@ -28,7 +28,7 @@ def made(
             spare=spare,
             home=folder,
             folder=place,
-            ledger=book,
+            journal=book,
             chance=random.Random(seed),
             stop=threading.Event(),
             brief=True,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 from overnight.agent import outlets
-from overnight.model import clock, event
+from overnight.model import clock
+from overnight.model.event import Event
 
 __all__ = ["make_event", "make_standing"]
 
 WALL = 1_700_000_000 * 1_000_000_000
 
 
-def make_event(kind: str = "net.driver_reset", **changes: object) -> event.Event:
+def make_event(kind: str = "net.driver_reset", **changes: object) -> Event:
     """An event on core 39."""
-    made = event.Event(
+    made = Event(
         time_us=WALL // 1000,
         kind=kind,
         text="core 39 was pinned",

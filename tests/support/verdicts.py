@@ -19,7 +19,11 @@ from materials import (
     stacks,
 )
 
-from overnight.model import event, finding, flame, selection, verdict
+from overnight.model.event import Event, Value
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.flame import Folded, FoldedStack, Frame
+from overnight.model.selection import Window
+from overnight.model.verdict import Chain, Gap, Link, RuledOut, Step, Verdict
 from overnight.queries import diff, top
 from overnight.reports import diagnosis
 from overnight.reports.pictures import difference
@@ -37,14 +41,14 @@ HOSTILE = (
 )
 
 
-def reset(host: str = HOST, **more: object) -> event.Event:
+def reset(host: str = HOST, **more: object) -> Event:
     said: dict[str, object] = {
         "time_us": EVENT_US, "kind": "net.driver_reset", "host": host, "severity": "critical",
         "text": "ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec.",
         "id": "net.driver_reset-51c0ffee", "source": "ena-tx-paused", "count": 3,
         "fields": {"interface": "eth0", "queue": 5},
     }  # fmt: skip
-    return event.Event(**{**said, **more})  # type: ignore[arg-type]
+    return Event(**{**said, **more})  # type: ignore[arg-type]
 
 
 def found(
@@ -52,38 +56,38 @@ def found(
     kind: str,
     summary: str,
     confidence: float = 0.9,
-    window: selection.Window = HOT,
-    evidence: tuple[finding.Evidence, ...] = (),
-    against: tuple[finding.Evidence, ...] = (),
+    window: Window = HOT,
+    evidence: tuple[Evidence, ...] = (),
+    against: tuple[Evidence, ...] = (),
     magnitude: dict[str, float] | None = None,
     **subject: object,
-) -> finding.Finding:
-    about = finding.Subject(**{"host": HOST, **subject})  # type: ignore[arg-type]
-    return finding.Finding(
-        finding.finding_id(detector, kind, about, window.begin_us), detector, kind, about, window,
+) -> Finding:
+    about = Subject(**{"host": HOST, **subject})  # type: ignore[arg-type]
+    return Finding(
+        finding_id(detector, kind, about, window.begin_us), detector, kind, about, window,
         confidence, summary, evidence, magnitude or {}, against,
     )  # fmt: skip
 
 
-def fact(text: str, source: str, look: str = "", **values: event.Value) -> finding.Evidence:
-    return finding.Evidence(text, source, values, HOT, look)
+def fact(text: str, source: str, look: str = "", **values: Value) -> Evidence:
+    return Evidence(text, source, values, HOT, look)
 
 
 def chain_of(
-    steps: tuple[finding.Finding, ...], *links: tuple[float, str, str], score: float, why_not: str = ""
-) -> verdict.Chain:  # fmt: skip
+    steps: tuple[Finding, ...], *links: tuple[float, str, str], score: float, why_not: str = ""
+) -> Chain:  # fmt: skip
     made = tuple(
-        verdict.Link(
+        Link(
             steps[n].id, steps[n + 1].id, strength, tuple(why.split("; ")),
             tuple(filter(None, against.split("; "))),
         )
         for n, (strength, why, against) in enumerate(links)
     )  # fmt: skip
-    return verdict.Chain(steps, made, score, why_not)
+    return Chain(steps, made, score, why_not)
 
 
 @functools.cache
-def incident_steps() -> dict[str, finding.Finding]:
+def incident_steps() -> dict[str, Finding]:
     flame_look = f"overnight flame --host {HOST} -b 2026-11-15T03:14:00 -e +7s --core 39"
     return {
         "loop": found(
@@ -137,7 +141,7 @@ def incident_steps() -> dict[str, finding.Finding]:
         ),
         "event": found(
             "event", "net.driver_reset", "The ena driver reset eth0 as queue 5 was paused for more than 5 s.",
-            1.0, selection.Window(EVENT_US, EVENT_US + SECOND),
+            1.0, Window(EVENT_US, EVENT_US + SECOND),
             (fact("ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000).", "kernel log",
                   "overnight events --kind net.driver_reset"),),
             (), {}, interface="eth0", queue=5,
@@ -145,33 +149,33 @@ def incident_steps() -> dict[str, finding.Finding]:
     }  # fmt: skip
 
 
-def answers(*findings: finding.Finding) -> tuple[finding.Answer, ...]:
-    by: dict[str, list[finding.Finding]] = {}
+def answers(*findings: Finding) -> tuple[Answer, ...]:
+    by: dict[str, list[Finding]] = {}
     for one in findings:
         by.setdefault(one.detector, []).append(one)
     return (
-        *(finding.Answer(name, finding.Status.FOUND, tuple(those)) for name, those in by.items()),
-        finding.Answer("softirq-storm", finding.Status.CLEAR, (), "no core spent more than 4 % of its ticks in soft interrupts"),
-        finding.Answer("oom", finding.Status.CLEAR, (), "the kernel log has no such line"),
-        finding.Answer("pressure", finding.Status.NO_DATA, (), "the kernel was started with psi=0"),
-        finding.Answer("storage", finding.Status.FAILED, (), "ValueError: a line of the kernel log could not be read"),
+        *(Answer(name, Status.FOUND, tuple(those)) for name, those in by.items()),
+        Answer("softirq-storm", Status.CLEAR, (), "no core spent more than 4 % of its ticks in soft interrupts"),
+        Answer("oom", Status.CLEAR, (), "the kernel log has no such line"),
+        Answer("pressure", Status.NO_DATA, (), "the kernel was started with psi=0"),
+        Answer("storage", Status.FAILED, (), "ValueError: a line of the kernel log could not be read"),
     )  # fmt: skip
 
 
 NEXT = (
-    verdict.Step("Stop the loop on one host, let its zombies go, and watch for a night.",
+    Step("Stop the loop on one host, let its zombies go, and watch for a night.",
                  "sudo systemctl mask --now ecs.service\nsudo sh -c 'echo 2 > /proc/sys/vm/drop_caches'\novernight record --for 12h",
                  "Confirmed if dying cgroups fall below 1,000 and no reset follows; refuted if a reset comes all the same."),
-    verdict.Step("Leave a second host as it is.", "overnight record --for 12h", "The resets go on there."),
+    Step("Leave a second host as it is.", "overnight record --for 12h", "The resets go on there."),
 )  # fmt: skip
 FIX = (
-    verdict.Step("Disable and mask the unit in the base image.", "sudo systemctl disable --now ecs.service\nsudo systemctl mask ecs.service",
+    Step("Disable and mask the unit in the base image.", "sudo systemctl disable --now ecs.service\nsudo systemctl mask ecs.service",
                  "overnight audit has no finding on ecs.service."),
-    verdict.Step("Reboot hosts that have zombies already.", "sudo systemctl reboot", "overnight census says dying 0."),
+    Step("Reboot hosts that have zombies already.", "sudo systemctl reboot", "overnight census says dying 0."),
 )  # fmt: skip
 
 
-def reference() -> tuple[verdict.Verdict, diagnosis.Material]:
+def reference() -> tuple[Verdict, diagnosis.Material]:
     """The incident of 96 cores: an unneeded unit leaks cgroups until a walk of them starves a queue."""
     steps = incident_steps()
     whole = chain_of(
@@ -194,24 +198,24 @@ def reference() -> tuple[verdict.Verdict, diagnosis.Material]:
     )
     rivals = (storm_chain(), generic)
     findings = (*steps.values(), rivals[0].steps[0], lift_finding())
-    told = verdict.Verdict(
+    told = Verdict(
         reset(), "cause-found", 0.82,
         "A crash loop of ecs.service, which systemd does not count as restarts, leaked 68,440 memory cgroups on gpu-96-07. "
         "Reading memory.numa_stat, kubelet walked all of them and kept core 39 in the kernel for 7 s. "
         "The interrupt of eth0 queue 5 is bound to that core, so the ena driver saw no completion for 6.6 s and reset itself.",
         whole, rivals,
         (
-            verdict.Gap("pressure was not recorded", "the kernel was started with psi=0", 0.98),
-            verdict.Gap("0.8 % of the samples of the night were lost", "the recorder was not scheduled for 5 m", 0.97),
+            Gap("pressure was not recorded", "the kernel was started with psi=0", 0.98),
+            Gap("0.8 % of the samples of the night were lost", "the recorder was not scheduled for 5 m", 0.97),
         ),
         NEXT, FIX, answers(*findings), findings,
         {"hosts": 60, "sick": 11, "cohort": {"label": "image", "value": "dlami-2025-03", "p": 0.004}},
-        (verdict.RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it had ended 53 s before the core was full"),),
+        (RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it had ended 53 s before the core was full"),),
     )  # fmt: skip
     return told, material()
 
 
-def lift_finding() -> finding.Finding:
+def lift_finding() -> Finding:
     return found(
         "lift", "stack.lift", "kubelet ran 41 times as much in the 30 s before 9 resets as at other times.",
         0.97, HOT, (fact("In 9 of 9 recurrences.", "profiles of 9 events", "overnight diff --host gpu-96-07", recurrences=9),),
@@ -220,10 +224,10 @@ def lift_finding() -> finding.Finding:
     )  # fmt: skip
 
 
-def storm_chain() -> verdict.Chain:
+def storm_chain() -> Chain:
     storm = found(
         "softirq", "net.softirq_storm", "Core 39 handled 212,000 packets/s a minute before.", 0.4,
-        selection.Window(EVENT_US - 70 * SECOND, EVENT_US - 60 * SECOND),
+        Window(EVENT_US - 70 * SECOND, EVENT_US - 60 * SECOND),
         (fact("4 % of the core's ticks in soft interrupts.", "signal cpu", "overnight heatmap --mode softirq"),),
         (fact("It had ended 53 s before the core was full.", "signal cpu"),),
         {"softirq_percent": 4, "packets_per_second": 212000}, core=39,
@@ -236,7 +240,7 @@ def storm_chain() -> verdict.Chain:
     )  # fmt: skip
 
 
-def generic() -> tuple[verdict.Verdict, diagnosis.Material]:
+def generic() -> tuple[Verdict, diagnosis.Material]:
     """Nothing is known of the cause's kind: who, which core, what starved, event."""
     steps = incident_steps()
     culprit = found(
@@ -252,7 +256,7 @@ def generic() -> tuple[verdict.Verdict, diagnosis.Material]:
         (0.95, "queue 5 is the one the driver names", ""),
         score=0.7,
     )
-    told = verdict.Verdict(
+    told = Verdict(
         reset(), "cause-found", 0.66,
         "backup-agent kept core 39 in the kernel for 7 s. Queue 5 of eth0 has its interrupt there and was not served. The ena driver reset itself.",
         whole, (), (), NEXT[:1], FIX[:1], answers(*whole.steps), whole.steps,
@@ -260,29 +264,29 @@ def generic() -> tuple[verdict.Verdict, diagnosis.Material]:
     return told, dataclasses.replace(material(), lifts=(), census=(), compared=None)
 
 
-def inconclusive() -> tuple[verdict.Verdict, diagnosis.Material]:
+def inconclusive() -> tuple[Verdict, diagnosis.Material]:
     """Half of it was not recorded."""
     step = incident_steps()["event"]
     gaps = (
-        verdict.Gap("no profiles of the 30 s before the event", "segments from 03:10:00 to 03:16:00 are missing", 0.4),
-        verdict.Gap("interrupts were not recorded", "the agent has no permission to read /proc/irq", 0.8),
-        verdict.Gap("the clock was set by 41 s at 03:02:11", "chrony stepped it; times before that are shifted", 0.9),
-        verdict.Gap("38 % of the samples were lost", "the ring buffer was full; 4 MB would have been enough", 0.6),
-        verdict.Gap("pressure was not recorded", "the kernel was started with psi=0", 0.98),
+        Gap("no profiles of the 30 s before the event", "segments from 03:10:00 to 03:16:00 are missing", 0.4),
+        Gap("interrupts were not recorded", "the agent has no permission to read /proc/irq", 0.8),
+        Gap("the clock was set by 41 s at 03:02:11", "chrony stepped it; times before that are shifted", 0.9),
+        Gap("38 % of the samples were lost", "the ring buffer was full; 4 MB would have been enough", 0.6),
+        Gap("pressure was not recorded", "the kernel was started with psi=0", 0.98),
     )  # fmt: skip
-    told = verdict.Verdict(
+    told = Verdict(
         reset(), "inconclusive", 0.12,
         "The ena driver reset eth0, and queue 5 had not been served for 6.6 s. Who kept its core is not recorded: profiles of that time are missing. Record another night with a longer retention.",
-        verdict.Chain((incident_steps()["queue"], step), (verdict.Link(incident_steps()["queue"].id, step.id, 0.95, ("the driver names queue 5",)),), 0.3),
+        Chain((incident_steps()["queue"], step), (Link(incident_steps()["queue"].id, step.id, 0.95, ("the driver names queue 5",)),), 0.3),
         (), gaps,
-        (verdict.Step("Record again, with stacks kept for three days.", "sudo overnight record --keep 3d", "The next reset has profiles around it."),),
+        (Step("Record again, with stacks kept for three days.", "sudo overnight record --keep 3d", "The next reset has profiles around it."),),
         (), answers(step), (step,),
     )  # fmt: skip
     return told, diagnosis.Material(cores=cores(96, missing=True), hot=HOT, core=39, events=(reset(),), problems=("profiles: nothing is recorded from 03:13:37 to 03:14:17",))  # fmt: skip
 
 
-def no_cause() -> tuple[verdict.Verdict, diagnosis.Material]:
-    told = verdict.Verdict(
+def no_cause() -> tuple[Verdict, diagnosis.Material]:
+    told = Verdict(
         None, "no-cause", 0.0,
         "No event was recorded in this night. No core was full for more than a second, and nothing grew. There is nothing to explain.",
         None, (), (), (), (), answers(), (),
@@ -290,18 +294,18 @@ def no_cause() -> tuple[verdict.Verdict, diagnosis.Material]:
     return told, diagnosis.EMPTY
 
 
-def two_alternatives() -> tuple[verdict.Verdict, diagnosis.Material]:
+def two_alternatives() -> tuple[Verdict, diagnosis.Material]:
     told, beside = reference()
     return dataclasses.replace(told, fleet={}), beside
 
 
-def hostile() -> tuple[verdict.Verdict, diagnosis.Material]:
+def hostile() -> tuple[Verdict, diagnosis.Material]:
     """Every text that a host can choose is meant to break the page."""
     nasty = HOSTILE
     steps = tuple(
         found(
             name, f"kind.{name}", name, 0.5, HOT,
-            (finding.Evidence(name, name, {name: name, "share": 0.5, "nan": math.nan, "yes": True}, HOT, f"echo {name}"),),
+            (Evidence(name, name, {name: name, "share": 0.5, "nan": math.nan, "yes": True}, HOT, f"echo {name}"),),
             (fact(name, name),), {name: 1.0, "odd": math.inf},
             host=name, unit=name, process=name, function=name, cgroup=name, interface=name, core=n, queue=n,
         )
@@ -309,20 +313,18 @@ def hostile() -> tuple[verdict.Verdict, diagnosis.Material]:
     )  # fmt: skip
     whole = chain_of(steps, *((0.5, name, name) for name in nasty[1:]), score=0.5, why_not=nasty[0])
     text = " ".join(nasty[:-1])
-    told = verdict.Verdict(
+    told = Verdict(
         reset(text, text=text, kind=nasty[0], id=nasty[1], process=nasty[2], unit=nasty[3]),
         "inconclusive", 0.4, text, whole, (whole, whole),
-        tuple(verdict.Gap(name, name, 0.9) for name in nasty),
-        tuple(verdict.Step(name, name, name) for name in nasty),
-        tuple(verdict.Step(name, name, name) for name in nasty),
-        tuple(finding.Answer(name, finding.Status.NO_DATA, (), name) for name in nasty),
+        tuple(Gap(name, name, 0.9) for name in nasty),
+        tuple(Step(name, name, name) for name in nasty),
+        tuple(Step(name, name, name) for name in nasty),
+        tuple(Answer(name, Status.NO_DATA, (), name) for name in nasty),
         steps, {name: {name: [name, 1, None]} for name in nasty},
-        tuple(verdict.RuledOut(step.id, name, name) for step, name in zip(steps, nasty, strict=True)),
+        tuple(RuledOut(step.id, name, name) for step, name in zip(steps, nasty, strict=True)),
     )  # fmt: skip
-    frames = tuple(flame.Frame(name, name, n % 2) for n, name in enumerate(nasty))
-    stacks = flame.Folded(
-        text, text, 1, 2, 97, (0,), text, (flame.FoldedStack(frames, 9),), 3, nasty
-    )
+    frames = tuple(Frame(name, name, n % 2) for n, name in enumerate(nasty))
+    stacks = Folded(text, text, 1, 2, 97, (0,), text, (FoldedStack(frames, 9),), 3, nasty)
     marks = tuple(reset(name, kind=name, text=name, core=n) for n, name in enumerate(nasty))
     made = material()
     assert made.processes
@@ -356,9 +358,9 @@ def material(count: int = 96) -> diagnosis.Material:
         baseline=BEFORE,
         cores=cores(count),
         events=(
-            event.Event(EVENT_US - 2 * SECOND, "cpu.core_pinned", "core 39 was 100 % busy", HOST, 39, "warning", "p"),
+            Event(EVENT_US - 2 * SECOND, "cpu.core_pinned", "core 39 was 100 % busy", HOST, 39, "warning", "p"),
             reset(),
-            event.Event(EVENT_US + 4 * SECOND, "net.link_up", "eth0", HOST, -1, "info", "u"),
+            Event(EVENT_US + 4 * SECOND, "net.link_up", "eth0", HOST, -1, "info", "u"),
         ),
         processes=top.Top("processes", tuple(top.Row(n, k, k, k / 662, k / 679, k / 679) for n, k in rows), 0, coverage(HOT, 662)),
         flame=hot,

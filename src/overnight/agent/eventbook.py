@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from overnight.model import event
+from overnight.model.event import Event, Value, event_id
 
 if TYPE_CHECKING:
     from overnight.agent import watches
@@ -34,7 +34,7 @@ MAX_NEW_A_MINUTE = 30
 class Opened:
     """An event that may still go on."""
 
-    event: event.Event
+    event: Event
     last: clock.Clock
     told_ns: int
     fold_ns: int
@@ -54,13 +54,13 @@ class Eventbook:
         self.counts: dict[tuple[str, str], int] = {}
 
     @property
-    def open(self) -> tuple[event.Event, ...]:
+    def open(self) -> tuple[Event, ...]:
         """Events that may still go on."""
         return tuple(one.event for one in self._open.values())
 
     def see(
         self, sightings: Iterable[watches.Sighting], now: clock.Clock, source: str
-    ) -> list[event.Event]:
+    ) -> list[Event]:
         """Take in what one watch saw; the events to tell of, new ones and ones that grew."""
         told = []
         for sighting in sightings:
@@ -77,7 +77,7 @@ class Eventbook:
                 told.append(made)
         return told
 
-    def expire(self, now: clock.Clock) -> list[event.Event]:
+    def expire(self, now: clock.Clock) -> list[Event]:
         """Close what was not seen for a while; the events whose last word is now known."""
         ended = [
             key
@@ -86,13 +86,11 @@ class Eventbook:
         ]
         return [final for key in ended for final in self._end(key)]
 
-    def close(self) -> list[event.Event]:
+    def close(self) -> list[Event]:
         """The recording ends: the last word on everything."""
         return [final for key in list(self._open) for final in self._end(key)]
 
-    def _begin(
-        self, sighting: watches.Sighting, now: clock.Clock, source: str
-    ) -> event.Event | None:
+    def _begin(self, sighting: watches.Sighting, now: clock.Clock, source: str) -> Event | None:
         begin = sighting.begin
         recent = self._recent.setdefault(sighting.kind, collections.deque(maxlen=MAX_NEW_A_MINUTE))
         if (
@@ -101,16 +99,14 @@ class Eventbook:
             self.capped[sighting.kind] = self.capped.get(sighting.kind, 0) + 1
             return None
         recent.append(now.monotonic_ns)
-        made = event.Event(
+        made = Event(
             time_us=begin.wall_ns // 1000,
             kind=sighting.kind,
             text=sighting.text[:MAX_TEXT],
             host=self._host,
             core=sighting.core,
             severity=sighting.severity,
-            id=event.event_id(
-                self._host, self._boot, sighting.kind, sighting.key, begin.monotonic_ns
-            ),
+            id=event_id(self._host, self._boot, sighting.kind, sighting.key, begin.monotonic_ns),
             boot=self._boot,
             monotonic_ns=begin.monotonic_ns,
             skew_us=(now.offset_ns - self._began.offset_ns) // 1000,
@@ -159,14 +155,12 @@ class Eventbook:
         opened.changed = True
         return False
 
-    def _end(self, key: tuple[str, str]) -> list[event.Event]:
+    def _end(self, key: tuple[str, str]) -> list[Event]:
         opened = self._open.pop(key)
         return [opened.event] if opened.changed else []
 
 
-def _merged(
-    known: Mapping[str, event.Value], seen: Mapping[str, event.Value]
-) -> dict[str, event.Value]:
+def _merged(known: Mapping[str, Value], seen: Mapping[str, Value]) -> dict[str, Value]:
     """The newest fields; but an event is of its first queue, and what is said of another is not its own."""
     fields = dict(known)
     own, other = known.get("queue"), seen.get("queue")

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from overnight import sources
 from overnight.agent import eventbook, outlets, queues, schedule, usage, watches
-from overnight.model import clock, event
+from overnight.model import clock
 from overnight.sources import processes
 
 if TYPE_CHECKING:
     from overnight.agent import pinning
+    from overnight.model.event import Event
 
 __all__ = ["Flight", "Keep", "LogFeed", "Parts", "SignalState"]
 
@@ -49,7 +50,7 @@ class Keep(Protocol):
     def facts(self, signal: str, now: clock.Clock, rows: sources.Facts) -> None:
         """One look at words."""
 
-    def event(self, told: event.Event) -> None:
+    def event(self, told: Event) -> None:
         """An event, new or grown."""
 
     def note_gap(self, begin_us: int, end_us: int, why: str) -> None:
@@ -274,7 +275,7 @@ class Flight:
         for outlet in self._parts.outlets:
             outlet.close()
 
-    def _tell(self, events: Iterable[event.Event]) -> None:
+    def _tell(self, events: Iterable[Event]) -> None:
         for told in events:
             if told.kind == "cpu.core_pinned" and told.id not in self._ids:
                 # Most processes are read in turn; who pins the core must be read now.

@@ -21,7 +21,8 @@ from overnight.agent import watches
 from overnight.sources.kernelrules import matching
 
 if TYPE_CHECKING:
-    from overnight.model import clock, event
+    from overnight.model import clock
+    from overnight.model.event import Value
     from overnight.sources import kernelrules, kmsg
 
 __all__ = ["Caps", "Counts", "KernelWatch"]
@@ -78,10 +79,10 @@ class _Shared:
     The line that says that a device was reset names no queue; the line before it does.
     """
 
-    values: dict[str, event.Value] = dataclasses.field(default_factory=dict)
+    values: dict[str, Value] = dataclasses.field(default_factory=dict)
     said_by: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def add(self, rule: str, fields: Mapping[str, event.Value]) -> None:
+    def add(self, rule: str, fields: Mapping[str, Value]) -> None:
         """What another rule said stays; a rule may correct itself, but the first queue is kept.
 
         And with it what was said of it: the core and the wait of another queue are not its own.
@@ -98,7 +99,7 @@ class _Shared:
             ):
                 self.values[name] = value
 
-    def _add_queue(self, first: event.Value, other: event.Value) -> None:
+    def _add_queue(self, first: Value, other: Value) -> None:
         queues = str(self.values.get("queues", first)).split(",")
         if str(other) not in queues and len(queues) < MAX_QUEUES:
             self.values["queues"] = ",".join([*queues, str(other)])
@@ -222,7 +223,7 @@ class KernelWatch:
         count, incident.untold = incident.untold, 0
         incident.told_ns, incident.urgent = now.monotonic_ns, False
         shared = self._shared.get((incident.rule.family, key[1]))
-        fields: dict[str, event.Value] = dict(shared.values) if shared else {}
+        fields: dict[str, Value] = dict(shared.values) if shared else {}
         fields["rule"] = incident.rule.name
         if not incident.sure:
             fields["confidence"] = "likely"

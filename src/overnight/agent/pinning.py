@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overnight.model import event
+    from overnight.model.event import Event
 
 __all__ = ["Pinning"]
 
@@ -36,7 +36,7 @@ class Pinning:
         self._kept: dict[str, tuple[int, int]] = {}
         self._ends: dict[str, int] = {}
 
-    def event(self, told: event.Event) -> None:
+    def event(self, told: Event) -> None:
         """Keep the window of an event that is at least a warning; a longer one when it went on."""
         worth = WORTH.get(told.severity, 0)
         if worth < 1:

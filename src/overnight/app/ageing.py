@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, cast
 from overnight import app, errors, sources
 from overnight.app import census
 from overnight.app import home as homes
-from overnight.hosts import ledger
 from overnight.load import ageing
 from overnight.model import times
 from overnight.sources import perf
 from overnight.store import arms
+from overnight.undo import journal
 
 if TYPE_CHECKING:
     from overnight.sources.memorycgroups import parents
@@ -50,7 +50,7 @@ class Report:
     undone: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    runs: tuple[ledger.Left, ...] = ()
+    runs: tuple[journal.Left, ...] = ()
 
     @property
     def verified(self) -> bool:
@@ -99,7 +99,7 @@ def age(
     homes.need_writable(request.home)
     before = counts()
     began = time.monotonic()
-    with ledger.Ledger(f"{WHAT}{name} {request.count}") as book:
+    with journal.Journal(f"{WHAT}{name} {request.count}") as book:
         aged = kind.age(request, book)
         if request.stop.is_set():
             raise KeyboardInterrupt
@@ -141,7 +141,7 @@ def purge(
     # Tried first: who may not purge is to find the host as it was.
     with _told_if_refused():
         os.close(os.open(drop, os.O_WRONLY | os.O_CLOEXEC))
-    done, problems = ledger.clean(folder, kept=True, what=WHAT)
+    done, problems = journal.clean(folder, kept=True, what=WHAT)
     with _told_if_refused():
         # Dentries and inodes first: each holds pages that only then can go.
         for what in ("2", "3"):
@@ -179,7 +179,7 @@ def undo(
     before = counts()
     running = tuple(one for one in runs(folder) if one.state == "running")
     mine = [one.what for one in runs(folder)]
-    done, problems = ledger.clean(folder, kept=True, what=WHAT)
+    done, problems = journal.clean(folder, kept=True, what=WHAT)
     after = _settled() if done else counts()
     remarks = tuple(
         said
@@ -206,9 +206,9 @@ def listing(folder: pathlib.Path | None = None) -> Report:
     return Report("list", None, now, now, runs=runs(folder), remarks=known)
 
 
-def runs(folder: pathlib.Path | None = None) -> tuple[ledger.Left, ...]:
+def runs(folder: pathlib.Path | None = None) -> tuple[journal.Left, ...]:
     """What age did and did not take off yet."""
-    return ledger.runs(folder, what=WHAT)
+    return journal.runs(folder, what=WHAT)
 
 
 def counts(root: pathlib.Path = ageing.ROOT) -> dict[str, int]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from overnight.model import recording
+from overnight.model.recording import Signals
 
 __all__ = ["Ingest", "SignalAgent", "ingesting", "recording_signals"]
 
@@ -66,7 +66,7 @@ def ingesting(
 class SignalAgent:
     """The flight recorder beside a recording; what it did is known when it has ended."""
 
-    summary: recording.Signals | None = None
+    summary: Signals | None = None
 
 
 @contextlib.contextmanager
@@ -97,13 +97,13 @@ def recording_signals(home: pathlib.Path, problems: list[str], *more: str) -> It
             problems.append(f"signals were not recorded to the end: {why[-300:]}")
 
 
-def _summary(said: dict[str, object], problems: list[str]) -> recording.Signals:
+def _summary(said: dict[str, object], problems: list[str]) -> Signals:
     seconds = max(1e-9, float(str(said["seconds"])))
     dropped = int(str(said["dropped"]))
     if dropped:
         problems.append(f"{dropped} looks could not be written (the disk was full or failed)")
     missing = said["problems"]
-    return recording.Signals(
+    return Signals(
         signals=int(str(said["signals"])),
         events=int(str(said["events"])),
         cpu_percent=round(100 * float(str(said["cpu_seconds"])) / seconds, 3),

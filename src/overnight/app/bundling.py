@@ -11,17 +11,21 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import overnight
 from overnight import errors, sources
 from overnight.agent import signals as known_signals
 from overnight.app import snapshot as snapshots
-from overnight.model import event, times
+from overnight.model import times
 from overnight.queries import case, signals
 from overnight.store import loads, segments
 from overnight.store.bundle import header, opening, packing, profiles, scrubbing
 from overnight.store.bundle import signals as copying
 from overnight.store.ring import reader
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
 
 __all__ = [
     "AFTER_S",
@@ -78,13 +82,13 @@ class Made:
         }
 
 
-def default_file(told: event.Event) -> pathlib.Path:
+def default_file(told: Event) -> pathlib.Path:
     """The event's id in the current folder."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", told.id).lstrip(".") or "event"
     return pathlib.Path(name[:120] + SUFFIX)
 
 
-def find_event(home: pathlib.Path, event_id: str) -> event.Event:
+def find_event(home: pathlib.Path, event_id: str) -> Event:
     """The event of that id; raises CannotError."""
     for one in reader.Reader(home).events(-EVER, EVER):
         if one.id == event_id and event_id:
@@ -98,7 +102,7 @@ def find_event(home: pathlib.Path, event_id: str) -> event.Event:
 
 def create(
     home: pathlib.Path,
-    told: event.Event,
+    told: Event,
     file: pathlib.Path,
     *,
     before_s: float = BEFORE_S,
@@ -178,7 +182,7 @@ def opened(file: pathlib.Path, progress: Progress = lambda _what, _share: None) 
 
 
 def _spans(
-    chosen: tuple[event.Event, ...], before_s: float, after_s: float
+    chosen: tuple[Event, ...], before_s: float, after_s: float
 ) -> dict[str, tuple[copying.Span, ...]]:
     """The windows of these events, by host."""
     found: dict[str, list[copying.Span]] = {}
@@ -190,7 +194,7 @@ def _spans(
     return {host: copying.merge_spans(spans) for host, spans in found.items()}
 
 
-def _wanted(spans: tuple[copying.Span, ...], told: event.Event) -> copying.Wanted:
+def _wanted(spans: tuple[copying.Span, ...], told: Event) -> copying.Wanted:
     wider = copying.merge_spans((begin - MARGIN_US, end + MARGIN_US) for begin, end in spans)
     history = {
         signal.name: -EVER

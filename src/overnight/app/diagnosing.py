@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import detectors, errors
+from overnight.diagnosis import decision as verdicts
 from overnight.diagnosis import knowledge, recorded
-from overnight.diagnosis import verdict as verdicts
-from overnight.model import finding
+from overnight.model.finding import Answer, Status
 from overnight.queries import case as cases
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
-    from overnight.model import event, verdict
+    from overnight.model.event import Event
+    from overnight.model.verdict import Verdict
 
 __all__ = ["choose_event", "diagnose", "discover", "look"]
 
@@ -42,7 +43,7 @@ def discover() -> tuple[detectors.Detector, ...]:
     )
 
 
-def choose_event(home: pathlib.Path, wanted: str = "last", host: str = "") -> event.Event | None:
+def choose_event(home: pathlib.Path, wanted: str = "last", host: str = "") -> Event | None:
     """The event of that id, or the last that is at least a warning; None where there is none such."""
     source = rings.Reader(home)
     known = source.hosts()
@@ -77,7 +78,7 @@ def choose_event(home: pathlib.Path, wanted: str = "last", host: str = "") -> ev
     return max(incident, key=lambda one: (SEVERITIES[one.severity], _damage(one), one.time_us))
 
 
-def _damage(one: event.Event) -> int:
+def _damage(one: Event) -> int:
     """How near to what users felt: a reset says more than the pinned core before it."""
     ranks = (n for n, beginning in enumerate(DAMAGE) if one.kind.startswith(beginning))
     return -next(ranks, len(DAMAGE))
@@ -85,11 +86,11 @@ def _damage(one: event.Event) -> int:
 
 def diagnose(
     home: pathlib.Path,
-    told: event.Event | None,
+    told: Event | None,
     *,
     rules: tuple[pathlib.Path, ...] = (),
-    on_answer: Callable[[finding.Answer], None] = lambda _: None,
-) -> tuple[verdict.Verdict, cases.Case | None]:
+    on_answer: Callable[[Answer], None] = lambda _: None,
+) -> tuple[Verdict, cases.Case | None]:
     """The verdict on one event, and the case it was reached on; without an event it says so."""
     if told is None:
         return verdicts.decide(None, ()), None
@@ -103,8 +104,8 @@ def diagnose(
 
 
 def _fleet(
-    case: cases.Case, on_answer: Callable[[finding.Answer], None]
-) -> tuple[dict[str, object], tuple[finding.Answer, ...]]:
+    case: cases.Case, on_answer: Callable[[Answer], None]
+) -> tuple[dict[str, object], tuple[Answer, ...]]:
     """What many hosts say, where there are many."""
     if len(case.ring.hosts()) < FLEET_HOSTS:
         return {}, ()
@@ -118,17 +119,17 @@ def _fleet(
 def look(
     case: cases.Case,
     asked: tuple[detectors.Detector, ...],
-    on_answer: Callable[[finding.Answer], None] = lambda _: None,
-) -> Iterator[finding.Answer]:
+    on_answer: Callable[[Answer], None] = lambda _: None,
+) -> Iterator[Answer]:
     """Every detector's answer; one that fails is an answer, too, and ends nothing."""
     for detector in asked:
         try:
             answer = detector.look(case)
         except errors.OvernightError as error:  # evidence that is there and cannot be read
             why = f"{error.what}: {error.why}"
-            answer = finding.Answer(detector.name, finding.Status.FAILED, why=why)
+            answer = Answer(detector.name, Status.FAILED, why=why)
         except Exception as error:  # a bug in one must not hide the others' answers
             why = f"{type(error).__name__}: {error}"
-            answer = finding.Answer(detector.name, finding.Status.FAILED, why=why)
+            answer = Answer(detector.name, Status.FAILED, why=why)
         on_answer(answer)
         yield answer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.model import flame as model
+from overnight.model.flame import KERNEL, USER, Folded, FoldedStack, Frame
 
 if TYPE_CHECKING:
     from overnight.queries import flame
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 __all__ = ["fold"]
 
 
-def fold(tree: flame.FlameTree, title: str, *, event: str = "", frequency: int = 0) -> model.Folded:
+def fold(tree: flame.FlameTree, title: str, *, event: str = "", frequency: int = 0) -> Folded:
     """Every stack that samples ended in, root first. The process is its first frame."""
     frames = [
-        model.Frame(name, module, model.KERNEL if kind == model.KERNEL else model.USER)
+        Frame(name, module, KERNEL if kind == KERNEL else USER)
         for name, module, kind in zip(tree.names, tree.modules, tree.kinds, strict=True)
     ]
-    paths: list[tuple[model.Frame, ...]] = []
+    paths: list[tuple[Frame, ...]] = []
     for parent, frame in zip(tree.parent.tolist(), tree.frame.tolist(), strict=True):
         paths.append((*(paths[parent] if parent >= 0 else ()), frames[frame]))
     window = tree.coverage.window
-    return model.Folded(
+    return Folded(
         title=title,
         host=", ".join(tree.coverage.hosts),
         begin_ns=window.begin_us * 1000,
@@ -33,7 +33,7 @@ def fold(tree: flame.FlameTree, title: str, *, event: str = "", frequency: int =
         cores=(),
         event=event,
         stacks=tuple(
-            model.FoldedStack(paths[i], int(tree.own[i])) for i in np.flatnonzero(tree.own).tolist()
+            FoldedStack(paths[i], int(tree.own[i])) for i in np.flatnonzero(tree.own).tolist()
         ),
         lost=tree.coverage.lost,
         notes=tree.coverage.notes,

@@ -17,7 +17,8 @@ from overnight.sources import perf
 
 if TYPE_CHECKING:
     from overnight import sources
-    from overnight.model import clock, event
+    from overnight.model import clock
+    from overnight.model.event import Event
 
 __all__ = ["Board", "CoreStrip", "ProcessLoad", "View", "fly"]
 
@@ -62,7 +63,7 @@ class View:
     seconds: int
     cores: tuple[CoreStrip, ...]
     processes: tuple[ProcessLoad, ...]
-    events: tuple[event.Event, ...]
+    events: tuple[Event, ...]
     census: tuple[int, int, int] | None  # memory cgroups tracked, in use, dying
     problems: Mapping[str, str]
 
@@ -102,7 +103,7 @@ class Board:
         self._process_rows: sources.Rows = {}
         self._process_ns = 0
         self._processes: tuple[ProcessLoad, ...] = ()
-        self._events: collections.OrderedDict[str, event.Event] = collections.OrderedDict()
+        self._events: collections.OrderedDict[str, Event] = collections.OrderedDict()
         self._census: tuple[int, int, int] | None = None
         self._problems: dict[str, str] = {}
         self._fixed: dict[str, str] = {}
@@ -174,7 +175,7 @@ class Board:
             with self._lock:
                 self._problems = {name: str(fact["problem"]) for name, fact in rows.items()}
 
-    def event(self, told: event.Event) -> None:
+    def event(self, told: Event) -> None:
         """An event, new or grown."""
         with self._lock:
             self._events[told.id] = told

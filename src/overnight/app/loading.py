@@ -7,8 +7,8 @@ import threading
 
 from overnight import errors
 from overnight.app import home as homes
-from overnight.hosts import ledger
 from overnight.load import runner
+from overnight.undo import journal
 
 __all__ = ["make", "parse_share"]
 
@@ -22,14 +22,14 @@ def make(
     """Run it. What an earlier run left after kill -9 is undone first."""
     if home is not None:
         homes.need_writable(home)
-    _, problems = ledger.clean()
+    _, problems = journal.clean()
     if problems:
         raise errors.CannotError(
             f"an earlier run is not undone: {problems[0]}",
             why="it was killed, and what it left cannot be removed",
             todo="remove it by hand, then try again",
         )
-    with ledger.Ledger(f"load {plan.workload}") as book:
+    with journal.Journal(f"load {plan.workload}") as book:
         made = runner.run(plan, book, home=home, stop=stop, on_second=on_second)
     if book.problems:
         raise errors.CannotError(

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
-from overnight.model import event, selection
+from overnight.model.event import Event
+from overnight.model.selection import Selection, Window
 from overnight.queries import heatmap, reader, view
 
 __all__ = ["page_view"]
@@ -21,10 +22,10 @@ UNKNOWN = "[unknown]"
 def page_view(
     source: reader.Reader,
     host: str,
-    windows: tuple[selection.Window, ...],
-    chosen: selection.Selection,
+    windows: tuple[Window, ...],
+    chosen: Selection,
     *,
-    marks: tuple[event.Event, ...] = (),
+    marks: tuple[Event, ...] = (),
     title: str = "",
     needs: tuple[str, ...] = (),
 ) -> view.View:
@@ -33,10 +34,10 @@ def page_view(
     Filters on stacks are applied here; the page has fields for the others. `needs` names what the
     question tells samples apart by and sums over segments do not know: with it, all must fit.
     """
-    whole = selection.Window(min(w.begin_us for w in windows), max(w.end_us for w in windows))
+    whole = Window(min(w.begin_us for w in windows), max(w.end_us for w in windows))
     # The page keeps whole samples around events; one at an edge keeps it from being widened.
     edges = (windows[0].begin_us, windows[0].end_us)
-    near = tuple(event.Event(us, "edge") for us in edges if whole.begin_us < us < whole.end_us)
+    near = tuple(Event(us, "edge") for us in edges if whole.begin_us < us < whole.end_us)
     shown = view.view(source, whole, host, (*marks, *near), title=title)
     coarse = any(
         part.step_us and part.begin_us < window.end_us and part.end_us > window.begin_us
@@ -53,14 +54,14 @@ def page_view(
     return _filtered(shown, source, chosen) if chosen.by_node else shown
 
 
-def _filtered(shown: view.View, source: reader.Reader, chosen: selection.Selection) -> view.View:
+def _filtered(shown: view.View, source: reader.Reader, chosen: Selection) -> view.View:
     """Without the rows, and the heat, that the filters on stacks refuse."""
     arrays = dict(shown.arrays)
     kept = _stack_mask(shown, chosen)[arrays["row_stack"]]
     for name in arrays:
         if name.startswith("row_"):
             arrays[name] = arrays[name][kept]
-    only = selection.Selection(cores=shown.cores, function=chosen.function, side=chosen.side)
+    only = Selection(cores=shown.cores, function=chosen.function, side=chosen.side)
     for mode in ("busy", "kernel"):
         found = heatmap.by_core(
             source, shown.window, only, hosts=(shown.host,), step_us=shown.heat_step_us, mode=mode
@@ -77,7 +78,7 @@ def _filtered(shown: view.View, source: reader.Reader, chosen: selection.Selecti
     return dataclasses.replace(shown, arrays=arrays, notes=notes)
 
 
-def _stack_mask(shown: view.View, chosen: selection.Selection) -> npt.NDArray[np.bool_]:
+def _stack_mask(shown: view.View, chosen: Selection) -> npt.NDArray[np.bool_]:
     """By the page's stack: whether the filters let it through."""
     arrays: dict[str, npt.NDArray[Any]] = shown.arrays
     offset = arrays["stack_offset"].astype(np.int64)

@@ -14,13 +14,18 @@ import platform
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.agent import recording as agent
 from overnight.app import beside, spooling
-from overnight.model import event, recording, selection
+from overnight.model.recording import CoreSummary, Cost, ProcessShare, Profile, Recording
+from overnight.model.selection import Window
 from overnight.sources import cpu, perf
 from overnight.sources.perf import command, events
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
 
 __all__ = ["CoreWatch", "Options", "Progress", "record"]
 
@@ -83,14 +88,14 @@ class CoreWatch:
             self._last[now.core] = now
         return busiest
 
-    def summary(self) -> tuple[recording.CoreSummary, ...]:
+    def summary(self) -> tuple[CoreSummary, ...]:
         """Every core that was seen twice."""
         found = []
         for core, peak in sorted(self._peak.items()):
             whole = self._last[core].total - self._first[core].total
             used = self._last[core].busy - self._first[core].busy
             found.append(
-                recording.CoreSummary(
+                CoreSummary(
                     core=core,
                     busy_mean=round(100 * used / whole, 1) if whole else 0.0,
                     busy_peak=round(peak[0], 1),
@@ -103,7 +108,7 @@ class CoreWatch:
 
 def record(
     options: Options, stop: threading.Event, on_progress: Callable[[Progress], None]
-) -> recording.Recording:
+) -> Recording:
     """Record until the time is up or `stop` is set; on return everything is in the store.
 
     Where stacks cannot be sampled, per-core CPU is still watched, and the gap says why.
@@ -140,7 +145,7 @@ def _record_stacks(
     stop: threading.Event,
     watch: CoreWatch,
     on_progress: Callable[[Progress], None],
-) -> recording.Recording:
+) -> Recording:
     begin_us = time.time_ns() // 1000
     begin = time.monotonic()
     folder = spooling.spool_folder(options.home)
@@ -168,7 +173,7 @@ def _record_stacks(
             stop,
             look,
         )
-    cost = recording.Cost(
+    cost = Cost(
         cpu_percent=round(100 * made.cpu_seconds / max(made.seconds, 1e-9), 2),
         rss_bytes=made.rss_peak_bytes,
         raw_bytes=made.written_bytes,
@@ -185,7 +190,7 @@ def _record_stacks(
     )  # fmt: skip
 
 
-def _events(options: Options, made: recording.Recording) -> tuple[event.Event, ...]:
+def _events(options: Options, made: Recording) -> tuple[Event, ...]:
     """What the flight recorder saw meanwhile."""
     from overnight.store.ring import reader
 
@@ -241,17 +246,17 @@ def _stored(options: Options) -> int:
 
 def _profile(
     options: Options, recorder: str, begin_us: int, count: int, lost: int
-) -> recording.Profile | None:
+) -> Profile | None:
     from overnight.queries import reader, top
     from overnight.store import segments
 
     source = reader.Reader(segments.Catalogue(options.home))
     host = perf.read_identity().host
-    window = selection.Window(begin_us - 1_000_000, time.time_ns() // 1000 + 1_000_000)
+    window = Window(begin_us - 1_000_000, time.time_ns() // 1000 + 1_000_000)
     if host not in source.catalogue.hosts() or not source.touched((host,), window):
         return None
     found = top.top(source, window, hosts=(host,))
-    return recording.Profile(
+    return Profile(
         recorder=recorder,
         frequency=options.frequency,
         segments=count,
@@ -259,7 +264,7 @@ def _profile(
         idle_samples=found.coverage.idle,
         lost=lost,
         processes=tuple(
-            recording.ProcessShare(
+            ProcessShare(
                 process=row.name,
                 samples=row.samples,
                 share_of_samples=round(row.share_of_samples, 4),
@@ -278,10 +283,10 @@ def _result(
     watch: CoreWatch,
     *,
     gaps: tuple[str, ...],
-    profile: recording.Profile | None = None,
-    cost: recording.Cost | None = None,
-) -> recording.Recording:
-    return recording.Recording(
+    profile: Profile | None = None,
+    cost: Cost | None = None,
+) -> Recording:
+    return Recording(
         host=platform.node(),
         home=str(options.home),
         begin_us=begin_us,

@@ -21,13 +21,15 @@ from typing import TYPE_CHECKING
 from overnight import app, errors, rehearsals
 from overnight.app import home as homes
 from overnight.app import scoring, staging
-from overnight.hosts import ledger
 from overnight.rehearsals import acting
 from overnight.rehearsals import victim as victims
 from overnight.store.ring import reader as rings
+from overnight.undo import journal
 
 if TYPE_CHECKING:
-    from overnight.model import event, truth, verdict
+    from overnight.model.event import Event
+    from overnight.model.truth import Truth
+    from overnight.model.verdict import Verdict
     from overnight.reports import diagnosis
 
 __all__ = ["Progress", "clean", "discover", "find", "rehearse"]
@@ -73,7 +75,7 @@ def find(name: str) -> rehearsals.Rehearsal:
 
 def clean() -> list[str]:
     """Undo what runs that died have left; which these were."""
-    cleaned, wrong = ledger.clean()
+    cleaned, wrong = journal.clean()
     if wrong:
         raise errors.CannotError(
             "what an earlier run left cannot be undone",
@@ -102,7 +104,7 @@ def rehearse(
     with _interruptible(), staging.alone(), staging.away_from(plan.core):
         began = time.monotonic()
         before = staging.take_inventory()
-        with ledger.Ledger(f"rehearse {rehearsal.name} --seed {seed}") as book, _marked(book):
+        with journal.Journal(f"rehearse {rehearsal.name} --seed {seed}") as book, _marked(book):
             run = _Run(rehearsal, plan, seed, brief, home, book, on_progress)
             try:
                 run.play()
@@ -128,7 +130,7 @@ class _Run:
         seed: int,
         brief: bool,
         home: pathlib.Path,
-        book: ledger.Ledger,
+        book: journal.Journal,
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._rehearsal, self._plan, self._book = rehearsal, plan, book
@@ -140,7 +142,7 @@ class _Run:
             spare=plan.spare,
             home=self.home,
             folder=self.home / "stage",
-            ledger=book,
+            journal=book,
             chance=random.Random(f"{rehearsal.name} {seed}"),  # noqa: S311 - no secret
             stop=threading.Event(),
             say=lambda text: on_progress(Progress("", note=text)),
@@ -151,9 +153,9 @@ class _Run:
         self._victim = victims.Victim(self.stage, plan.victim)
         self._last = victims.Status()
         self._recording: staging.Recording | None = None
-        self._events: tuple[event.Event, ...] = ()
-        self._verdict: verdict.Verdict | None = None
-        self._truth: truth.Truth | None = None
+        self._events: tuple[Event, ...] = ()
+        self._verdict: Verdict | None = None
+        self._truth: Truth | None = None
         self._material: diagnosis.Material | None = None
         self._took: float | None = None
         self._report: pathlib.Path | None = None
@@ -242,7 +244,7 @@ class _Run:
                 break
         self._wait("rest", self._plan.between)
 
-    def _resets(self, since_us: int) -> list[event.Event]:
+    def _resets(self, since_us: int) -> list[Event]:
         told = rings.Reader(self.home).events(since_us, 1 << 62, kinds=[EVENT])
         return [
             one
@@ -372,13 +374,13 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _marked(book: ledger.Ledger) -> Iterator[None]:
+def _marked(book: journal.Journal) -> Iterator[None]:
     """All that is started meanwhile carries the mark, the recorder's processes, too."""
-    before = os.environ.get(ledger.MARK)
-    os.environ[ledger.MARK] = book.run
+    before = os.environ.get(journal.MARK)
+    os.environ[journal.MARK] = book.run
     try:
         yield
     finally:
-        os.environ.pop(ledger.MARK)
+        os.environ.pop(journal.MARK)
         if before is not None:
-            os.environ[ledger.MARK] = before
+            os.environ[journal.MARK] = before

@@ -15,7 +15,7 @@ from typing import Any
 from overnight import errors, rehearsals
 from overnight.app import bundling, diagnosing, reporting, scoring
 from overnight.app import home as homes
-from overnight.model import truth
+from overnight.model.truth import Truth
 from overnight.rehearsals import victim
 from overnight.reports import diagnosis
 from overnight.reports.diagnosis import html
@@ -53,7 +53,7 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoring.Outcome:
     """The verdict on a recorded rehearsal, reached here and now, and compared with its truth."""
     homes.need_writable(home)
     said: dict[str, Any] = json.loads(bundle.with_suffix(".json").read_text())
-    expected = truth.Truth.from_json(said["expected"])
+    expected = Truth.from_json(said["expected"])
     began = time.monotonic()
     with bundling.opened(bundle) as made:
         assert made.home is not None

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors
 from overnight.app import folding
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.reports import diagnosis
 from overnight.reports.pictures import difference
 
 if TYPE_CHECKING:
-    from overnight.model import finding, flame, verdict
+    from overnight.model.finding import Finding
+    from overnight.model.flame import Folded
+    from overnight.model.verdict import Verdict
     from overnight.queries import case as cases
     from overnight.queries import flame as flames
 
@@ -37,7 +39,7 @@ LABELS = ("zone", "instance_type", "image", "kernel", "driver", "os")
 _Part = TypeVar("_Part")
 
 
-def gather(case: cases.Case, told: verdict.Verdict) -> diagnosis.Material:
+def gather(case: cases.Case, told: Verdict) -> diagnosis.Material:
     """The material of a report; what cannot be read is named in its `problems`, never raised."""
     problems: list[str] = []
 
@@ -75,34 +77,34 @@ def gather(case: cases.Case, told: verdict.Verdict) -> diagnosis.Material:
     return dataclasses.replace(made, problems=tuple(dict.fromkeys(problems)))
 
 
-def focus(case: cases.Case, told: verdict.Verdict) -> tuple[int, selection.Window]:
+def focus(case: cases.Case, told: Verdict) -> tuple[int, Window]:
     """The core and the seconds that a reader wants to see; -1: no core stands out."""
     steps = told.chain.steps if told.chain else ()
     chosen = _foremost(steps) or _foremost(told.findings)
     end = min(case.event.time_us + SECOND, case.window.end_us)
     if chosen is None:
-        return case.event.core, selection.Window(end - 10 * SECOND, end)
+        return case.event.core, Window(end - 10 * SECOND, end)
     begin = max(chosen.window.begin_us, case.window.begin_us - LONGEST_HOT)
     until = min(chosen.window.end_us, case.window.end_us)
     if until <= begin:  # it lies elsewhere: nothing of it is around the event
-        return chosen.subject.core, selection.Window(end - 10 * SECOND, end)
-    return chosen.subject.core, selection.Window(max(begin, until - LONGEST_HOT), until)
+        return chosen.subject.core, Window(end - 10 * SECOND, end)
+    return chosen.subject.core, Window(max(begin, until - LONGEST_HOT), until)
 
 
-def _foremost(those: Iterable[finding.Finding]) -> finding.Finding | None:
+def _foremost(those: Iterable[Finding]) -> Finding | None:
     placed = [one for one in those if one.subject.core >= 0 and one.kind in FOCUS]
     return min(placed, key=lambda one: (FOCUS.index(one.kind), -one.confidence), default=None)
 
 
-def _around(window: selection.Window, hot: selection.Window) -> selection.Window:
+def _around(window: Window, hot: Window) -> Window:
     begin = min(window.begin_us, hot.begin_us - AROUND)
     end = max(window.end_us, hot.end_us)
-    return selection.Window(max(begin, end - LONGEST_STRIPS), end)
+    return Window(max(begin, end - LONGEST_STRIPS), end)
 
 
-def _stacks(case: cases.Case, core: int, hot: selection.Window) -> diagnosis.Material:
+def _stacks(case: cases.Case, core: int, hot: Window) -> diagnosis.Material:
     """Who ran on the core, its flame graph, and both against the baseline where there is one."""
-    chosen = selection.Selection(cores=(core,) if core >= 0 else ())
+    chosen = Selection(cores=(core,) if core >= 0 else ())
     title = f"{case.host} core {core}" if core >= 0 else case.host
     now = case.flame(hot, chosen)
     folded = _folded(now, title, core)
@@ -122,14 +124,14 @@ def _stacks(case: cases.Case, core: int, hot: selection.Window) -> diagnosis.Mat
     )
 
 
-def _folded(tree: flames.FlameTree, title: str, core: int) -> flame.Folded:
+def _folded(tree: flames.FlameTree, title: str, core: int) -> Folded:
     covered = tree.coverage
     rate = round(covered.capacity / covered.core_seconds) if covered.core_seconds else 0
     folded = folding.fold(tree, title, event="cpu-clock" if rate else "", frequency=rate)
     return dataclasses.replace(folded, cores=(core,) if core >= 0 else ())
 
 
-def _lifts(findings: Iterable[finding.Finding]) -> tuple[diagnosis.Lift, ...]:
+def _lifts(findings: Iterable[Finding]) -> tuple[diagnosis.Lift, ...]:
     made = [
         diagnosis.Lift(
             one.subject.unit,
@@ -147,7 +149,7 @@ def _lifts(findings: Iterable[finding.Finding]) -> tuple[diagnosis.Lift, ...]:
     return tuple(sorted(made, key=lambda one: -one.low))
 
 
-def _census(case: cases.Case, told: verdict.Verdict) -> tuple[diagnosis.Census, ...]:
+def _census(case: cases.Case, told: Verdict) -> tuple[diagnosis.Census, ...]:
     """Half a day of looks; read only where the verdict speaks of memory."""
     steps = told.chain.steps if told.chain else ()
     if not any(one.kind.startswith("memory.") for one in (*steps, *told.findings)):

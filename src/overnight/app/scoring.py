@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from overnight.reports.diagnosis import json as documents
 
 if TYPE_CHECKING:
-    from overnight.model import truth, verdict
+    from overnight.model.truth import Truth
+    from overnight.model.verdict import Verdict
     from overnight.rehearsals import victim as victims
     from overnight.reports import diagnosis
 
@@ -33,10 +34,10 @@ class Outcome:
     rank: int  # of the right chain: 1 is the one claimed, 0 where it is nowhere
     event_to_verdict_s: float | None
     seconds: float
-    verdict: verdict.Verdict | None
+    verdict: Verdict | None
     problems: tuple[str, ...]  # where the verdict differs from the truth, and what was not undone
     missed: tuple[str, ...]  # kinds of the true chain that the claimed one does not have
-    expected: truth.Truth
+    expected: Truth
     facts: dict[str, object]
     victim: victims.Status
     events: int

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import overnight
 from overnight import errors, sources
-from overnight.model import secrets, snapshot
+from overnight.model import secrets
+from overnight.model.snapshot import Gap, Part, Snapshot
 from overnight.sources.image import devices, inventory, kernel, presets, units
 from overnight.sources.image import tree as trees
 
@@ -29,7 +30,7 @@ NAMED = frozenset({"packages", "units", "modules", "sysctl", "cpu", "memory"})
 Reader = Callable[[trees.Tree, inventory.Gaps], inventory.Part]
 
 
-def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = None) -> snapshot.Snapshot:  # fmt: skip
+def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = None) -> Snapshot:  # fmt: skip
     """Read everything once. What cannot be read is a gap; nothing that a host holds raises."""
     tree = trees.Tree(root)
     if not tree.is_folder("/"):
@@ -40,16 +41,16 @@ def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = N
         )
     live = root.resolve() == sources.ROOT
     has_kernel = live or tree.exists("/proc/sys/kernel/osrelease")
-    gaps: list[snapshot.Gap] = []
-    parts: dict[str, snapshot.Part] = {}
+    gaps: list[Gap] = []
+    parts: dict[str, Part] = {}
     for name, (reader, needs_kernel) in _readers(live).items():
         if needs_kernel and not has_kernel:
-            gaps.append(snapshot.Gap(name, name, LIVE))
+            gaps.append(Gap(name, name, LIVE))
             continue
         parts[name] = _clean(name, reader(tree, _collector(name, gaps)))
     if len(gaps) > GAPS:
         left = len(gaps) - GAPS
-        gaps = [*gaps[:GAPS], snapshot.Gap("snapshot", "gaps", f"{left} more are left out")]
+        gaps = [*gaps[:GAPS], Gap("snapshot", "gaps", f"{left} more are left out")]
     moment = now or datetime.datetime.now(datetime.UTC)
     header: dict[str, object] = {
         "host": _text(platform.node() if live else root.resolve().name),
@@ -59,7 +60,7 @@ def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = N
         "live": live,
         "as_root": os.geteuid() == 0,
     }
-    return snapshot.Snapshot(header, parts, tuple(gaps))
+    return Snapshot(header, parts, tuple(gaps))
 
 
 def _readers(live: bool) -> dict[str, tuple[Reader, bool]]:
@@ -83,10 +84,10 @@ def _readers(live: bool) -> dict[str, tuple[Reader, bool]]:
     }
 
 
-def _collector(part: str, gaps: list[snapshot.Gap]) -> inventory.Gaps:
+def _collector(part: str, gaps: list[Gap]) -> inventory.Gaps:
     def note(what: str, why: str) -> None:
         name = _safe_name(_text(what), plain=part in NAMED)
-        gaps.append(snapshot.Gap(part, name, _text(why)))
+        gaps.append(Gap(part, name, _text(why)))
 
     return note
 
@@ -145,9 +146,9 @@ def _read_presets(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
 # --- what may be written down
 
 
-def _clean(part: str, read: inventory.Part) -> snapshot.Part:
+def _clean(part: str, read: inventory.Part) -> Part:
     """Every text of every part goes through here: printable, bounded, without secrets."""
-    found: snapshot.Part = {}
+    found: Part = {}
     for key, value in read.items():
         # Names that the kernel or a distribution gives are no secrets, however odd they look.
         name = _safe_name(_text(key), plain=part in NAMED)
@@ -161,14 +162,14 @@ def _clean(part: str, read: inventory.Part) -> snapshot.Part:
     return found
 
 
-def cleaned(taken: snapshot.Snapshot) -> snapshot.Snapshot:
+def cleaned(taken: Snapshot) -> Snapshot:
     """The same without secrets, whoever wrote it."""
     gaps = tuple(
-        snapshot.Gap(gap.part, _safe_name(_text(gap.what), plain=gap.part in NAMED), _text(gap.why))
+        Gap(gap.part, _safe_name(_text(gap.what), plain=gap.part in NAMED), _text(gap.why))
         for gap in taken.gaps
     )
     parts = {name: _clean(name, dict(part)) for name, part in taken.parts.items()}
-    return snapshot.Snapshot(taken.header, parts, gaps)
+    return Snapshot(taken.header, parts, gaps)
 
 
 def _safe(part: str, key: str, name: str, value: str) -> str:
@@ -202,7 +203,7 @@ def _text(value: str) -> str:
 # --- where it is kept
 
 
-def default_file(home: pathlib.Path, taken: snapshot.Snapshot) -> pathlib.Path:
+def default_file(home: pathlib.Path, taken: Snapshot) -> pathlib.Path:
     """HOME/snapshots/HOST/TIME.json."""
     host = re.sub(r"[^A-Za-z0-9._-]", "_", str(taken.header["host"])).lstrip(".") or "host"
     moment = datetime.datetime.fromisoformat(str(taken.header["taken_at"]))
@@ -210,7 +211,7 @@ def default_file(home: pathlib.Path, taken: snapshot.Snapshot) -> pathlib.Path:
     return home / "snapshots" / host[:128] / f"{name}.json"
 
 
-def save(taken: snapshot.Snapshot, file: pathlib.Path) -> None:
+def save(taken: Snapshot, file: pathlib.Path) -> None:
     """Write it; the file appears when it is whole, for its owner alone."""
     fresh = file.with_name(f".{file.name}.new")
     try:
@@ -228,13 +229,13 @@ def save(taken: snapshot.Snapshot, file: pathlib.Path) -> None:
         ) from error
 
 
-def load(file: pathlib.Path) -> snapshot.Snapshot:
+def load(file: pathlib.Path) -> Snapshot:
     """A snapshot that was saved."""
     try:
         document = json.loads(file.read_text("utf-8"))
         if not isinstance(document, dict):
             raise ValueError("it is no JSON object")
-        return snapshot.Snapshot.from_json(document)
+        return Snapshot.from_json(document)
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise errors.CannotError(

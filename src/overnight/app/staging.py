@@ -16,10 +16,10 @@ from collections.abc import Collection, Iterator
 
 from overnight import errors
 from overnight.app import record as recorder
-from overnight.hosts import ledger, undoing
 from overnight.rehearsals import victim
 from overnight.sources import cgroups, cpu
 from overnight.sources.perf import events
+from overnight.undo import journal, steps
 
 __all__ = [
     "CROWDED",
@@ -142,7 +142,7 @@ def _lacking(need: str) -> str:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """One rehearsal at a time on a host: two would be each other's fault."""
-    folder = ledger.own_folder(ledger.ledger_folder())
+    folder = journal.own_folder(journal.journal_folder())
     with (folder / "rehearse.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -192,7 +192,7 @@ def take_inventory() -> Inventory:
             f"{place}/{name}"
             for place in (tempfile.gettempdir(), "/dev/shm")  # noqa: S108 - only looked at
             for name in _names(pathlib.Path(place))
-            if undoing.MACHINES in name
+            if steps.MACHINES in name
         ),
     )
 
@@ -217,7 +217,7 @@ def left_behind(
             known = kind == "mounts" and name == "/run/netns"
             if not known:
                 (ours if mine else others).append(f"{word} {name}")
-    ours += [f"process {pid}" for pid in ledger.processes_of(run)]
+    ours += [f"process {pid}" for pid in journal.processes_of(run)]
     if folder.exists():
         ours.append(f"folder {folder}")
     return ours, others
@@ -233,7 +233,7 @@ class Crowd:
     def told(self, least: float = 0.05, core: int | None = None) -> list[str]:
         """Those that used more than that of a core, and were last on `core`; the most first, in words."""
         seconds = max(0.01, time.monotonic() - self._began) * os.sysconf("SC_CLK_TCK")
-        ours = {*ledger.processes_of(self._run), os.getpid()}
+        ours = {*journal.processes_of(self._run), os.getpid()}
         used = []
         for pid, (name, ticks, last) in _ticks().items():
             share = (ticks - self._before.get(pid, ("", 0, 0))[1]) / seconds

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from overnight.model import finding
+    from overnight.model.finding import Answer
     from overnight.queries import case
 
 __all__ = ["Detector"]
@@ -28,5 +28,5 @@ class Detector(Protocol):
     def needs(self) -> tuple[str, ...]:
         """The inputs: names of signals, `events`, `profiles`, `snapshots`; for the report's gaps."""
 
-    def look(self, case: case.Case) -> finding.Answer:
+    def look(self, case: case.Case) -> Answer:
         """Answer for one event."""

@@ -7,13 +7,15 @@ import shlex
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _shares as shares
-from overnight.model import finding, selection, times
+from overnight.model import times
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Window
 from overnight.queries import reader, trends
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from overnight.model import event
+    from overnight.model.event import Value
     from overnight.queries import burning
     from overnight.queries import case as cases
 
@@ -61,16 +63,16 @@ class Asking:
     name = ""
     needs: tuple[str, ...] = ()
 
-    def look(self, case: cases.Case) -> finding.Answer:
+    def look(self, case: cases.Case) -> Answer:
         """Answer for one event."""
         try:
             found, why = self.examine(case)
         except MissingError as missing:
-            return finding.Answer(self.name, finding.Status.NO_DATA, why=str(missing))
-        status = finding.Status.FOUND if found else finding.Status.CLEAR
-        return finding.Answer(self.name, status, tuple(found), "" if found else why)
+            return Answer(self.name, Status.NO_DATA, why=str(missing))
+        status = Status.FOUND if found else Status.CLEAR
+        return Answer(self.name, status, tuple(found), "" if found else why)
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """The findings, and why there is none where there is none."""
         raise NotImplementedError  # each detector has its own
 
@@ -78,17 +80,17 @@ class Asking:
 def make(
     detector: str,
     kind: str,
-    subject: finding.Subject,
-    window: selection.Window,
+    subject: Subject,
+    window: Window,
     confidence: float,
     summary: str,
-    evidence: Iterable[finding.Evidence],
+    evidence: Iterable[Evidence],
     magnitude: Mapping[str, float],
-    against: Iterable[finding.Evidence] = (),
-) -> finding.Finding:
+    against: Iterable[Evidence] = (),
+) -> Finding:
     """A finding with its id, its numbers rounded to what is worth reading."""
-    return finding.Finding(
-        finding.finding_id(detector, kind, subject, window.begin_us),
+    return Finding(
+        finding_id(detector, kind, subject, window.begin_us),
         detector,
         kind,
         subject,
@@ -101,7 +103,7 @@ def make(
     )
 
 
-def command(what: str, window: selection.Window, host: str, *more: str) -> str:
+def command(what: str, window: Window, host: str, *more: str) -> str:
     """The command line that shows a window."""
     begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
     return " ".join(("overnight", what, "-b", begin, "-e", end, "--host", shlex.quote(host), *more))
@@ -125,7 +127,7 @@ def stacks(case: cases.Case) -> tuple[burning.Stacks, burning.Stacks | None]:
 def require_stacks(case: cases.Case) -> None:
     """Nobody may say that nothing was there when the seconds that matter were not sampled."""
     event_us = case.event.time_us
-    for window in (selection.Window(event_us - MATTERS_US, event_us), case.window):
+    for window in (Window(event_us - MATTERS_US, event_us), case.window):
         recorded = sum(
             reader.recorded_seconds(segment, case.profiles.meta(segment), window)
             for segment in case.profiles.touched((case.host,), window)
@@ -165,13 +167,13 @@ def burn_magnitude(one: burning.Burner) -> dict[str, float]:
 
 def burn_evidence(
     case: cases.Case, one: burning.Burner, now: burning.Stacks, function: str
-) -> finding.Evidence:
+) -> Evidence:
     """Who burnt how much where, with the stack that was met most."""
     process, unit = one.who
     of_unit = f" of {unit}" if unit else ""
     than = f"{one.baseline_cores:.2f} cores in the {case.usual}"
     kernel = " > ".join(one.path[-8:])
-    values: dict[str, event.Value] = {
+    values: dict[str, Value] = {
         "cores_burnt": round(one.cores_burnt, 3),
         "samples": one.samples,
         "share_of_that_core_s_possible_samples": round(one.share_of_core_samples, 3),
@@ -181,7 +183,7 @@ def burn_evidence(
         "path": kernel,
         **{f"samples_in_{name}": n for name, n in one.marked.items()},
     }
-    return finding.Evidence(
+    return Evidence(
         f"{process}{of_unit} burnt {one.cores_burnt:.2f} cores in {function} for"
         f" {one.window.seconds:.0f} s, {one.share_of_core_samples:.0%} of what core {one.core} can"
         f" give, against {than}: {kernel}",
@@ -200,7 +202,7 @@ def burn_evidence(
     )
 
 
-def lasting(case: cases.Case, back_us: int) -> selection.Window:
+def lasting(case: cases.Case, back_us: int) -> Window:
     """The time in which a state is looked at that lasts: up to the event.
 
     Where little was recorded before, also half an hour after it: a leak or a loop that goes on then went
@@ -210,7 +212,7 @@ def lasting(case: cases.Case, back_us: int) -> selection.Window:
     extent = case.ring.extent(case.host)
     if extent is not None and extent[0] > end - HOUR_US:
         end = max(end, min(extent[1], end + HOUR_US // 2))
-    return selection.Window(case.window.end_us - back_us, end)
+    return Window(case.window.end_us - back_us, end)
 
 
 def lost_factor(now: burning.Stacks) -> float:
@@ -221,6 +223,6 @@ def lost_factor(now: burning.Stacks) -> float:
 
 def dying_now(case: cases.Case) -> int | None:
     """Zombie memory cgroups at the event; None where nobody counted within two hours before."""
-    window = selection.Window(case.event.time_us - 2 * HOUR_US, case.window.end_us)
+    window = Window(case.event.time_us - 2 * HOUR_US, case.window.end_us)
     row = trends.table(case.ring, case.host, "memory-cgroups", window).get("")
     return None if row is None else row["dying"]

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from overnight.model import selection
+from overnight.model.selection import Window
 from overnight.sources import interrupts
 
 if TYPE_CHECKING:
     from overnight import sources
-    from overnight.model import event
+    from overnight.model.event import Event
     from overnight.queries import case as cases
 
 __all__ = [
@@ -84,7 +84,7 @@ def event_place(case: cases.Case) -> Place:
     return Place(core, interface, queue, how)
 
 
-def waited_seconds(told: event.Event) -> float | None:
+def waited_seconds(told: Event) -> float | None:
     """For how long the driver says that its queue waited to be polled; None where it does not say.
 
     Without a poll that is scheduled nothing waits for the core: the device did not ask for one.
@@ -95,7 +95,7 @@ def waited_seconds(told: event.Event) -> float | None:
     return 0.0 if scheduled == 0 else since / SECOND
 
 
-def silent_seconds(told: event.Event) -> float | None:
+def silent_seconds(told: Event) -> float | None:
     """For how long no interrupt asked for a poll, where the driver says that; None where it says otherwise."""
     since, scheduled = told.fields.get("since_napi_us"), told.fields.get("napi_scheduled")
     if scheduled != 0 or not isinstance(since, int) or isinstance(since, bool):
@@ -122,7 +122,7 @@ def risen(
     case: cases.Case, signal: str, column: str, *, after_us: int = 30 * SECOND
 ) -> dict[str, int]:
     """By how much each key's counter rose from the hot stretch on until a little after the event."""
-    window = selection.Window(case.window.begin_us, case.event.time_us + after_us)
+    window = Window(case.window.begin_us, case.event.time_us + after_us)
     rates = case.rates(signal, window, columns=(column,))
     if column not in rates.values:
         return {}

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.detectors import _place as place
-from overnight.model import selection
+from overnight.model.selection import Window
 from overnight.queries import heatmap, signals
 
 if TYPE_CHECKING:
@@ -90,12 +90,12 @@ class Stretch:
         return (self.end_us - self.begin_us) / 1e6
 
     @property
-    def window(self) -> selection.Window:
+    def window(self) -> Window:
         """The same, to ask with."""
-        return selection.Window(self.begin_us, self.end_us)
+        return Window(self.begin_us, self.end_us)
 
 
-def series(case: cases.Case, window: selection.Window) -> Series | None:
+def series(case: cases.Case, window: Window) -> Series | None:
     """Every core's seconds; None where neither the recorder nor the samples tell."""
     told = case.cores(window)
     if len(told.begin_us) and told.cores:
@@ -118,7 +118,7 @@ def _from_ticks(told: signals.Cores) -> Series:
     )
 
 
-def _from_samples(case: cases.Case, window: selection.Window) -> Series | None:
+def _from_samples(case: cases.Case, window: Window) -> Series | None:
     maps = {
         mode: heatmap.by_core(case.profiles, window, hosts=(case.host,), mode=mode)
         for mode in ("busy", "kernel", "softirq")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import diff
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def before_by_samples(case: cases.Case, core: int) -> Before | None:
     """Who had how much of a core in the baseline; None where that was not sampled."""
     if not case.has_profile(case.baseline):
         return None
-    chosen = selection.Selection(cores=(core,))
+    chosen = Selection(cores=(core,))
     capacity, seconds = case.capacity(case.baseline, chosen)
     if seconds < LEAST_SECONDS or capacity <= 0:
         return None
@@ -181,7 +181,7 @@ def name_of(key: str) -> str:
 
 
 def seen_on(
-    case: cases.Case, core: int, window: selection.Window, signal: str = "processes"
+    case: cases.Case, core: int, window: Window, signal: str = "processes"
 ) -> tuple[dict[str, tuple[float, float]], float]:
     """User and kernel ticks in a window of every process that was last on the core, the most first.
 
@@ -206,7 +206,7 @@ def seen_on(
     return by_most, float(rates.seconds.sum())
 
 
-def _looks(case: cases.Case, core: int, window: selection.Window, signal: str) -> dict[str, float]:
+def _looks(case: cases.Case, core: int, window: Window, signal: str) -> dict[str, float]:
     """Of each process, the share of its looks in those seconds that found it on the core."""
     looks: dict[str, list[int]] = {}
     for frame in case.ring.numbers(

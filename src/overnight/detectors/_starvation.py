@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
-from overnight.model import finding
+from overnight.model.finding import Evidence, Finding, Subject, finding_id
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -22,9 +22,7 @@ SQUEEZES = 100
 LEAST_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
 
 
-def starved(
-    case: cases.Case, stretch: saturation.Stretch, where: place.Place
-) -> list[finding.Finding]:
+def starved(case: cases.Case, stretch: saturation.Stretch, where: place.Place) -> list[Finding]:
     """Queues of that core that something says starved: the event, the driver, or the backlog."""
     made = []
     counters = _starving(case)
@@ -61,16 +59,16 @@ def starved(
         if queue.threaded:
             confidence *= 0.8
             against.append(
-                finding.Evidence(
+                Evidence(
                     "a kernel thread polls this queue, and may run on another core than its interrupt",
                     "nic-queues",
                 )
             )
-        subject = finding.Subject(
+        subject = Subject(
             host=case.host, interface=queue.interface, queue=queue.queue, core=stretch.core
         )
         how = "as the driver says" if queue is told else "as known before the event"
-        served = finding.Evidence(
+        served = Evidence(
             f"core {stretch.core} serves {queue.interface} queue {queue.queue}, {how}, and was at its limit for"
             f" {stretch.seconds:.0f} s",
             "events" if queue is told else "nic-queues",
@@ -78,8 +76,8 @@ def starved(
             stretch.window,
         )
         made.append(
-            finding.Finding(
-                id=finding.finding_id("culprit", KIND, subject, stretch.begin_us),
+            Finding(
+                id=finding_id("culprit", KIND, subject, stretch.begin_us),
                 detector="culprit",
                 kind=KIND,
                 subject=subject,
@@ -116,13 +114,13 @@ def _said(
     timeouts: int,
     counters: dict[str, int],
     squeezed: int,
-) -> list[finding.Evidence]:
+) -> list[Evidence]:
     said = []
     if event_says:
         since = case.event.fields.get("since_napi_us")
         waited = f", {int(since) / 1e6:.1f} s since the last poll" if isinstance(since, int) else ""
         said.append(
-            finding.Evidence(
+            Evidence(
                 f"the event names the queue: {case.event.text or case.event.kind}{waited}",
                 "events",
                 {"queue": where.queue, **({"since_napi_us": since} if since is not None else {})},
@@ -130,7 +128,7 @@ def _said(
         )
     if timeouts:
         said.append(
-            finding.Evidence(
+            Evidence(
                 f"the queue's own counter of timeouts rose by {timeouts}",
                 "tx-timeouts",
                 {"timeouts": timeouts},
@@ -140,7 +138,7 @@ def _said(
     if counters:
         text = ", ".join(f"{name.partition(' ')[2]} by {more}" for name, more in counters.items())
         said.append(
-            finding.Evidence(
+            Evidence(
                 f"the driver's counters of {queue.interface} rose: {text}",
                 "ethtool",
                 {name.partition(" ")[2]: more for name, more in counters.items()},
@@ -149,7 +147,7 @@ def _said(
         )
     if squeezed >= SQUEEZES:
         said.append(
-            finding.Evidence(
+            Evidence(
                 f"the core left received packets for later {squeezed} times",
                 "softnet",
                 {"squeezed": squeezed},

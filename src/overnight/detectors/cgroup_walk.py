@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _answering, _signatures
-from overnight.model import finding
+from overnight.model.finding import Evidence, Finding, Subject
 from overnight.queries import burning
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class CgroupWalk(_answering.Asking):
     name = "cgroup-walk"
     needs = ("profiles", "memory-cgroups")
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """Signature functions on stacks of the hot stretch, against the baseline."""
         now, before = _answering.stacks(case)
         near = case.event.time_us
@@ -83,28 +83,28 @@ class CgroupWalk(_answering.Asking):
         share: float | None,
         reads: str,
         dying: int | None,
-    ) -> finding.Finding:
+    ) -> Finding:
         process, unit = whole.who
-        subject = finding.Subject(
+        subject = Subject(
             host=case.host, core=whole.core, unit=unit, process=process, function=one.label
         )
         evidence = [_answering.burn_evidence(case, whole, now, one.label)]
-        against: list[finding.Evidence] = []
+        against: list[Evidence] = []
         confidence = 0.9
         if reads:
             text = f"it reads statistics that sum over all memory cgroups ({reads} is on the stack)"
-            evidence.append(finding.Evidence(text, "profiles", {"reader": reads}, whole.window))
+            evidence.append(Evidence(text, "profiles", {"reader": reads}, whole.window))
             confidence = 0.95
         if share is not None:
             text = f"{share:.0%} of its samples in reclaim are in the step from one memory cgroup to the next"
-            made = finding.Evidence(
+            made = Evidence(
                 text, "profiles", {"share_of_its_reclaim_samples": round(share, 3)}, whole.window
             )
             (evidence if share >= WALK_SHARE else against).append(made)
         if dying is None:
             confidence *= 0.8
         else:
-            told = finding.Evidence(
+            told = Evidence(
                 f"{dying} memory cgroups were dying then", "memory-cgroups", {"dying": dying}
             )
             if dying >= MANY_DYING:

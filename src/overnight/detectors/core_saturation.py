@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
-from overnight.model import finding, selection, times
+from overnight.model import times
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 
 if TYPE_CHECKING:
+    from overnight.model.selection import Window
     from overnight.queries import case as cases
 
 __all__ = ["DETECTORS", "KIND", "CoreSaturation", "select"]
@@ -33,22 +35,22 @@ class CoreSaturation:
     name = "core-saturation"
     needs = ("cpu",)
 
-    def look(self, case: cases.Case) -> finding.Answer:
+    def look(self, case: cases.Case) -> Answer:
         """Stretches of at least two seconds that began before the event."""
         told, near = saturation.near_event(case)
         if told is None:
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.NO_DATA,
+                Status.NO_DATA,
                 why="neither the seconds of the cores (signal cpu) nor samples were recorded around the event",
             )
         where = place.event_place(case)
         known, before = saturation.baseline_stretches(case)
         chosen, ordinary = select(near, where.core, known, before, case.window.seconds)
         if not chosen:
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.CLEAR,
+                Status.CLEAR,
                 why=_why_clear(told, ordinary, len(near), case.usual),
             )
         made = tuple(
@@ -56,9 +58,9 @@ class CoreSaturation:
             for stretch in chosen[:MOST_FINDINGS]
         )
         left = len(chosen) - len(made)
-        return finding.Answer(
+        return Answer(
             self.name,
-            finding.Status.FOUND,
+            Status.FOUND,
             made,
             f"{left} more cores were at their limit" if left else "",
         )
@@ -129,8 +131,8 @@ def _finding(
     where: place.Place,
     known: float,
     before: list[saturation.Stretch],
-) -> finding.Finding:
-    subject = finding.Subject(host=case.host, core=stretch.core)
+) -> Finding:
+    subject = Subject(host=case.host, core=stretch.core)
     same = where.core == stretch.core
     expected = _expected(stretch, known, before, case.window.seconds, same_core=same)
     confidence = 0.95 if same else 0.8 if where.core < 0 else 0.5
@@ -142,7 +144,7 @@ def _finding(
     if expected >= ORDINARY:
         confidence *= 0.5
         against.append(
-            finding.Evidence(
+            Evidence(
                 f"the baseline lets expect {expected:.1f} stretches as long on this core in such a window",
                 told.source,
                 {"expected_in_window": round(expected, 2), "baseline_seconds": round(known)},
@@ -152,7 +154,7 @@ def _finding(
     if stretch.others_percent >= saturation.OTHERS:
         confidence *= ALL_FULL_FACTOR if stretch.others_percent >= ALL_FULL else 1.0
         against.append(
-            finding.Evidence(
+            Evidence(
                 f"the other cores were busy, too: {stretch.others_percent:.0f} %",
                 told.source,
                 {"others_percent_of_their_time": round(stretch.others_percent, 1)},
@@ -171,7 +173,7 @@ def _finding(
     was = f"; in the {case.usual} it was {usual:.0f} % busy" if usual is not None else ""
     lead = (case.event.time_us - stretch.begin_us) / 1e6
     evidence = (
-        finding.Evidence(
+        Evidence(
             f"core {stretch.core} was {stretch.busy_percent:.0f} % busy, {stretch.kernel_percent:.0f} % of its"
             f" time in the kernel, from {begin} to {end}; the other cores averaged {stretch.others_percent:.0f} %"
             f"{was}",
@@ -186,7 +188,7 @@ def _finding(
             stretch.window,
             _look(case, stretch.window),
         ),
-        finding.Evidence(
+        Evidence(
             f"the mean over all {len(told.cores)} cores said {stretch.mean_percent:.0f} % in those seconds and"
             f" {told.mean_percent:.0f} % over the whole window"
             + (": an average hides it" if stretch.others_percent < saturation.OTHERS else ""),
@@ -198,14 +200,14 @@ def _finding(
             },
             case.window,
         ),
-        finding.Evidence(
+        Evidence(
             f"it began {lead:.1f} s before the event; {relation}",
             where.how or "events",
             {"seconds_before_event": round(lead, 1), "event_core": where.core},
         ),
     )
-    return finding.Finding(
-        id=finding.finding_id("core-saturation", KIND, subject, stretch.begin_us),
+    return Finding(
+        id=finding_id("core-saturation", KIND, subject, stretch.begin_us),
         detector="core-saturation",
         kind=KIND,
         subject=subject,
@@ -237,7 +239,7 @@ def _added(busy_percent: float, usual: float | None) -> dict[str, float]:
     return {"cores_before": round(usual / 100, 3), "cores_added": round(added, 3)}
 
 
-def _look(case: cases.Case, window: selection.Window) -> str:
+def _look(case: cases.Case, window: Window) -> str:
     begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
     return f"overnight heatmap -b {begin} -e {end} --host {shlex.quote(case.host)}"
 

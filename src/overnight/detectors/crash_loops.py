@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _answering
-from overnight.model import finding, selection, times
+from overnight.model import times
+from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.selection import Window
 from overnight.queries import trends
 from overnight.sources import processes
 
 if TYPE_CHECKING:
-    from overnight.model import event
+    from overnight.model.event import Event
     from overnight.queries import case as cases
 
 __all__ = ["DETECTORS", "CrashLoops", "HiddenLoops"]
@@ -74,7 +76,7 @@ def _steady(case: cases.Case, one: trends.Growth, column: str, count: float) -> 
 
 def _loop(
     case: cases.Case, one: trends.Growth, column: str, per_hour: float, least: int
-) -> tuple[selection.Window, float, float] | None:
+) -> tuple[Window, float, float] | None:
     """The stretch around the event in which it went on: window, rate an hour, count."""
     rates = 3600 * one.rises[column] / one.seconds
     going = np.flatnonzero(rates >= per_hour).tolist()
@@ -91,11 +93,11 @@ def _loop(
     seconds = float(one.seconds[first : last + 1].sum())
     if count < least or not seconds:
         return None
-    window = selection.Window(int(one.begin_us[first]), int(one.end_us[last]))
+    window = Window(int(one.begin_us[first]), int(one.end_us[last]))
     return window, 3600 * count / seconds, count
 
 
-def _cost(case: cases.Case, unit: str) -> finding.Evidence | None:
+def _cost(case: cases.Case, unit: str) -> Evidence | None:
     """Cores that a unit used before the trouble, where stacks were sampled."""
     if not unit or not case.has_profile(case.baseline):
         return None
@@ -104,7 +106,7 @@ def _cost(case: cases.Case, unit: str) -> finding.Evidence | None:
     mine = np.array([who[1] == unit or who[1].startswith(f"{unit}/") for who in before.whos], bool)
     samples = sum(int(piece.count[mine[piece.who]].sum()) for piece in before.pieces)
     cores = before.cores_of(samples, before.seconds)
-    return finding.Evidence(
+    return Evidence(
         f"it used {cores:.3f} cores in the {case.usual}",
         "profiles",
         {"cores_burnt": round(cores, 4), "samples": samples, "lost": before.coverage.lost},
@@ -119,9 +121,9 @@ class CrashLoops(_answering.Asking):
     name = "crash-loops"
     needs = ("unit-restarts", "units", "events")
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """Restarts an hour over hours."""
-        span = selection.Window(case.window.end_us - LOOK_BACK_US, case.window.end_us)
+        span = Window(case.window.end_us - LOOK_BACK_US, case.window.end_us)
         counted = _counted(case, "unit-restarts", ("restarts",))
         told = [
             one
@@ -153,14 +155,14 @@ class CrashLoops(_answering.Asking):
         self,
         case: cases.Case,
         unit: str,
-        loop: tuple[selection.Window, float, float],
+        loop: tuple[Window, float, float],
         *,
         short: bool,
-    ) -> finding.Finding:
+    ) -> Finding:
         window, rate, count = loop
         long = times.format_duration(window.seconds)
         evidence = [
-            finding.Evidence(
+            Evidence(
                 f"systemd restarted {unit} {count:.0f} times in {long}",
                 "unit-restarts",
                 {"restarts": count, "restarts_per_hour": round(rate, 2)},
@@ -177,7 +179,7 @@ class CrashLoops(_answering.Asking):
         return _answering.make(
             self.name,
             VISIBLE,
-            finding.Subject(host=case.host, unit=unit),
+            Subject(host=case.host, unit=unit),
             window,
             0.95 * (SHORT_FACTOR if short else 1),
             f"{unit} is restarted {rate:.0f} times an hour, for {long} at least",
@@ -185,23 +187,23 @@ class CrashLoops(_answering.Asking):
             magnitude,
         )
 
-    def _told(self, case: cases.Case, unit: str, happened: event.Event) -> finding.Finding:
+    def _told(self, case: cases.Case, unit: str, happened: Event) -> Finding:
         end = max(happened.until_us, happened.time_us + 1)
-        window = selection.Window(happened.time_us, end)
+        window = Window(happened.time_us, end)
         restarts = float(happened.fields.get("restarts", happened.count))
         # The watch counts within 20 minutes.
         rate = 3 * restarts
         return _answering.make(
-            self.name, VISIBLE, finding.Subject(host=case.host, unit=unit), window, 0.7,
+            self.name, VISIBLE, Subject(host=case.host, unit=unit), window, 0.7,
             f"{unit} is restarted again and again, as the flight recorder saw",
             [_event_evidence(happened)], {"restarts_per_hour": rate},
         )  # fmt: skip
 
 
-def _event_evidence(happened: event.Event) -> finding.Evidence:
-    return finding.Evidence(
+def _event_evidence(happened: Event) -> Evidence:
+    return Evidence(
         happened.text, f"event {happened.id}", dict(happened.fields),
-        selection.Window(happened.time_us, max(happened.until_us, happened.time_us) + 1),
+        Window(happened.time_us, max(happened.until_us, happened.time_us) + 1),
         f"overnight events {happened.id}",
     )  # fmt: skip
 
@@ -223,7 +225,7 @@ def _restarts(counted: Mapping[str, trends.Growth], cgroup: str) -> float | None
     return sum(one.per_hour("restarts") for one in own) if own else None
 
 
-def _states(case: cases.Case, *names: str) -> list[finding.Evidence]:
+def _states(case: cases.Case, *names: str) -> list[Evidence]:
     """What systemd says of the unit at the event."""
     facts = case.ring.facts(case.host, "units", case.event.time_us).state or {}
     unit = next((name for name in names if name in facts), "")
@@ -234,7 +236,7 @@ def _states(case: cases.Case, *names: str) -> list[finding.Evidence]:
         name: value for name, value in fact.items() if isinstance(value, (str, int, float, bool))
     }
     said = ", ".join(f"{name} {value}" for name, value in values.items() if name != "since")
-    return [finding.Evidence(f"{unit}: {said}", "units", values)]
+    return [Evidence(f"{unit}: {said}", "units", values)]
 
 
 class HiddenLoops(_answering.Asking):
@@ -243,7 +245,7 @@ class HiddenLoops(_answering.Asking):
     name = "hidden-crash-loops"
     needs = ("cgroup-births", "unit-restarts", "units", "events")
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """Short lives an hour over hours, by the directory they were born in."""
         columns = ("born", "died", "short_lived", "lived")
         counted = _counted(case, "cgroup-births", columns, from_zero=True)
@@ -276,11 +278,11 @@ class HiddenLoops(_answering.Asking):
         case: cases.Case,
         cgroup: str,
         one: trends.Growth,
-        loop: tuple[selection.Window, float, float],
+        loop: tuple[Window, float, float],
         seen: float | None,
         *,
         short: bool,
-    ) -> finding.Finding:
+    ) -> Finding:
         window, rate, count = loop
         unit = processes.unit_of(cgroup)
         inside = (one.begin_us >= window.begin_us) & (one.end_us <= window.end_us)
@@ -290,7 +292,7 @@ class HiddenLoops(_answering.Asking):
         )
         life = lived / died / 1000 if died else 0.0
         evidence = [
-            finding.Evidence(
+            Evidence(
                 f"{born:.0f} cgroups were born below {cgroup} in {times.format_duration(3600 * hours)}, {count:.0f}"
                 f" of them lived less than a minute, {life:.1f} s on average",
                 "cgroup-births",
@@ -303,7 +305,7 @@ class HiddenLoops(_answering.Asking):
         ]  # fmt: skip
         if seen is not None:
             evidence.append(
-                finding.Evidence(
+                Evidence(
                     f"systemd restarted {unit} {seen:.1f} times an hour: its counter does not show this",
                     "unit-restarts",
                     {"restarts_per_hour": round(seen, 2)},
@@ -327,14 +329,12 @@ class HiddenLoops(_answering.Asking):
             magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
         shelf = _answering.SHELF.search(cgroup) is not None
         against = (
-            [finding.Evidence(f"many units are born below {cgroup}", "cgroup-births", {})]
-            if shelf
-            else []
+            [Evidence(f"many units are born below {cgroup}", "cgroup-births", {})] if shelf else []
         )
         return _answering.make(
             self.name,
             HIDDEN,
-            finding.Subject(host=case.host, unit=unit, cgroup=cgroup),
+            Subject(host=case.host, unit=unit, cgroup=cgroup),
             window,
             (0.5 if shelf else 0.9) * (SHORT_FACTOR if short else 1),
             f"something below {unit or cgroup} is started {born / hours:.0f} times an hour and lives"

@@ -18,7 +18,9 @@ from overnight.detectors import _saturation as saturation
 from overnight.detectors import _shares as shares
 from overnight.detectors import _starvation as starvation
 from overnight.detectors import core_saturation
-from overnight.model import finding, selection, times
+from overnight.model import times
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Selection, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,21 +49,21 @@ class Culprit:
     name = "culprit"
     needs = ("cpu", "profiles", "processes", "nic-queues", "tx-timeouts", "ethtool", "softnet")
 
-    def look(self, case: cases.Case) -> finding.Answer:
+    def look(self, case: cases.Case) -> Answer:
         """For each saturated core, the event's first."""
         told, near = saturation.near_event(case)
         if told is None:
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.NO_DATA,
+                Status.NO_DATA,
                 why="which core was at its limit is not known: neither the signal cpu nor samples were recorded",
             )
         where = place.event_place(case)
         known, before = saturation.baseline_stretches(case)
         chosen, _ = core_saturation.select(near, where.core, known, before, case.window.seconds)
         if not chosen:
-            return finding.Answer(self.name, finding.Status.CLEAR, why="no core was at its limit")
-        findings: list[finding.Finding] = []
+            return Answer(self.name, Status.CLEAR, why="no core was at its limit")
+        findings: list[Finding] = []
         notes: list[str] = []
         for stretch in chosen[:MOST_CORES]:
             found, why = _culprits(case, stretch, where)
@@ -70,22 +72,20 @@ class Culprit:
                 notes.append(why)
             findings += starvation.starved(case, stretch, where)
         if findings:
-            return finding.Answer(
-                self.name, finding.Status.FOUND, tuple(findings), "; ".join(notes)
-            )
+            return Answer(self.name, Status.FOUND, tuple(findings), "; ".join(notes))
         missing = not case.has_profile(case.window) and not _has_processes(case, case.window)
-        return finding.Answer(
+        return Answer(
             self.name,
-            finding.Status.NO_DATA if missing else finding.Status.CLEAR,
+            Status.NO_DATA if missing else Status.CLEAR,
             why="; ".join(notes),
         )
 
 
 def _culprits(
     case: cases.Case, stretch: saturation.Stretch, where: place.Place
-) -> tuple[list[finding.Finding], str]:
+) -> tuple[list[Finding], str]:
     if case.has_profile(stretch.window):
-        chosen = selection.Selection(cores=(stretch.core,))
+        chosen = Selection(cores=(stretch.core,))
         ran, idle = case.ran((stretch.window,), chosen)
         total = sum(one.samples + one.softirq for one in ran) + idle
         if total >= FEW_SAMPLES:
@@ -99,9 +99,9 @@ def _from_samples(
     where: place.Place,
     ran: tuple[who.Ran, ...],
     total: int,
-) -> tuple[list[finding.Finding], str]:
+) -> tuple[list[Finding], str]:
     before = shares.before_by_samples(case, stretch.core)
-    capacity, _ = case.capacity(stretch.window, selection.Selection(cores=(stretch.core,)))
+    capacity, _ = case.capacity(stretch.window, Selection(cores=(stretch.core,)))
     standing = shares.rising(before, ran, capacity)
     large = [one for one in ran if one.samples / total >= LEAST_SHARE]
     soft = sum(one.softirq for one in ran)
@@ -132,8 +132,8 @@ def _from_samples(
     )
 
 
-def _waits(case: cases.Case, process: str, told: shares.Share, source: str) -> finding.Evidence:
-    return finding.Evidence(
+def _waits(case: cases.Case, process: str, told: shares.Share, source: str) -> Evidence:
+    return Evidence(
         f"{process} had to wait: it has {told.as_text(case.usual)}",
         source,
         {**told.as_values()},
@@ -143,11 +143,11 @@ def _waits(case: cases.Case, process: str, told: shares.Share, source: str) -> f
 
 def _against_before(
     case: cases.Case, process: str, told: shares.Share | None, source: str
-) -> tuple[list[finding.Evidence], list[finding.Evidence]]:
+) -> tuple[list[Evidence], list[Evidence]]:
     """What the baseline says for it, and against it."""
     if told is None:
         return [], []
-    said = finding.Evidence(
+    said = Evidence(
         f"{process} has {told.as_text(case.usual)}", source, {**told.as_values()}, case.baseline
     )
     return ([said], []) if told.rose else ([], [said])
@@ -161,12 +161,12 @@ def _sampled(
     total: int,
     told: shares.Share | None = None,
     busy_before: float = 0.0,
-    waiting: Sequence[finding.Evidence] = (),
-) -> finding.Finding:
+    waiting: Sequence[Evidence] = (),
+) -> Finding:
     window = stretch.window
     tree_of = case.flame(
         window,
-        selection.Selection(cores=(stretch.core,), process=f"^{re.escape(one.process)}$"),
+        Selection(cores=(stretch.core,), process=f"^{re.escape(one.process)}$"),
     )
     path = main_way(tree_of)
     function = max(one.functions.items(), key=lambda pair: (pair[1], pair[0]))[0]
@@ -175,7 +175,7 @@ def _sampled(
     per_second = coverage.capacity / coverage.recorded_seconds if coverage.recorded_seconds else 0.0
     burnt = one.samples / coverage.capacity if coverage.capacity else share
     seen = total / coverage.capacity if coverage.capacity else 1.0
-    subject = finding.Subject(
+    subject = Subject(
         host=case.host, core=stretch.core, process=one.process, unit=one.unit, function=function
     )
     # Of what the core had left before, how much this one took.
@@ -187,7 +187,7 @@ def _sampled(
     if one.softirq > one.samples:
         confidence *= 0.5
         against.append(
-            finding.Evidence(
+            Evidence(
                 "soft interrupts on top of this process took more samples than its own work",
                 "profiles",
                 {"softirq_samples": one.softirq, "own_samples": one.samples},
@@ -200,7 +200,7 @@ def _sampled(
     look = _spell(case, window, stretch.core, one.process)
     kernel_share = one.kernel / one.samples
     evidence = (
-        finding.Evidence(
+        Evidence(
             f"{one.process}{_of(one.unit)} has {one.samples} of the {total} samples of core {stretch.core} in those"
             f" {stretch.seconds:.0f} s ({100 * share:.0f} %), {100 * kernel_share:.0f} % of them in the kernel;"
             f" {coverage.lost} samples were lost",
@@ -216,7 +216,7 @@ def _sampled(
             window,
             f"overnight top processes {look}",
         ),
-        finding.Evidence(
+        Evidence(
             "the main way down: " + " > ".join(path),
             "profiles",
             {
@@ -230,8 +230,8 @@ def _sampled(
         *said,
         *waiting,
     )
-    return finding.Finding(
-        id=finding.finding_id("culprit", KIND, subject, stretch.begin_us),
+    return Finding(
+        id=finding_id("culprit", KIND, subject, stretch.begin_us),
         detector="culprit",
         kind=KIND,
         subject=subject,
@@ -271,7 +271,7 @@ def main_way(shown: flame.FlameTree) -> list[str]:
 
 def _from_processes(
     case: cases.Case, stretch: saturation.Stretch, where: place.Place
-) -> tuple[list[finding.Finding], str]:
+) -> tuple[list[Finding], str]:
     used, _ = shares.seen_on(case, stretch.core, stretch.window)
     if not used:
         return [], (
@@ -309,15 +309,15 @@ def _ticked(
     key: str,
     used: tuple[float, float],
     told: shares.Share | None,
-    waiting: Sequence[finding.Evidence],
-) -> finding.Finding:
+    waiting: Sequence[Evidence],
+) -> Finding:
     user, system = used
     burnt = (user + system) / shares.TICKS / stretch.seconds
     process = shares.name_of(key)
-    subject = finding.Subject(host=case.host, core=stretch.core, process=process)
+    subject = Subject(host=case.host, core=stretch.core, process=process)
     said, risen = _against_before(case, process, told, "processes")
     against = [
-        finding.Evidence(
+        Evidence(
             "no samples of these seconds: the function and the unit are not known, and the process may have"
             " used other cores as well",
             "processes",
@@ -328,8 +328,8 @@ def _ticked(
     if where.core >= 0 and where.core != stretch.core:
         confidence *= 0.6
         against.append(_elsewhere(where, stretch))
-    return finding.Finding(
-        id=finding.finding_id("culprit", KIND, subject, stretch.begin_us),
+    return Finding(
+        id=finding_id("culprit", KIND, subject, stretch.begin_us),
         detector="culprit",
         kind=KIND,
         subject=subject,
@@ -340,7 +340,7 @@ def _ticked(
             f" {stretch.seconds:.0f} s; there are no samples of it"
         ),
         evidence=(
-            finding.Evidence(
+            Evidence(
                 f"process {key} ran on core {stretch.core} at the looks of these seconds and used"
                 f" {user + system:.0f} ticks, {system:.0f} of them in the kernel",
                 "processes",
@@ -360,12 +360,12 @@ def _ticked(
     )
 
 
-def _has_processes(case: cases.Case, window: selection.Window) -> bool:
+def _has_processes(case: cases.Case, window: Window) -> bool:
     return "processes" in case.ring.signals(case.host, window.begin_us, window.end_us)
 
 
-def _elsewhere(where: place.Place, stretch: saturation.Stretch) -> finding.Evidence:
-    return finding.Evidence(
+def _elsewhere(where: place.Place, stretch: saturation.Stretch) -> Evidence:
+    return Evidence(
         f"the event is of core {where.core}, this is core {stretch.core}",
         where.how or "events",
         {"event_core": where.core},
@@ -376,7 +376,7 @@ def _of(unit: str) -> str:
     return f" of {unit}" if unit else ""
 
 
-def _spell(case: cases.Case, window: selection.Window, core: int, process: str) -> str:
+def _spell(case: cases.Case, window: Window, core: int, process: str) -> str:
     begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
     host, exactly = shlex.quote(case.host), shlex.quote(f"^{re.escape(process)}$")
     return f"-b {begin} -e {end} --host {host} --core {core} --process {exactly}"

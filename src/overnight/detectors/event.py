@@ -6,7 +6,9 @@ import shlex
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _place as place
-from overnight.model import finding, selection, times
+from overnight.model import times
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Window
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -22,11 +24,11 @@ class EventItself:
     name = "event"
     needs = ("events", "nic-queues", "tx-timeouts")
 
-    def look(self, case: cases.Case) -> finding.Answer:
+    def look(self, case: cases.Case) -> Answer:
         """The event as a finding; the queue's core is the one known before it."""
         told = case.event
         where = place.event_place(case)
-        subject = finding.Subject(
+        subject = Subject(
             host=case.host,
             core=where.core,
             unit=told.unit,
@@ -36,10 +38,10 @@ class EventItself:
             cgroup=str(told.fields.get("cgroup", "")),
         )
         end = max(told.until_us, told.time_us)
-        window = selection.Window(told.time_us, max(end, told.time_us + 1))
+        window = Window(told.time_us, max(end, told.time_us + 1))
         when = times.format_instant(told.time_us)
         evidence = [
-            finding.Evidence(
+            Evidence(
                 f"{told.text or told.kind} at {when}"
                 + (f", {told.count} lines or sightings" if told.count > 1 else ""),
                 f"events: {told.source or told.kind}",
@@ -50,7 +52,7 @@ class EventItself:
         ]
         if where.how and told.core < 0:
             evidence.append(
-                finding.Evidence(
+                Evidence(
                     where.how,
                     "nic-queues" if where.how.startswith("nic-queues") else "events",
                     {"core": where.core, "queue": where.queue},
@@ -60,7 +62,7 @@ class EventItself:
         silent = place.silent_seconds(told)
         if silent is not None:
             evidence.append(
-                finding.Evidence(
+                Evidence(
                     f"the driver says that no poll was scheduled for {times.format_duration(silent)}: it waited for"
                     " the device's interrupt, not for the core, unless that had interrupts off",
                     f"events: {told.source or told.kind}",
@@ -74,8 +76,8 @@ class EventItself:
                 if where.queue < 0
                 else "nic-queues was not recorded before the event, or names no single core"
             )
-        made = finding.Finding(
-            id=finding.finding_id(self.name, told.kind, subject, told.time_us),
+        made = Finding(
+            id=finding_id(self.name, told.kind, subject, told.time_us),
             detector=self.name,
             kind=told.kind,
             subject=subject,
@@ -90,7 +92,7 @@ class EventItself:
                 **({} if silent is None else {"silent_seconds": silent}),
             },
         )
-        return finding.Answer(self.name, finding.Status.FOUND, (made,), unknown)
+        return Answer(self.name, Status.FOUND, (made,), unknown)
 
 
 def _summary(case: cases.Case, where: place.Place) -> str:

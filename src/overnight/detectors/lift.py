@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _ratios as ratios
-from overnight.model import event, finding, selection, times
+from overnight.model import times
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Window
 
 if TYPE_CHECKING:
+    from overnight.model.event import Event
     from overnight.queries import case as cases
     from overnight.queries import who
 
@@ -66,8 +69,8 @@ SMALL_CORES = 0.05
 class Plan:
     """The windows of each recurrence: the first is the one before the event."""
 
-    events: tuple[event.Event, ...]
-    windows: tuple[tuple[selection.Window, ...], ...]
+    events: tuple[Event, ...]
+    windows: tuple[tuple[Window, ...], ...]
 
 
 class Lift:
@@ -76,13 +79,13 @@ class Lift:
     name = "lift"
     needs = ("profiles", "events")
 
-    def look(self, case: cases.Case) -> finding.Answer:
+    def look(self, case: cases.Case) -> Answer:
         """Items that pass their own interval, the false discovery rate and the max statistic."""
         made = plan(case)
         if not made.events:
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.NO_DATA,
+                Status.NO_DATA,
                 why="no samples of the seconds before this event, or none of quiet times near it, were recorded",
             )
         tally = case.tally([one for row in made.windows for one in row])
@@ -90,9 +93,9 @@ class Lift:
         against = _against(made, there)
         usable = np.any(against[:, 0], axis=1)
         if not usable.any() or not tally.samples.any():
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.NO_DATA,
+                Status.NO_DATA,
                 why="too little of the seconds before the event, or of quiet times near it, was sampled",
             )
         counts, against = counts[:, usable], against[usable]
@@ -103,11 +106,11 @@ class Lift:
         alpha = _alpha(told)
         passed = np.flatnonzero(told.found() & (told.low >= LEAST_LOW) & (told.adjusted <= alpha))
         if not len(passed):
-            return finding.Answer(self.name, finding.Status.CLEAR, why=_why_clear(context))
+            return Answer(self.name, Status.CLEAR, why=_why_clear(context))
         findings = _findings(context, passed)
-        return finding.Answer(
+        return Answer(
             self.name,
-            finding.Status.FOUND,
+            Status.FOUND,
             tuple(findings[:MOST_FINDINGS]),
             f"{len(passed)} of {told.tested} items of {told.recurrences} recurrences are lifted"
             + ("" if told.recurrences > 1 else _ONE)
@@ -135,7 +138,7 @@ class _Context:
     against: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]  # of the window before each event
     own: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     told: ratios.Lifts
-    events: tuple[event.Event, ...]
+    events: tuple[Event, ...]
 
     def before(self, item: int) -> float:
         """Samples in the window before the event, on average."""
@@ -150,7 +153,7 @@ class _Context:
 def plan(case: cases.Case) -> Plan:
     """Which recurrences can be compared with which quiet windows."""
     mine = [one for one in case.recurrences if one.host == case.host]
-    chosen: list[event.Event] = []
+    chosen: list[Event] = []
     for one in (case.event, *mine):
         # Of several within the guard only one counts: their windows would be the same trouble.
         near = any(abs(one.time_us - other.time_us) < 2 * GUARD_US for other in chosen)
@@ -161,7 +164,7 @@ def plan(case: cases.Case) -> Plan:
         return Plan((), ())
     first = min(one.time_us for one in chosen) - FURTHEST_US - GUARD_US
     last = max(one.time_us for one in chosen) + SECOND
-    shut = _shut(case, case.events(selection.Window(first, last)))
+    shut = _shut(case, case.events(Window(first, last)))
     most = FURTHEST_US // BEFORE_US
     rows = [(_before(one), *_baselines(one, shut, most)) for one in chosen]
     kept = [
@@ -223,13 +226,13 @@ def _against(
     return against
 
 
-def _before(one: event.Event) -> selection.Window:
+def _before(one: Event) -> Window:
     """The ten seconds in which the cause of an event must have run."""
     into = INTO_US if one.kind.startswith(DATED_TO_BEGIN) else 0
-    return selection.Window(one.time_us + into - BEFORE_US, one.time_us + into)
+    return Window(one.time_us + into - BEFORE_US, one.time_us + into)
 
 
-def _shut(case: cases.Case, told: Iterable[event.Event]) -> list[tuple[int, int]]:
+def _shut(case: cases.Case, told: Iterable[Event]) -> list[tuple[int, int]]:
     """Stretches that are no baseline."""
     shut = []
     for one in told:
@@ -244,15 +247,13 @@ def _shut(case: cases.Case, told: Iterable[event.Event]) -> list[tuple[int, int]
     return shut
 
 
-def _baselines(
-    one: event.Event, shut: list[tuple[int, int]], wanted: int
-) -> list[selection.Window]:
-    found: list[selection.Window] = []
+def _baselines(one: Event, shut: list[tuple[int, int]], wanted: int) -> list[Window]:
+    found: list[Window] = []
     end = one.time_us - GUARD_US
     while len(found) < wanted and end - BEFORE_US >= one.time_us - FURTHEST_US:
         hit = next((s for s in shut if s[0] < end and end - BEFORE_US < s[1]), None)
         if hit is None:
-            found.append(selection.Window(end - BEFORE_US, end))
+            found.append(Window(end - BEFORE_US, end))
             end -= BEFORE_US
         else:
             end = hit[0]
@@ -276,7 +277,7 @@ def _why_clear(context: _Context) -> str:
 
 def _findings(
     context: _Context, passed: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-) -> list[finding.Finding]:
+) -> list[Finding]:
     """One a process: the function in which most of its lifted samples end, the others beside it."""
     groups: dict[tuple[str, str], list[int]] = {}
     for item in passed.tolist():
@@ -286,7 +287,7 @@ def _findings(
     return sorted(made, key=lambda one: (-one.magnitude["cores_more"], -one.magnitude["low"]))
 
 
-def _finding(context: _Context, members: list[int]) -> finding.Finding:
+def _finding(context: _Context, members: list[int]) -> Finding:
     told, case, tally = context.told, context.case, context.tally
     most = max(context.before(item) for item in members)
     named = [item for item in members if tally.items[item].function] or members
@@ -297,25 +298,23 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
     before, usual = context.before(best), context.usual(best)
     more = (before - usual) / (tally.frequency * seconds) if tally.frequency else 0.0
     lost = int(tally.lost.sum())
-    subject = finding.Subject(
-        host=case.host, unit=item.unit, process=item.process, function=item.function
-    )
+    subject = Subject(host=case.host, unit=item.unit, process=item.process, function=item.function)
     window = _before(case.event)
     recurrences = told.recurrences
     confidence = {1: 0.4, 2: 0.6, 3: 0.75, 4: 0.8}.get(recurrences, 0.9)
     confidence *= 0.5 + 0.5 * min(1.0, max(0.0, more) / SMALL_CORES)
     against = []
     if recurrences == 1:
-        against.append(finding.Evidence("recurrence is 1: this may be a coincidence", "events"))
+        against.append(Evidence("recurrence is 1: this may be a coincidence", "events"))
     if case.event.id not in {one.id for one in context.events}:
         confidence *= 0.8
         against.append(
-            finding.Evidence("the seconds before this event itself were not sampled", "profiles")
+            Evidence("the seconds before this event itself were not sampled", "profiles")
         )
     if lost > 0.05 * float(tally.samples.sum()):
         confidence *= 0.8
         against.append(
-            finding.Evidence(
+            Evidence(
                 f"{lost} samples were lost in these windows", "profiles", {"lost_samples": lost}
             )
         )
@@ -324,7 +323,7 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
     what = f"{item.process}{f' of {item.unit}' if item.unit else ''}"
     what += f" in {item.function}" if item.function else ""
     evidence = (
-        finding.Evidence(
+        Evidence(
             f"{what}: {before:.1f} samples in the {seconds:.0f} s before the event, {usual:.2f} in as long otherwise,"
             f" on average over {recurrences} recurrences; lift {told.lift[best]:.1f}, at least"
             f" {np.exp(told.low[best]):.1f} (95 %); {lost} samples were lost",
@@ -339,7 +338,7 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
             window,
             f"overnight flame -b {begin} -e {end} --host {shlex.quote(case.host)} --process {exactly}",
         ),
-        finding.Evidence(
+        Evidence(
             f"{told.tested} items were tested; false discovery rate {told.q_value[best]:.2g}, and the highest of all"
             f" items is as high in {100 * told.adjusted[best]:.1f} % of the ways to deal the labels",
             "profiles",
@@ -350,7 +349,7 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
                 "smallest_attainable_p": round(told.smallest, 4),
             },
         ),
-        finding.Evidence(
+        Evidence(
             f"{len(members)} items of this process are lifted: "
             + ", ".join(
                 tally.items[one].function or "the process itself"
@@ -360,8 +359,8 @@ def _finding(context: _Context, members: list[int]) -> finding.Finding:
             {"lifted_items": len(members)},
         ),
     )
-    return finding.Finding(
-        id=finding.finding_id("lift", KIND, subject, window.begin_us),
+    return Finding(
+        id=finding_id("lift", KIND, subject, window.begin_us),
         detector="lift",
         kind=KIND,
         subject=subject,

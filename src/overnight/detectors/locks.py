@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _answering, _signatures
 from overnight.detectors import _place as place
-from overnight.model import finding
+from overnight.model.finding import Evidence, Finding, Subject
 from overnight.queries import burning
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class LockContention(_answering.Asking):
     name = "lock-contention"
     needs = ("profiles",)
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """Spinning by caller; futexes by process."""
         now, before = _answering.stacks(case)
         found = []
@@ -77,7 +77,7 @@ class LockContention(_answering.Asking):
         lock: str,
         burners: list[burning.Burner],
         role: str,
-    ) -> finding.Finding:
+    ) -> Finding:
         leading = burners[0]  # on the core of the event, where somebody waits there
         process, unit = leading.who
         waits_in = _waits_in(leading, role)
@@ -94,7 +94,7 @@ class LockContention(_answering.Asking):
         return _answering.make(
             self.name,
             KIND,
-            finding.Subject(
+            Subject(
                 host=case.host, core=leading.core, unit=unit, process=process, function=waits_in
             ),
             leading.window,
@@ -102,7 +102,7 @@ class LockContention(_answering.Asking):
             f"{whole:.2f} cores were burnt {waits}, asked for by {lock}: {process}"
             f" {leading.cores_burnt:.2f}{also}",
             [
-                finding.Evidence(
+                Evidence(
                     f"the lock is one that {lock} takes; {len(burners)} wait for it",
                     "profiles",
                     {"caller": lock, "waiters": len(burners), "cores_burnt": round(whole, 3)},

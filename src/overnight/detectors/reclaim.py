@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _answering, _signatures
-from overnight.model import finding, selection
+from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.selection import Window
 from overnight.queries import burning, signals
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class _Scanned:
         self.baseline = _mean(before, "pgscan_direct") + _mean(before, "pgscan_kswapd")
         self.baseline_direct = _mean(before, "pgscan_direct")
 
-    def within(self, window: selection.Window) -> float:
+    def within(self, window: Window) -> float:
         """Pages a second in a stretch, direct and background."""
         if not self.known:
             return 0.0
@@ -60,7 +61,7 @@ class _Scanned:
         total = _column(self.rates, "pgscan_direct") + _column(self.rates, "pgscan_kswapd")
         return float(total[inside].mean()) if inside.any() else 0.0
 
-    def burst(self) -> tuple[selection.Window, float, float] | None:
+    def burst(self) -> tuple[Window, float, float] | None:
         """The longest run of seconds in which tasks scanned a lot: pages and stalls a second."""
         if not self.known:
             return None
@@ -75,9 +76,7 @@ class _Scanned:
         best = max(runs, key=len)
         if len(best) < SECONDS_IN_A_ROW:
             return None
-        window = selection.Window(
-            int(self.rates.begin_us[best[0]]), int(self.rates.end_us[best[-1]])
-        )
+        window = Window(int(self.rates.begin_us[best[0]]), int(self.rates.end_us[best[-1]]))
         stalls = _column(self.rates, "allocstall")
         return window, float(direct[best].mean()), float(stalls[best].mean())
 
@@ -100,7 +99,7 @@ class Reclaim(_answering.Asking):
     name = "reclaim"
     needs = ("profiles", "vmstat", "pressure", "memory-cgroups")
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """Stacks first; where there are none, or they show nobody, the counters."""
         scanned = _Scanned(case)
         stacks = None
@@ -110,7 +109,7 @@ class Reclaim(_answering.Asking):
             raise _answering.MissingError(
                 "neither stacks nor vmstat were recorded around the event"
             )
-        found: list[finding.Finding] = []
+        found: list[Finding] = []
         if stacks is not None:
             now, before = stacks
             marks = _signatures.pattern(KIND, "limit", "direct", "background", "work")
@@ -138,7 +137,7 @@ class Reclaim(_answering.Asking):
 
     def _finding(
         self, case: cases.Case, now: burning.Stacks, one: burning.Burner, scanned: _Scanned
-    ) -> finding.Finding:
+    ) -> Finding:
         process, unit = one.who
         way = _way(one)
         pages = scanned.within(one.window)
@@ -151,7 +150,7 @@ class Reclaim(_answering.Asking):
             confidence += 0.1
         elif way == "limit":
             evidence.append(
-                finding.Evidence(
+                Evidence(
                     "vmstat does not count reclaim at the limit of a cgroup: the host itself had memory",
                     "vmstat",
                     {"pages_a_second_of_the_host": round(pages, 1)},
@@ -163,7 +162,7 @@ class Reclaim(_answering.Asking):
             confidence -= 0.15
         waited = _pressure(case, one.window)
         if waited is not None:
-            made = finding.Evidence(
+            made = Evidence(
                 f"tasks waited for memory {waited:.0f} % of the time",
                 "pressure",
                 {"some_percent_of_time": round(waited, 1)},
@@ -178,13 +177,13 @@ class Reclaim(_answering.Asking):
             values: dict[str, float | int] = {"share_of_its_reclaim_samples": round(both / all_, 3)}
             if dying is not None:
                 values["dying"] = dying
-            against.append(finding.Evidence(text, "profiles", values, one.window))
+            against.append(Evidence(text, "profiles", values, one.window))
             confidence *= 0.6 if dying is None or dying >= MANY_DYING else 0.9
         of_unit = f" ({unit})" if unit else ""
         return _answering.make(
             self.name,
             KIND,
-            finding.Subject(
+            Subject(
                 host=case.host, core=one.core, unit=unit, process=process, function=one.label,
                 cgroup=unit if unit.startswith("/") else "",
             ),
@@ -198,13 +197,13 @@ class Reclaim(_answering.Asking):
         )  # fmt: skip
 
     def _counted(
-        self, case: cases.Case, burst: tuple[selection.Window, float, float], scanned: _Scanned
-    ) -> finding.Finding:
+        self, case: cases.Case, burst: tuple[Window, float, float], scanned: _Scanned
+    ) -> Finding:
         window, pages, stalls = burst
         return _answering.make(
             self.name,
             KIND,
-            finding.Subject(host=case.host),
+            Subject(host=case.host),
             window,
             0.7 if stalls else 0.5,
             f"tasks had to free memory themselves: {pages:.0f} pages a second were scanned for"
@@ -233,10 +232,8 @@ def _way(one: burning.Burner) -> str:
     return "work"
 
 
-def _pages(
-    case: cases.Case, window: selection.Window, pages: float, baseline: float
-) -> finding.Evidence:
-    return finding.Evidence(
+def _pages(case: cases.Case, window: Window, pages: float, baseline: float) -> Evidence:
+    return Evidence(
         f"{pages:.0f} pages a second were scanned, against {baseline:.0f} in the {case.usual}",
         "vmstat",
         {"pages_per_second": round(pages, 1), "baseline_pages_per_second": round(baseline, 1)},
@@ -245,7 +242,7 @@ def _pages(
     )
 
 
-def _pressure(case: cases.Case, window: selection.Window) -> float | None:
+def _pressure(case: cases.Case, window: Window) -> float | None:
     """Percent of the time in which some task waited for memory, in the worst second."""
     rates = signals.counter_rate(
         case.ring, case.host, "pressure", window, keys=("memory",), columns=("some",)

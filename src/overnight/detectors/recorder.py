@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
 from overnight.detectors import core_saturation
-from overnight.model import finding, selection, times
+from overnight.model import times
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -35,12 +37,12 @@ class RecorderCost:
     name = "recorder"
     needs = ("profiles",)
 
-    def look(self, case: cases.Case) -> finding.Answer:
+    def look(self, case: cases.Case) -> Answer:
         """Clear when small; a finding above 3 % of a core, or where it held the saturated core."""
         if not case.has_profile(case.window):
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.NO_DATA,
+                Status.NO_DATA,
                 why="no samples around the event: what the recorder used is not known by process",
             )
         ran, _ = case.ran((case.window,))
@@ -60,16 +62,16 @@ class RecorderCost:
             else ""
         )
         if burnt <= LIMIT and held < CULPRIT_SHARE:
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.CLEAR,
+                Status.CLEAR,
                 why=f"overnight and perf used {burnt:.4f} cores: {samples} of {tally.samples} busy samples of the window"
                 f" ({tally.lost} lost){doubt}",
             )
-        subject = finding.Subject(host=case.host, core=core if held >= CULPRIT_SHARE else -1)
+        subject = Subject(host=case.host, core=core if held >= CULPRIT_SHARE else -1)
         begin, end = (times.format_instant(us) for us in (case.window.begin_us, case.window.end_us))
-        made = finding.Finding(
-            id=finding.finding_id(self.name, KIND, subject, case.window.begin_us),
+        made = Finding(
+            id=finding_id(self.name, KIND, subject, case.window.begin_us),
             detector=self.name,
             kind=KIND,
             subject=subject,
@@ -78,7 +80,7 @@ class RecorderCost:
             summary=f"the recording itself used {burnt:.2f} cores around the event"
             + (f", and {100 * held:.0f} % of core {core}" if held >= CULPRIT_SHARE else ""),
             evidence=(
-                finding.Evidence(
+                Evidence(
                     f"{samples} of {tally.samples} busy samples are of {_names(mine)}; {tally.lost} samples were lost{doubt}",
                     "profiles",
                     {
@@ -98,7 +100,7 @@ class RecorderCost:
             },
             against=() if held >= CULPRIT_SHARE else (_harmless(held, core),),
         )
-        return finding.Answer(self.name, finding.Status.FOUND, (made,))
+        return Answer(self.name, Status.FOUND, (made,))
 
 
 def is_ours(one: who.Ran) -> bool:
@@ -117,19 +119,19 @@ def _held(case: cases.Case) -> tuple[float, int]:
     if not chosen:
         return 0.0, -1
     stretch = chosen[0]
-    ran, idle = case.ran((stretch.window,), selection.Selection(cores=(stretch.core,)))
+    ran, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
     total = sum(one.samples + one.softirq for one in ran) + idle
     mine = sum(one.samples for one in ran if is_ours(one))
     return (mine / total if total else 0.0), stretch.core
 
 
-def _harmless(held: float, core: int) -> finding.Evidence:
+def _harmless(held: float, core: int) -> Evidence:
     text = (
         f"it had {100 * held:.0f} % of the samples of core {core}, the one at its limit"
         if core >= 0
         else "no core was at its limit"
     )
-    return finding.Evidence(text, "profiles", {"share_of_core_samples": round(held, 4)})
+    return Evidence(text, "profiles", {"share_of_core_samples": round(held, 4)})
 
 
 def _names(mine: list[who.Ran]) -> str:

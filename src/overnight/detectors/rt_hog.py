@@ -8,7 +8,8 @@ from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
 from overnight.detectors import _shares as shares
 from overnight.detectors import core_saturation
-from overnight.model import finding, selection
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -29,19 +30,19 @@ class RealTimeHog:
     name = "rt-hog"
     needs = ("cpu", "processes", "rt-threads", "profiles")
 
-    def look(self, case: cases.Case) -> finding.Answer:
+    def look(self, case: cases.Case) -> Answer:
         """Real-time processes that used half of the core or more."""
         told, near = saturation.near_event(case)
         if told is None:
-            return finding.Answer(
-                self.name, finding.Status.NO_DATA, why="the seconds of the cores were not recorded"
+            return Answer(
+                self.name, Status.NO_DATA, why="the seconds of the cores were not recorded"
             )
         where = place.event_place(case)
         known, before = saturation.baseline_stretches(case)
         chosen, _ = core_saturation.select(near, where.core, known, before, case.window.seconds)
         if not chosen:
-            return finding.Answer(self.name, finding.Status.CLEAR, why="no core was at its limit")
-        findings: list[finding.Finding] = []
+            return Answer(self.name, Status.CLEAR, why="no core was at its limit")
+        findings: list[Finding] = []
         told_of: set[str] = set()
         for stretch in chosen[:MOST_CORES]:
             for signal in SIGNALS:
@@ -50,19 +51,19 @@ class RealTimeHog:
                     told_of.add(signal)
                 findings += _hogs(case, stretch, where, signal, policies)
         if findings:
-            return finding.Answer(self.name, finding.Status.FOUND, tuple(findings))
+            return Answer(self.name, Status.FOUND, tuple(findings))
         if not told_of:
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.NO_DATA,
+                Status.NO_DATA,
                 why="the scheduling policy of processes was not recorded (signal processes) in those seconds",
             )
         threads = "rt-threads" in case.ring.signals(
             case.host, case.window.begin_us, case.window.end_us
         )
-        return finding.Answer(
+        return Answer(
             self.name,
-            finding.Status.CLEAR,
+            Status.CLEAR,
             why="no real-time process or thread used half of the core"
             if threads
             else "no process whose first thread is real-time used half of the core; policies of other threads are not"
@@ -76,7 +77,7 @@ def _hogs(
     where: place.Place,
     signal: str,
     policies: dict[str, tuple[int, int]],
-) -> list[finding.Finding]:
+) -> list[Finding]:
     if not any(policy in REAL_TIME for policy, _ in policies.values()):
         return []
     used, _ = shares.seen_on(case, stretch.core, stretch.window, signal)
@@ -137,11 +138,11 @@ def _finding(
     priority: int,
     burnt: float,
     told: shares.Share | None,
-) -> finding.Finding:
+) -> Finding:
     process, thread = _names(case, stretch, key)
     signal = "rt-threads" if thread else "processes"
     evidence = [
-        finding.Evidence(
+        Evidence(
             f"{'thread' if thread else 'process'} {key} has the policy {REAL_TIME[policy]}, priority {priority}, was last seen on core {stretch.core}"
             f" and used {burnt:.2f} of a core in those {stretch.seconds:.0f} s",
             signal,
@@ -152,12 +153,12 @@ def _finding(
     confidence, unit = 0.75, ""
     against = []
     if case.has_profile(stretch.window):
-        ran, idle = case.ran((stretch.window,), selection.Selection(cores=(stretch.core,)))
+        ran, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
         total = sum(one.samples + one.softirq for one in ran) + idle
         mine = [one for one in ran if one.process == process]
         samples = sum(one.samples for one in mine)
         unit = mine[0].unit if mine else ""
-        said = finding.Evidence(
+        said = Evidence(
             f"{samples} of the {total} samples of core {stretch.core} are its",
             "profiles",
             {"samples": samples, "samples_of_core": total},
@@ -170,7 +171,7 @@ def _finding(
             confidence = 0.3
             against.append(said)
     if told is not None:
-        usual = finding.Evidence(
+        usual = Evidence(
             f"{thread or process} has {told.as_text(case.usual)}",
             signal,
             {**told.as_values()},
@@ -184,14 +185,14 @@ def _finding(
     if where.core >= 0 and where.core != stretch.core:
         confidence *= 0.5
         against.append(
-            finding.Evidence(
+            Evidence(
                 f"the event is of core {where.core}, this is core {stretch.core}",
                 where.how or "events",
             )
         )
-    subject = finding.Subject(host=case.host, core=stretch.core, process=process, unit=unit)
-    return finding.Finding(
-        id=finding.finding_id("rt-hog", KIND, subject, stretch.begin_us),
+    subject = Subject(host=case.host, core=stretch.core, process=process, unit=unit)
+    return Finding(
+        id=finding_id("rt-hog", KIND, subject, stretch.begin_us),
         detector="rt-hog",
         kind=KIND,
         subject=subject,

@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from overnight.detectors import _place as place
 from overnight.detectors import _saturation as saturation
-from overnight.model import finding, selection, times
+from overnight.model import times
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Selection, Window
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -41,7 +43,7 @@ MOST_FINDINGS = 3
 @dataclasses.dataclass(frozen=True)
 class _Storm:
     core: int
-    window: selection.Window
+    window: Window
     percent: float
     usual: float
 
@@ -56,13 +58,13 @@ class SoftirqStorm:
     name = "softirq"
     needs = ("cpu", "softirqs", "softnet", "interfaces")
 
-    def look(self, case: cases.Case) -> finding.Answer:
+    def look(self, case: cases.Case) -> Answer:
         """Cores that soft interrupts filled from before the event on."""
         told = saturation.series(case, case.window)
         if told is None:
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.NO_DATA,
+                Status.NO_DATA,
                 why="neither the seconds of the cores (signal cpu) nor samples were recorded around the event",
             )
         storms, ordinary = _storms(case, told)
@@ -77,9 +79,9 @@ class SoftirqStorm:
                     " the network's"
                 )
         if findings:
-            return finding.Answer(
+            return Answer(
                 self.name,
-                finding.Status.FOUND,
+                Status.FOUND,
                 tuple(findings[:MOST_FINDINGS]),
                 "; ".join(doubts),
             )
@@ -87,7 +89,7 @@ class SoftirqStorm:
         why = f"no core spent {PERCENT:.0f} % of {SECONDS:.0f} s in soft interrupts; the most was {most:.0f} %"
         if ordinary:
             why = f"{ordinary} cores did, as they did in the {case.usual}"
-        return finding.Answer(self.name, finding.Status.CLEAR, why="; ".join(doubts) or why)
+        return Answer(self.name, Status.CLEAR, why="; ".join(doubts) or why)
 
 
 def _storms(case: cases.Case, told: saturation.Series) -> tuple[list[_Storm], int]:
@@ -111,7 +113,7 @@ def _storms(case: cases.Case, told: saturation.Series) -> tuple[list[_Storm], in
             if percent < usual.get(core, 0.0) + POINTS:
                 ordinary += 1
                 continue
-            window = selection.Window(begin, end)
+            window = Window(begin, end)
             found.append(_Storm(core, window, percent, usual.get(core, 0.0)))
     own = place.event_place(case).core
     found.sort(key=lambda one: (one.core != own, -one.seconds))
@@ -129,7 +131,7 @@ def _usual(told: saturation.Series | None) -> dict[int, float]:
     }
 
 
-def _signs(case: cases.Case, storm: _Storm) -> tuple[list[finding.Evidence], float]:
+def _signs(case: cases.Case, storm: _Storm) -> tuple[list[Evidence], float]:
     """What says that it was the network, and the packets a second, 0 where nobody counted them."""
     key = str(storm.core)
     signs, packets = [], 0.0
@@ -144,7 +146,7 @@ def _signs(case: cases.Case, storm: _Storm) -> tuple[list[finding.Evidence], flo
             packets = now
         if now > 0 and now >= TIMES * then:
             signs.append(
-                finding.Evidence(
+                Evidence(
                     f"core {key} had {now:.0f} {what} a second, {then:.0f} in the {case.usual}",
                     signal,
                     {"per_second": round(now, 1), "baseline_per_second": round(then, 1)},
@@ -154,7 +156,7 @@ def _signs(case: cases.Case, storm: _Storm) -> tuple[list[finding.Evidence], flo
     squeezed = _rate(case, "softnet", "squeezed", storm.window, key)
     if squeezed >= SQUEEZES:
         signs.append(
-            finding.Evidence(
+            Evidence(
                 f"core {key} left packets for later {squeezed:.0f} times a second",
                 "softnet",
                 {"squeezed_per_second": round(squeezed, 1)},
@@ -171,7 +173,7 @@ def _signs(case: cases.Case, storm: _Storm) -> tuple[list[finding.Evidence], flo
     return signs, packets
 
 
-def _sender(case: cases.Case, storm: _Storm) -> finding.Evidence | None:
+def _sender(case: cases.Case, storm: _Storm) -> Evidence | None:
     """The interface whose received packets rose most against its own baseline."""
     now, then = (
         _means(case.rates("interfaces", window, columns=("rx_packets",)), "rx_packets")
@@ -183,7 +185,7 @@ def _sender(case: cases.Case, storm: _Storm) -> finding.Evidence | None:
     name = max(rose, key=lambda one: rose[one])
     if now[name] < TIMES * then.get(name, 0.0) or rose[name] <= 0:
         return None
-    return finding.Evidence(
+    return Evidence(
         f"they came in through {name}: {now[name]:.0f} packets a second, {then.get(name, 0.0):.0f} in the"
         f" {case.usual}",
         "interfaces",
@@ -196,20 +198,18 @@ def _sender(case: cases.Case, storm: _Storm) -> finding.Evidence | None:
     )
 
 
-def _stacks(case: cases.Case, storm: _Storm) -> finding.Evidence | None:
+def _stacks(case: cases.Case, storm: _Storm) -> Evidence | None:
     if not case.has_profile(storm.window):
         return None
     cores = (storm.core,)
-    ran, _ = case.ran((storm.window,), selection.Selection(cores=cores))
+    ran, _ = case.ran((storm.window,), Selection(cores=cores))
     soft = sum(one.softirq for one in ran)
     names = "|".join(NET)
-    net = case.flame(
-        storm.window, selection.Selection(cores=cores, function=f"^({names})$")
-    ).coverage
+    net = case.flame(storm.window, Selection(cores=cores, function=f"^({names})$")).coverage
     if not soft or net.samples < STACK_SHARE * soft:
         return None
     begin, end = (times.format_instant(us) for us in (storm.window.begin_us, storm.window.end_us))
-    return finding.Evidence(
+    return Evidence(
         f"{net.samples} samples of core {storm.core} are in the network's polls, of {soft} in soft interrupts;"
         f" {net.lost} were lost",
         "profiles",
@@ -219,7 +219,7 @@ def _stacks(case: cases.Case, storm: _Storm) -> finding.Evidence | None:
     )
 
 
-def _rate(case: cases.Case, signal: str, column: str, window: selection.Window, key: str) -> float:
+def _rate(case: cases.Case, signal: str, column: str, window: Window, key: str) -> float:
     return _means(case.rates(signal, window, keys=(key,), columns=(column,)), column).get(key, 0.0)
 
 
@@ -238,11 +238,11 @@ def _finding(
     case: cases.Case,
     told: saturation.Series,
     storm: _Storm,
-    signs: list[finding.Evidence],
+    signs: list[Evidence],
     packets: float,
-) -> finding.Finding:
-    subject = finding.Subject(host=case.host, core=storm.core)
-    share = finding.Evidence(
+) -> Finding:
+    subject = Subject(host=case.host, core=storm.core)
+    share = Evidence(
         f"core {storm.core} spent {storm.percent:.0f} % of its time in soft interrupts for {storm.seconds:.0f} s; in nine"
         f" of ten seconds before it was {storm.usual:.0f} % at most",
         told.source,
@@ -252,8 +252,8 @@ def _finding(
         },
         storm.window,
     )
-    return finding.Finding(
-        id=finding.finding_id("softirq", KIND, subject, storm.window.begin_us),
+    return Finding(
+        id=finding_id("softirq", KIND, subject, storm.window.begin_us),
         detector="softirq",
         kind=KIND,
         subject=subject,

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _answering
-from overnight.model import finding, selection
+from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.selection import Window
 from overnight.queries import signals
 
 if TYPE_CHECKING:
-    from overnight.model import event
+    from overnight.model.event import Event
     from overnight.queries import case as cases
 
 __all__ = ["DETECTORS", "Limits", "OutOfMemory", "Stalls", "Storage"]
@@ -56,11 +57,11 @@ FULL = 0.95
 MOST = 8
 
 
-def _around(case: cases.Case) -> selection.Window:
-    return selection.Window(case.window.begin_us - EARLIER_US, case.window.end_us)
+def _around(case: cases.Case) -> Window:
+    return Window(case.window.begin_us - EARLIER_US, case.window.end_us)
 
 
-def _told(case: cases.Case, kinds: Iterable[str]) -> list[event.Event]:
+def _told(case: cases.Case, kinds: Iterable[str]) -> list[Event]:
     """Events around this one, itself left out."""
     return [one for one in case.events(_around(case), *kinds) if one.id != case.event.id]
 
@@ -71,23 +72,23 @@ def _recorded(case: cases.Case) -> None:
         raise _answering.MissingError("the flight recorder did not run around the event")
 
 
-def _evidence(one: event.Event) -> finding.Evidence:
+def _evidence(one: Event) -> Evidence:
     end = max(one.until_us, one.time_us) + 1
-    return finding.Evidence(
+    return Evidence(
         one.text or one.kind,
         f"event {one.id}",
         {**dict(one.fields), "lines_or_sightings": one.count},
-        selection.Window(one.time_us, end),
+        Window(one.time_us, end),
         f"overnight events {one.id}",
     )
 
 
-def _spanned(told: list[event.Event]) -> selection.Window:
+def _spanned(told: list[Event]) -> Window:
     begin = min(one.time_us for one in told)
-    return selection.Window(begin, max(max(one.until_us, one.time_us) for one in told) + 1)
+    return Window(begin, max(max(one.until_us, one.time_us) for one in told) + 1)
 
 
-def _late(case: cases.Case, told: list[event.Event]) -> float:
+def _late(case: cases.Case, told: list[Event]) -> float:
     """What was told only after the event is less likely its cause."""
     return 1.0 if min(one.time_us for one in told) <= case.event.time_us else 0.7
 
@@ -98,10 +99,10 @@ class Stalls(_answering.Asking):
     name = "stalls"
     needs = ("events",)
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """One finding a kind and core."""
         _recorded(case)
-        groups: dict[tuple[str, int, str], list[event.Event]] = collections.defaultdict(list)
+        groups: dict[tuple[str, int, str], list[Event]] = collections.defaultdict(list)
         for one in _told(case, STALLS):
             groups[one.kind, one.core, one.process].append(one)
         found = []
@@ -111,7 +112,7 @@ class Stalls(_answering.Asking):
                 _answering.make(
                     self.name,
                     "cpu.stall",
-                    finding.Subject(host=case.host, core=core, process=process, unit=told[0].unit),
+                    Subject(host=case.host, core=core, process=process, unit=told[0].unit),
                     _spanned(told),
                     STALLS[kind] * _late(case, told),
                     told[0].text,
@@ -123,7 +124,7 @@ class Stalls(_answering.Asking):
         return found[:MOST], "the kernel told of no lockup, stall or hung task around the event"
 
 
-def _number(one: event.Event, *names: str) -> float:
+def _number(one: Event, *names: str) -> float:
     for name in names:
         value = one.fields.get(name)
         if isinstance(value, (int, float)):
@@ -137,14 +138,14 @@ class OutOfMemory(_answering.Asking):
     name = "oom"
     needs = ("events", "vmstat")
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """Who was killed, of which unit."""
         _recorded(case)
         around = _around(case)
         told = _told(case, OOM)
         kills, when = self._counted(case, around)
         found = []
-        groups: dict[tuple[str, str, str], list[event.Event]] = collections.defaultdict(list)
+        groups: dict[tuple[str, str, str], list[Event]] = collections.defaultdict(list)
         for one in told:
             groups[one.kind, one.process, one.unit].append(one)
         named = [key for key in groups if key[1]]
@@ -160,7 +161,7 @@ class OutOfMemory(_answering.Asking):
                 _answering.make(
                     self.name,
                     "memory.oom",
-                    finding.Subject(host=case.host, process=process, unit=unit, cgroup=cgroup),
+                    Subject(host=case.host, process=process, unit=unit, cgroup=cgroup),
                     _spanned(mine),
                     (0.95 if kind == "memory.oom_kill" else 0.6) * _late(case, mine),
                     mine[0].text,
@@ -174,7 +175,7 @@ class OutOfMemory(_answering.Asking):
                 _answering.make(
                     self.name,
                     "memory.oom",
-                    finding.Subject(host=case.host),
+                    Subject(host=case.host),
                     when or around,
                     0.9,
                     f"the kernel killed {kills:.0f} processes for memory; the log does not say which",
@@ -185,9 +186,7 @@ class OutOfMemory(_answering.Asking):
         return found[:MOST], "nothing was killed for memory around the event"
 
     @staticmethod
-    def _counted(
-        case: cases.Case, around: selection.Window
-    ) -> tuple[float, selection.Window | None]:
+    def _counted(case: cases.Case, around: Window) -> tuple[float, Window | None]:
         rates = signals.counter_rate(case.ring, case.host, "vmstat", around, columns=("oom_kill",))
         column = rates.values.get("oom_kill")
         if column is None or not column.size:
@@ -196,17 +195,17 @@ class OutOfMemory(_answering.Asking):
         places = np.flatnonzero(rose > 0)
         if not len(places):
             return 0.0, None
-        window = selection.Window(int(rates.begin_us[places[0]]), int(rates.end_us[places[-1]]))
+        window = Window(int(rates.begin_us[places[0]]), int(rates.end_us[places[-1]]))
         return float(rose.sum()), window
 
 
-def _kills(kills: float, window: selection.Window) -> finding.Evidence:
-    return finding.Evidence(
+def _kills(kills: float, window: Window) -> Evidence:
+    return Evidence(
         f"oom_kill rose by {kills:.0f} around the event", "vmstat", {"kills": kills}, window
     )
 
 
-def _disk(one: event.Event) -> str:
+def _disk(one: Event) -> str:
     """The disk that an event is of, without its partition; '' where it names none, or one made of others."""
     named = str(one.fields.get("device", one.fields.get("disk", "")))
     found = DISK.match(named or one.process.removeprefix("jbd2/"))
@@ -219,11 +218,11 @@ class Storage(_answering.Asking):
     name = "storage"
     needs = ("events", "pressure")
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """The kernel's complaints by device; waiting alone is a weak finding."""
         _recorded(case)
         waited = self._waited(case)
-        groups: dict[str, list[event.Event]] = collections.defaultdict(list)
+        groups: dict[str, list[Event]] = collections.defaultdict(list)
         own, others = _disk(case.event), set()
         for one in _told(case, FAULTS):
             device = one.fields.get("device", one.fields.get("disk", ""))
@@ -242,7 +241,7 @@ class Storage(_answering.Asking):
                 _answering.make(
                     self.name,
                     "storage.fault",
-                    finding.Subject(
+                    Subject(
                         host=case.host, process=next((o.process for o in told if o.process), "")
                     ),
                     _spanned(told),
@@ -261,7 +260,7 @@ class Storage(_answering.Asking):
                 _answering.make(
                     self.name,
                     "storage.fault",
-                    finding.Subject(host=case.host),
+                    Subject(host=case.host),
                     window,
                     0.5,
                     f"tasks waited for disks {percent:.0f} % of the time for {window.seconds:.0f} s;"
@@ -279,7 +278,7 @@ class Storage(_answering.Asking):
     @staticmethod
     def _waited(
         case: cases.Case,
-    ) -> tuple[selection.Window, float, finding.Evidence] | None:
+    ) -> tuple[Window, float, Evidence] | None:
         """The longest run of seconds in which tasks waited for disks: when, and percent of the time."""
         now, before = (
             signals.counter_rate(
@@ -303,9 +302,9 @@ class Storage(_answering.Asking):
         best = max(runs, key=len)
         if len(best) < IO_SECONDS:
             return None
-        window = selection.Window(int(now.begin_us[best[0]]), int(now.end_us[best[-1]]))
+        window = Window(int(now.begin_us[best[0]]), int(now.end_us[best[-1]]))
         percent = float(some[best].mean())
-        made = finding.Evidence(
+        made = Evidence(
             f"tasks waited for disks {percent:.0f} % of the time, against {usual:.0f} % before",
             "pressure",
             {"some_percent_of_time": round(percent, 1), "baseline_percent": round(usual, 1)},
@@ -321,7 +320,7 @@ class Limits(_answering.Asking):
     name = "limits"
     needs = ("limits", "events")
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """The fullest that each was around the event."""
         window = _around(case)
         most: dict[str, tuple[float, int, int]] = {}
@@ -342,7 +341,7 @@ class Limits(_answering.Asking):
             if share < SHARES.get(name, SHARE) or (own in most and name != own):
                 continue  # an event that names its limit is of no other
             text = f"{name}: {one} of {top} used ({share:.0%})"
-            made = finding.Evidence(
+            made = Evidence(
                 text, "limits", {"used": one, "maximum": top}, window,
                 _answering.command("events", window, case.host, "--kind", "limit.near"),
             )  # fmt: skip
@@ -350,7 +349,7 @@ class Limits(_answering.Asking):
                 _answering.make(
                     self.name,
                     "limit.near",
-                    finding.Subject(host=case.host, function=name),
+                    Subject(host=case.host, function=name),
                     window,
                     0.9 if share >= FULL else 0.6,
                     text,

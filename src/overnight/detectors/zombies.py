@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _answering
-from overnight.model import finding, selection, times
+from overnight.model import times
+from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.selection import Window
 from overnight.queries import diff, trends
 from overnight.sources import processes
 
 if TYPE_CHECKING:
-    from overnight.model import event
+    from overnight.model.event import Value
     from overnight.queries import case as cases
 
 __all__ = ["DETECTORS", "Zombies"]
@@ -73,7 +75,7 @@ class Zombies(_answering.Asking):
     name = "zombies"
     needs = (SIGNAL, "memory-cgroup-parents", "cgroup-births", "unit-restarts", "host")
 
-    def examine(self, case: cases.Case) -> tuple[list[finding.Finding], str]:
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """The count at the event, and how it came to be."""
         window = _answering.lasting(case, LOOK_BACK_US)
         all_ = trends.gauges(
@@ -99,20 +101,20 @@ class Zombies(_answering.Asking):
             if slope is not None:
                 why += f", {slope.per_hour:+.0f} an hour ({slope.low:.0f} to {slope.high:.0f})"
             return [], why
-        span = selection.Window(int(times[0]), max(int(times[-1]), int(times[0]) + 1))
+        span = Window(int(times[0]), max(int(times[-1]), int(times[0]) + 1))
         made = self._finding(case, span, now, slope, growing=growing, cut=cut)
         return [made], ""
 
     def _finding(
         self,
         case: cases.Case,
-        span: selection.Window,
+        span: Window,
         now: dict[str, int],
         slope: trends.Slope | None,
         *,
         growing: bool,
         cut: bool,
-    ) -> finding.Finding:
+    ) -> Finding:
         tracked, in_use, dying = (now[name] for name in ("tracked", "in_use", "dying"))
         magnitude: dict[str, float] = {
             "tracked": tracked,
@@ -121,7 +123,7 @@ class Zombies(_answering.Asking):
             "ratio": tracked / max(1, in_use),
         }
         evidence = [
-            finding.Evidence(
+            Evidence(
                 f"{tracked} memory cgroups are tracked against {in_use} in use"
                 f" ({tracked / max(1, in_use):.0f} times): {dying} are dying",
                 SIGNAL,
@@ -130,7 +132,7 @@ class Zombies(_answering.Asking):
                 "overnight census",
             )
         ]
-        against: list[finding.Evidence] = []
+        against: list[Evidence] = []
         if slope is not None:
             magnitude.update(
                 growth_per_hour=slope.per_hour, growth_low=slope.low, growth_high=slope.high
@@ -164,7 +166,7 @@ class Zombies(_answering.Asking):
         return _answering.make(
             self.name,
             KIND,
-            finding.Subject(host=case.host, cgroup=cgroup or below),
+            Subject(host=case.host, cgroup=cgroup or below),
             span,
             0.95 if dying > ALARMING or (growing and dying > LEVEL) else 0.8,
             f"{dying} memory cgroups are dying and never go ({in_use} in use){grows}{by_whom}",
@@ -194,9 +196,9 @@ def _around(counted: trends.Gauges, event_us: int) -> tuple[trends.Gauges, bool]
     return kept, first > 0
 
 
-def _growth(slope: trends.Slope, span: selection.Window, cut: bool) -> finding.Evidence:
+def _growth(slope: trends.Slope, span: Window, cut: bool) -> Evidence:
     since = " since the last reboot or purge" if cut else ""
-    return finding.Evidence(
+    return Evidence(
         f"they grew by {slope.per_hour:.0f} an hour ({slope.low:.0f} to {slope.high:.0f}, 99 %) over"
         f" {times.format_duration(3600 * slope.hours)}{since}",
         SIGNAL,
@@ -213,8 +215,8 @@ def _growth(slope: trends.Slope, span: selection.Window, cut: bool) -> finding.E
 
 
 def _age(
-    case: cases.Case, dying: int, slope: trends.Slope | None, span: selection.Window
-) -> tuple[float, finding.Evidence] | None:
+    case: cases.Case, dying: int, slope: trends.Slope | None, span: Window
+) -> tuple[float, Evidence] | None:
     """How long this has gone on: backwards along the slope, not beyond the boot."""
     facts = case.ring.facts(case.host, "host", case.event.time_us)
     booted = (facts.state or {}).get("", {}).get("booted_at")
@@ -222,7 +224,7 @@ def _age(
     if isinstance(booted, int) and booted * 1_000_000 < span.end_us:
         uptime = (span.end_us - booted * 1_000_000) / HOUR_US
     hours = dying / slope.per_hour if slope is not None else None
-    values: dict[str, event.Value] = {}
+    values: dict[str, Value] = {}
     if uptime is not None:
         values["uptime_hours"] = round(uptime, 2)
     if hours is not None:
@@ -241,20 +243,20 @@ def _age(
         )
     else:
         text = f"at this rate it began {_told(hours)} ago; the host was booted {uptime:.0f} h ago"
-    return age, finding.Evidence(text, "host", values, span)
+    return age, Evidence(text, "host", values, span)
 
 
 def _told(hours: float) -> str:
     return times.format_duration(3600 * hours) if hours < 3 else f"{hours:.0f} h"
 
 
-def _read_time(now: dict[str, int], slope: trends.Slope | None) -> finding.Evidence | None:
+def _read_time(now: dict[str, int], slope: trends.Slope | None) -> Evidence | None:
     """How long the root's statistics take to read, and when that will outlast the watchdog."""
     read, dying = now["stat_read"], now["dying"]
     if read <= 0:
         return None
     text = f"reading the root's statistics took {read / 1e6:.3f} s when it was last tried"
-    values: dict[str, event.Value] = {"stat_read_seconds": round(read / 1e6, 6)}
+    values: dict[str, Value] = {"stat_read_seconds": round(read / 1e6, 6)}
     if read >= WATCHDOG_US:
         text += ": longer than the 5 s that a network driver waits"
     elif read >= SLOW_READ_US and slope is not None and slope.per_hour > 0:
@@ -267,12 +269,12 @@ def _read_time(now: dict[str, int], slope: trends.Slope | None) -> finding.Evide
             text += "; it will not be 5 s, a network driver's watchdog, for a year"
     elif read < SLOW_READ_US:
         text += ": this kernel does not visit every cgroup for that"
-    return finding.Evidence(text, SIGNAL, values)
+    return Evidence(text, SIGNAL, values)
 
 
-def _parents(case: cases.Case, dying: int) -> tuple[str, list[finding.Evidence]]:
+def _parents(case: cases.Case, dying: int) -> tuple[str, list[Evidence]]:
     """Where they hang; a parent is named when it surely has some, and most."""
-    window = selection.Window(case.event.time_us - 2 * HOUR_US, case.window.end_us)
+    window = Window(case.event.time_us - 2 * HOUR_US, case.window.end_us)
     rows = trends.table(case.ring, case.host, "memory-cgroup-parents", window)
     if not rows:
         return "", []
@@ -281,7 +283,7 @@ def _parents(case: cases.Case, dying: int) -> tuple[str, list[finding.Evidence]]
         return "", []
     sure = row["at_least"] == row["at_most"]
     how = "" if sure else f" (between {row['at_least']} and {row['at_most']})"
-    told = finding.Evidence(
+    told = Evidence(
         f"{row['dying']} of them{how} hang below {cgroup}, where {row['in_use']} are in use",
         "memory-cgroup-parents",
         {"cgroup": cgroup, "dying": row["dying"], "at_least": row["at_least"],
@@ -292,7 +294,7 @@ def _parents(case: cases.Case, dying: int) -> tuple[str, list[finding.Evidence]]
     return cgroup if 2 * row["dying"] >= dying else "", [told]
 
 
-def _creators(case: cases.Case, span: selection.Window, slope: trends.Slope) -> list[_Creator]:
+def _creators(case: cases.Case, span: Window, slope: trends.Slope) -> list[_Creator]:
     """Parents under which cgroups die, those whose pace fits the growth best first."""
     every = min(MEET_US, max(MEET_LEAST_US, (span.end_us - span.begin_us) // 6))
     born = trends.growth(
@@ -340,7 +342,7 @@ def _creator(
     )
 
 
-def _creator_evidence(one: _Creator, span: selection.Window) -> finding.Evidence:
+def _creator_evidence(one: _Creator, span: Window) -> Evidence:
     fits = (
         "the pace fits"
         if one.fits
@@ -354,7 +356,7 @@ def _creator_evidence(one: _Creator, span: selection.Window) -> finding.Evidence
         else f"{one.births_per_hour:.0f} cgroups an hour are born and {one.deaths_per_hour:.0f} die"
         f" below {one.cgroup}"
     )
-    return finding.Evidence(
+    return Evidence(
         f"{what}: {one.ratio:.2f} ({one.low:.2f} to {one.high:.2f}) for each new zombie; {fits}",
         "unit-restarts" if one.restarts else "cgroup-births",
         {

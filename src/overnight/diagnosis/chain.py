@@ -21,9 +21,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from overnight.diagnosis import conditions, fleetwise, knowledge
-from overnight.model import finding, verdict
+from overnight.model.verdict import Chain, Link
+
+if TYPE_CHECKING:
+    from overnight.model.finding import Finding
 
 __all__ = ["Candidates", "build", "link", "rank", "score_chain", "why_not"]
 
@@ -47,16 +51,16 @@ SPARE = (
 class Candidates:
     """All chains, the best first, and why each finding that is in none of them is not."""
 
-    chains: tuple[verdict.Chain, ...]
+    chains: tuple[Chain, ...]
     refused: Mapping[str, str]  # by finding id
 
 
 def link(
     rule: knowledge.Rule,
-    cause: finding.Finding,
-    effect: finding.Finding,
+    cause: Finding,
+    effect: Finding,
     around: conditions.Surroundings,
-) -> verdict.Link | str:
+) -> Link | str:
     """The link with its arguments, or in words why there is none."""
     earned = possible = 0.0
     reasons, against, holding = [rule.why], [], set()
@@ -82,12 +86,12 @@ def link(
     strength = rule.base * (earned / possible if possible else 1.0)
     if strength < LEAST_STRENGTH:
         return f"too little agrees (strength {strength:.2f}): " + "; ".join(against)
-    return verdict.Link(cause.id, effect.id, round(strength, 6), tuple(reasons), tuple(against))
+    return Link(cause.id, effect.id, round(strength, 6), tuple(reasons), tuple(against))
 
 
 def build(
-    findings: Iterable[finding.Finding],
-    event: finding.Finding,
+    findings: Iterable[Finding],
+    event: Finding,
     told: knowledge.Knowledge | None = None,
 ) -> Candidates:
     """Every unbroken line of links that ends in the event; the order of the findings does not matter."""
@@ -102,7 +106,7 @@ def build(
             refused[one.id] = f"it is too unsure by itself (confidence {one.confidence:.2f})"
         else:
             usable.append(one)
-    incoming: dict[str, list[tuple[finding.Finding, verdict.Link]]] = {}
+    incoming: dict[str, list[tuple[Finding, Link]]] = {}
     why: dict[str, list[str]] = {}
     for effect in (event, *usable):
         rules = _by_cause(
@@ -113,7 +117,7 @@ def build(
             if cause is effect:
                 continue
             best = _best_link(rules.get(cause.kind, ()), cause, effect, around)
-            if isinstance(best, verdict.Link):
+            if isinstance(best, Link):
                 found.append((cause, best))
             elif best:
                 why.setdefault(cause.id, []).append(f"{told.name(effect.kind)}: {best}")
@@ -135,11 +139,9 @@ def _by_cause(rules: Iterable[knowledge.Rule]) -> dict[str, list[knowledge.Rule]
     return grouped
 
 
-def _distinct(
-    findings: Iterable[finding.Finding], event: finding.Finding
-) -> tuple[finding.Finding, ...]:
+def _distinct(findings: Iterable[Finding], event: Finding) -> tuple[Finding, ...]:
     """One of each id, in an order that does not depend on how they came."""
-    by_id: dict[str, finding.Finding] = {}
+    by_id: dict[str, Finding] = {}
     for one in sorted(findings, key=lambda one: (one.id, one.confidence, repr(one))):
         if one.id != event.id:
             by_id[one.id] = one
@@ -148,12 +150,12 @@ def _distinct(
 
 def _best_link(
     rules: Sequence[knowledge.Rule],
-    cause: finding.Finding,
-    effect: finding.Finding,
+    cause: Finding,
+    effect: Finding,
     around: conditions.Surroundings,
-) -> verdict.Link | str:
+) -> Link | str:
     """The strongest that any rule gives; else why the first rule gives none."""
-    best: verdict.Link | None = None
+    best: Link | None = None
     why = ""
     for rule in rules:
         made = link(rule, cause, effect, around)
@@ -165,8 +167,8 @@ def _best_link(
 
 
 def _strongest(
-    found: Sequence[tuple[finding.Finding, verdict.Link]],
-) -> list[tuple[finding.Finding, verdict.Link]]:
+    found: Sequence[tuple[Finding, Link]],
+) -> list[tuple[Finding, Link]]:
     kept: dict[str, int] = {}
     strongest = []
     for cause, made in sorted(
@@ -179,16 +181,16 @@ def _strongest(
 
 
 def _lines(
-    event: finding.Finding,
-    incoming: Mapping[str, Sequence[tuple[finding.Finding, verdict.Link]]],
-    score: Callable[[Sequence[finding.Finding], Sequence[verdict.Link]], float],
-) -> Iterable[verdict.Chain]:
+    event: Finding,
+    incoming: Mapping[str, Sequence[tuple[Finding, Link]]],
+    score: Callable[[Sequence[Finding], Sequence[Link]], float],
+) -> Iterable[Chain]:
     """Backwards from the event; a finding, and a kind on the way, comes once: no circles."""
-    waiting: list[tuple[tuple[finding.Finding, ...], tuple[verdict.Link, ...]]] = [((event,), ())]
+    waiting: list[tuple[tuple[Finding, ...], tuple[Link, ...]]] = [((event,), ())]
     while waiting:
         steps, links = waiting.pop()
         if links:
-            yield verdict.Chain(steps, links, score(steps, links))
+            yield Chain(steps, links, score(steps, links))
         if len(steps) == MOST_STEPS:
             continue
         there = {one.id for one in steps}
@@ -201,8 +203,8 @@ def _lines(
 
 
 def score_chain(
-    steps: Sequence[finding.Finding],
-    links: Sequence[verdict.Link],
+    steps: Sequence[Finding],
+    links: Sequence[Link],
     told: knowledge.Knowledge,
 ) -> float:
     """The formula at the head of this module."""
@@ -218,7 +220,7 @@ def score_chain(
     return explains * math.sqrt(min(credible) * mean) * PARSIMONY ** (len(links) - 1)
 
 
-def rank(chains: Iterable[verdict.Chain]) -> tuple[verdict.Chain, ...]:
+def rank(chains: Iterable[Chain]) -> tuple[Chain, ...]:
     """The best first; of equals the shorter, then by name, so that the order is always the same."""
     return tuple(
         sorted(
@@ -232,7 +234,7 @@ def rank(chains: Iterable[verdict.Chain]) -> tuple[verdict.Chain, ...]:
     )
 
 
-def why_not(loser: verdict.Chain, winner: verdict.Chain, told: knowledge.Knowledge) -> str:
+def why_not(loser: Chain, winner: Chain, told: knowledge.Knowledge) -> str:
     """In words, why a chain is not the one that was chosen."""
     says = [f"it scores {loser.score:.2f} against {winner.score:.2f}"]
     root, better = loser.steps[0], winner.steps[0]
@@ -259,7 +261,7 @@ def why_not(loser: verdict.Chain, winner: verdict.Chain, told: knowledge.Knowled
     return ", and ".join(says[:1]) + "".join(f"; {one}" for one in says[1:])
 
 
-def _why_unused(one: finding.Finding, reasons: Sequence[str], told: knowledge.Knowledge) -> str:
+def _why_unused(one: Finding, reasons: Sequence[str], told: knowledge.Knowledge) -> str:
     if reasons:
         return "; ".join(sorted(dict.fromkeys(reasons))[:3])
     effects = sorted(

@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from overnight.model import finding, times
+from overnight.model import times
 
 if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
+    from overnight.model.finding import Finding
 
 __all__ = ["Outcome", "Surroundings", "judge", "measured", "number", "plain"]
 
@@ -38,11 +39,11 @@ class Outcome:
 class Surroundings:
     """What else was found: who filled which core, and what is up before the recurrences."""
 
-    culprits: tuple[finding.Finding, ...] = ()
-    lifts: tuple[finding.Finding, ...] = ()
+    culprits: tuple[Finding, ...] = ()
+    lifts: tuple[Finding, ...] = ()
 
     @classmethod
-    def of(cls, findings: Iterable[finding.Finding]) -> Surroundings:
+    def of(cls, findings: Iterable[Finding]) -> Surroundings:
         """Those that matter of all findings."""
         every = tuple(findings)
         return cls(
@@ -53,8 +54,8 @@ class Surroundings:
 
 def judge(
     condition: knowledge.Condition,
-    cause: finding.Finding,
-    effect: finding.Finding,
+    cause: Finding,
+    effect: Finding,
     around: Surroundings,
 ) -> Outcome:
     """How well one condition holds between two findings."""
@@ -78,13 +79,13 @@ def plain(text: str, longest: int = LONGEST_NAME) -> str:
     return shown if len(shown) <= longest else shown[:longest] + "…"
 
 
-def measured(one: finding.Finding, name: str) -> float | None:
+def measured(one: Finding, name: str) -> float | None:
     """A magnitude, where it is one: a detector may divide by nothing."""
     value = one.magnitude.get(name)
     return value if value is not None and math.isfinite(value) else None
 
 
-def _size(one: finding.Finding, name: str) -> float:
+def _size(one: Finding, name: str) -> float:
     return measured(one, name) or 0.0
 
 
@@ -94,8 +95,8 @@ def _words(name: str) -> str:
 
 def _time_order(
     condition: knowledge.Condition,
-    cause: finding.Finding,
-    effect: finding.Finding,
+    cause: Finding,
+    effect: Finding,
     _: Surroundings,
 ) -> Outcome:
     late = (cause.window.begin_us - effect.window.begin_us) / 1e6
@@ -119,13 +120,13 @@ def _time_order(
 def _same(
     name: str, none: str | int
 ) -> Callable[
-    [knowledge.Condition, finding.Finding, finding.Finding, Surroundings],
+    [knowledge.Condition, Finding, Finding, Surroundings],
     Outcome,
 ]:
     def same(
         _: knowledge.Condition,
-        cause: finding.Finding,
-        effect: finding.Finding,
+        cause: Finding,
+        effect: Finding,
         __: Surroundings,
     ) -> Outcome:
         one, other = (_bare(getattr(at.subject, name)) for at in (cause, effect))
@@ -153,8 +154,8 @@ def _below(child: str, parent: str) -> bool:
 
 def _same_cgroup(
     _: knowledge.Condition,
-    cause: finding.Finding,
-    effect: finding.Finding,
+    cause: Finding,
+    effect: Finding,
     __: Surroundings,
 ) -> Outcome:
     """One holds the other, or a unit's name stands in the other's path."""
@@ -171,8 +172,8 @@ def _same_cgroup(
 
 def _parent_of(
     _: knowledge.Condition,
-    cause: finding.Finding,
-    effect: finding.Finding,
+    cause: Finding,
+    effect: Finding,
     __: Surroundings,
 ) -> Outcome:
     one, other = cause.subject.cgroup, effect.subject.cgroup
@@ -185,8 +186,8 @@ def _parent_of(
 
 def _magnitude(
     condition: knowledge.Condition,
-    cause: finding.Finding,
-    effect: finding.Finding,
+    cause: Finding,
+    effect: Finding,
     _: Surroundings,
 ) -> Outcome:
     """Of several names the first that is measured on both sides counts."""
@@ -231,15 +232,15 @@ def _fit(ratio: float, condition: knowledge.Condition) -> float:
     return math.log(ratio / far) / math.log(near / far)
 
 
-def _taken(one: finding.Finding) -> float:
+def _taken(one: Finding) -> float:
     """What somebody took of a core: more than it had before, where that is known."""
     return _size(one, "cores_added") or _size(one, "cores_burnt")
 
 
 def _same_culprit(
     _: knowledge.Condition,
-    cause: finding.Finding,
-    effect: finding.Finding,
+    cause: Finding,
+    effect: Finding,
     around: Surroundings,
 ) -> Outcome:
     """Whether who is blamed is who was seen on the effect's core in its seconds."""
@@ -277,8 +278,8 @@ def _same_culprit(
 
 def _recurrence(
     _: knowledge.Condition,
-    cause: finding.Finding,
-    __: finding.Finding,
+    cause: Finding,
+    __: Finding,
     around: Surroundings,
 ) -> Outcome:
     """Whether the cause was up before the other events of the same kind, too."""
@@ -310,8 +311,8 @@ def _recurrence(
 
 def _waited(
     _: knowledge.Condition,
-    cause: finding.Finding,
-    effect: finding.Finding,
+    cause: Finding,
+    effect: Finding,
     ___: Surroundings,
 ) -> Outcome:
     """Whether the effect itself says that it waited for its core: drivers tell since when nobody polled."""
@@ -334,7 +335,7 @@ def _waited(
 JUDGES: dict[
     str,
     Callable[
-        [knowledge.Condition, finding.Finding, finding.Finding, Surroundings],
+        [knowledge.Condition, Finding, Finding, Surroundings],
         Outcome,
     ],
 ] = {

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from overnight.diagnosis import conditions, knowledge
 
 if TYPE_CHECKING:
-    from overnight.model import finding, verdict
+    from overnight.model.finding import Finding
+    from overnight.model.verdict import Chain
 
 __all__ = ["weigh"]
 
 
-def weigh(
-    one: verdict.Chain, findings: Iterable[finding.Finding], told: knowledge.Knowledge
-) -> verdict.Chain:
+def weigh(one: Chain, findings: Iterable[Finding], told: knowledge.Knowledge) -> Chain:
     """The chain with what the findings of the fleet say for it and against it."""
     root = told.kinds.get(one.steps[0].kind)
     most = root.explains if root else one.score
@@ -41,12 +40,12 @@ def weigh(
     return dataclasses.replace(one, score=score, links=tuple(links))
 
 
-def _step(one: verdict.Chain, rule: knowledge.FleetRule) -> int:
+def _step(one: Chain, rule: knowledge.FleetRule) -> int:
     """The step nearest to the root that the rule speaks of; the event itself is none. -1: none."""
     return next((n for n, step in enumerate(one.steps[:-1]) if step.kind in rule.of), -1)
 
 
-def _agrees(rule: knowledge.FleetRule, said: finding.Finding, step: finding.Finding) -> bool | None:
+def _agrees(rule: knowledge.FleetRule, said: Finding, step: Finding) -> bool | None:
     if not rule.number:
         return True if step.subject.unit and step.subject.unit == said.subject.unit else None
     value = conditions.measured(said, rule.number)

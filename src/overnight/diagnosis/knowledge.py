@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping
 
 from overnight import errors
 from overnight.diagnosis import entries
-from overnight.model import finding, verdict
+from overnight.model.finding import Subject
+from overnight.model.verdict import Step
 
 __all__ = [
     "Condition",
@@ -49,7 +50,7 @@ HOLDS = (
 )
 NEEDS = ("holds", "open", "soft")
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
-SUBJECTS = tuple(field.name for field in dataclasses.fields(finding.Subject))
+SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Remedy:
 
     root: str
     title: str
-    steps: tuple[verdict.Step, ...]  # templates
+    steps: tuple[Step, ...]  # templates
     confirm: str = ""
     refute: str = ""
     for_units: tuple[str, ...] = ()
@@ -229,7 +230,7 @@ def _remedy(entry: entries.Entry, *, experiment: bool) -> Remedy:
     title = entry.text("title")
     steps = []
     for one in entry.entries("steps"):
-        step = verdict.Step(one.text("what"), one.text("command", ""), one.text("expect", ""))
+        step = Step(one.text("what"), one.text("command", ""), one.text("expect", ""))
         one.done()
         _quotable(one, step.command)
         steps.append(step)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.diagnosis import completeness
-from overnight.model import selection
+from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader
 
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completenes
         skew_us=case.event.skew_us,
         denied=denied,
         loads=case.loads(),
-        compared=selection.Window(case.baseline.begin_us, case.event.time_us),
+        compared=Window(case.baseline.begin_us, case.event.time_us),
         notes=stacks.notes[:MOST_NOTES],
     )
 
 
-def _stacks(case: cases.Case, window: selection.Window, *, counted: bool) -> selection.Coverage:
+def _stacks(case: cases.Case, window: Window, *, counted: bool) -> Coverage:
     """What was sampled of a window; samples are counted only where losses matter."""
     hosts = (case.host,)
-    nothing = selection.Coverage(hosts, window, 0.0, 0.0, 0.0, 0, 0, 0, 0, ())
+    nothing = Coverage(hosts, window, 0.0, 0.0, 0.0, 0, 0, 0, 0, ())
     if not case.has_profile(window):
         return nothing
     try:
@@ -56,7 +56,7 @@ def _stacks(case: cases.Case, window: selection.Window, *, counted: bool) -> sel
         found = [(one, case.profiles.meta(one)) for one in case.profiles.touched(hosts, window)]
     except errors.OvernightError as error:
         return dataclasses.replace(nothing, gaps=((window.begin_us, window.end_us, error.what),))
-    told = reader.covered(hosts, window, found, selection.Selection(), samples=0, idle=0)
+    told = reader.covered(hosts, window, found, Selection(), samples=0, idle=0)
     return dataclasses.replace(told, lost=0)
 
 
@@ -67,20 +67,20 @@ def _before(case: cases.Case) -> float | None:
     return (case.event.time_us - case.window.begin_us) / SECOND
 
 
-def _night(case: cases.Case) -> selection.Coverage | None:
+def _night(case: cases.Case) -> Coverage | None:
     """From the first to the last segment of the twelve hours before the event and the one after.
 
     The flight recorder runs for weeks and profiles for a night: where no segment is, none was asked for.
     """
     if case.host not in case.profiles.catalogue.hosts():
         return None
-    span = selection.Window(case.event.time_us - NIGHT_US, case.event.time_us + AFTER_US)
+    span = Window(case.event.time_us - NIGHT_US, case.event.time_us + AFTER_US)
     found = case.profiles.touched((case.host,), span)
     if not found:
         return None
     begin = max(min(one.begin_us for one in found), span.begin_us)
     end = min(max(one.end_us for one in found), span.end_us)
-    return _stacks(case, selection.Window(begin, max(end, begin + 1)), counted=False)
+    return _stacks(case, Window(begin, max(end, begin + 1)), counted=False)
 
 
 def _signals(case: cases.Case) -> float:

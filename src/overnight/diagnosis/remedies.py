@@ -11,9 +11,13 @@ import fnmatch
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from overnight.diagnosis import conditions, knowledge
-from overnight.model import finding, verdict
+from overnight.model.verdict import Chain, Step
+
+if TYPE_CHECKING:
+    from overnight.model.finding import Finding
 
 __all__ = ["experiment", "fill", "fix", "title", "values"]
 
@@ -28,7 +32,7 @@ OPTIONAL = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
 PLAIN = re.compile(r"[\w@:.\\+() /-]+", re.ASCII)
 
 
-def values(one: finding.Finding) -> dict[str, str]:
+def values(one: Finding) -> dict[str, str]:
     """What a finding's texts may speak of: its subject and its magnitudes, where they are any."""
     told = {
         name: conditions.number(value)
@@ -60,31 +64,31 @@ def _known(template: str, told: Mapping[str, str]) -> bool:
     return all(found[1] in told for found in knowledge.PLACEHOLDER.finditer(template))
 
 
-def fix(chain: verdict.Chain, told: knowledge.Knowledge) -> tuple[verdict.Step, ...]:
+def fix(chain: Chain, told: knowledge.Knowledge) -> tuple[Step, ...]:
     """What would mend the root of a chain."""
     return tuple(step for one in _of(chain, told.fixes) for step in _steps(one, chain))
 
 
-def experiment(chain: verdict.Chain, told: knowledge.Knowledge) -> tuple[verdict.Step, ...]:
+def experiment(chain: Chain, told: knowledge.Knowledge) -> tuple[Step, ...]:
     """What would confirm or refute a chain: the steps, then how to read the outcome."""
-    steps: list[verdict.Step] = []
+    steps: list[Step] = []
     names = _names(chain)
     for one in _of(chain, told.experiments):
         steps.extend(_steps(one, chain))
         for what, outcome in (("Confirmed if", one.confirm), ("Refuted if", one.refute)):
             if text := fill(outcome, names):
-                steps.append(verdict.Step(f"{what} {text}", expect=what.split()[0].lower()))
+                steps.append(Step(f"{what} {text}", expect=what.split()[0].lower()))
     return tuple(steps)
 
 
-def title(chain: verdict.Chain, told: knowledge.Knowledge) -> str:
+def title(chain: Chain, told: knowledge.Knowledge) -> str:
     """The fix in one clause, or ''."""
     for one in _of(chain, told.fixes):
         return fill(one.title, _names(chain))
     return ""
 
 
-def _of(chain: verdict.Chain, remedies: Sequence[knowledge.Remedy]) -> tuple[knowledge.Remedy, ...]:
+def _of(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> tuple[knowledge.Remedy, ...]:
     """Those for this unit where there are some: a container runtime is not masked like any other unit."""
     root = chain.steps[0]
     mine = [one for one in remedies if one.root == root.kind]
@@ -96,7 +100,7 @@ def _of(chain: verdict.Chain, remedies: Sequence[knowledge.Remedy]) -> tuple[kno
     return tuple(special or [one for one in mine if not one.for_units])
 
 
-def _steps(remedy: knowledge.Remedy, chain: verdict.Chain) -> list[verdict.Step]:
+def _steps(remedy: knowledge.Remedy, chain: Chain) -> list[Step]:
     names = _names(chain)
     quoted = {name: shlex.quote(value) for name, value in _raw(chain).items() if safe(name, value)}
     steps = []
@@ -110,7 +114,7 @@ def _steps(remedy: knowledge.Remedy, chain: verdict.Chain) -> list[verdict.Step]
         elif step.command and not command:
             continue
         command = knowledge.PLACEHOLDER.sub(lambda found: quoted[found[1]], command)
-        steps.append(verdict.Step(what, command, expect))
+        steps.append(Step(what, command, expect))
     return steps
 
 
@@ -128,7 +132,7 @@ def safe(name: str, value: str) -> bool:
     )
 
 
-def _raw(chain: verdict.Chain) -> dict[str, str]:
+def _raw(chain: Chain) -> dict[str, str]:
     """The root's own names, and the places of the whole chain, those nearest to the root first."""
     told: dict[str, str] = {}
     for count, step in enumerate(chain.steps):
@@ -138,5 +142,5 @@ def _raw(chain: verdict.Chain) -> dict[str, str]:
     return told
 
 
-def _names(chain: verdict.Chain) -> dict[str, str]:
+def _names(chain: Chain) -> dict[str, str]:
     return {name: conditions.plain(value) for name, value in _raw(chain).items()}

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from overnight.diagnosis import knowledge, remedies
-from overnight.model import finding, times, verdict
+from overnight.model import times
+from overnight.model.verdict import Chain, Gap, RuledOut, Step
+
+if TYPE_CHECKING:
+    from overnight.model.finding import Finding
 
 __all__ = ["cause_found", "inconclusive", "keep_recording", "needed", "no_cause", "no_event"]
 
@@ -14,7 +19,7 @@ RECORD = "overnight record --for 12h"
 MOST_CLOSED = 3
 
 
-def cause_found(chain: verdict.Chain, confidence: float, known: knowledge.Knowledge) -> str:
+def cause_found(chain: Chain, confidence: float, known: knowledge.Knowledge) -> str:
     """The summary of a claimed cause."""
     who = _actor(chain)
     first = _happened(chain.steps[-1])
@@ -45,12 +50,12 @@ def no_event() -> str:
 
 
 def no_cause(
-    end: finding.Finding,
-    unusual: Sequence[finding.Finding],
+    end: Finding,
+    unusual: Sequence[Finding],
     looked: int,
-    gaps: Sequence[verdict.Gap],
+    gaps: Sequence[Gap],
     known: knowledge.Knowledge,
-    ruled_out: Sequence[verdict.RuledOut] = (),
+    ruled_out: Sequence[RuledOut] = (),
 ) -> str:
     """The event is there, and nothing around it that could have caused it."""
     whole = "the evidence is complete" if not gaps else _missing(gaps)
@@ -69,10 +74,10 @@ def no_cause(
 
 
 def inconclusive(
-    end: finding.Finding,
-    unusual: Sequence[finding.Finding],
-    gaps: Sequence[verdict.Gap],
-    leading: verdict.Chain | None,
+    end: Finding,
+    unusual: Sequence[Finding],
+    gaps: Sequence[Gap],
+    leading: Chain | None,
     known: knowledge.Knowledge,
 ) -> str:
     """No cause can be claimed; what is suspected, and what is missing."""
@@ -90,12 +95,12 @@ def inconclusive(
     )
 
 
-def needed(gaps: Sequence[verdict.Gap], leading: verdict.Chain | None) -> tuple[verdict.Step, ...]:
+def needed(gaps: Sequence[Gap], leading: Chain | None) -> tuple[Step, ...]:
     """What would have to be recorded for a verdict."""
     steps = _closing(one for one in gaps if not one.what.startswith("another explanation"))
     if leading is not None:
         steps.extend(
-            verdict.Step(f"Find out: {argument.removeprefix('not checked: ')}")
+            Step(f"Find out: {argument.removeprefix('not checked: ')}")
             for made in leading.links
             for argument in made.against
             if argument.startswith("not checked: ")
@@ -105,21 +110,19 @@ def needed(gaps: Sequence[verdict.Gap], leading: verdict.Chain | None) -> tuple[
     return tuple(dict.fromkeys(steps))
 
 
-def _closing(gaps: Iterable[verdict.Gap]) -> list[verdict.Step]:
+def _closing(gaps: Iterable[Gap]) -> list[Step]:
     """The gaps that cost most; what a detector lacks mostly follows from these."""
     costly = [one for one in gaps if one.factor < 1]
     return [
-        verdict.Step(
-            f"Close the gap: {one.what} ({one.why})", _command(one.what), "the gap is gone"
-        )
+        Step(f"Close the gap: {one.what} ({one.why})", _command(one.what), "the gap is gone")
         for one in costly[:MOST_CLOSED]
     ]
 
 
-def keep_recording(gaps: Sequence[verdict.Gap]) -> tuple[verdict.Step, ...]:
+def keep_recording(gaps: Sequence[Gap]) -> tuple[Step, ...]:
     """What to do while there is nothing to do."""
     closing = _closing(gaps)
-    again = verdict.Step(
+    again = Step(
         "Leave the recorder on until the event comes again",
         RECORD,
         "a second event, with stacks and signals around it",
@@ -133,23 +136,21 @@ def _command(what: str) -> str:
     return RECORD if "stacks" in what or "signals" in what else ""
 
 
-def _first_need(gaps: Sequence[verdict.Gap]) -> str:
+def _first_need(gaps: Sequence[Gap]) -> str:
     for one in gaps:
         if one.factor < 1 and not one.what.startswith("another explanation"):
             return f"close the gap in {one.what}, and wait for the next event"
     return "leave overnight on, a second event would say more"
 
 
-def _missing(gaps: Sequence[verdict.Gap]) -> str:
+def _missing(gaps: Sequence[Gap]) -> str:
     costly = [one.what for one in gaps if one.factor < 1]
     # What a detector lacks is mostly one of the others.
     worst = [one for one in costly if not one.startswith("detector ")] or costly
     return f"what is missing: {', '.join(worst[:3])}" if worst else "no gap matters"
 
 
-def _because(
-    end: finding.Finding, ruled_out: Sequence[verdict.RuledOut], known: knowledge.Knowledge
-) -> str:
+def _because(end: Finding, ruled_out: Sequence[RuledOut], known: knowledge.Knowledge) -> str:
     """Why the one that could have caused the event itself did not."""
     to_event = f"{known.name(end.kind)}: "
     for one in ruled_out:
@@ -158,11 +159,11 @@ def _because(
     return ""
 
 
-def _names(findings: Sequence[finding.Finding], known: knowledge.Knowledge) -> str:
+def _names(findings: Sequence[Finding], known: knowledge.Knowledge) -> str:
     return ", ".join(sorted({known.name(one.kind) for one in findings}))
 
 
-def _happened(end: finding.Finding) -> str:
+def _happened(end: Finding) -> str:
     told = remedies.values(end)
     where = remedies.fill("[ on {host}]", told)
     place = remedies.fill("[, {interface}][ queue {queue}][, core {core}]", told).strip(" ,")
@@ -170,7 +171,7 @@ def _happened(end: finding.Finding) -> str:
     return f"At {instant} {end.kind}{where}{f' ({place})' if place else ''}"
 
 
-def _actor(chain: verdict.Chain) -> str:
+def _actor(chain: Chain) -> str:
     """Who was on the core: the last one with a name before the places."""
     for step in reversed(chain.steps[:-1]):
         if step.kind not in PLACES and step.subject.process:
@@ -178,7 +179,7 @@ def _actor(chain: verdict.Chain) -> str:
     return ""
 
 
-def _says(one: finding.Finding, known: knowledge.Knowledge) -> str:
+def _says(one: Finding, known: knowledge.Knowledge) -> str:
     kind = known.kinds.get(one.kind)
     said = remedies.fill(kind.says, remedies.values(one)) if kind else ""
     return said or known.name(one.kind)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
     from overnight.load import worker
+    from overnight.undo import journal
 
 __all__ = ["Job", "Metric", "Options", "Workload"]
 
@@ -74,7 +74,7 @@ class Workload(Protocol):
     def metrics(self, options: Options) -> tuple[Metric, ...]:
         """What is measured of it."""
 
-    def prepare(self, options: Options, book: ledger.Ledger) -> tuple[Job, ...]:
+    def prepare(self, options: Options, book: journal.Journal) -> tuple[Job, ...]:
         """The processes; what else it changes is written to the ledger before. Raises CannotError."""
 
     def work(self, link: worker.Link) -> None:

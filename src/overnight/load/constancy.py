@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from overnight.model import load, sizes, times
+from overnight.model import sizes, times
+from overnight.model.load import CANNOT_TELL, CONSTANT, NOT_CONSTANT
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -158,11 +159,11 @@ def judge(seconds: Seconds, limits: Limits = Limits()) -> Verdict:  # noqa: B008
     checks += _trials(seconds, limits)
     checks += _host(seconds, limits)
     states = {one.state for one in checks}
-    status = load.CONSTANT
+    status = CONSTANT
     if State.CROSSED in states:
-        status = load.NOT_CONSTANT
+        status = NOT_CONSTANT
     elif State.UNKNOWN in states or not checks:
-        status = load.CANNOT_TELL
+        status = CANNOT_TELL
     return Verdict(status, len(at), tuple(checks), tuple(_told(seconds)))
 
 

@@ -26,7 +26,7 @@ from overnight.sources import cpu
 from overnight.store import loads
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
+    from overnight.undo import journal
 
 __all__ = ["Beside", "Outcome", "Plan", "background", "choose_cores", "run"]
 
@@ -120,7 +120,7 @@ def check_options(workload: load.Workload, options: load.Options) -> None:
 
 def run(
     plan: Plan,
-    book: ledger.Ledger,
+    book: journal.Journal,
     *,
     home: pathlib.Path | None = None,
     host: str = "",
@@ -194,7 +194,7 @@ class Beside:
 
 @contextlib.contextmanager
 def background(
-    plan: Plan, book: ledger.Ledger, *, home: pathlib.Path | None = None, host: str = ""
+    plan: Plan, book: journal.Journal, *, home: pathlib.Path | None = None, host: str = ""
 ) -> Iterator[Beside]:
     """The load is ready when the block is entered, and ended when it is left."""
     beside = Beside()

@@ -20,7 +20,7 @@ from overnight.load import worker
 
 if TYPE_CHECKING:
     from overnight import load
-    from overnight.hosts import ledger
+    from overnight.undo import journal
 
 __all__ = ["Trial", "Workers"]
 
@@ -40,7 +40,7 @@ class Trial:
 class Workers:
     """All processes of one load. The thread that makes them must live as long: they die with it."""
 
-    def __init__(self, module: str, jobs: tuple[load.Job, ...], book: ledger.Ledger) -> None:
+    def __init__(self, module: str, jobs: tuple[load.Job, ...], book: journal.Journal) -> None:
         self.jobs = jobs
         self.trials: list[Trial] = []
         self._failed: dict[int, str] = {}
@@ -63,7 +63,9 @@ class Workers:
             for number in {number for job in jobs for number in job.files}:
                 os.close(number)
 
-    def _start(self, module: str, rank: int, job: load.Job, slot: int, book: ledger.Ledger) -> None:
+    def _start(
+        self, module: str, rank: int, job: load.Job, slot: int, book: journal.Journal
+    ) -> None:
         order = {
             "parent": os.getpid(),
             "module": module,

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overnight.model import event, selection
+    from overnight.model.event import Value
+    from overnight.model.selection import Window
 
 __all__ = ["Answer", "Evidence", "Finding", "Status", "Subject", "finding_id"]
 
@@ -46,8 +47,8 @@ class Evidence:
 
     text: str
     source: str
-    values: Mapping[str, event.Value] = dataclasses.field(default_factory=dict)
-    window: selection.Window | None = None
+    values: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    window: Window | None = None
     look: str = ""
 
     def as_json(self) -> dict[str, object]:
@@ -74,7 +75,7 @@ class Finding:
     detector: str
     kind: str
     subject: Subject
-    window: selection.Window
+    window: Window
     confidence: float
     summary: str
     evidence: tuple[Evidence, ...]

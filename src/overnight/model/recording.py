@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overnight.model import event
+    from overnight.model.event import Event
 
 __all__ = [
     "SCHEMA",
@@ -92,7 +92,7 @@ class Recording:
     cost: Cost | None
     gaps: tuple[str, ...]
     signals: Signals | None = None
-    events: tuple[event.Event, ...] = ()
+    events: tuple[Event, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """The stable form; docs/schemas/recording-1.json describes it."""

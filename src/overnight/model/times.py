@@ -8,7 +8,14 @@ import re
 
 from overnight import errors
 
-__all__ = ["format_duration", "format_instant", "parse_duration", "parse_instant"]
+__all__ = ["DAY_US", "HOUR_US", "MINUTE_US", "MS_US", "SECOND_NS", "SECOND_US", "format_duration", "format_instant", "parse_duration", "parse_instant"]  # fmt: skip
+
+MS_US = 1_000
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 60 * MINUTE_US
+DAY_US = 24 * HOUR_US
+SECOND_NS = 1_000_000_000
 
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # more digits are no time that anybody meant

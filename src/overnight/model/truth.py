@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from overnight.model import finding, verdict
+    from overnight.model.finding import Finding
+    from overnight.model.verdict import Verdict
 
 __all__ = ["CAUSES", "FOUND", "NONE", "OPEN", "Expected", "Part", "Truth", "forbidden"]
 
@@ -37,7 +38,7 @@ class Truth:
     chain: tuple[Expected, ...] = ()
     absent: frozenset[str] = frozenset()
 
-    def problems(self, said: verdict.Verdict) -> list[str]:
+    def problems(self, said: Verdict) -> list[str]:
         """Where a verdict differs from the truth, in words; none when it is right."""
         found = []
         if said.status != self.status:
@@ -48,7 +49,7 @@ class Truth:
             return found  # the event alone is no chain
         return found + self._missing(steps)
 
-    def rank(self, said: verdict.Verdict) -> int:
+    def rank(self, said: Verdict) -> int:
         """The place of the right chain: 1 is the one claimed, 2 the runner-up; 0 where it is nowhere."""
         if not self.problems(said):
             return 1
@@ -91,7 +92,7 @@ class Truth:
         )
         return cls(str(said["status"]), chain, frozenset(map(str, said["absent"])))
 
-    def _missing(self, steps: Sequence[finding.Finding]) -> list[str]:
+    def _missing(self, steps: Sequence[Finding]) -> list[str]:
         found = []
         kinds = [step.kind for step in steps]
         at = 0

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overnight.model import event, finding
+    from overnight.model.event import Event
+    from overnight.model.finding import Answer, Finding
 
 __all__ = ["SCHEMA", "Chain", "Gap", "Link", "RuledOut", "Step", "Verdict"]
 
@@ -36,7 +37,7 @@ class Link:
 class Chain:
     """Findings in causal order, the root first, the event last; `score` ranks chains."""
 
-    steps: tuple[finding.Finding, ...]
+    steps: tuple[Finding, ...]
     links: tuple[Link, ...]
     score: float
     why_not: str = ""  # for a runner-up: why it lost
@@ -94,7 +95,7 @@ class RuledOut:
 class Verdict:
     """The diagnosis of one event. `status`: cause-found, inconclusive or no-cause."""
 
-    event: event.Event | None
+    event: Event | None
     status: str
     confidence: float
     summary: str
@@ -103,8 +104,8 @@ class Verdict:
     gaps: tuple[Gap, ...]
     next: tuple[Step, ...]  # the experiment that confirms or refutes
     fix: tuple[Step, ...]
-    answers: tuple[finding.Answer, ...]
-    findings: tuple[finding.Finding, ...]
+    answers: tuple[Answer, ...]
+    findings: tuple[Finding, ...]
     fleet: Mapping[str, object] = dataclasses.field(default_factory=dict)
     ruled_out: tuple[RuledOut, ...] = ()
 

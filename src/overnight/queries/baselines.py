@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from overnight.model import selection
+from overnight.model.selection import Window
 
 __all__ = ["Baseline", "choose"]
 
@@ -22,17 +22,17 @@ class Baseline:
     `disturbed`: nothing without such events is recorded.
     """
 
-    window: selection.Window
+    window: Window
     cut: bool = False
     moved: bool = False
     disturbed: bool = False
 
 
 def choose(
-    wanted: selection.Window,
+    wanted: Window,
     first_us: int,
     troubles: Sequence[Iterable[Span]],
-    usable: Callable[[selection.Window], bool] = lambda _: True,
+    usable: Callable[[Window], bool] = lambda _: True,
 ) -> Baseline:
     """The wanted window, or the latest quiet stretch since `first_us` that is long enough, or the longest.
 
@@ -56,16 +56,14 @@ def choose(
     return Baseline(wanted, disturbed=True)
 
 
-def _best(quiet: Sequence[selection.Window], enough_us: int) -> selection.Window:
+def _best(quiet: Sequence[Window], enough_us: int) -> Window:
     long = (one for one in quiet if one.end_us - one.begin_us >= enough_us)
     return next(long, None) or max(quiet, key=lambda one: one.seconds)
 
 
-def _quiet(
-    first_us: int, end_us: int, shut: Sequence[Span], most_us: int
-) -> Iterator[selection.Window]:
+def _quiet(first_us: int, end_us: int, shut: Sequence[Span], most_us: int) -> Iterator[Window]:
     """What lies between the troubles, the latest first, of each the last part."""
     for begin, end in (*shut, (first_us - 1, first_us)):
         if end_us - max(end, first_us) >= LEAST_US:
-            yield selection.Window(max(end, first_us, end_us - most_us), end_us)
+            yield Window(max(end, first_us, end_us - most_us), end_us)
         end_us = min(end_us, begin)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from overnight.model import selection
+from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import diff, reader, stored
 from overnight.store import parquet, tree
 
@@ -111,8 +111,8 @@ class Piece:
 class Stacks:
     """All busy samples of a window. `one_core` is how many a second one full core makes; 0: not known."""
 
-    window: selection.Window
-    coverage: selection.Coverage
+    window: Window
+    coverage: Coverage
     one_core: float
     whos: list[Who]
     pieces: list[Piece]
@@ -127,11 +127,9 @@ class Stacks:
         return samples / (self.one_core * seconds) if self.one_core and seconds else 0.0
 
 
-def read(
-    source: reader.Reader, host: str, window: selection.Window, *, by_second: bool = True
-) -> Stacks:
+def read(source: reader.Reader, host: str, window: Window, *, by_second: bool = True) -> Stacks:
     """The busy samples of a host; without `by_second` all stand in second 0 of core 0."""
-    chosen = selection.Selection()
+    chosen = Selection()
     touched = source.touched((host,), window)
     whos: dict[Who, int] = {}
     pieces, found = [], []
@@ -147,12 +145,12 @@ def read(
 def _piece(
     source: reader.Reader,
     segment: segments.Segment,
-    window: selection.Window,
+    window: Window,
     whos: dict[Who, int],
     by_second: bool,
 ) -> Piece:
     names = source.names(segment)
-    where = reader.conditions(window, selection.Selection())
+    where = reader.conditions(window, Selection())
     second = f"time_us // {SECOND_US} AS second, cpu" if by_second else "0 AS second, 0 AS cpu"
     rows = source.rows(
         segment,
@@ -198,7 +196,7 @@ class Burner:
     marked: dict[str, int]  # all of them
     core: int  # where most of it ran
     core_share: float  # of its samples in the stretch, those on that core
-    window: selection.Window
+    window: Window
     samples: int
     cores_burnt: float
     share_of_core_samples: float  # of all that the core could make in the stretch
@@ -288,7 +286,7 @@ def _burner(
             paths[tuple(path)] += n
     samples = sum(cores.values())
     core, on_core = cores.most_common(1)[0]
-    window = selection.Window(
+    window = Window(
         max(begin * SECOND_US, now.window.begin_us), min(end * SECOND_US, now.window.end_us)
     )
     lift, low = _lift(sum(by_second.values()), now, base, before)

@@ -11,13 +11,16 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.model import event, load, selection, times
+from overnight.model import times
+from overnight.model.selection import Selection, Window
 from overnight.queries import baselines, signals
 from overnight.queries import reader as profiles
 from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
+    from overnight.model.event import Event
+    from overnight.model.load import Load
     from overnight.queries import burning, diff, flame, top, who
 
 __all__ = ["Case"]
@@ -38,23 +41,23 @@ MOST_RECURRENCES = 50
 class Case:
     """The evidence of one event on one host; `home` may hold other hosts, too."""
 
-    def __init__(self, home: pathlib.Path, told: event.Event) -> None:
+    def __init__(self, home: pathlib.Path, told: Event) -> None:
         self.home = home
         self.event = told
         self.host = told.host
         self.ring = rings.Reader(home)
         self.profiles = profiles.Reader(segments.Catalogue(home))
-        self._cores: dict[selection.Window, signals.Cores] = {}
+        self._cores: dict[Window, signals.Cores] = {}
 
     @property
-    def window(self) -> selection.Window:
+    def window(self) -> Window:
         """The hot stretch: half a minute before the event to ten seconds after, as far as it is recorded."""
         end = max(self.event.time_us, min(self.event.until_us, self.event.time_us + 60 * SECOND))
         hot, _, _ = self._lengths(self.event)
-        return selection.Window(self.event.time_us - hot, self._until(end))
+        return Window(self.event.time_us - hot, self._until(end))
 
     @property
-    def baseline(self) -> selection.Window:
+    def baseline(self) -> Window:
         """Ten minutes that end a minute before the hot stretch; less of both in a short recording, and
         others where an earlier event of this kind has its trouble in them.
         """
@@ -65,7 +68,7 @@ class Case:
         """The baseline, and what is to be said of it."""
         _, guard, length = self._lengths(self.event)
         end = self.window.begin_us - guard
-        wanted = selection.Window(end - length, end)
+        wanted = Window(end - length, end)
         extent = self._extent
         sampled = self.has_profile(self.window)
         return baselines.choose(
@@ -108,7 +111,7 @@ class Case:
     def _extent(self) -> tuple[int, int] | None:
         return self.ring.extent(self.host)
 
-    def _lengths(self, told: event.Event) -> tuple[int, int, int]:
+    def _lengths(self, told: Event) -> tuple[int, int, int]:
         """Of the hot stretch before an event, of the guard and of the baseline."""
         extent = self._extent
         known = told.time_us - extent[0] if extent else 0
@@ -120,7 +123,7 @@ class Case:
         return hot, guard, max(known - hot - guard, 1)
 
     @functools.cached_property
-    def recurrences(self) -> tuple[event.Event, ...]:
+    def recurrences(self) -> tuple[Event, ...]:
         """Other events of the same kind, on any host, this one left out; the latest first."""
         same = [
             one
@@ -129,15 +132,15 @@ class Case:
         ]
         return tuple(sorted(same, key=lambda one: -one.time_us)[:MOST_RECURRENCES])
 
-    def loads(self) -> tuple[load.Load, ...]:
+    def loads(self) -> tuple[Load, ...]:
         """Loads that ran on this host at some time of the baseline or the hot stretch."""
         return loads.read_loads(self.home, self.host, self.baseline.begin_us, self.window.end_us)
 
-    def events(self, window: selection.Window, *kinds: str) -> tuple[event.Event, ...]:
+    def events(self, window: Window, *kinds: str) -> tuple[Event, ...]:
         """Events of this host in a window; a kind that ends with a dot stands for all below it."""
         return self.ring.events(window.begin_us, window.end_us, (self.host,), kinds or None)
 
-    def cores(self, window: selection.Window) -> signals.Cores:
+    def cores(self, window: Window) -> signals.Cores:
         """What each core did, second by second."""
         if window not in self._cores:
             self._cores[window] = signals.core_series(self.ring, self.host, window)
@@ -146,7 +149,7 @@ class Case:
     def rates(
         self,
         signal: str,
-        window: selection.Window,
+        window: Window,
         *,
         keys: Collection[str] | None = None,
         columns: Collection[str] | None = None,
@@ -157,34 +160,30 @@ class Case:
         )
 
     def ran(
-        self, windows: Sequence[selection.Window], chosen: selection.Selection | None = None
+        self, windows: Sequence[Window], chosen: Selection | None = None
     ) -> tuple[tuple[who.Ran, ...], int]:
         """Who ran in any of the windows, by unit and process, the most first; and the idle samples."""
         from overnight.queries import who as people
 
         return people.ran(self.profiles, self.host, windows, chosen)
 
-    def tally(
-        self, windows: Sequence[selection.Window], chosen: selection.Selection | None = None
-    ) -> who.Tally:
+    def tally(self, windows: Sequence[Window], chosen: Selection | None = None) -> who.Tally:
         """Samples of every unit, process and function in each window."""
         from overnight.queries import who as people
 
         return people.tally(self.profiles, self.host, windows, chosen)
 
-    def has_signals(self, window: selection.Window) -> bool:
+    def has_signals(self, window: Window) -> bool:
         """Whether the flight recorder kept anything of a window."""
         return bool(self.ring.signals(self.host, window.begin_us, window.end_us))
 
-    def has_profile(self, window: selection.Window) -> bool:
+    def has_profile(self, window: Window) -> bool:
         """Whether stacks were sampled in a window."""
         return self.host in self.profiles.catalogue.hosts() and bool(
             self.profiles.touched((self.host,), window)
         )
 
-    def capacity(
-        self, window: selection.Window, chosen: selection.Selection | None = None
-    ) -> tuple[float, float]:
+    def capacity(self, window: Window, chosen: Selection | None = None) -> tuple[float, float]:
         """Samples that the chosen cores would have made in a window; and its recorded seconds."""
         if not self.has_profile(window):
             return 0.0, 0.0
@@ -192,14 +191,14 @@ class Case:
             (one, self.profiles.meta(one)) for one in self.profiles.touched((self.host,), window)
         ]
         told = profiles.covered(
-            (self.host,), window, found, chosen or selection.Selection(), samples=0, idle=0
+            (self.host,), window, found, chosen or Selection(), samples=0, idle=0
         )
         return told.capacity, told.recorded_seconds
 
     def top(
         self,
-        window: selection.Window,
-        chosen: selection.Selection | None = None,
+        window: Window,
+        chosen: Selection | None = None,
         kind: str = "processes",
         limit: int = 20,
     ) -> top.Top:
@@ -209,10 +208,10 @@ class Case:
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), kind=kind, limit=limit)
 
     @functools.cached_property
-    def _stacks(self) -> dict[tuple[selection.Window, bool], burning.Stacks]:
+    def _stacks(self) -> dict[tuple[Window, bool], burning.Stacks]:
         return {}
 
-    def stacks(self, window: selection.Window, *, by_second: bool = True) -> burning.Stacks:
+    def stacks(self, window: Window, *, by_second: bool = True) -> burning.Stacks:
         """Busy samples by who ran them, core and second; read once, as several detectors ask."""
         from overnight.queries import burning as burners
 
@@ -221,9 +220,7 @@ class Case:
             self._stacks[key] = burners.read(self.profiles, self.host, window, by_second=by_second)
         return self._stacks[key]
 
-    def flame(
-        self, window: selection.Window, chosen: selection.Selection | None = None
-    ) -> flame.FlameTree:
+    def flame(self, window: Window, chosen: Selection | None = None) -> flame.FlameTree:
         """The stacks of a window."""
         from overnight.queries import flame as flames
 
@@ -231,9 +228,9 @@ class Case:
 
     def diff(
         self,
-        window: selection.Window,
-        baseline: selection.Window,
-        chosen: selection.Selection | None = None,
+        window: Window,
+        baseline: Window,
+        chosen: Selection | None = None,
     ) -> diff.Difference:
         """What changed against a baseline, function by function."""
         from overnight.queries import diff as diffs

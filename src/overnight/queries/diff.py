@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from overnight.model import selection
+from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader, top
 from overnight.store import parquet, segments, tree
 
@@ -49,22 +49,22 @@ class Difference:
 
     changes: tuple[Change, ...]
     others: int
-    coverage: selection.Coverage
-    baseline: selection.Coverage
+    coverage: Coverage
+    baseline: Coverage
 
 
 def diff(
     source: reader.Reader,
-    window: selection.Window,
-    baseline: selection.Window,
-    chosen: selection.Selection | None = None,
+    window: Window,
+    baseline: Window,
+    chosen: Selection | None = None,
     *,
     hosts: Iterable[str] = (),
     baseline_hosts: Iterable[str] = (),
     limit: int = 50,
 ) -> Difference:
     """Every function that either window has, also those that vanished."""
-    chosen = chosen or selection.Selection()
+    chosen = chosen or Selection()
     names = source.hosts(hosts)
     wanted = tuple(baseline_hosts)
     others = source.hosts(wanted) if wanted else names
@@ -86,10 +86,10 @@ _Column = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]  # frames' n
 def _counted(
     source: reader.Reader,
     hosts: tuple[str, ...],
-    window: selection.Window,
-    chosen: selection.Selection,
+    window: Window,
+    chosen: Selection,
     numbers: dict[_Frame, int],
-) -> tuple[tuple[_Column, _Column], selection.Coverage]:
+) -> tuple[tuple[_Column, _Column], Coverage]:
     """Own and whole samples by frame; the frames are added to `numbers`."""
     chosen = source.resolved(chosen, hosts, window)
     parts = list(source.parts_or_sums(hosts, window, chosen))
@@ -146,7 +146,7 @@ class _Compared:
 
 
 def _compared(
-    columns: list[npt.NDArray[np.int64]], coverage: selection.Coverage, base: selection.Coverage
+    columns: list[npt.NDArray[np.int64]], coverage: Coverage, base: Coverage
 ) -> _Compared:
     own, whole, own_before, before = columns
     # One sample stands for this share of a core's time, or of the samples where a rate is unknown.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from overnight.model import selection
+from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import places, reader, stored
 from overnight.store import tree
 
@@ -23,7 +23,7 @@ class FlameTree:
     `whole` of the nodes without a parent adds up to `coverage.samples`.
     """
 
-    coverage: selection.Coverage
+    coverage: Coverage
     names: list[str]
     modules: list[str]
     kinds: list[int]
@@ -78,14 +78,14 @@ class Frames:
 
 def flame(
     source: reader.Reader,
-    window: selection.Window,
-    chosen: selection.Selection | None = None,
+    window: Window,
+    chosen: Selection | None = None,
     *,
     hosts: Iterable[str] = (),
     reverse: bool = False,
 ) -> FlameTree:
     """The stacks of a window; `reverse` merges them from the leaves: who calls this."""
-    chosen = chosen or selection.Selection()
+    chosen = chosen or Selection()
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
     parts = list(source.parts(names, window, chosen))
@@ -108,7 +108,7 @@ class Preorder:
     own: npt.NDArray[np.int64]
 
 
-def _upright(parts: list[reader.Part], coverage: selection.Coverage) -> FlameTree:
+def _upright(parts: list[reader.Part], coverage: Coverage) -> FlameTree:
     """The nodes in which samples ended, and all above them."""
     if len(parts) == 1:
         names = parts[0].names
@@ -127,7 +127,7 @@ def _upright(parts: list[reader.Part], coverage: selection.Coverage) -> FlameTre
 _Columns = tuple[npt.NDArray[np.object_], npt.NDArray[np.object_], npt.NDArray[np.uint8]]
 
 
-def _named(shown: Preorder, columns: _Columns, coverage: selection.Coverage) -> FlameTree:
+def _named(shown: Preorder, columns: _Columns, coverage: Coverage) -> FlameTree:
     """The tree with those of the names that it has."""
     used = np.bincount(shown.frame, minlength=len(columns[0])) > 0
     shown = dataclasses.replace(shown, frame=(np.cumsum(used) - 1)[shown.frame])
@@ -228,7 +228,7 @@ def _widest_first(
     names: list[str],
     modules: list[str],
     kinds: list[int],
-    coverage: selection.Coverage,
+    coverage: Coverage,
 ) -> FlameTree:
     place = _places(shown.parent, shown.size, tree.subtree_sums(shown.own, shown.size))
     order = np.empty(len(place), np.int64)
@@ -317,7 +317,7 @@ def _together(pieces: list[Nodes]) -> Nodes:
     )
 
 
-def _assemble(nodes: Nodes, frames: Frames, coverage: selection.Coverage) -> FlameTree:
+def _assemble(nodes: Nodes, frames: Frames, coverage: Coverage) -> FlameTree:
     """Nodes by key become a tree in preorder, the widest child first."""
     n = len(nodes.key)
     parent = np.searchsorted(nodes.key, nodes.above)

@@ -14,12 +14,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.model import snapshot
+from overnight.model.snapshot import Snapshot
 from overnight.store.ring import layout
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
-    from overnight.model import event
+    from overnight.model.event import Event
 
 __all__ = ["LABELS", "Fleet", "Host", "Spell", "fold_spells", "read_fleet"]
 
@@ -58,15 +58,15 @@ class Host:
     name: str
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     spells: tuple[Spell, ...] = ()
-    events: tuple[event.Event, ...] = ()
-    snapshot: snapshot.Snapshot | None = None
+    events: tuple[Event, ...] = ()
+    snapshot: Snapshot | None = None
 
     @property
     def seconds(self) -> float:
         """How long it was watched, all spells together."""
         return sum(spell.seconds for spell in self.spells)
 
-    def of_kind(self, kind: str) -> tuple[event.Event, ...]:
+    def of_kind(self, kind: str) -> tuple[Event, ...]:
         """Its events of a kind; one that ends with a dot stands for all below it."""
         return tuple(
             one
@@ -74,7 +74,7 @@ class Host:
             if one.kind == kind or (kind.endswith(".") and one.kind.startswith(kind))
         )
 
-    def place(self, one: event.Event) -> tuple[int, float] | None:
+    def place(self, one: Event) -> tuple[int, float] | None:
         """In which spell an event fell, and how many seconds into it; None: not in watched time."""
         boot = layout.boot_name(one.boot) if one.boot else ""
         best: tuple[int, int] | None = None
@@ -121,7 +121,7 @@ def read_fleet(
     been mended since; that of any other host is its latest.
     """
     source = rings.Reader(home)
-    told: dict[str, list[event.Event]] = {}
+    told: dict[str, list[Event]] = {}
     for one in source.events(0, EVER, None, kinds):
         told.setdefault(one.host, []).append(one)
     problems: list[str] = []
@@ -214,7 +214,7 @@ def _folder(host: str) -> str:
 
 def _snapshot_near(
     files: Sequence[tuple[int, pathlib.Path]], at_us: int, problems: list[str]
-) -> snapshot.Snapshot | None:
+) -> Snapshot | None:
     for _, path in sorted(files, key=lambda one: abs(one[0] - at_us)):
         try:
             if path.stat().st_size > MOST_SNAPSHOT_BYTES:
@@ -222,7 +222,7 @@ def _snapshot_near(
             document = json.loads(path.read_bytes())
             if not isinstance(document, dict):
                 raise ValueError("it is no JSON object")
-            return snapshot.Snapshot.from_json(document)
+            return Snapshot.from_json(document)
         except (OSError, ValueError, RecursionError) as error:
             problems.append(f"{path}: {error}")
     return None

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
-from overnight.model import selection
+from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader
 from overnight.store import parquet, segments, tree
 
@@ -32,20 +32,20 @@ class Heatmap:
     rows: tuple[str, ...]  # core numbers with their host, or offsets in ms
     values: npt.NDArray[np.int64]
     full: float  # samples that a cell holds when it is busy all the time; 0: not known
-    coverage: selection.Coverage
+    coverage: Coverage
 
 
 def by_core(
     source: reader.Reader,
-    window: selection.Window,
-    chosen: selection.Selection | None = None,
+    window: Window,
+    chosen: Selection | None = None,
     *,
     hosts: Iterable[str] = (),
     step_us: int = SECOND_US,
     mode: str = "busy",
 ) -> Heatmap:
     """One row a core (of each host). Steps of whole seconds without filters come from the sums."""
-    chosen = chosen or selection.Selection()
+    chosen = chosen or Selection()
     _check(mode, step_us)
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, _whole_seconds(window))
@@ -108,9 +108,9 @@ def by_core(
 
 def _is_first(
     source: reader.Reader,
-    chosen: selection.Selection,
+    chosen: Selection,
     hosts: tuple[str, ...],
-    window: selection.Window,
+    window: Window,
 ) -> bool:
     """Whether it is about the event that the sums are of, in every segment."""
     if isinstance(chosen.event, int):
@@ -119,23 +119,23 @@ def _is_first(
     return all(reader.event_of(source.meta(segment), chosen) == 0 for segment in touched)
 
 
-def _whole_seconds(window: selection.Window) -> selection.Window:
-    return selection.Window(
+def _whole_seconds(window: Window) -> Window:
+    return Window(
         window.begin_us // SECOND_US * SECOND_US, -(-window.end_us // SECOND_US) * SECOND_US
     )
 
 
 def by_offset(
     source: reader.Reader,
-    window: selection.Window,
-    chosen: selection.Selection | None = None,
+    window: Window,
+    chosen: Selection | None = None,
     *,
     hosts: Iterable[str] = (),
     rows: int = 50,
     mode: str = "busy",
 ) -> Heatmap:
     """One column a second, one row a part of it (FlameScope's view), all cores together."""
-    chosen = chosen or selection.Selection()
+    chosen = chosen or Selection()
     _check(mode, SECOND_US)
     if not 1 <= rows <= 1000:
         raise errors.UsageError(
@@ -218,7 +218,7 @@ def _add_sums(
     first: int,
     plane: npt.NDArray[np.uint16],
     ours: list[int],
-    whole: selection.Window,
+    whole: Window,
     step_us: int,
 ) -> None:
     """Samples by second, from second `first` on, and by core; `ours` is each core's row, or -1."""
@@ -244,10 +244,10 @@ def _add_rows(
     source: reader.Reader,
     segment: segments.Segment,
     rows: dict[tuple[str, int], int],
-    window: selection.Window,
+    window: Window,
     step_us: int,
     mode: str,
-    chosen: selection.Selection,
+    chosen: Selection,
 ) -> None:
     found = _select(
         source, segment, window, chosen, mode, f"(time_us - {window.begin_us}) // {step_us}", "cpu"
@@ -281,8 +281,8 @@ def _add(
 def _select(
     source: reader.Reader,
     segment: segments.Segment,
-    window: selection.Window,
-    chosen: selection.Selection,
+    window: Window,
+    chosen: Selection,
     mode: str,
     x: str,
     y: str,

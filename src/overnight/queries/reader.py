@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
-from overnight.model import selection
+from overnight.model.selection import Coverage, Selection, Window, match_event
 from overnight.queries import stored
 from overnight.store import hours, parquet, segments, tree
 
@@ -73,7 +73,7 @@ class Reader:
             )
         return chosen
 
-    def extent(self, hosts: Iterable[str] = ()) -> selection.Window:
+    def extent(self, hosts: Iterable[str] = ()) -> Window:
         """From the first to the last moment stored."""
         found = [segment for host in self.hosts(hosts) for segment in self.catalogue.segments(host)]
         if not found:
@@ -82,11 +82,9 @@ class Reader:
                 why="a recorder writes one every few minutes",
                 todo="wait for the first, or overnight import FILE",
             )
-        return selection.Window(min(s.begin_us for s in found), max(s.end_us for s in found))
+        return Window(min(s.begin_us for s in found), max(s.end_us for s in found))
 
-    def touched(
-        self, hosts: Iterable[str], window: selection.Window
-    ) -> tuple[segments.Segment, ...]:
+    def touched(self, hosts: Iterable[str], window: Window) -> tuple[segments.Segment, ...]:
         """All segments of these hosts that the window touches."""
         return tuple(
             segment
@@ -141,9 +139,7 @@ class Reader:
         self._names.move_to_end(key)
         return found
 
-    def resolved(
-        self, chosen: selection.Selection, hosts: Iterable[str], window: selection.Window
-    ) -> selection.Selection:
+    def resolved(self, chosen: Selection, hosts: Iterable[str], window: Window) -> Selection:
         """With the whole name of its event, where it was given by its first letters."""
         if isinstance(chosen.event, int):
             return chosen
@@ -151,18 +147,14 @@ class Reader:
         if not metas:
             return chosen
         names = (name for meta in metas for name in meta.events)
-        return dataclasses.replace(chosen, event=selection.match_event(chosen.event, names))
+        return dataclasses.replace(chosen, event=match_event(chosen.event, names))
 
-    def parts(
-        self, hosts: Iterable[str], window: selection.Window, chosen: selection.Selection
-    ) -> Iterator[Part]:
+    def parts(self, hosts: Iterable[str], window: Window, chosen: Selection) -> Iterator[Part]:
         """The window, a segment at a time."""
         for segment in self.touched(hosts, window):
             yield self._part(segment, window, chosen)
 
-    def _part(
-        self, segment: segments.Segment, window: selection.Window, chosen: selection.Selection
-    ) -> Part:
+    def _part(self, segment: segments.Segment, window: Window, chosen: Selection) -> Part:
         names, counts = self.names(segment), self._counts(segment, window, chosen)
         # Of a hundred thousand nodes a short window has samples in a few thousand.
         flags = names.flags[counts["node"]] if "node" in counts else names.flags
@@ -176,7 +168,7 @@ class Reader:
         return Part(segment, names, own, idle)
 
     def parts_or_sums(
-        self, hosts: Iterable[str], window: selection.Window, chosen: selection.Selection
+        self, hosts: Iterable[str], window: Window, chosen: Selection
     ) -> Iterator[Part | Sums]:
         """The window, a segment at a time; no tables are read of those that need none."""
         filtered = chosen.cores or chosen.by_task or chosen.by_node or chosen.idle
@@ -189,13 +181,13 @@ class Reader:
                 yield self._part(segment, window, chosen)
 
     def own(
-        self, segment: segments.Segment, window: selection.Window, chosen: selection.Selection
+        self, segment: segments.Segment, window: Window, chosen: Selection
     ) -> npt.NDArray[np.int64]:
         """A segment's samples by node; filters on stacks and on idle are left to the caller."""
         return _by_node(self.names(segment), self._counts(segment, window, chosen))
 
     def _counts(
-        self, segment: segments.Segment, window: selection.Window, chosen: selection.Selection
+        self, segment: segments.Segment, window: Window, chosen: Selection
     ) -> parquet.Columns:
         """Samples as `n` by `node`; without `node` they are those of all nodes in turn."""
         whole = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
@@ -216,7 +208,7 @@ class Reader:
         return found
 
     def task_numbers(
-        self, segment: segments.Segment, chosen: selection.Selection
+        self, segment: segments.Segment, chosen: Selection
     ) -> npt.NDArray[np.int64] | None:
         """The tasks that the filters let through; None: all."""
         if not chosen.by_task:
@@ -250,7 +242,7 @@ def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool
     return out
 
 
-def node_mask(names: stored.Names, chosen: selection.Selection) -> npt.NDArray[np.bool_]:
+def node_mask(names: stored.Names, chosen: Selection) -> npt.NDArray[np.bool_]:
     """Nodes that the filters on stacks let through."""
     mask = np.ones(len(names.frame), bool)
     if chosen.side:
@@ -266,7 +258,7 @@ def node_mask(names: stored.Names, chosen: selection.Selection) -> npt.NDArray[n
     return mask
 
 
-def event_of(meta: segments.Meta, chosen: selection.Selection) -> int:
+def event_of(meta: segments.Meta, chosen: Selection) -> int:
     """The chosen event's number in a segment; -1: it was not recorded there."""
     if isinstance(chosen.event, int):
         return chosen.event
@@ -274,8 +266,8 @@ def event_of(meta: segments.Meta, chosen: selection.Selection) -> int:
 
 
 def conditions(
-    window: selection.Window,
-    chosen: selection.Selection,
+    window: Window,
+    chosen: Selection,
     tasks: npt.NDArray[np.int64] | None = None,
     *,
     event: int = 0,
@@ -292,9 +284,7 @@ def conditions(
     return " AND ".join(parts)
 
 
-def recorded_seconds(
-    segment: segments.Segment, meta: segments.Meta, window: selection.Window
-) -> float:
+def recorded_seconds(segment: segments.Segment, meta: segments.Meta, window: Window) -> float:
     """How long a segment was recorded within the window: its gaps do not count."""
     at, end = max(segment.begin_us, window.begin_us), min(segment.end_us, window.end_us)
     recorded = 0
@@ -304,9 +294,7 @@ def recorded_seconds(
     return (recorded + max(0, end - at)) / 1e6
 
 
-def _lost(
-    found: list[tuple[segments.Segment, segments.Meta]], window: selection.Window
-) -> tuple[int, bool]:
+def _lost(found: list[tuple[segments.Segment, segments.Meta]], window: Window) -> tuple[int, bool]:
     """Samples lost in the window, and whether that is only known to be the most it can be."""
     lost, bounded = 0, False
     for segment, meta in found:
@@ -323,10 +311,10 @@ def _lost(
 
 def coverage(
     hosts: tuple[str, ...],
-    window: selection.Window,
+    window: Window,
     parts: Sequence[Part | Sums],
-    chosen: selection.Selection,
-) -> selection.Coverage:
+    chosen: Selection,
+) -> Coverage:
     """What the parts hold of what was asked for."""
     return covered(
         hosts,
@@ -340,13 +328,13 @@ def coverage(
 
 def covered(
     hosts: tuple[str, ...],
-    window: selection.Window,
+    window: Window,
     found: list[tuple[segments.Segment, segments.Meta]],
-    chosen: selection.Selection,
+    chosen: Selection,
     *,
     samples: int,
     idle: int,
-) -> selection.Coverage:
+) -> Coverage:
     """What these segments hold of what was asked for."""
     seconds = core_seconds = capacity = 0.0
     gaps: dict[tuple[int, int, str], None] = {}
@@ -376,7 +364,7 @@ def covered(
         ] = None
     if len(events) > 1:
         notes[f"samples of different events are counted together: {', '.join(events)}"] = None
-    return selection.Coverage(
+    return Coverage(
         hosts=hosts,
         window=window,
         recorded_seconds=round(seconds, 6),

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from overnight import errors
 
 if TYPE_CHECKING:
-    from overnight.model import event, selection
+    from overnight.model.event import Event
+    from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
 __all__ = ["MODES", "Cores", "Coverage", "Rates", "core_series", "counter_rate", "events"]
@@ -39,7 +40,7 @@ Integers = npt.NDArray[np.int64]
 class Coverage:
     """How much of a window the numbers speak of. `missing` are stretches without, in µs, with why."""
 
-    window: selection.Window
+    window: Window
     covered_seconds: float
     missing: tuple[tuple[int, int, str], ...]
     notes: tuple[str, ...]  # what was damaged and left out
@@ -89,7 +90,7 @@ class _Steps:
     coverage: Coverage
 
 
-def core_series(source: reader.Reader, host: str, window: selection.Window) -> Cores:
+def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
     """What each core did between any two looks of the window, in percent of its own ticks."""
     steps = _steps(source, host, "cpu", window, None, TICKS)
     order = sorted(
@@ -127,7 +128,7 @@ def counter_rate(
     source: reader.Reader,
     host: str,
     signal: str,
-    window: selection.Window,
+    window: Window,
     *,
     keys: Collection[str] | None = None,
     columns: Collection[str] | None = None,
@@ -153,11 +154,11 @@ def counter_rate(
 
 def events(
     source: reader.Reader,
-    window: selection.Window,
+    window: Window,
     *,
     hosts: Collection[str] | None = None,
     kinds: Collection[str] | None = None,
-) -> tuple[event.Event, ...]:
+) -> tuple[Event, ...]:
     """What happened in the window, by time."""
     return source.events(window.begin_us, window.end_us, hosts, kinds)
 
@@ -166,7 +167,7 @@ def _steps(
     source: reader.Reader,
     host: str,
     signal: str,
-    window: selection.Window,
+    window: Window,
     keys: Collection[str] | None,
     columns: Collection[str] | None,
 ) -> _Steps:
@@ -255,7 +256,7 @@ def _refuse_mixed(signal: str, found: list[frames.Frame]) -> None:
 def _coverage(
     source: reader.Reader,
     host: str,
-    window: selection.Window,
+    window: Window,
     begin: Integers,
     end: Integers,
     notes: tuple[str, ...],

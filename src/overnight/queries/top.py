@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
-from overnight.model import selection
+from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader
 from overnight.store import parquet, tree
 
@@ -41,20 +41,20 @@ class Top:
     kind: str
     rows: tuple[Row, ...]
     others: int  # rows that were left out
-    coverage: selection.Coverage
+    coverage: Coverage
 
 
 def top(
     source: reader.Reader,
-    window: selection.Window,
-    chosen: selection.Selection | None = None,
+    window: Window,
+    chosen: Selection | None = None,
     *,
     hosts: Iterable[str] = (),
     kind: str = "processes",
     limit: int = 20,
 ) -> Top:
     """The users of the cores, by share."""
-    chosen = chosen or selection.Selection()
+    chosen = chosen or Selection()
     if kind not in KINDS:
         raise errors.UsageError(
             f"no top {kind}",
@@ -157,8 +157,8 @@ def _label(name: str, module: str, kind: int) -> str | None:
 def _task_counts(
     source: reader.Reader,
     part: reader.Part,
-    window: selection.Window,
-    chosen: selection.Selection,
+    window: Window,
+    chosen: Selection,
     kind: str,
 ) -> collections.Counter[str]:
     column = {"processes": "process", "threads": "thread", "units": "unit"}[kind]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from overnight.model import selection
+    from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
 __all__ = ["Gauges", "Growth", "Meetings", "Slope", "gauges", "growth", "slope", "table"]
@@ -44,7 +44,7 @@ def gauges(
     source: reader.Reader,
     host: str,
     signal: str,
-    window: selection.Window,
+    window: Window,
     columns: Collection[str],
     key: str = "",
 ) -> Gauges:
@@ -70,7 +70,7 @@ def gauges(
 
 
 def table(
-    source: reader.Reader, host: str, signal: str, window: selection.Window
+    source: reader.Reader, host: str, signal: str, window: Window
 ) -> dict[str, dict[str, int]]:
     """The last look in a window: each key's numbers; empty where there was none."""
     found: dict[str, dict[str, int]] = {}
@@ -134,7 +134,7 @@ def growth(
     source: reader.Reader,
     host: str,
     signal: str,
-    window: selection.Window,
+    window: Window,
     columns: Collection[str],
     every_us: int,
     *,

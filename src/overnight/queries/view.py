@@ -7,15 +7,18 @@ page says where it is coarse.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
-from overnight.model import event, selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import flame, heatmap, reader, stored
 from overnight.store import parquet, segments, tree
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
 
 __all__ = ["Detail", "View", "view"]
 
@@ -46,9 +49,9 @@ class View:
     host: str
     frequency: int
     cores: tuple[int, ...]
-    window: selection.Window
+    window: Window
     heat_step_us: int
-    events: tuple[event.Event, ...]
+    events: tuple[Event, ...]
     gaps: tuple[tuple[int, int, str], ...]
     lost: int
     notes: tuple[str, ...]
@@ -126,9 +129,9 @@ def _paths(
 
 def view(
     source: reader.Reader,
-    window: selection.Window,
+    window: Window,
     host: str,
-    events: tuple[event.Event, ...] = (),
+    events: tuple[Event, ...] = (),
     *,
     title: str = "",
     most_rows: int = MOST_ROWS,
@@ -147,7 +150,7 @@ def view(
     seconds = max(1, -(-(window.end_us - window.begin_us) // SECOND_US))
     step = SECOND_US * max(1, -(-seconds * cores // MOST_HEAT_CELLS))
     # Samples of no known core are in no row of the heatmap.
-    chosen = selection.Selection(cores=tuple(known))
+    chosen = Selection(cores=tuple(known))
     busy = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step)
     kernel = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step, mode="kernel")
     shown = [i for i, row in enumerate(busy.rows) if int(row) >= 0]
@@ -158,8 +161,8 @@ def view(
         for stretch in stretches:
             details.append(stretch)
             if stretch.step_us:
-                within = selection.Window(stretch.begin_us, stretch.end_us)
-                own = source.own(segment, within, selection.Selection())
+                within = Window(stretch.begin_us, stretch.end_us)
+                own = source.own(segment, within, Selection())
                 pieces.append(_sums(names, own, stretch, tables, coarse))
             else:
                 pieces.append(_samples(source, segment, stretch, tables))
@@ -188,7 +191,7 @@ def view(
         host=host,
         frequency=max((segment.meta().frequency for segment in touched), default=0),
         cores=tuple(int(busy.rows[i]) for i in shown),
-        window=selection.Window(busy.begin_us, busy.begin_us + len(busy.values) * step),
+        window=Window(busy.begin_us, busy.begin_us + len(busy.values) * step),
         heat_step_us=step,
         events=events,
         gaps=busy.coverage.gaps,
@@ -207,8 +210,8 @@ def view(
 
 def _plan(
     touched: tuple[segments.Segment, ...],
-    window: selection.Window,
-    events: tuple[event.Event, ...],
+    window: Window,
+    events: tuple[Event, ...],
     most_rows: int,
 ) -> list[tuple[segments.Segment, list[Detail]]]:
     """Which stretch of which segment is shown how fine."""
@@ -246,8 +249,8 @@ def _samples(
     source: reader.Reader, segment: segments.Segment, stretch: Detail, tables: _Tables
 ) -> _Rows:
     names = source.names(segment)
-    within = selection.Window(stretch.begin_us, stretch.end_us)
-    where = reader.conditions(within, selection.Selection())
+    within = Window(stretch.begin_us, stretch.end_us)
+    where = reader.conditions(within, Selection())
     found = source.rows(segment, "time_us, cpu, task, node, count", where)
     rows = parquet.read(segment.path / "tasks.parquet", ("pid", "tid", "thread", "process", "unit"))
     task = tables.number_tasks(

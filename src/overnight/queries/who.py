@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import places, reader, stored
 from overnight.store import parquet, segments, tree
 
@@ -79,11 +79,11 @@ class _Rows:
 def tally(
     source: reader.Reader,
     host: str,
-    windows: Sequence[selection.Window],
-    chosen: selection.Selection | None = None,
+    windows: Sequence[Window],
+    chosen: Selection | None = None,
 ) -> Tally:
     """Counts of every item that has a sample in any of the windows."""
-    chosen = chosen or selection.Selection()
+    chosen = chosen or Selection()
     samples = np.zeros(len(windows), np.int64)
     people: dict[tuple[str, str], int] = {}
     functions = _Functions()
@@ -103,11 +103,11 @@ def tally(
 def ran(
     source: reader.Reader,
     host: str,
-    windows: Sequence[selection.Window],
-    chosen: selection.Selection | None = None,
+    windows: Sequence[Window],
+    chosen: Selection | None = None,
 ) -> tuple[tuple[Ran, ...], int]:
     """Who ran in any of the windows, the most first; and the idle samples."""
-    chosen = chosen or selection.Selection()
+    chosen = chosen or Selection()
     sums: dict[tuple[str, str], list[int]] = collections.defaultdict(lambda: [0, 0, 0])
     ends: dict[tuple[str, str], collections.Counter[str]] = collections.defaultdict(
         collections.Counter
@@ -146,8 +146,8 @@ def ran(
 def _read(
     source: reader.Reader,
     host: str,
-    windows: Sequence[selection.Window],
-    chosen: selection.Selection,
+    windows: Sequence[Window],
+    chosen: Selection,
 ) -> Iterator[_Rows]:
     """A segment at a time; a moment that is in two windows counts for the first."""
     if host not in source.catalogue.hosts():
@@ -162,7 +162,7 @@ def _read(
             f"WHEN time_us >= {windows[n].begin_us} AND time_us < {windows[n].end_us} THEN {n}"
             for n in numbers
         )
-        whole = selection.Window(
+        whole = Window(
             min(windows[n].begin_us for n in numbers), max(windows[n].end_us for n in numbers)
         )
         where = reader.conditions(
@@ -326,8 +326,8 @@ def _of_overnight(names: stored.Names) -> npt.NDArray[np.bool_]:
 def _recorded(
     source: reader.Reader,
     host: str,
-    windows: Sequence[selection.Window],
-    chosen: selection.Selection,
+    windows: Sequence[Window],
+    chosen: Selection,
 ) -> tuple[npt.NDArray[np.float64], Integers, int]:
     seconds, lost = np.zeros(len(windows)), np.zeros(len(windows), np.int64)
     frequency = 0

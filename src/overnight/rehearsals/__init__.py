@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from overnight.model import truth
+from overnight.model.truth import FOUND, Expected, Truth, forbidden
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
+    from overnight.undo import journal
 
 __all__ = ["Rehearsal", "Stage", "starved"]
 
@@ -34,7 +34,7 @@ class Stage:
     spare: int
     home: pathlib.Path
     folder: pathlib.Path  # for files of the fault; removed with the run
-    ledger: ledger.Ledger
+    journal: journal.Journal
     chance: random.Random  # of the seed: names, rates and timing are drawn from it
     stop: threading.Event
     say: Callable[[str], None] = lambda _: None
@@ -65,15 +65,15 @@ class Rehearsal(Protocol):
     def strike(self, stage: Stage) -> None:
         """Begin the fault; returns when it is under way. It goes on until `stage.stop` is set."""
 
-    def truth(self, stage: Stage) -> truth.Truth:
+    def truth(self, stage: Stage) -> Truth:
         """What a right verdict says, with the names that the seed chose."""
 
 
-def starved(stage: Stage, *causes: truth.Expected) -> truth.Truth:
+def starved(stage: Stage, *causes: Expected) -> Truth:
     """The truth of a fault that took the victim's core: these causes, the full core, the reset."""
-    chain: tuple[truth.Expected, ...] = (
+    chain: tuple[Expected, ...] = (
         *causes,
         ("cpu.core_saturated", {"core": stage.core}),
         ("net.driver_reset", {"interface": stage.interface, "queue": stage.queue}),
     )
-    return truth.Truth(truth.FOUND, chain, truth.forbidden(chain))
+    return Truth(FOUND, chain, forbidden(chain))

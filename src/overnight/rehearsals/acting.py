@@ -55,7 +55,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=said,
-            env=stage.ledger.environment(),
+            env=stage.journal.environment(),
             process_group=0,  # Ctrl-C is for the run, which ends them in its order
         )
     stage.said[actor.pid] = errors_file

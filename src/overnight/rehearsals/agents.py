@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from overnight import errors
-from overnight.hosts import booting, machines
+from overnight.machines import booted, container
 from overnight.rehearsals import acting, groups
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _collector(cast: Cast, opt: str, top: str, data: str) -> list[str]:
 
 
 def _links(cast: Cast) -> dict[str, str]:
-    program, _ = booting.interpreter()
+    program, _ = container.interpreter()
     return {cast.supervisor: str(program), cast.collector: str(program), cast.task: "/bin/sh"}
 
 
@@ -79,14 +79,14 @@ class InMachine:
         state = "/dev/shm/state"  # noqa: S108 - the machine's own
         agent = " ".join(_agent(cast, "/opt", groups.INSIDE, state))
         reads = " ".join(_collector(cast, "/opt", groups.INSIDE, "/data"))
-        _, more = booting.interpreter()
-        self._machine = machines.boot(
-            stage.ledger,
+        _, more = container.interpreter()
+        self._machine = booted.boot(
+            stage.journal,
             {
-                cast.unit: machines.unit(f"exec {agent}", service="Restart=always"),
+                cast.unit: booted.unit(f"exec {agent}", service="Restart=always"),
                 # Inside a machine nothing tells systemd on v1 that a cgroup is empty: it looks at the main
                 # process alone.
-                cast.collector_unit: machines.unit(
+                cast.collector_unit: booted.unit(
                     f"exec {reads}",
                     service=f"CPUAffinity={stage.core}\nKillMode=process",
                     wanted=False,
@@ -97,7 +97,7 @@ class InMachine:
             binds={str(made.top): groups.INSIDE, str(data): "/data"},
             read_only=more,
             cores=(stage.spare,),
-            name=stage.ledger.run,
+            name=stage.journal.run,
         )
         self.ready = self._machine.path(f"{state}/ready")
 
@@ -131,8 +131,8 @@ class OnHost:
             (self._opt / name).write_text((INSIDE / name).read_text())
         for name, target in _links(cast).items():
             (self._opt / name).symlink_to(target)
-        state = MEMORY / stage.ledger.run
-        stage.ledger.write("folder", state)
+        state = MEMORY / stage.journal.run
+        stage.journal.write("folder", state)
         state.mkdir(mode=0o700)
         self.ready = state / "ready"
         agent = _agent(cast, str(self._opt), str(made.top), str(state))

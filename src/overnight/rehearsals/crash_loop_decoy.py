@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.hosts import machines
+from overnight.machines import booted
 from overnight.rehearsals import names, rt_hog
 
 if TYPE_CHECKING:
     from overnight import rehearsals
-    from overnight.model import truth
+    from overnight.model.truth import Truth
 
 __all__ = ["REHEARSALS", "CrashLoopDecoy"]
 
@@ -33,21 +33,21 @@ class CrashLoopDecoy:
         self._culprit.prepare(stage)
         (word,) = names.draw(stage.chance, 1)
         loop, pause_ms = f"{word}.service", stage.chance.randint(350, 600)
-        stage.facts.update(loop=loop, pause_ms=pause_ms, machine=stage.ledger.run)
+        stage.facts.update(loop=loop, pause_ms=pause_ms, machine=stage.journal.run)
         stage.say(f"booting a machine in which {loop} crashes twice a second")
         service = f"Restart=always\nRestartSec={pause_ms}ms"
-        machines.boot(
-            stage.ledger,
-            {loop: machines.unit("exit 3", service=service)},
+        booted.boot(
+            stage.journal,
+            {loop: booted.unit("exit 3", service=service)},
             cores=(stage.spare,),
-            name=stage.ledger.run,
+            name=stage.journal.run,
         )
 
     def strike(self, stage: rehearsals.Stage) -> None:
         """Who takes the core has nothing to do with the loop."""
         self._culprit.strike(stage)
 
-    def truth(self, stage: rehearsals.Stage) -> truth.Truth:
+    def truth(self, stage: rehearsals.Stage) -> Truth:
         """Who takes the core; neither a loop nor zombies."""
         return self._culprit.truth(stage)
 

@@ -16,7 +16,7 @@ from overnight.sources.memorycgroups import parents
 
 if TYPE_CHECKING:
     from overnight import rehearsals
-    from overnight.hosts import ledger
+    from overnight.undo import journal
 
 __all__ = ["INSIDE", "REST", "SLICE", "Groups", "disk_folder", "zombie_bytes"]
 
@@ -39,7 +39,7 @@ class Groups:
     version: int
 
     @classmethod
-    def make(cls, book: ledger.Ledger, name: str) -> Groups:
+    def make(cls, book: journal.Journal, name: str) -> Groups:
         """Made, and noted in the ledger before."""
         layout = cgroups.read_layout()
         if layout.memory is None or not layout.whole:
@@ -123,14 +123,14 @@ def disk_folder(stage: rehearsals.Stage) -> pathlib.Path:
     if _filesystem(stage.folder) not in IN_MEMORY:
         folder = stage.folder / "data"
     else:
-        folder = pathlib.Path("/var/tmp") / f"{stage.ledger.run}-data"  # noqa: S108 - its name is a secret
+        folder = pathlib.Path("/var/tmp") / f"{stage.journal.run}-data"  # noqa: S108 - its name is a secret
         if _filesystem(folder.parent) in IN_MEMORY:
             raise errors.CannotError(
                 "there is no disk to read from",
                 why=f"{stage.folder} and {folder.parent} are both in memory",
                 todo="choose another data home: overnight --home DIR rehearse",
             )
-    stage.ledger.write("folder", folder)
+    stage.journal.write("folder", folder)
     folder.mkdir()
     return folder
 

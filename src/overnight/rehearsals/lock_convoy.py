@@ -15,7 +15,7 @@ from overnight import rehearsals
 from overnight.rehearsals import acting, crowd
 
 if TYPE_CHECKING:
-    from overnight.model import truth
+    from overnight.model.truth import Truth
 
 __all__ = ["REHEARSALS", "LockConvoy", "main"]
 
@@ -58,7 +58,7 @@ class LockConvoy:
         )
         acting.ends_with_fault(stage, holder)
 
-    def truth(self, stage: rehearsals.Stage) -> truth.Truth:
+    def truth(self, stage: rehearsals.Stage) -> Truth:
         """The lock, the full core, the reset."""
         process = str(stage.facts["process"])
         return rehearsals.starved(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.model import truth
+from overnight.model.truth import CAUSES, NONE, Truth
 
 if TYPE_CHECKING:
     from overnight import rehearsals
@@ -26,10 +26,10 @@ class Quiet:
     def strike(self, stage: rehearsals.Stage) -> None:
         """Nothing."""
 
-    def truth(self, stage: rehearsals.Stage) -> truth.Truth:
+    def truth(self, stage: rehearsals.Stage) -> Truth:
         """No cause."""
         del stage
-        return truth.Truth(truth.NONE, (), truth.CAUSES)
+        return Truth(NONE, (), CAUSES)
 
 
 REHEARSALS = (Quiet(),)

@@ -17,7 +17,7 @@ from overnight.rehearsals import acting, crowd
 from overnight.sources import cgroups
 
 if TYPE_CHECKING:
-    from overnight.model import truth
+    from overnight.model.truth import Truth
 
 __all__ = ["REHEARSALS", "Reclaim", "main"]
 
@@ -45,8 +45,8 @@ class Reclaim:
         stage.facts["limit_mib"] = chance.randrange(24, 49, 4)
         stage.facts["mappings"] = chance.randrange(40, 72, 8)
         self._limit(stage)
-        file = _folder_on_disk(stage) / f"{stage.ledger.run}.index"
-        stage.ledger.write("file", file)
+        file = _folder_on_disk(stage) / f"{stage.journal.run}.index"
+        stage.journal.write("file", file)
         with file.open("wb") as made:
             made.truncate(FILE_TIMES * _limit_bytes(stage))
         stage.facts["file"] = str(file)
@@ -61,9 +61,9 @@ class Reclaim:
                 todo="mount cgroup2, or choose another rehearsal",
             )
         # Not by our own name: what is in a group of overnight's is held to be the recorder.
-        name = f"{stage.facts['process']}-{stage.ledger.run.rpartition('-')[2]}"
+        name = f"{stage.facts['process']}-{stage.journal.run.rpartition('-')[2]}"
         place = pathlib.Path(layout.memory) / name
-        stage.ledger.write("cgroup", place)
+        stage.journal.write("cgroup", place)
         place.mkdir()
         limit = place / LIMITS[layout.memory_version]
         if not limit.exists():
@@ -89,7 +89,7 @@ class Reclaim:
         )
         acting.ends_with_fault(stage, first)
 
-    def truth(self, stage: rehearsals.Stage) -> truth.Truth:
+    def truth(self, stage: rehearsals.Stage) -> Truth:
         """Reclaim by these processes, the full core, the reset."""
         process = str(stage.facts["process"])
         return rehearsals.starved(

@@ -19,7 +19,7 @@ from overnight import errors, rehearsals
 from overnight.rehearsals import acting
 
 if TYPE_CHECKING:
-    from overnight.model import truth
+    from overnight.model.truth import Truth
 
 __all__ = ["REHEARSALS", "RealTimeHog", "become_realtime", "main"]
 
@@ -66,7 +66,7 @@ class RealTimeHog:
         )
         acting.ends_with_fault(stage, hog)
 
-    def truth(self, stage: rehearsals.Stage) -> truth.Truth:
+    def truth(self, stage: rehearsals.Stage) -> Truth:
         """The real-time process, the full core, the reset."""
         process = str(stage.facts["process"])
         return rehearsals.starved(stage, ("cpu.rt_hog", {"core": stage.core, "process": process}))

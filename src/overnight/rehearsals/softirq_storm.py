@@ -20,7 +20,7 @@ from overnight import errors, rehearsals
 from overnight.rehearsals import acting, worker
 
 if TYPE_CHECKING:
-    from overnight.model import truth
+    from overnight.model.truth import Truth
 
 __all__ = ["REHEARSALS", "Pace", "SoftirqStorm", "core_mask", "main"]
 
@@ -56,10 +56,10 @@ class SoftirqStorm:
         facts["softirq_share"] = round(chance.uniform(0.76, 0.86), 3)
         facts["group"] = f"239.{chance.randrange(1, 255)}.{chance.randrange(1, 255)}.7"
         link = chance.choice(("feed", "mcast", "tap")) + str(chance.randrange(10))
-        run = stage.ledger.run
+        run = stage.journal.run
         names = (f"{run}-c", f"{run}-d")
         for name in names:
-            stage.ledger.write("netns", name)
+            stage.journal.write("netns", name)
             _ip("netns", "add", name)
         near, far = names
         _ip("link", "add", link, "netns", near, "type", "veth", "peer", "name", link, "netns", far)
@@ -99,7 +99,7 @@ class SoftirqStorm:
         )
         acting.ends_with_fault(stage, joined, sends)
 
-    def truth(self, stage: rehearsals.Stage) -> truth.Truth:
+    def truth(self, stage: rehearsals.Stage) -> Truth:
         """The storm, the full core, the reset."""
         return rehearsals.starved(stage, ("net.softirq_storm", {"core": stage.core}))
 

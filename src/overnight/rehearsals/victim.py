@@ -104,7 +104,7 @@ class Victim:
                 netns=inside,
                 address=FIRST,
                 status=str(self._file),
-                run=self._stage.ledger.run,
+                run=self._stage.journal.run,
                 interface=chosen.interface,
                 bus=chosen.bus,
                 queue=chosen.queue,
@@ -159,7 +159,7 @@ class Victim:
 
     def _connect(self) -> tuple[str, str]:
         """Two namespaces and a veth pair between them."""
-        run, book = self._stage.ledger.run, self._stage.ledger
+        run, book = self._stage.journal.run, self._stage.journal
         names = (f"{run}-a", f"{run}-b")
         for name in names:
             book.write("netns", name)

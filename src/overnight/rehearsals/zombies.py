@@ -20,7 +20,7 @@ from overnight import errors, rehearsals
 from overnight.rehearsals import acting, agents, groups, names
 
 if TYPE_CHECKING:
-    from overnight.model import truth
+    from overnight.model.truth import Truth
 
 __all__ = ["REHEARSALS", "Zombies"]
 
@@ -53,7 +53,7 @@ class Zombies:
     def prepare(self, stage: rehearsals.Stage) -> None:
         """The agent has been failing for weeks, which takes some seconds here."""
         cast = self._cast = _draw(stage)
-        made = self._groups = groups.Groups.make(stage.ledger, stage.ledger.run)
+        made = self._groups = groups.Groups.make(stage.journal, stage.journal.run)
         made.require(cast.zombies)
         made.weigh(cast.workers)
         made.add(cast.unit, parent=True)
@@ -93,7 +93,7 @@ class Zombies:
         self._groups.limit(_room(self._cast))
         self._agents.collect(stage)
 
-    def truth(self, stage: rehearsals.Stage) -> truth.Truth:
+    def truth(self, stage: rehearsals.Stage) -> Truth:
         """From the agent's unit to the reset."""
         facts = stage.facts
         return rehearsals.starved(
@@ -117,7 +117,7 @@ def _draw(stage: rehearsals.Stage) -> agents.Cast:
         starts_per_second=chance.randint(8, 15),
         workers=chance.choice((3, 4)),
     )
-    stage.facts.update(dataclasses.asdict(cast), machine=stage.ledger.run)
+    stage.facts.update(dataclasses.asdict(cast), machine=stage.journal.run)
     return cast
 
 

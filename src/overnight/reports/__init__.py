@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 if TYPE_CHECKING:
-    from overnight.model import flame
+    from overnight.model.flame import Folded
 
 __all__ = ["Writer"]
 
@@ -16,5 +16,5 @@ class Writer(Protocol):
     NAME: str
     SUFFIX: str
 
-    def write(self, folded: flame.Folded, file: BinaryIO) -> None:
+    def write(self, folded: Folded, file: BinaryIO) -> None:
         """The whole file; the same value gives the same bytes."""

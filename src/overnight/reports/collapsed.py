@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import BinaryIO
 
-from overnight.model import flame
+from overnight.model.flame import KERNEL, Folded, Frame
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -19,13 +19,13 @@ SUFFIX = ".collapsed"
 BREAKING = re.compile(r"[;\x00-\x1f\x7f]|^ | $|(?<=_)\[(?=[kjiw]\]$)")
 
 
-def write(folded: flame.Folded, file: BinaryIO) -> None:
+def write(folded: Folded, file: BinaryIO) -> None:
     """A line a stack, in the order given."""
     for stack in folded.stacks:
         names = ";".join(map(_name, stack.frames)) or "[unknown]"
         file.write(f"{names} {stack.count}\n".encode("utf-8", "replace"))
 
 
-def _name(frame: flame.Frame) -> str:
+def _name(frame: Frame) -> str:
     name = BREAKING.sub(lambda match: f"\\x{ord(match[0]):02x}", frame.name) or "[unknown]"
-    return name + "_[k]" if frame.kind == flame.KERNEL else name
+    return name + "_[k]" if frame.kind == KERNEL else name

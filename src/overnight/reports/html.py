@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from overnight import errors
 
 if TYPE_CHECKING:
-    from overnight.model import selection
+    from overnight.model.selection import Window
     from overnight.queries import view
 
 __all__ = ["NAME", "SCHEMA", "SUFFIX", "Opening", "write_view"]
@@ -29,8 +29,8 @@ TYPES = {"|u1": "u8", "<u2": "u16", "<u4": "u32", "<i4": "i32"}
 class Opening:
     """What the page shows when it is opened: as if its reader had just chosen it."""
 
-    window: selection.Window | None  # None: nothing is selected
-    baseline: selection.Window | None = None
+    window: Window | None  # None: nothing is selected
+    baseline: Window | None = None
     map: str = "cores"  # or subsecond
     measure: str = "busy"  # or kernel: what the map of cores shows
     top: str = "functions"  # whose table: processes, threads, units or functions

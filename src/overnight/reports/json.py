@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import BinaryIO
 
-from overnight.model import flame
+from overnight.model.flame import KERNEL, Folded
 
 __all__ = ["NAME", "SCHEMA", "SUFFIX", "write"]
 
@@ -14,7 +14,7 @@ SUFFIX = ".json"
 SCHEMA = "overnight.stacks/1"
 
 
-def write(folded: flame.Folded, file: BinaryIO) -> None:
+def write(folded: Folded, file: BinaryIO) -> None:
     """One object on one line."""
     frames, stacks = folded.table()
     document = {
@@ -33,7 +33,7 @@ def write(folded: flame.Folded, file: BinaryIO) -> None:
             {
                 "name": frame.name,
                 "module": frame.module,
-                "kind": "kernel" if frame.kind == flame.KERNEL else "user",
+                "kind": "kernel" if frame.kind == KERNEL else "user",
             }
             for frame in frames
         ],

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from overnight.model import flame
+from overnight.model.flame import KERNEL, Folded, Frame
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -18,13 +18,13 @@ KERNEL_BASE = 0xFFFF_8000_0000_0000
 KERNEL_MODULE = "[kernel.kallsyms]"  # how perf, and so every reader of pprof, calls it
 
 
-def write(folded: flame.Folded, file: BinaryIO) -> None:
+def write(folded: Folded, file: BinaryIO) -> None:
     """Samples as a count, and as CPU time where they stand for it."""
     with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
         packed.write(_profile(folded))
 
 
-def _profile(folded: flame.Folded) -> bytes:
+def _profile(folded: Folded) -> bytes:
     strings: dict[str, int] = {"": 0}
     each = folded.nanoseconds
 
@@ -48,7 +48,7 @@ def _profile(folded: flame.Folded) -> bytes:
         # 7: the names are in; a viewer need not look for the binary.
         out += _bytes(3, _number(1, number) + _number(5, text(module)) + _number(7, 1))
     for number, frame in enumerate(frames, 1):
-        address = KERNEL_BASE + number if frame.kind == flame.KERNEL else 0
+        address = KERNEL_BASE + number if frame.kind == KERNEL else 0
         mapping = mappings.get(_module(frame), 0)
         line = _bytes(4, _number(1, number))
         out += _bytes(4, _number(1, number) + _number(2, mapping) + _number(3, address) + line)
@@ -68,7 +68,7 @@ def _profile(folded: flame.Folded) -> bytes:
     return bytes(out)
 
 
-def _module(frame: flame.Frame) -> str:
+def _module(frame: Frame) -> str:
     return KERNEL_MODULE if frame.module == "[kernel]" else frame.module
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import BinaryIO
 
-from overnight.model import flame
+from overnight.model.flame import KERNEL, Folded, Frame
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -14,7 +14,7 @@ SUFFIX = ".speedscope.json"
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"  # a name that the format demands
 
 
-def write(folded: flame.Folded, file: BinaryIO) -> None:
+def write(folded: Folded, file: BinaryIO) -> None:
     """One profile; weights are CPU time where samples stand for it, else samples."""
     frames, stacks = folded.table()
     each = folded.nanoseconds
@@ -40,7 +40,7 @@ def write(folded: flame.Folded, file: BinaryIO) -> None:
     file.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
 
 
-def _frame(frame: flame.Frame) -> dict[str, str]:
+def _frame(frame: Frame) -> dict[str, str]:
     """Speedscope colours frames by file."""
-    file = frame.module or ("[kernel]" if frame.kind == flame.KERNEL else "")
+    file = frame.module or ("[kernel]" if frame.kind == KERNEL else "")
     return {"name": frame.name, "file": file} if file else {"name": frame.name}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 from xml.sax import saxutils
 
-from overnight.model import flame
+from overnight.model.flame import KERNEL, USER, Folded, Frame
 
 __all__ = ["NAME", "SUFFIX", "fit", "safe", "write"]
 
@@ -28,16 +28,16 @@ DEPTH_LIMIT = 400  # rows; 7,200 px
 FORBIDDEN = re.compile(
     "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]"
 )
-HUES = {flame.USER: (14, 40), flame.KERNEL: (200, 226)}
+HUES = {USER: (14, 40), KERNEL: (200, 226)}
 
 
 @dataclasses.dataclass
 class _Node:
     """A frame in its place, and the samples at or above it."""
 
-    frame: flame.Frame
+    frame: Frame
     count: int = 0
-    above: dict[flame.Frame, _Node] = dataclasses.field(default_factory=dict)
+    above: dict[Frame, _Node] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +51,9 @@ class _Box:
     hidden: int = 0
 
 
-def write(folded: flame.Folded, file: BinaryIO) -> None:
+def write(folded: Folded, file: BinaryIO) -> None:
     """The picture, roots at the bottom, brothers in the order of their names."""
-    root = _Node(flame.Frame("all"))
+    root = _Node(Frame("all"))
     for stack in folded.stacks:
         node = root
         node.count += stack.count
@@ -118,7 +118,7 @@ def _all(node: _Node) -> Iterator[_Node]:
         todo.extend(node.above.values())
 
 
-def _head(folded: flame.Folded, height: int) -> str:
+def _head(folded: Folded, height: int) -> str:
     title = safe(folded.title)
     facts = [folded.host, _span(folded.begin_ns, folded.end_ns), f"{folded.total:,} samples"]
     if folded.event:
@@ -127,7 +127,7 @@ def _head(folded: flame.Folded, height: int) -> str:
     if folded.cores:
         facts.append(f"{len(folded.cores)} core" + "s" * (len(folded.cores) > 1))
     about = safe(" · ".join(filter(None, facts)))
-    kernel, user = _colour("kernel", flame.KERNEL), _colour("user", flame.USER)
+    kernel, user = _colour("kernel", KERNEL), _colour("user", USER)
     key = WIDTH - MARGIN - 130
     return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">
 <title>{title}</title>
@@ -185,7 +185,7 @@ def _fill(box: _Box) -> str:
 
 def _colour(name: str, kind: int) -> str:
     """Always the same for one function; light, so that dark text is legible on it."""
-    low, high = HUES.get(kind, HUES[flame.USER])
+    low, high = HUES.get(kind, HUES[USER])
     seed = zlib.crc32(name.encode("utf-8", "replace"))
     return f"hsl({low + seed % (high - low)} {70 + seed // 64 % 20}% {68 + seed // 4096 % 12}%)"
 

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from overnight.model import load
+from overnight.model.load import Load
 from overnight.store.ring import journal, layout
 
 __all__ = ["FORMAT", "VERSION", "Book", "copy_loads", "read_loads", "read_seconds"]
@@ -77,7 +77,7 @@ class Book:
 
 def read_loads(
     home: pathlib.Path, host: str = "", begin_us: int = 0, end_us: int = 1 << 62
-) -> tuple[load.Load, ...]:
+) -> tuple[Load, ...]:
     """Loads that ran at some time of a stretch, the oldest first; what makes no sense is left out."""
     found = []
     for path in _files(home, host):
@@ -91,7 +91,7 @@ def read_loads(
     return tuple(sorted(found, key=lambda one: (one.began_us, one.id)))
 
 
-def read_seconds(home: pathlib.Path, one: load.Load) -> Iterator[dict[str, Any]]:
+def read_seconds(home: pathlib.Path, one: Load) -> Iterator[dict[str, Any]]:
     """Its seconds, in order."""
     path = _folder(home, one.host) / f"{one.began_us}-{one.id}.jsonl"
     for _, line in journal.read_lines(path):
@@ -149,7 +149,7 @@ def _files(home: pathlib.Path, host: str) -> list[pathlib.Path]:
     ]
 
 
-def _read(path: pathlib.Path) -> load.Load | None:
+def _read(path: pathlib.Path) -> Load | None:
     """From the first line and the end of the file: a night of seconds need not be read for it."""
     try:
         with path.open("rb") as file:
@@ -172,7 +172,7 @@ def _read(path: pathlib.Path) -> load.Load | None:
             elif isinstance(line.get("verdict"), dict):
                 told, until = line, max(until, int(line["us"]))
         said = told.get("verdict", {})
-        return load.Load(
+        return Load(
             id=str(head["id"]),
             host=str(head["host"]),
             workload=str(head["workload"]),

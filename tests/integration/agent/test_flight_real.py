@@ -24,7 +24,7 @@ from overnight.sources import cpu, interrupts
 from overnight.store.ring import check, reader
 
 if TYPE_CHECKING:
-    from overnight.model import event
+    from overnight.model.event import Event
 
 pytestmark = pytest.mark.needs_root
 # A supervisor of its own: to systemd it runs without a fault, while its tasks die one after the other.
@@ -53,7 +53,7 @@ class Agent:
             text=True,
         )
 
-    def events(self, kind: str) -> tuple[event.Event, ...]:
+    def events(self, kind: str) -> tuple[Event, ...]:
         return reader.Reader(self.home).events(0, time.time_ns() // 1000 + 10**9, kinds=[kind])
 
     def looks(self, signal_name: str) -> list[int]:

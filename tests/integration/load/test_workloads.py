@@ -16,11 +16,11 @@ import jsonschema
 import pytest
 
 from overnight import errors, load
-from overnight.hosts import ledger
 from overnight.interfaces import cli
 from overnight.load import constancy, measuring, runner, workloads
 from overnight.sources import cpu
 from overnight.store import loads
+from overnight.undo import journal
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
 DEADLINE = 30.0
@@ -29,8 +29,8 @@ LAST = CORES[-1:]
 
 
 @pytest.fixture
-def book(tmp_path: pathlib.Path) -> Iterator[ledger.Ledger]:
-    with ledger.Ledger("a test", tmp_path / "undo") as made:
+def book(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
+    with journal.Journal("a test", tmp_path / "undo") as made:
         yield made
     assert made.problems == []
 
@@ -48,7 +48,7 @@ def name_of(pid: int) -> str:
 class Watch:
     """What was seen of the processes of a run, and when to end it."""
 
-    def __init__(self, book: ledger.Ledger, seconds: int = 3) -> None:
+    def __init__(self, book: journal.Journal, seconds: int = 3) -> None:
         self.book, self.wanted = book, seconds
         self.stop = threading.Event()
         self.cores: set[tuple[int, ...]] = set()
@@ -64,7 +64,7 @@ class Watch:
             self.stop.set()
 
 
-def run(workload: str, book: ledger.Ledger, watch: Watch, **options) -> runner.Outcome:
+def run(workload: str, book: journal.Journal, watch: Watch, **options) -> runner.Outcome:
     plan = runner.Plan(workload, load.Options(LAST, **options), seconds=None, warm_up=0.0)
     made = runner.run(plan, book, stop=watch.stop, on_second=watch)
     assert book.processes() == ()
@@ -72,7 +72,7 @@ def run(workload: str, book: ledger.Ledger, watch: Watch, **options) -> runner.O
     return made
 
 
-def test_cpu_is_pinned_named_and_used(book: ledger.Ledger) -> None:
+def test_cpu_is_pinned_named_and_used(book: journal.Journal) -> None:
     watch = Watch(book)
     made = run("cpu", book, watch, duty=0.3, name="ingest")
     assert watch.names == {f"ingest-{LAST[0]}"}
@@ -81,7 +81,7 @@ def test_cpu_is_pinned_named_and_used(book: ledger.Ledger) -> None:
     assert set(watch.seconds[0].sys) == set(LAST)
 
 
-def test_memory_is_held_and_written(book: ledger.Ledger) -> None:
+def test_memory_is_held_and_written(book: journal.Journal) -> None:
     watch = Watch(book)
     run("memory", book, watch, size=64 << 20, rate=8e6)
     assert len({one.values["resident"] for one in watch.seconds}) == 1
@@ -89,7 +89,7 @@ def test_memory_is_held_and_written(book: ledger.Ledger) -> None:
     assert sum(one.values["written"] for one in watch.seconds) > 8e6
 
 
-def test_packets_arrive_over_loopback(book: ledger.Ledger) -> None:
+def test_packets_arrive_over_loopback(book: journal.Journal) -> None:
     watch = Watch(book)
     run("network", book, watch, rate=500.0, size=100)
     packets = sum(one.values["packets"] for one in watch.seconds)
@@ -101,7 +101,7 @@ def test_packets_arrive_over_loopback(book: ledger.Ledger) -> None:
 def test_packets_arrive_over_a_veth_pair_that_goes_with_the_run(tmp_path: pathlib.Path) -> None:
     folder = pathlib.Path("/run/netns")
     before = sorted(folder.glob("*")) if folder.is_dir() else []
-    with ledger.Ledger("a test", tmp_path / "undo") as book:
+    with journal.Journal("a test", tmp_path / "undo") as book:
         watch = Watch(book)
         made = []
 
@@ -117,14 +117,14 @@ def test_packets_arrive_over_a_veth_pair_that_goes_with_the_run(tmp_path: pathli
     assert (sorted(folder.glob("*")) if folder.is_dir() else []) == before
 
 
-def test_stress_ng_is_pinned_and_measured_with_its_children(book: ledger.Ledger) -> None:
+def test_stress_ng_is_pinned_and_measured_with_its_children(book: journal.Journal) -> None:
     watch = Watch(book)
     run("stress-ng", book, watch, duty=0.3)
     assert sum(one.values["cpu"] for one in watch.seconds) > 0.05
     assert any(name.startswith("stress-ng") for name in watch.names)
 
 
-def test_trials_end_with_the_same_loss(book: ledger.Ledger) -> None:
+def test_trials_end_with_the_same_loss(book: journal.Journal) -> None:
     said = []
     plan = runner.Plan(
         "trials", load.Options(CORES, trials=6, steps=500, duty=0.9), None, warm_up=0.0
@@ -136,7 +136,7 @@ def test_trials_end_with_the_same_loss(book: ledger.Ledger) -> None:
     assert book.processes() == ()
 
 
-def test_a_worker_that_dies_ends_the_load_and_is_told(book: ledger.Ledger) -> None:
+def test_a_worker_that_dies_ends_the_load_and_is_told(book: journal.Journal) -> None:
     def kill(_: measuring.Second, __: constancy.Verdict) -> None:
         for pid in book.processes():
             os.kill(pid, signal.SIGKILL)
@@ -149,7 +149,7 @@ def test_a_worker_that_dies_ends_the_load_and_is_told(book: ledger.Ledger) -> No
 
 
 def test_a_worker_that_cannot_says_why(
-    book: ledger.Ledger, monkeypatch: pytest.MonkeyPatch
+    book: journal.Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = (load.Job("broken", LAST, command=("/nonexistent/program",)),)
     monkeypatch.setattr(type(workloads.find("cpu")), "prepare", lambda *_: wanted)
@@ -163,7 +163,7 @@ def test_a_worker_that_cannot_says_why(
     assert book.processes() == ()
 
 
-def test_a_neighbour_on_the_same_core_closes_the_gate(book: ledger.Ledger) -> None:
+def test_a_neighbour_on_the_same_core_closes_the_gate(book: journal.Journal) -> None:
     """Control cannot replace reservation: two that want nine tenths of a core have half of it each."""
     neighbour = subprocess.Popen(
         [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {set(LAST)})\nwhile True: pass"]
@@ -180,7 +180,7 @@ def test_a_neighbour_on_the_same_core_closes_the_gate(book: ledger.Ledger) -> No
 
 
 def test_a_load_beside_the_caller_is_ready_and_ends_with_the_block(
-    book: ledger.Ledger, tmp_path: pathlib.Path
+    book: journal.Journal, tmp_path: pathlib.Path
 ) -> None:
     plan = runner.Plan("cpu", load.Options(LAST, duty=0.2), None, warm_up=0.0)
     before = os.sched_getaffinity(0)
@@ -196,7 +196,7 @@ def test_a_load_beside_the_caller_is_ready_and_ends_with_the_block(
     assert (stored.running, stored.ended) == (False, True)
 
 
-def test_what_cannot_start_beside_the_caller_is_said(book: ledger.Ledger) -> None:
+def test_what_cannot_start_beside_the_caller_is_said(book: journal.Journal) -> None:
     with (
         pytest.raises(errors.UsageError),
         runner.background(runner.Plan("cpu", load.Options(LAST, rate=1.0)), book),
@@ -226,14 +226,14 @@ def test_kill_9_leaves_no_worker_and_a_load_that_can_be_read(tmp_path: pathlib.P
 
         until(lambda: seconds() >= 2, "no second was written")
         (path,) = undo.glob("*.undo")
-        assert ledger.processes_of(path.stem)
+        assert journal.processes_of(path.stem)
     finally:
         started.kill()
         started.wait()
-    until(lambda: ledger.processes_of(path.stem) == (), "a worker is left")
+    until(lambda: journal.processes_of(path.stem) == (), "a worker is left")
     (one,) = loads.read_loads(home)
     assert (one.ended, one.running, one.workload) == (False, False, "cpu")
-    assert ledger.clean(undo)[1] == []
+    assert journal.clean(undo)[1] == []
 
 
 def fits(name: str, text: str) -> None:

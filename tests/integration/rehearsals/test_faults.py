@@ -14,7 +14,7 @@ import pytest
 import rehearsed
 
 from overnight.app import staging
-from overnight.hosts import ledger
+from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.timeout(240)]
 UNDER_WAY = 8
@@ -56,11 +56,11 @@ def test_a_killed_one_is_undone_by_the_next(
         struck = len(list(itertools.islice(told, UNDER_WAY)))
         os.kill(run.pid, signal.SIGKILL)
     assert struck == UNDER_WAY
-    (left,) = ledger.leftovers()
-    _, wrong = ledger.clean()
+    (left,) = journal.leftovers()
+    _, wrong = journal.clean()
     assert wrong == []
     deadline = time.monotonic() + 5
-    while ledger.processes_of(left.run) and time.monotonic() < deadline:
+    while journal.processes_of(left.run) and time.monotonic() < deadline:
         time.sleep(0.05)
     (home,) = (tmp_path / "home/rehearsals").glob(f"*{left.run}")
     ours, _ = staging.left_behind(
@@ -71,4 +71,4 @@ def test_a_killed_one_is_undone_by_the_next(
         staging.take_inventory(),
     )
     assert ours == []
-    assert ledger.leftovers() == ()
+    assert journal.leftovers() == ()

@@ -13,8 +13,8 @@ import pytest
 import rehearsed
 
 from overnight.app import staging
-from overnight.hosts import ledger
 from overnight.sources.memorycgroups import counting
+from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_nspawn, pytest.mark.needs_perf, pytest.mark.timeout(240)]
 
@@ -109,10 +109,10 @@ def test_a_run_that_is_killed_is_undone_by_the_next(
         wait_for(lambda: moment(left.stem) or run.poll() is not None)
         assert run.poll() is None, (tmp_path / "said").read_text()
         run.kill()
-    assert ledger.processes_of(left.stem) != ()
-    done, problems = ledger.clean(book)
+    assert journal.processes_of(left.stem) != ()
+    done, problems = journal.clean(book)
     assert (len(done), problems) == (1, [])
-    assert ledger.processes_of(left.stem) == ()
+    assert journal.processes_of(left.stem) == ()
     after = staging.take_inventory()
     for kind in ("cgroups", "netns", "links", "mounts"):
         new = getattr(after, kind) - getattr(before, kind)

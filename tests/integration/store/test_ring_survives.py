@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 import rings
 
-from overnight.model import event
+from overnight.model.event import Event
 from overnight.store.ring import check, reader
 
 SUPPORT = pathlib.Path(rings.__file__).parent
@@ -124,7 +124,7 @@ def test_a_full_disk_drops_counts_and_goes_on(small_disk: pathlib.Path) -> None:
     made.facts("units", rings.at(100), {"a": {"state": "active"}})
     filler = _fill(small_disk)
     rings.record(made, range(100, 300), cores=8)
-    told = event.Event(rings.us(200), "net.driver_reset", id="while it was full")
+    told = Event(rings.us(200), "net.driver_reset", id="while it was full")
     made.event(told)
     assert made.dropped
     source = reader.Reader(small_disk)

@@ -14,7 +14,7 @@ import time
 import captures
 import pytest
 
-from overnight.model import selection
+from overnight.model.selection import Selection
 from overnight.queries import flame
 from overnight.store import check, segments
 
@@ -35,7 +35,7 @@ for i in range(100_000):
 def test_a_killed_writer_leaves_a_clean_store(tmp_path: pathlib.Path) -> None:
     chance = random.Random(3)
     catalogue = segments.Catalogue(tmp_path)
-    everything = selection.Selection(idle=True)
+    everything = Selection(idle=True)
     leftovers = stored = 0
     for _ in range(5):
         with subprocess.Popen(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from overnight.app import snapshot as saving
-from overnight.model import snapshot
+from overnight.model.snapshot import Part, Snapshot
 
 if TYPE_CHECKING:
     from scenarios import nights
@@ -26,7 +26,7 @@ def write(
     """Take it at that time; `units` as `nights.Night` has them, `packages` with their versions."""
     taken_at = datetime.datetime.fromtimestamp(at_us // 1_000_000, datetime.UTC)
     where = "/sys/fs/cgroup" if host.cgroups == "v2" else "/sys/fs/cgroup/memory"
-    parts: dict[str, snapshot.Part] = {
+    parts: dict[str, Part] = {
         "os": {"PRETTY_NAME": "Amazon Linux 2", "VERSION_ID": "2"},
         "kernel": {"release": host.kernel, "tainted": "0"},
         "cpu": {"cores": str(host.cores)},
@@ -54,7 +54,7 @@ def write(
         "live": True,
         "as_root": True,
     }
-    taken = snapshot.Snapshot(header, parts, ())
+    taken = Snapshot(header, parts, ())
     place = saving.default_file(home, taken)
     saving.save(taken, place)
     return place

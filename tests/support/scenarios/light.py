@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.model import event, selection
+from overnight.model.event import Event
 from overnight.queries import who
 from scenarios import acts, setting, work
+
+if TYPE_CHECKING:
+    from overnight.model.selection import Window
 
 
 @dataclasses.dataclass
@@ -22,8 +26,8 @@ class LightCase:
 
     made: setting.Setting
     load: work.Load
-    event: event.Event
-    recurrences: tuple[event.Event, ...] = ()
+    event: Event
+    recurrences: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
         self.host = self.made.host.name
@@ -40,13 +44,13 @@ class LightCase:
         for stack, mine in enumerate(members):
             self._member[mine, stack] = 1
 
-    def has_profile(self, window: selection.Window) -> bool:
+    def has_profile(self, window: Window) -> bool:
         return window.begin_us >= self.made.begin_us
 
-    def events(self, window: selection.Window, *kinds: str) -> tuple[event.Event, ...]:
+    def events(self, window: Window, *kinds: str) -> tuple[Event, ...]:
         return (self.event, *self.recurrences)
 
-    def tally(self, windows: Sequence[selection.Window]) -> who.Tally:
+    def tally(self, windows: Sequence[Window]) -> who.Tally:
         counts = np.zeros((len(self._items), len(windows)), np.int64)
         seconds = np.zeros(len(windows))
         for n, window in enumerate(windows):
@@ -73,7 +77,7 @@ def of(made: setting.Setting, act: acts.Act, moments: Sequence[float]) -> LightC
     night = made.node()
     act.put(night)
     told = [
-        event.Event(night.time_us(when), act.kind, host=made.host.name, id=f"{when}")
+        Event(night.time_us(when), act.kind, host=made.host.name, id=f"{when}")
         for when in sorted(moments, reverse=True)
     ]
     return LightCase(made, night.load, told[0], tuple(told[1:]))

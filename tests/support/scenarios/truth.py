@@ -7,12 +7,12 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from overnight.model import truth
 from overnight.model.truth import CAUSES, FOUND, NONE, OPEN, Expected, Part, forbidden
 from overnight.store.ring import reader
 
 if TYPE_CHECKING:
-    from overnight.model import event, verdict
+    from overnight.model.event import Event
+    from overnight.model.verdict import Verdict
 
 __all__ = [
     "CAUSES",
@@ -38,19 +38,19 @@ class Truth:
     name: str
     home: pathlib.Path
     host: str
-    event: event.Event | None
+    event: Event | None
     chain: tuple[Expected, ...]
     absent: frozenset[str]
     status: str
     others: tuple[Truth, ...] = ()
     facts: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
-    def problems(self, said: verdict.Verdict) -> list[str]:
+    def problems(self, said: Verdict) -> list[str]:
         """Where a verdict differs from the truth, in words; none when it is right."""
-        return truth.Truth(self.status, self.chain, self.absent).problems(said)
+        return Truth(self.status, self.chain, self.absent).problems(said)
 
 
-def find_event(home: pathlib.Path, host: str, kind: str, near_us: int) -> event.Event:
+def find_event(home: pathlib.Path, host: str, kind: str, near_us: int) -> Event:
     """The event of a kind that the agent wrote down nearest to a time."""
     told = reader.Reader(home).events(0, EVER, (host,), [kind])
     return min(told, key=lambda one: abs(one.time_us - near_us))

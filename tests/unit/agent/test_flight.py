@@ -11,7 +11,8 @@ import pytest
 
 from overnight import sources
 from overnight.agent import flight, pinning, queues, watches
-from overnight.model import clock, event
+from overnight.model import clock
+from overnight.model.event import Event
 
 NOW = clock.Clock(1_700_000_000_000_000_000, 5_000_000_000)
 
@@ -22,7 +23,7 @@ class Keep:
     def __init__(self) -> None:
         self.rows: list[tuple] = []
         self.words: list[tuple] = []
-        self.events: list[event.Event] = []
+        self.events: list[Event] = []
         self.gaps: list[tuple] = []
         self.ticks = 0
 
@@ -218,8 +219,8 @@ def test_windows_around_warnings_are_pinned_and_the_least_goes_first():
     pinned: dict[str, tuple] = {}
     pins = pinning.Pinning(lambda i, b, e, w: pinned.__setitem__(i, (b, e, w)), pinned.pop, 2)
 
-    def told(name: str, severity: str, at: int) -> event.Event:
-        return event.Event(at, "k", "t", id=name, severity=severity, until_us=at + 5_000_000)
+    def told(name: str, severity: str, at: int) -> Event:
+        return Event(at, "k", "t", id=name, severity=severity, until_us=at + 5_000_000)
 
     pins.event(told("quiet", "info", 1))
     pins.event(told("bad", "critical", 100_000_000))
@@ -233,7 +234,5 @@ def test_a_window_is_pinned_anew_only_when_its_end_comes_near():
     calls = []
     pins = pinning.Pinning(lambda *said: calls.append(said), lambda _: None)
     for second in range(60):
-        pins.event(
-            event.Event(0, "k", "t", id="e", severity="warning", until_us=second * 1_000_000)
-        )
+        pins.event(Event(0, "k", "t", id="e", severity="warning", until_us=second * 1_000_000))
     assert [end // 1_000_000 for _, _, end, _ in calls] == [30, 50, 70]

@@ -9,10 +9,10 @@ import pytest
 
 from overnight import errors
 from overnight.app import ageing
-from overnight.hosts import ledger
 from overnight.load import ageing as load
 from overnight.sources.memorycgroups import parents
 from overnight.store import arms
+from overnight.undo import journal
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_without_a_note_uptime_tells_the_arm(
 
 
 def kept(undo: pathlib.Path, target: pathlib.Path, what: str = "age dentries 1") -> str:
-    book = ledger.Ledger(what, undo)
+    book = journal.Journal(what, undo)
     book.write("folder", target)
     target.mkdir()
     book.keep()
@@ -113,7 +113,7 @@ def test_it_is_taken_off_also_where_the_arm_cannot_be_noted(
 def test_what_is_being_made_is_left_alone_and_told(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    with ledger.Ledger("age dentries 1", undo) as book:
+    with journal.Journal("age dentries 1", undo) as book:
         book.write("folder", tmp_path / "mine")
         (tmp_path / "mine").mkdir()
         report = ageing.undo(home)
@@ -154,7 +154,7 @@ class Kind:
     def __init__(self, place: pathlib.Path) -> None:
         self.place = place
 
-    def age(self, request: load.Request, book: ledger.Ledger) -> load.Aged:
+    def age(self, request: load.Request, book: journal.Journal) -> load.Aged:
         for i in range(request.count):
             book.write("folder", self.place / str(i))
             (self.place / str(i)).mkdir(parents=True)

@@ -10,10 +10,10 @@ import pytest
 
 from overnight.app import doctor
 from overnight.app.doctor import fleet, host, machines, profiles, signals
-from overnight.model import checkup
+from overnight.model.checkup import Check, Status
 from overnight.sources.perf import events
 
-OK, DEGRADED, MISSING = checkup.Status.OK, checkup.Status.DEGRADED, checkup.Status.MISSING
+OK, DEGRADED, MISSING = Status.OK, Status.DEGRADED, Status.MISSING
 EVERYTHING = events.Probe((0, 1), {}, kernel_stacks=True, hardware_cycles=False, own_process=True)
 
 
@@ -50,7 +50,7 @@ def with_probe(monkeypatch: pytest.MonkeyPatch, probe: events.Probe) -> None:
     monkeypatch.setattr(doctor.Surroundings, "events", prop)
 
 
-def ask(module: doctor.CheckModule, surroundings: doctor.Surroundings) -> dict[str, checkup.Check]:
+def ask(module: doctor.CheckModule, surroundings: doctor.Surroundings) -> dict[str, Check]:
     return {check.id: check for check in module.checks(surroundings)}
 
 

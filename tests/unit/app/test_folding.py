@@ -6,7 +6,7 @@ import pathlib
 import captures
 
 from overnight.app import folding
-from overnight.model import flame as model
+from overnight.model.flame import KERNEL, USER, Frame
 from overnight.queries import flame
 
 NIGHT, SECOND = captures.NIGHT, captures.SECOND
@@ -21,8 +21,7 @@ def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> No
     expected = collections.Counter(
         {
             tuple(
-                model.Frame(name, module, model.KERNEL if kind == 1 else model.USER)
-                for name, module, kind in path
+                Frame(name, module, KERNEL if kind == 1 else USER) for name, module, kind in path
             ): count
             for path, count in busy.items()
         }

@@ -13,7 +13,7 @@ import zstandard
 
 from overnight import errors
 from overnight.app import importing
-from overnight.model import flame as model
+from overnight.model.flame import Folded, FoldedStack, Frame
 from overnight.queries import flame, reader
 from overnight.reports import collapsed, pprof
 from overnight.store import segments, writer
@@ -31,12 +31,12 @@ swapper     0/0  [000]  1000.020100:   10309278 cpu-clock:ppp:
 \tffffffff821f1eab pv_native_safe_halt+0xb ([kernel.kallsyms])
 
 """
-FOLDED = model.Folded(
+FOLDED = Folded(
     title="t", host="web", begin_ns=captures.NIGHT, end_ns=captures.NIGHT + captures.SECOND,
     frequency=100, cores=(0,), event="cpu-clock",
     stacks=(
-        model.FoldedStack((model.Frame("nginx"), model.Frame("main"), model.Frame("work")), 2),
-        model.FoldedStack((model.Frame("nginx"), model.Frame("main"), model.Frame("tcp_sendmsg", "", 1)), 3),
+        FoldedStack((Frame("nginx"), Frame("main"), Frame("work")), 2),
+        FoldedStack((Frame("nginx"), Frame("main"), Frame("tcp_sendmsg", "", 1)), 3),
     ),
 )  # fmt: skip
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from overnight.app import live
-from overnight.model import clock, event
+from overnight.model import clock
+from overnight.model.event import Event
 
 SECOND = 1_000_000_000
 
@@ -45,8 +46,8 @@ def test_the_busiest_process_comes_first():
 def test_events_are_kept_once_and_newest_first():
     board = live.Board("h")
     for number in range(300):
-        board.event(event.Event(number, "k", id=str(number)))
-    board.event(event.Event(299, "k", "grown", id="299"))
+        board.event(Event(number, "k", id=str(number)))
+    board.event(Event(299, "k", "grown", id="299"))
     events = board.view().events
     assert len(events) == live.KEPT_EVENTS
     assert (events[0].id, events[0].text) == ("299", "grown")

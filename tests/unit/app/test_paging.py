@@ -11,14 +11,15 @@ import pytest
 
 from overnight import errors
 from overnight.app import paging
-from overnight.model import event, selection
+from overnight.model.event import Event
+from overnight.model.selection import Selection, Window
 from overnight.queries import heatmap, top, view
 
 NIGHT, SECOND = captures.NIGHT, captures.SECOND
 HOST = "alpha"
 
 
-def functions(shown: view.View, window: selection.Window) -> collections.Counter[str]:
+def functions(shown: view.View, window: Window) -> collections.Counter[str]:
     """Samples by function that is anywhere on the stack, read from the page's arrays."""
     arrays = {name: array.tolist() for name, array in shown.arrays.items()}
     counted: collections.Counter[str] = collections.Counter()
@@ -50,18 +51,16 @@ def night(tmp_path: pathlib.Path) -> captures.Night:
 @pytest.mark.parametrize(
     "chosen",
     [
-        selection.Selection(function="tcp_|malloc"),
-        selection.Selection(side="kernel"),
-        selection.Selection(side="user"),
-        selection.Selection(function="unknown", side="user"),
-        selection.Selection(function="nothing of this name"),
-        selection.Selection(function="a\\.so"),
+        Selection(function="tcp_|malloc"),
+        Selection(side="kernel"),
+        Selection(side="user"),
+        Selection(function="unknown", side="user"),
+        Selection(function="nothing of this name"),
+        Selection(function="a\\.so"),
     ],
     ids=str,
 )
-def test_filters_on_stacks_hold_on_a_page(
-    night: captures.Night, chosen: selection.Selection
-) -> None:
+def test_filters_on_stacks_hold_on_a_page(night: captures.Night, chosen: Selection) -> None:
     window = captures.window(NIGHT + 40 * SECOND, NIGHT + 200 * SECOND)
     shown = paging.page_view(night.source, HOST, (window,), chosen)
     wanted = top.top(night.source, window, chosen, kind="functions", limit=1000)
@@ -70,7 +69,7 @@ def test_filters_on_stacks_hold_on_a_page(
     assert {name.replace("in a.so", "in /lib/a.so"): n for name, n in found.items()} == {
         row.name: row.samples for row in wanted.rows
     }
-    only = selection.Selection(cores=shown.cores, function=chosen.function, side=chosen.side)
+    only = Selection(cores=shown.cores, function=chosen.function, side=chosen.side)
     for mode in ("busy", "kernel"):
         heat = heatmap.by_core(night.source, shown.window, only, mode=mode)
         assert shown.arrays[f"heat_{mode}"].tolist() == heat.values.ravel().tolist()
@@ -80,7 +79,7 @@ def test_filters_on_stacks_hold_on_a_page(
 def test_without_them_a_page_is_as_it_was(night: captures.Night) -> None:
     window = night.source.extent()
     plain = view.view(night.source, window, HOST)
-    shown = paging.page_view(night.source, HOST, (window,), selection.Selection(process="nginx"))
+    shown = paging.page_view(night.source, HOST, (window,), Selection(process="nginx"))
     assert shown.notes == plain.notes
     for name, array in plain.arrays.items():
         assert np.array_equal(array, shown.arrays[name])
@@ -89,9 +88,9 @@ def test_without_them_a_page_is_as_it_was(night: captures.Night) -> None:
 def test_it_spans_window_and_baseline_and_shows_the_marks_alone(night: captures.Night) -> None:
     window = captures.window(NIGHT + 250 * SECOND, NIGHT + 260 * SECOND)
     before = captures.window(NIGHT + 10 * SECOND, NIGHT + 20 * SECOND)
-    marks = (event.Event(window.begin_us, "mark", "here"),)
+    marks = (Event(window.begin_us, "mark", "here"),)
     shown = paging.page_view(
-        night.source, HOST, (window, before), selection.Selection(), marks=marks, title="t"
+        night.source, HOST, (window, before), Selection(), marks=marks, title="t"
     )
     assert (shown.window.begin_us, shown.window.end_us) == (before.begin_us, window.end_us)
     assert shown.events == marks
@@ -107,7 +106,7 @@ def test_where_not_all_fits_the_window_s_edges_stay_sharp(
     )
     window = captures.window(NIGHT + 250 * SECOND, NIGHT + 253 * SECOND)
     before = captures.window(NIGHT + 10 * SECOND, NIGHT + 200 * SECOND)
-    shown = paging.page_view(night.source, HOST, (window, before), selection.Selection())
+    shown = paging.page_view(night.source, HOST, (window, before), Selection())
     assert any(part.step_us for part in shown.detail)
     (at,) = [d for d in shown.detail if d.begin_us <= window.begin_us < d.end_us]
     assert at.step_us == 0
@@ -117,8 +116,8 @@ def test_where_not_all_fits_the_window_s_edges_stay_sharp(
     assert {row.name for row in wanted.rows if "unknown" not in row.name} <= set(found)
     with pytest.raises(errors.CannotError, match="cannot tell samples apart by core and threads"):
         paging.page_view(
-            night.source, HOST, (window, before), selection.Selection(), needs=("core", "threads")
+            night.source, HOST, (window, before), Selection(), needs=("core", "threads")
         )
     # The window alone lies where every sample is: nothing stands in the way.
-    alone = paging.page_view(night.source, HOST, (window,), selection.Selection(), needs=("core",))
+    alone = paging.page_view(night.source, HOST, (window,), Selection(), needs=("core",))
     assert {part.step_us for part in alone.detail} == {0}

@@ -11,7 +11,10 @@ import rings
 import verdicts
 
 from overnight.app import reporting
-from overnight.model import event, finding, selection, verdict
+from overnight.model.event import Event
+from overnight.model.finding import Finding, Subject
+from overnight.model.selection import Window
+from overnight.model.verdict import Chain, Verdict
 from overnight.queries import case as cases
 from overnight.queries import signals
 from overnight.store import segments
@@ -19,21 +22,21 @@ from overnight.store import segments
 SECOND = 1_000_000
 AT = 760  # seconds into the recording
 HOT = range(AT - 7, AT)
-TOLD = event.Event(rings.us(AT), "net.driver_reset", "eth0", rings.HOST, id="net.driver_reset-1")
+TOLD = Event(rings.us(AT), "net.driver_reset", "eth0", rings.HOST, id="net.driver_reset-1")
 
 
-def found(kind: str, core: int, begin: float, end: float, confidence: float = 0.9) -> finding.Finding:  # fmt: skip
-    window = selection.Window(rings.us(begin), rings.us(end))
-    about = finding.Subject(rings.HOST, core)
-    return finding.Finding(f"{kind}-{core}", "x", kind, about, window, confidence, kind, ())
+def found(kind: str, core: int, begin: float, end: float, confidence: float = 0.9) -> Finding:  # fmt: skip
+    window = Window(rings.us(begin), rings.us(end))
+    about = Subject(rings.HOST, core)
+    return Finding(f"{kind}-{core}", "x", kind, about, window, confidence, kind, ())
 
 
 CORE = found("cpu.core_saturated", 1, HOT.start, HOT.stop)
 
 
-def told(*findings: finding.Finding, steps: tuple[finding.Finding, ...] = ()) -> verdict.Verdict:
-    chain = verdict.Chain(steps, (), 0.5) if steps else None
-    return verdict.Verdict(TOLD, "inconclusive", 0.5, "", chain, (), (), (), (), (), findings)
+def told(*findings: Finding, steps: tuple[Finding, ...] = ()) -> Verdict:
+    chain = Chain(steps, (), 0.5) if steps else None
+    return Verdict(TOLD, "inconclusive", 0.5, "", chain, (), (), (), (), (), findings)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +119,7 @@ def test_the_chain_says_what_is_looked_at_then_the_findings_then_the_event(
     assert reporting.focus(case, told(elsewhere)) == (0, hot)
     long = found("cpu.culprit", 0, 1, AT)
     _, window = reporting.focus(case, told(long))
-    assert window == selection.Window(rings.us(AT) - reporting.LONGEST_HOT, rings.us(AT))
+    assert window == Window(rings.us(AT) - reporting.LONGEST_HOT, rings.us(AT))
 
 
 def test_without_a_core_everything_of_the_host_is_shown(home: pathlib.Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 import scenarios
 from overnight import errors
 from overnight.app import diagnosing, rehearsing, replaying, scoring
-from overnight.model import truth
+from overnight.model.truth import FOUND, Truth, forbidden
 from overnight.rehearsals import victim
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
-TRUE = truth.Truth(truth.FOUND, (("cpu.rt_hog", {"core": 1}),), frozenset({"memory.reclaim"}))
+TRUE = Truth(FOUND, (("cpu.rt_hog", {"core": 1}),), frozenset({"memory.reclaim"}))
 ONE = scoring.Outcome(
     scenario="rt-hog", seed=1, brief=True, run="overnight-1", correct=True, rank=1,
     event_to_verdict_s=4.0, seconds=30.0, verdict=None, problems=(), missed=(), expected=TRUE,
@@ -65,7 +65,7 @@ def test_a_run_that_was_kept_as_a_bundle_is_diagnosed_again(tmp_path: pathlib.Pa
     made = scenarios.build("rt-hog", home, 2, minutes=16.0, cores=8)
     told = diagnosing.choose_event(home)
     said, _ = diagnosing.diagnose(home, told)
-    expected = truth.Truth(made.status, made.chain, truth.forbidden(made.chain))
+    expected = Truth(made.status, made.chain, forbidden(made.chain))
     assert replaying.find_recorded("rt-hog", folder) is None
     replaying.save(
         dataclasses.replace(ONE, home=home, verdict=said, expected=expected),

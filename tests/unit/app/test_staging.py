@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from overnight import errors
 from overnight.app import staging
-from overnight.hosts import ledger
 from overnight.sources.perf import events
+from overnight.undo import journal
 
 EMPTY = staging.Inventory(frozenset(), frozenset(), frozenset(), frozenset())
 
@@ -161,7 +161,7 @@ def test_who_else_uses_a_core_is_named_and_the_runs_own_are_not() -> None:
     loop = [sys.executable, "-c", "while True: pass"]
     with (
         subprocess.Popen(loop) as other,
-        subprocess.Popen(loop, env={**os.environ, ledger.MARK: "overnight-1"}) as own,
+        subprocess.Popen(loop, env={**os.environ, journal.MARK: "overnight-1"}) as own,
     ):
         try:
             deadline = time.monotonic() + 8

@@ -11,7 +11,7 @@ import rings
 
 from overnight.app import diagnosing
 from overnight.detectors import cgroup_walk, locks, reclaim
-from overnight.model import finding
+from overnight.model.finding import Status, Subject
 
 if TYPE_CHECKING:
     from overnight.queries import case
@@ -45,7 +45,7 @@ def test_who_reads_statistics_of_zombies(home: evidence.Home) -> None:
     home.burn(AT - 6, 6, READ, core=3, process="kubelet", unit="kubelet.service")
     home.burn(100, 400, READ, core=1, process="kubelet", unit="kubelet.service", share=0.01)
     (one,) = WALK.look(_case(home)).findings
-    assert one.subject == finding.Subject(
+    assert one.subject == Subject(
         host=rings.HOST, core=3, process="kubelet", unit="kubelet.service",
         function="mem_cgroup_nr_lru_pages",
     )  # fmt: skip
@@ -71,7 +71,7 @@ def test_reclaim_that_works_is_no_walk(home: evidence.Home) -> None:
     home.burn(AT - 8, 8, (*LIMIT, "shrink_lruvec", "shrink_inactive_list"), core=2, share=0.9)
     home.burn(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.06)
     made = _case(home)
-    assert WALK.look(made).status == finding.Status.CLEAR
+    assert WALK.look(made).status == Status.CLEAR
     (one,) = RECLAIM.look(made).findings
     assert one.subject.function == "try_to_free_mem_cgroup_pages"
     assert one.magnitude["cores_burnt"] == pytest.approx(0.96, abs=0.02)
@@ -100,14 +100,14 @@ def test_what_burns_little_or_shortly_starved_nobody(
     home.burn(begin, seconds, (*LIMIT, "shrink_lruvec"), core=1, share=share)
     made = _case(home)
     answers = [detector.look(made) for detector in (WALK, LOCKS, RECLAIM)]
-    assert [answer.status for answer in answers] == [finding.Status.CLEAR] * 3
+    assert [answer.status for answer in answers] == [Status.CLEAR] * 3
     assert all(answer.why for answer in answers)
 
 
 def test_what_goes_on_all_night_is_not_what_happened(home: evidence.Home) -> None:
     """Half a core of it in the ten minutes before, too."""
     home.burn(0, SECONDS, READ, core=3, share=0.5)
-    assert WALK.look(_case(home)).status == finding.Status.CLEAR
+    assert WALK.look(_case(home)).status == Status.CLEAR
 
 
 def test_direct_reclaim_with_its_counters(home: evidence.Home) -> None:
@@ -124,7 +124,7 @@ def test_counters_alone_tell_that_but_not_who(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, SECONDS)
     home.signal("vmstat", 1, lambda s: {"": (50_000 * max(0, s - AT + 8), s, 9 * max(0, s - AT + 8), 0)})  # fmt: skip
     (one,) = RECLAIM.look(_case(home)).findings
-    assert one.subject == finding.Subject(host=rings.HOST)
+    assert one.subject == Subject(host=rings.HOST)
     assert one.confidence <= 0.7
 
 
@@ -138,7 +138,7 @@ def test_on_the_core_of_the_event_less_spinning_is_enough(home: evidence.Home) -
 
 def test_elsewhere_so_little_spinning_is_daily_business(home: evidence.Home) -> None:
     home.burn(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
-    assert LOCKS.look(_case(home, core=1)).status == finding.Status.CLEAR
+    assert LOCKS.look(_case(home, core=1)).status == Status.CLEAR
 
 
 def test_a_lock_by_who_asks_for_it(home: evidence.Home) -> None:
@@ -157,7 +157,7 @@ def test_a_futex_storm_needs_more_than_a_core(home: evidence.Home) -> None:
     path = ("do_syscall_64", "do_futex", "futex_wake")
     home.burn(AT - 10, 10, path, core=0, process="job")
     made = _case(home)
-    assert LOCKS.look(made).status == finding.Status.CLEAR
+    assert LOCKS.look(made).status == Status.CLEAR
 
 
 def test_a_futex_storm(home: evidence.Home) -> None:
@@ -179,7 +179,7 @@ def test_without_a_baseline_only_much_counts(tmp_path: pathlib.Path) -> None:
 def test_no_stacks_no_answer(tmp_path: pathlib.Path) -> None:
     made = _case(evidence.Home(tmp_path, SECONDS))
     for detector in (WALK, LOCKS, RECLAIM):
-        assert detector.look(made).status == finding.Status.NO_DATA
+        assert detector.look(made).status == Status.NO_DATA
 
 
 def test_stacks_that_end_before_the_event_clear_nobody(tmp_path: pathlib.Path) -> None:
@@ -189,7 +189,7 @@ def test_stacks_that_end_before_the_event_clear_nobody(tmp_path: pathlib.Path) -
     made = _case(home)
     for detector in (WALK, LOCKS, RECLAIM):
         answer = detector.look(made)
-        assert answer.status == finding.Status.NO_DATA
+        assert answer.status == Status.NO_DATA
         assert "s around the event were sampled" in answer.why
 
 
@@ -199,7 +199,7 @@ def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) ->
     for file in home.path.glob("profiles/**/nodes.parquet"):
         file.write_bytes(b"PAR1 no more")
     (answer,) = diagnosing.look(made, (WALK,))
-    assert answer.status == finding.Status.FAILED
+    assert answer.status == Status.FAILED
     assert answer.why
 
 

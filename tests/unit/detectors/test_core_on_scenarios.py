@@ -11,7 +11,7 @@ import pytest
 
 import scenarios
 from overnight.detectors import core_saturation, culprit, event, lift, recorder, rt_hog, softirq
-from overnight.model import finding
+from overnight.model.finding import Finding, Status
 from overnight.queries import case
 from scenarios import light, stories
 
@@ -47,11 +47,11 @@ def truth(build: Build, request: pytest.FixtureRequest) -> scenarios.Truth:
     return build(*request.param)
 
 
-def findings(truth: scenarios.Truth) -> list[finding.Finding]:
+def findings(truth: scenarios.Truth) -> list[Finding]:
     assert truth.event is not None
     looked = case.Case(truth.home, truth.event)
     answers = [one.look(looked) for one in DETECTORS]
-    assert finding.Status.FAILED not in {one.status for one in answers}
+    assert Status.FAILED not in {one.status for one in answers}
     return [one for answer in answers for one in answer.findings]
 
 
@@ -90,7 +90,7 @@ def test_a_random_night_has_nothing_but_its_event(truth: scenarios.Truth) -> Non
 
 def lifted(looked: light.LightCase) -> set[str]:
     answer = lift.DETECTORS[0].look(looked)  # type: ignore[arg-type]  # as much of a case as it asks
-    assert answer.status in {finding.Status.FOUND, finding.Status.CLEAR}
+    assert answer.status in {Status.FOUND, Status.CLEAR}
     return {one.subject.process for one in answer.findings}
 
 

@@ -8,7 +8,7 @@ import pytest
 import rings
 
 from overnight.detectors import core_saturation
-from overnight.model import finding
+from overnight.model.finding import Status
 
 DETECTOR = core_saturation.DETECTORS[0]
 AT = casebook.EVENT_SECOND
@@ -56,7 +56,7 @@ def test_a_quiet_host_is_clear(home: casebook.Home) -> None:
     home.cpu()
     home.event(core=2)
     answer = DETECTOR.look(home.case())
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "14 %" in answer.why
 
 
@@ -64,7 +64,7 @@ def test_a_host_that_is_busy_everywhere_has_no_core_that_stands_out(home: casebo
     home.cpu(lambda _second, _core: (0.98, 0.0, 0.0))
     home.event(core=2)
     answer = DETECTOR.look(home.case())
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "whole host" in answer.why
 
 
@@ -85,7 +85,7 @@ def test_what_this_host_always_does_is_no_finding(home: casebook.Home) -> None:
     home.cpu(often)
     home.event(core=2)
     answer = DETECTOR.look(home.case())
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "as often" in answer.why
 
 
@@ -103,7 +103,7 @@ def test_of_the_events_core_it_is_said_and_held_against_it(home: casebook.Home) 
 def test_what_began_after_the_event_did_not_cause_it(home: casebook.Home) -> None:
     home.cpu(pinned(2, AT + 4, AT + 9))
     home.event(core=2)
-    assert DETECTOR.look(home.case()).status is finding.Status.CLEAR
+    assert DETECTOR.look(home.case()).status is Status.CLEAR
 
 
 def test_without_signals_the_samples_tell(home: casebook.Home) -> None:
@@ -118,4 +118,4 @@ def test_without_signals_the_samples_tell(home: casebook.Home) -> None:
 
 def test_nothing_recorded_is_no_data(home: casebook.Home) -> None:
     home.event(core=2)
-    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
+    assert DETECTOR.look(home.case()).status is Status.NO_DATA

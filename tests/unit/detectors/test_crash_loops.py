@@ -11,7 +11,7 @@ import pytest
 import rings
 
 from overnight.detectors import crash_loops
-from overnight.model import finding
+from overnight.model.finding import Answer, Status, Subject
 
 VISIBLE, HIDDEN = crash_loops.DETECTORS
 HOURS_2 = 7200
@@ -19,7 +19,7 @@ HOURS_2 = 7200
 
 def _look(
     home: evidence.Home, detector: crash_loops.CrashLoops | crash_loops.HiddenLoops = VISIBLE
-) -> finding.Answer:
+) -> Answer:
     return detector.look(home.case(home.tell(home.seconds - 30, "net.driver_reset")))
 
 
@@ -32,7 +32,7 @@ def test_a_unit_that_systemd_restarts_for_hours(tmp_path: pathlib.Path) -> None:
         lambda s: {"ecs.service": (max(0, s - 3600) // 30, 0), "ssh.service": (4, 0)},
     )
     (one,) = _look(home).findings
-    assert one.subject == finding.Subject(host=rings.HOST, unit="ecs.service")
+    assert one.subject == Subject(host=rings.HOST, unit="ecs.service")
     assert one.magnitude["restarts_per_hour"] == pytest.approx(120, rel=0.1)
     # It began an hour into the night; counters are met every ten minutes.
     assert abs(one.window.begin_us - rings.us(3600)) <= crash_loops.MEET_US
@@ -42,7 +42,7 @@ def test_a_unit_that_systemd_restarts_for_hours(tmp_path: pathlib.Path) -> None:
 def test_a_loop_that_ended_hours_ago_is_none_now(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, 3 * 3600)
     home.signal("unit-restarts", 30, lambda s: {"ecs.service": (min(s, 3600) // 30, 0)})
-    assert _look(home).status == finding.Status.CLEAR
+    assert _look(home).status == Status.CLEAR
 
 
 @pytest.mark.parametrize(("begins", "found"), [(0, 1), (400, 0)])
@@ -60,7 +60,7 @@ def test_a_counter_that_begins_high_is_no_loop(tmp_path: pathlib.Path) -> None:
     """For a while systemd did not answer: the unit and its old counter come back."""
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("unit-restarts", 30, lambda s: {"ecs.service": (900, 0)} if s > 6000 else {})
-    assert _look(home).status == finding.Status.CLEAR
+    assert _look(home).status == Status.CLEAR
 
 
 def test_what_the_watch_told_is_enough_where_nothing_was_counted(tmp_path: pathlib.Path) -> None:
@@ -77,9 +77,7 @@ def test_nothing_was_counted(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("load", 60, lambda s: {"": (1,)})
     made = home.case(home.tell(7000, "net.driver_reset"))
-    assert {detector.look(made).status for detector in crash_loops.DETECTORS} == {
-        finding.Status.NO_DATA
-    }
+    assert {detector.look(made).status for detector in crash_loops.DETECTORS} == {Status.NO_DATA}
 
 
 def test_a_supervisor_s_own_loop(tmp_path: pathlib.Path) -> None:
@@ -90,7 +88,7 @@ def test_a_supervisor_s_own_loop(tmp_path: pathlib.Path) -> None:
     home.idle()
     home.burn(6500, 60, ("do_syscall_64",), unit="ecs.service", process="ecs-agent", share=0.05)
     (one,) = _look(home, HIDDEN).findings
-    assert one.subject == finding.Subject(host=rings.HOST, unit="ecs.service", cgroup=cgroup)
+    assert one.subject == Subject(host=rings.HOST, unit="ecs.service", cgroup=cgroup)
     assert one.magnitude["births_per_hour"] == pytest.approx(240, rel=0.03)
     assert one.magnitude["deaths_per_hour"] == pytest.approx(240, rel=0.03)
     assert one.magnitude["mean_life_seconds"] == pytest.approx(12, rel=0.05)
@@ -104,7 +102,7 @@ def test_births_that_systemd_counts_as_restarts_are_not_hidden(tmp_path: pathlib
     home.signal("cgroup-births", 60, lambda s: {cgroup: (s // 15, s // 15, s // 15, 800 * s)})
     home.signal("unit-restarts", 60, lambda s: {"ecs.service": (s // 16, 0)})
     answer = _look(home, HIDDEN)
-    assert answer.status == finding.Status.CLEAR
+    assert answer.status == Status.CLEAR
     assert "that systemd counts" in answer.why
 
 
@@ -145,7 +143,7 @@ def test_a_healthy_host_has_no_loop(tmp_path: pathlib.Path, seed: int) -> None:
 MACHINE = "/box/system.slice/flint.service"
 
 
-def _short(home: evidence.Home, detector: crash_loops.CrashLoops | crash_loops.HiddenLoops) -> finding.Answer:  # fmt: skip
+def _short(home: evidence.Home, detector: crash_loops.CrashLoops | crash_loops.HiddenLoops) -> Answer:  # fmt: skip
     return detector.look(home.case(home.tell(home.seconds - 3, "net.driver_reset")))
 
 
@@ -155,7 +153,7 @@ def test_a_loop_that_goes_on_all_the_time_is_found_in_half_a_minute(tmp_path: pa
     home.signal("cgroup-births", 1, lambda s: {MACHINE: (8 * s, 8 * s, 8 * s, 40 * s)})
     home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (0, 0)})
     (one,) = _short(home, HIDDEN).findings
-    assert one.subject == finding.Subject(host=rings.HOST, unit="flint.service", cgroup=MACHINE)
+    assert one.subject == Subject(host=rings.HOST, unit="flint.service", cgroup=MACHINE)
     assert one.magnitude["births_per_hour"] == pytest.approx(8 * 3600, rel=0.05)
     assert one.confidence < 0.9
     assert "h at least" not in one.summary
@@ -178,8 +176,8 @@ def test_a_burst_in_half_a_minute_is_no_loop(
     home = evidence.Home(tmp_path, 30)
     home.signal("cgroup-births", 1, lambda s: {MACHINE: (count(s), count(s), count(s), s)})
     home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (count(s), 0)})
-    assert _short(home, HIDDEN).status == finding.Status.NO_DATA
-    assert _short(home, VISIBLE).status == finding.Status.NO_DATA
+    assert _short(home, HIDDEN).status == Status.NO_DATA
+    assert _short(home, VISIBLE).status == Status.NO_DATA
 
 
 def test_restarts_twice_a_second_are_a_loop_in_half_a_minute(tmp_path: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from overnight.app import diagnosing
 from overnight.detectors import culprit
-from overnight.model import finding
+from overnight.model.finding import Answer, Status, Subject
 
 DETECTOR = culprit.DETECTORS[0]
 AT = casebook.EVENT_SECOND
@@ -32,7 +32,7 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
     return casebook.Home(tmp_path).cpu(pinned)
 
 
-def kinds(answer: finding.Answer) -> list[str]:
+def kinds(answer: Answer) -> list[str]:
     return [one.kind for one in answer.findings]
 
 
@@ -43,7 +43,7 @@ def test_who_ran_there_in_those_seconds_and_the_queue_it_starved(home: casebook.
     ).queues({4: 1, 5: 2})
     home.event(fields=STARVED)
     who, queue = DETECTOR.look(home.case()).findings
-    assert who.subject == finding.Subject(
+    assert who.subject == Subject(
         "db-7", 2, "kubelet.service", "kubelet", "mem_cgroup_nr_lru_pages"
     )
     assert who.magnitude["share_of_core_samples"] == 1.0
@@ -54,7 +54,7 @@ def test_who_ran_there_in_those_seconds_and_the_queue_it_starved(home: casebook.
     )
     assert "--process '^kubelet$'" in who.evidence[0].look
     assert queue.kind == "net.queue_starved"
-    assert queue.subject == finding.Subject("db-7", 2, interface="eth0", queue=5)
+    assert queue.subject == Subject("db-7", 2, interface="eth0", queue=5)
     assert "6.0 s since the last poll" in queue.evidence[1].text
 
 
@@ -99,7 +99,7 @@ def test_soft_interrupts_are_not_blamed_on_whom_they_interrupt(home: casebook.Ho
     home.stacks(casebook.busy(AT - 6, AT, 2, "victim", path))
     home.event(core=2)
     answer = DETECTOR.look(home.case())
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "soft interrupts 100 %" in answer.why
 
 
@@ -116,7 +116,7 @@ def test_two_that_share_the_core_are_both_told(home: casebook.Home) -> None:
     ]
 
 
-def shared(home: casebook.Home, before: int, now: int, rest: str = "hog") -> finding.Answer:
+def shared(home: casebook.Home, before: int, now: int, rest: str = "hog") -> Answer:
     """A worker that has so many samples a second before, and in the seconds of the event; `rest` the rest."""
     forward = (captures.user("forward"),)
     home.stacks(
@@ -167,7 +167,7 @@ def test_who_is_interrupted_all_the_time_waits(home: casebook.Home) -> None:
     )
     home.event(core=2)
     answer = DETECTOR.look(home.case())
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "worker had to wait" in answer.why
 
 
@@ -200,7 +200,7 @@ def test_without_samples_the_process_seen_there_is_told_less_surely(home: casebo
     home.event(core=2)
     answer = DETECTOR.look(home.case())
     (found,) = answer.findings
-    assert found.subject == finding.Subject("db-7", 2, process="hog")
+    assert found.subject == Subject("db-7", 2, process="hog")
     assert found.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
     assert found.magnitude["kernel_share"] == 1.0
     assert found.confidence <= 0.5
@@ -210,7 +210,7 @@ def test_without_samples_the_process_seen_there_is_told_less_surely(home: casebo
 
 def test_nobody_seen_is_no_data(home: casebook.Home) -> None:
     home.event(core=2)
-    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
+    assert DETECTOR.look(home.case()).status is Status.NO_DATA
 
 
 def test_damaged_samples_are_a_failure_not_an_absence(home: casebook.Home) -> None:
@@ -219,5 +219,5 @@ def test_damaged_samples_are_a_failure_not_an_absence(home: casebook.Home) -> No
     for path in home.folder.rglob("samples.parquet"):
         path.write_bytes(b"PAR1 no more")
     (answer,) = diagnosing.look(home.case(), (DETECTOR,))
-    assert answer.status is finding.Status.FAILED
+    assert answer.status is Status.FAILED
     assert "cannot be read" in answer.why

@@ -7,7 +7,7 @@ import casebook
 import pytest
 
 from overnight.detectors import event
-from overnight.model import finding
+from overnight.model.finding import Finding, Status, Subject
 
 if TYPE_CHECKING:
     from overnight.queries import case
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 DETECTOR = event.DETECTORS[0]
 
 
-def only(made: case.Case) -> finding.Finding:
+def only(made: case.Case) -> Finding:
     answer = DETECTOR.look(made)
-    assert answer.status is finding.Status.FOUND
+    assert answer.status is Status.FOUND
     return answer.findings[0]
 
 
@@ -30,7 +30,7 @@ def test_the_core_of_a_queue_is_the_one_known_before_the_event(home: casebook.Ho
     home.queues({5: 3}).queues({5: 1}, second=casebook.EVENT_SECOND + 5)
     home.event(fields={"interface": "eth0", "queue": 5}, source="ena-tx-paused")
     found = only(home.case())
-    assert found.subject == finding.Subject("db-7", 3, interface="eth0", queue=5)
+    assert found.subject == Subject("db-7", 3, interface="eth0", queue=5)
     assert "core 3" in found.evidence[1].text
 
 
@@ -56,7 +56,7 @@ def test_the_queues_own_counter_names_it_where_the_driver_does_not(home: caseboo
         range(0, 960, 10),
     )
     home.event(fields={"interface": "eth0"})
-    assert only(home.case()).subject == finding.Subject("db-7", 3, interface="eth0", queue=5)
+    assert only(home.case()).subject == Subject("db-7", 3, interface="eth0", queue=5)
 
 
 def test_an_unknown_core_is_said_to_be_unknown(home: casebook.Home) -> None:

@@ -8,7 +8,7 @@ import pytest
 import rings
 
 from overnight.detectors import lift
-from overnight.model import finding
+from overnight.model.finding import Status, Subject
 
 DETECTOR = lift.DETECTORS[0]
 EVENTS = (300, 600, casebook.EVENT_SECOND)
@@ -39,7 +39,7 @@ def test_what_runs_before_each_event_is_found_with_its_function(home: casebook.H
         home.event(second=at)
     answer = DETECTOR.look(home.case())
     (found,) = answer.findings
-    assert found.subject == finding.Subject("db-7", -1, "kubelet.service", "kubelet", "walk")
+    assert found.subject == Subject("db-7", -1, "kubelet.service", "kubelet", "walk")
     assert found.magnitude["recurrences"] == 3
     assert found.magnitude["cores_more"] == pytest.approx(0.5, abs=0.01)
     assert found.magnitude["q_value"] < 0.01
@@ -64,7 +64,7 @@ def test_the_same_before_one_of_three_is_not_enough(home: casebook.Home) -> None
     for at in EVENTS:
         home.event(second=at)
     answer = DETECTOR.look(home.case())
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "none of" in answer.why
 
 
@@ -104,4 +104,4 @@ def test_events_of_one_outburst_are_one_recurrence(home: casebook.Home) -> None:
 def test_without_samples_before_the_event_there_is_no_data(home: casebook.Home) -> None:
     home.stacks(casebook.busy(0, 100, 1, "trainer", WALK, hertz=10), end=100)
     home.event()
-    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
+    assert DETECTOR.look(home.case()).status is Status.NO_DATA

@@ -7,7 +7,7 @@ import casebook
 import pytest
 
 from overnight.detectors import recorder
-from overnight.model import finding
+from overnight.model.finding import Answer, Status, Subject
 
 DETECTOR = recorder.DETECTORS[0]
 AT = casebook.EVENT_SECOND
@@ -20,7 +20,7 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
     return casebook.Home(tmp_path)
 
 
-def look(home: casebook.Home, *samples: list[captures.Sample]) -> finding.Answer:
+def look(home: casebook.Home, *samples: list[captures.Sample]) -> Answer:
     home.stacks(
         [
             *casebook.busy(AT - 40, AT + 20, 1, "trainer", WORK, hertz=20),
@@ -33,7 +33,7 @@ def look(home: casebook.Home, *samples: list[captures.Sample]) -> finding.Answer
 
 def test_a_cheap_recorder_is_clear_with_its_figure(home: casebook.Home) -> None:
     answer = look(home, casebook.busy(AT - 30, AT + 10, 0, "perf", WORK, hertz=1))
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "0.0100 cores" in answer.why
 
 
@@ -48,7 +48,7 @@ def test_a_dear_one_is_found_by_name_unit_or_code(
         home, casebook.busy(AT - 30, AT + 10, 0, process, path, unit=unit, hertz=10)
     ).findings
     assert found.magnitude["cores_burnt"] == pytest.approx(0.1, abs=0.005)
-    assert found.subject == finding.Subject("db-7")
+    assert found.subject == Subject("db-7")
     assert found.confidence < 0.5
     assert found.against[0].text == "no core was at its limit"
 
@@ -65,10 +65,10 @@ def test_a_python_program_of_somebody_else_is_not_ours_and_is_mentioned(
     home: casebook.Home,
 ) -> None:
     answer = look(home, casebook.busy(AT - 30, AT + 10, 0, "python3", WORK, hertz=10))
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "400 samples of Python programs" in answer.why
 
 
 def test_nothing_sampled_is_no_data(home: casebook.Home) -> None:
     home.event(core=2)
-    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
+    assert DETECTOR.look(home.case()).status is Status.NO_DATA

@@ -7,7 +7,7 @@ import casebook
 import pytest
 
 from overnight.detectors import rt_hog
-from overnight.model import finding
+from overnight.model.finding import Status, Subject
 
 DETECTOR = rt_hog.DETECTORS[0]
 AT = casebook.EVENT_SECOND
@@ -36,7 +36,7 @@ def test_a_real_time_process_that_held_the_core_is_found(home: casebook.Home) ->
     processes(home, 1, 80).stacks(casebook.busy(AT - 6, AT, 2, "ptp", POLL, unit="ptp.service"))
     home.event(core=2)
     (found,) = DETECTOR.look(home.case()).findings
-    assert found.subject == finding.Subject("db-7", 2, "ptp.service", "ptp")
+    assert found.subject == Subject("db-7", 2, "ptp.service", "ptp")
     assert found.magnitude["rt_priority"] == 80
     assert found.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
     assert "FIFO" in found.summary
@@ -61,13 +61,13 @@ def test_samples_of_somebody_else_speak_against_it(home: casebook.Home) -> None:
 def test_an_ordinary_process_is_no_hog(home: casebook.Home) -> None:
     processes(home, 0, 0)
     home.event(core=2)
-    assert DETECTOR.look(home.case()).status is finding.Status.CLEAR
+    assert DETECTOR.look(home.case()).status is Status.CLEAR
 
 
 def test_a_ring_without_policies_is_no_data(home: casebook.Home) -> None:
     processes(home, 0, 0, keep=6)
     home.event(core=2)
-    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
+    assert DETECTOR.look(home.case()).status is Status.NO_DATA
 
 
 def test_one_that_held_the_core_all_the_time_is_told_less_surely(home: casebook.Home) -> None:
@@ -94,7 +94,7 @@ def test_a_real_time_thread_of_an_ordinary_process_is_found(home: casebook.Home)
     home.numbers("rt-threads", columns, threads, range(AT - 30, AT + 30))
     home.event(core=2)
     (found,) = DETECTOR.look(home.case()).findings
-    assert found.subject == finding.Subject("db-7", 2, "ptp.service", "ptp")
+    assert found.subject == Subject("db-7", 2, "ptp.service", "ptp")
     assert found.magnitude["rt_priority"] == 50
     assert found.summary.startswith("poller, a real-time thread of ptp")
     assert found.confidence == pytest.approx(0.95)

@@ -7,7 +7,7 @@ import casebook
 import pytest
 
 from overnight.detectors import softirq
-from overnight.model import finding
+from overnight.model.finding import Status
 
 DETECTOR = softirq.DETECTORS[0]
 AT = casebook.EVENT_SECOND
@@ -60,7 +60,7 @@ def test_ordinary_receive_work_is_clear(home: casebook.Home) -> None:
     receive(home.cpu(lambda _s, core: (0.1, 0.0, 0.6 if core == 2 else 0.0)), 0)
     home.event("net.softnet_drops", core=2)
     answer = DETECTOR.look(home.case())
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "10m before" in answer.why
 
 
@@ -70,10 +70,10 @@ def test_soft_interrupts_that_are_not_the_networks_are_no_storm(home: casebook.H
     home.stacks(casebook.busy(AT - 5, AT + 5, 2, "swapper", path))
     home.event("cpu.core_pinned", core=2)
     answer = DETECTOR.look(home.case())
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "nothing says" in answer.why
 
 
 def test_nothing_recorded_is_no_data(home: casebook.Home) -> None:
     home.event(core=2)
-    assert DETECTOR.look(home.case()).status is finding.Status.NO_DATA
+    assert DETECTOR.look(home.case()).status is Status.NO_DATA

@@ -11,7 +11,8 @@ import pytest
 import rings
 
 from overnight.detectors import stalls
-from overnight.model import finding, selection
+from overnight.model.finding import Status, Subject
+from overnight.model.selection import Window
 
 if TYPE_CHECKING:
     from overnight.queries import case
@@ -38,7 +39,7 @@ def test_a_soft_lockup_before_the_event(home: evidence.Home) -> None:
     )  # fmt: skip
     (one,) = STALLS.look(_reset(home)).findings
     assert one.kind == "cpu.stall"
-    assert one.subject == finding.Subject(host=rings.HOST, core=5, process="kubelet")
+    assert one.subject == Subject(host=rings.HOST, core=5, process="kubelet")
     assert one.magnitude["stalled_seconds"] == 23
     assert one.evidence[0].look == "overnight events cpu.soft_lockup-0"
 
@@ -54,7 +55,7 @@ def test_the_event_does_not_explain_itself(home: evidence.Home) -> None:
     for kind, detector in zip(kinds, (STALLS, OOM, STORAGE), strict=True):
         one = home.tell(AT, kind, text="it")
         other = evidence.Home(home.path / kind, SECONDS, looks=home.looks, events=[one])
-        assert detector.look(other.case(one)).status == finding.Status.CLEAR
+        assert detector.look(other.case(one)).status == Status.CLEAR
 
 
 def test_a_kill_is_named_once(home: evidence.Home) -> None:
@@ -75,7 +76,7 @@ def test_a_kill_that_only_the_counter_saw(home: evidence.Home) -> None:
     home.signal("vmstat", 1, lambda s: {"": (0, 0, 0, 2 * int(s >= AT - 9))})
     (one,) = OOM.look(_reset(home)).findings
     assert one.magnitude["kills"] == 2
-    assert one.window == selection.Window(rings.us(AT - 10), rings.us(AT - 9))
+    assert one.window == Window(rings.us(AT - 10), rings.us(AT - 9))
 
 
 def test_a_disk_that_does_not_answer(home: evidence.Home) -> None:
@@ -120,7 +121,7 @@ def test_waiting_for_disks_alone_is_weak(home: evidence.Home) -> None:
 
 def test_a_host_that_waits_for_disks_all_night(home: evidence.Home) -> None:
     home.signal("pressure", 1, lambda s: {"io": (600_000 * s, 0)})
-    assert STORAGE.look(_reset(home)).status == finding.Status.CLEAR
+    assert STORAGE.look(_reset(home)).status == Status.CLEAR
 
 
 @pytest.mark.parametrize(("used", "confidence"), [(690, 0), (720, 0.6), (970, 0.9)])
@@ -141,7 +142,7 @@ def test_another_table_is_not_what_the_event_is_of(home: evidence.Home) -> None:
 
 def test_nobody_listened(tmp_path: pathlib.Path) -> None:
     made = _reset(evidence.Home(tmp_path, SECONDS))
-    assert {one.look(made).status for one in stalls.DETECTORS} == {finding.Status.NO_DATA}
+    assert {one.look(made).status for one in stalls.DETECTORS} == {Status.NO_DATA}
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -9,7 +9,7 @@ import casebook
 import pytest
 
 from overnight.detectors import culprit
-from overnight.model import finding
+from overnight.model.finding import Subject
 
 DETECTOR = culprit.DETECTORS[0]
 AT = casebook.EVENT_SECOND
@@ -42,7 +42,7 @@ def test_the_driver_s_own_word_is_enough(
     starved = [one for one in answer.findings if one.kind == "net.queue_starved"]
     assert [one.kind for one in starved] == found
     for one in starved:
-        assert one.subject == finding.Subject("db-7", 2, interface="ens5", queue=3)
+        assert one.subject == Subject("db-7", 2, interface="ens5", queue=3)
         assert "as the driver says" in one.evidence[0].text
 
 

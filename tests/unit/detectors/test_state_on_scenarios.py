@@ -12,7 +12,7 @@ import pytest
 
 import scenarios
 from overnight.detectors import cgroup_walk, crash_loops, locks, reclaim, stalls, zombies
-from overnight.model import finding
+from overnight.model.finding import Answer, Finding, Status
 from overnight.queries import case
 
 Build = Callable[..., scenarios.Truth]
@@ -58,17 +58,17 @@ def truth(request: pytest.FixtureRequest, build: Build) -> scenarios.Truth:
     return build(name, seed, **more)
 
 
-def _look(told: scenarios.Truth) -> dict[str, finding.Answer]:
+def _look(told: scenarios.Truth) -> dict[str, Answer]:
     assert told.event is not None
     one = case.Case(told.home, told.event)
     return {name: detector.look(one) for name, detector in DETECTORS.items()}
 
 
-def _findings(answers: dict[str, finding.Answer]) -> list[finding.Finding]:
+def _findings(answers: dict[str, Answer]) -> list[Finding]:
     return [one for answer in answers.values() for one in answer.findings]
 
 
-def _is_about(one: finding.Finding, parts: dict[str, object]) -> bool:
+def _is_about(one: Finding, parts: dict[str, object]) -> bool:
     subject = one.subject.as_json()
     return all(
         subject.get(name) in right if isinstance(right, frozenset) else subject.get(name) == right
@@ -78,7 +78,7 @@ def _is_about(one: finding.Finding, parts: dict[str, object]) -> bool:
 
 def test_what_is_true_is_found_and_nothing_else(truth: scenarios.Truth) -> None:
     answers = _look(truth)
-    assert {name for name, one in answers.items() if one.status == finding.Status.FAILED} == set()
+    assert {name for name, one in answers.items() if one.status == Status.FAILED} == set()
     found = _findings(answers)
     for kind, parts in truth.chain:
         if kind in KINDS:
@@ -129,7 +129,7 @@ def test_reclaim_that_walks_is_told_apart_from_reclaim_that_works(build: Build) 
     walks, works = _look(build("modern", 1, **SHORT)), _look(build("reclaim", 1, **SHORT))
     (walk,) = walks["cgroup-walk"].findings
     assert walk.confidence > walks["reclaim"].findings[0].confidence
-    assert works["cgroup-walk"].status == finding.Status.CLEAR
+    assert works["cgroup-walk"].status == Status.CLEAR
     assert works["reclaim"].findings[0].confidence > 0.8
 
 
@@ -141,9 +141,9 @@ def test_reclaim_of_the_whole_host_shows_in_its_counters(build: Build) -> None:
 
 def test_without_the_stacks_nobody_says_that_no_one_walked(no_stacks: scenarios.Truth) -> None:
     answers = _look(no_stacks)
-    assert answers["cgroup-walk"].status == finding.Status.NO_DATA
-    assert answers["lock-contention"].status == finding.Status.NO_DATA
-    assert answers["zombies"].status == finding.Status.FOUND
+    assert answers["cgroup-walk"].status == Status.NO_DATA
+    assert answers["lock-contention"].status == Status.NO_DATA
+    assert answers["zombies"].status == Status.FOUND
 
 
 @pytest.fixture(

@@ -11,7 +11,7 @@ import pytest
 import rings
 
 from overnight.detectors import zombies
-from overnight.model import finding
+from overnight.model.finding import Answer, Finding, Status, Subject
 
 HOUR = 3600
 (DETECTOR,) = zombies.DETECTORS
@@ -35,11 +35,11 @@ def _home(
     return home
 
 
-def _look(home: evidence.Home) -> finding.Answer:
+def _look(home: evidence.Home) -> Answer:
     return DETECTOR.look(home.case(home.tell(home.seconds - 60, "net.driver_reset")))
 
 
-def _texts(one: finding.Finding) -> str:
+def _texts(one: Finding) -> str:
     return "\n".join(evidence.text for evidence in (*one.evidence, *one.against))
 
 
@@ -55,7 +55,7 @@ def test_a_leak_from_its_onset_to_the_watchdog(tmp_path: pathlib.Path) -> None:
     )  # fmt: skip
     (one,) = _look(home).findings
     assert one.kind == "memory.zombie_cgroups"
-    assert one.subject == finding.Subject(host=rings.HOST, cgroup="/docker")
+    assert one.subject == Subject(host=rings.HOST, cgroup="/docker")
     assert one.magnitude["growth_per_hour"] == pytest.approx(240, rel=0.02)
     assert one.magnitude["age_hours"] == pytest.approx(30_700 / 240, rel=0.03)
     assert one.magnitude["creator_deaths_per_zombie"] == pytest.approx(15 / 14, rel=0.05)
@@ -113,7 +113,7 @@ def test_a_maker_too_slow_for_the_leak_is_said_to_be(tmp_path: pathlib.Path) -> 
 
 def test_cgroups_that_were_never_removed_are_no_zombies(tmp_path: pathlib.Path) -> None:
     answer = _look(_home(tmp_path, lambda s: 12, in_use=60_000))
-    assert answer.status == finding.Status.CLEAR
+    assert answer.status == Status.CLEAR
     assert "60000 in use" in answer.why
 
 
@@ -125,7 +125,7 @@ def test_slow_growth_from_little_is_found_early(tmp_path: pathlib.Path) -> None:
 def test_nobody_counted(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, 600)
     home.signal("load", 60, lambda second: {"": (1,)})
-    assert _look(home).status == finding.Status.NO_DATA
+    assert _look(home).status == Status.NO_DATA
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -135,7 +135,7 @@ def test_a_healthy_host_has_none(tmp_path: pathlib.Path, seed: int) -> None:
     steps = np.cumsum(chance.normal(0, 6, 200))
     level = np.maximum(0, 400 + steps + chance.poisson(20, 200)).astype(int).tolist()
     answer = _look(_home(tmp_path, lambda second: level[second // 60]))
-    assert answer.status == finding.Status.CLEAR, answer
+    assert answer.status == Status.CLEAR, answer
 
 
 def test_a_leak_and_its_maker_in_half_a_minute(tmp_path: pathlib.Path) -> None:

@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.diagnosis import completeness
-from overnight.model import finding, load, selection, verdict
+from overnight.model.finding import Evidence
+from overnight.model.load import CANNOT_TELL, CONSTANT, NOT_CONSTANT, Load
+from overnight.model.selection import Window
+from overnight.model.verdict import Chain
 
 Recorded = completeness.Recorded
 
@@ -81,24 +84,24 @@ def test_less_evidence_never_makes_surer(more: float, less: float, lost: float, 
 
 
 SECOND = findings.SECOND
-COMPARED = selection.Window(findings.T - 690 * SECOND, findings.T)
+COMPARED = Window(findings.T - 690 * SECOND, findings.T)
 
 
 def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recorded:
     """A load that was constant, or what `more` says."""
     told = {
-        "ended": True, "running": False, "status": load.CONSTANT,
+        "ended": True, "running": False, "status": CONSTANT,
         "says": "cpu CV 0.3 %; steal 0 %", "crossed": (),
     } | more  # fmt: skip
     begin, until = (findings.T + round(s * SECOND) for s in (begin_s, until_s))
-    one = load.Load("1a", findings.HOST, "trials", (1,), begin, until, **told)
+    one = Load("1a", findings.HOST, "trials", (1,), begin, until, **told)
     return Recorded(loads=(one,), compared=COMPARED)
 
 
 @pytest.mark.parametrize(
     ("recorded", "says"),
     [
-        (ran(status=load.NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so what differs between the windows may be the load's doing"),
+        (ran(status=NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so what differs between the windows may be the load's doing"),
         (ran(ended=False, until_s=-20), "the load trials was cut off after 59m40s"),
         (ran(begin_s=-100), "began between the baseline and the event"),
         (ran(until_s=-20), "ended between the baseline and the event"),
@@ -117,7 +120,7 @@ def test_a_load_that_changed_is_said_and_costs(recorded: Recorded, says: str) ->
     [
         (ran(), "the load trials was constant: cpu CV 0.3 %; steal 0 %"),
         (ran(ended=False, running=True), "was constant"),
-        (ran(status=load.CANNOT_TELL), "crossed no limit, and not all can be told yet"),
+        (ran(status=CANNOT_TELL), "crossed no limit, and not all can be told yet"),
         (ran(begin_s=-688), "was constant"),
     ],
 )
@@ -135,7 +138,7 @@ def test_what_the_event_is_compared_with_is_said() -> None:
     assert gap.factor == 0.7
     assert completeness.around_event([gap]) == ()
     short = findings.covered(1.0, 0.0)
-    window = selection.Window(short.window.begin_us, short.window.begin_us + 25 * SECOND)
+    window = Window(short.window.begin_us, short.window.begin_us + 25 * SECOND)
     covered = dataclasses.replace(short, window=window)
     for cut, why in ((False, "the recording began shortly"), (True, "earlier events")):
         told = completeness.find_gaps(Recorded(baseline=covered, cut=cut), ())
@@ -152,12 +155,10 @@ def test_stacks_that_a_chain_does_not_rest_on_cost_it_less(
     source: str, counted: bool, cost: float
 ) -> None:
     step = findings.saturated()
-    step = dataclasses.replace(step, evidence=(finding.Evidence("it was full", source),))
+    step = dataclasses.replace(step, evidence=(Evidence("it was full", source),))
     known = Recorded(stacks=findings.covered(0), signals=0.5, before_s=2.0)
     gaps = completeness.find_gaps(known, ())
-    counted = completeness.of_chain(
-        gaps, verdict.Chain((step, findings.reset()), (), 1.0), counted=counted
-    )
+    counted = completeness.of_chain(gaps, Chain((step, findings.reset()), (), 1.0), counted=counted)
     by_name = {one.what: one.factor for one in counted}
     assert by_name["stacks around the event"] == pytest.approx(cost, abs=1e-6)
     assert by_name["signals around the event"] == pytest.approx(0.7)

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import findings
 import pytest
 
-from overnight.diagnosis import verdict
+from overnight.diagnosis import decision
 
 if TYPE_CHECKING:
-    from overnight.model import finding
+    from overnight.model.finding import Finding
 
 
-def uptime(rate_ratio: float) -> finding.Finding:
+def uptime(rate_ratio: float) -> Finding:
     magnitude = {"rate_ratio": rate_ratio}
     return findings.found("fleet.uptime_hazard", -3600, 0, 0.9, magnitude, host="")
 
 
-def drift(unit: str) -> finding.Finding:
+def drift(unit: str) -> Finding:
     return findings.found("fleet.drift", -3600, 0, 0.9, host="", unit=unit)
 
 
-def judged(*more: finding.Finding, story=findings.reference):
-    return verdict.decide(findings.RESET, findings.answers([*story(), *more]))
+def judged(*more: Finding, story=findings.reference):
+    return decision.decide(findings.RESET, findings.answers([*story(), *more]))
 
 
 ALONE = judged()

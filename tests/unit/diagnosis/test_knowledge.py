@@ -7,7 +7,7 @@ import findings
 import pytest
 
 from overnight import app, errors
-from overnight.diagnosis import knowledge, verdict
+from overnight.diagnosis import decision, knowledge
 from overnight.interfaces.cli import commands
 
 KIND = '[[kind]]\nkind = "my.kind"\nname = "mine"\nexplains = 0.9\n'
@@ -68,8 +68,8 @@ def test_a_users_file_adds_a_cause(tmp_path: pathlib.Path) -> None:
     )
     polls = findings.found("gpu.poll", -6, 1, 0.9, process="poller", core=39)
     answers = findings.answers([*findings.unknown(), polls])
-    assert verdict.decide(findings.RESET, answers).chain.steps[0].kind == "cpu.culprit"
-    said = verdict.decide(findings.RESET, answers, known=knowledge.read_knowledge(mine))
+    assert decision.decide(findings.RESET, answers).chain.steps[0].kind == "cpu.culprit"
+    said = decision.decide(findings.RESET, answers, known=knowledge.read_knowledge(mine))
     assert said.chain.steps[0].kind == "gpu.poll"
     assert "let poller sleep" in said.summary
     assert said.fix[0].command == "kill -s poller"
@@ -78,7 +78,7 @@ def test_a_users_file_adds_a_cause(tmp_path: pathlib.Path) -> None:
 def test_a_users_fix_replaces_the_one_that_comes_with_it() -> None:
     text = '[[fix]]\nroot = "cpu.rt_hog"\ntitle = "call us"\nsteps = [{ what = "call" }]\n'
     known = knowledge.parse_knowledge(text, "mine.toml", knowledge.known())
-    said = verdict.decide(findings.RESET, findings.answers(findings.rt_hog()), known=known)
+    said = decision.decide(findings.RESET, findings.answers(findings.rt_hog()), known=known)
     assert [step.what for step in said.fix] == ["call"]
 
 
@@ -141,7 +141,7 @@ def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
     text = DOCUMENT.read_text()
     assert [name for name in knowledge.HOLDS if f"`{name}`" not in text] == []
     numbers = (
-        chain.UNKNOWN_FIT, chain.LEAST_STRENGTH, chain.PARSIMONY, verdict.CLAIMED, completeness.LEAST,
+        chain.UNKNOWN_FIT, chain.LEAST_STRENGTH, chain.PARSIMONY, decision.CLAIMED, completeness.LEAST,
         completeness.NO_DATA_FACTOR, completeness.FAILED_FACTOR, completeness.LEAST_OF_DETECTORS,
         completeness.PERMISSION_FACTOR, *(
             knowledge.known().kinds[kind].explains

@@ -11,8 +11,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from overnight.diagnosis import chain, knowledge, verdict
-from overnight.model import finding, selection
+from overnight.diagnosis import chain, decision, knowledge
+from overnight.model.finding import Answer, Finding, Status, Subject
+from overnight.model.selection import Window
 
 KINDS = sorted(knowledge.known().kinds)
 MAGNITUDES = sorted(
@@ -42,7 +43,7 @@ def any_subject(chance: random.Random) -> dict[str, str | int]:
     return {name: chance.choice(SUBJECTS[name]) for name in names}
 
 
-def any_finding(chance: random.Random) -> finding.Finding:
+def any_finding(chance: random.Random) -> Finding:
     begin = chance.choice([-7200, -3600, -60, -30, -7, -6, -1, 0, 2, 30])
     names = chance.sample(MAGNITUDES, chance.randrange(5))
     return findings.found(
@@ -56,7 +57,7 @@ def any_finding(chance: random.Random) -> finding.Finding:
     )
 
 
-def changed_night(seed: int) -> list[finding.Finding]:
+def changed_night(seed: int) -> list[Finding]:
     """A true night with parts of it moved, resized, elsewhere, unsure or gone, and others added."""
     chance = random.Random(seed)
     made = [any_finding(chance) for _ in range(chance.randrange(10))]
@@ -67,14 +68,14 @@ def changed_night(seed: int) -> list[finding.Finding]:
                 continue
             case 1:
                 moved = chance.choice([-3600, -30, -3, 3, 30]) * findings.SECOND
-                window = selection.Window(one.window.begin_us + moved, one.window.end_us + moved)
+                window = Window(one.window.begin_us + moved, one.window.end_us + moved)
                 one = dataclasses.replace(one, window=window)
             case 2:
                 size = {name: chance.choice(NUMBERS) for name in one.magnitude}
                 one = dataclasses.replace(one, magnitude=size)
             case 3:
                 who = {**dataclasses.asdict(one.subject), **any_subject(chance)}
-                one = dataclasses.replace(one, subject=finding.Subject(**who))
+                one = dataclasses.replace(one, subject=Subject(**who))
             case 4:
                 one = dataclasses.replace(one, confidence=chance.choice([0.0, 0.3, 0.6, 1.0]))
         made.append(one)
@@ -88,7 +89,7 @@ quick = hypothesis.settings(max_examples=40)
 
 
 def judged(many):
-    return verdict.decide(findings.RESET, findings.answers(many))
+    return decision.decide(findings.RESET, findings.answers(many))
 
 
 def shown(said):
@@ -156,10 +157,10 @@ def test_a_cause_is_never_later_than_its_rule_allows_and_never_after_the_event(m
 @quick
 @hypothesis.given(nights, st.randoms(use_true_random=False))
 def test_the_order_in_which_findings_come_does_not_matter(many, chance) -> None:
-    answers = [finding.Answer(one.detector, finding.Status.FOUND, (one,)) for one in many]
-    first = verdict.decide(findings.RESET, answers)
+    answers = [Answer(one.detector, Status.FOUND, (one,)) for one in many]
+    first = decision.decide(findings.RESET, answers)
     chance.shuffle(answers)
-    assert repr(verdict.decide(findings.RESET, answers).as_json()) == repr(first.as_json())
+    assert repr(decision.decide(findings.RESET, answers).as_json()) == repr(first.as_json())
 
 
 @quick
@@ -183,7 +184,9 @@ def test_what_is_not_measured_never_makes_the_true_chain_surer(many, names) -> N
     less = [findings.without(one, *names) for one in many]
     before = judged(many).chain
     hypothesis.assume(before)
-    after = chain.build(less, judged(less).findings and verdict.end_of_chains(findings.RESET, less))
+    after = chain.build(
+        less, judged(less).findings and decision.end_of_chains(findings.RESET, less)
+    )
     same = [
         one
         for one in after.chains
@@ -201,7 +204,7 @@ SIZES = {
 }  # fmt: skip
 
 
-def unrelated(chance: random.Random, near: bool) -> list[finding.Finding]:
+def unrelated(chance: random.Random, near: bool) -> list[Finding]:
     """Findings of every kind with places, times and sizes of their own, as chance has them."""
     made = []
     for _ in range(chance.randrange(3, 25)):
@@ -239,14 +242,14 @@ def test_many_findings_of_one_kind_do_not_explode() -> None:
         many.append(findings.culprit(f"p{n}", burnt=0.9 - n / 100))
     said = judged(many)
     assert said.chain is not None
-    assert len(said.alternatives) <= verdict.MOST_ALTERNATIVES
+    assert len(said.alternatives) <= decision.MOST_ALTERNATIVES
 
 
 def test_windows_are_the_events_own_for_time_order() -> None:
     """A detector that looked at 40 s around it does not make the event begin before its cause."""
     wide = dataclasses.replace(
         findings.reset(),
-        window=selection.Window(findings.T - 30 * findings.SECOND, findings.T + findings.SECOND),
+        window=Window(findings.T - 30 * findings.SECOND, findings.T + findings.SECOND),
     )
     said = judged([wide, *findings.reference()[1:]])
     assert said.chain.steps[-1].window.begin_us == findings.T

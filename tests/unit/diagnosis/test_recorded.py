@@ -8,7 +8,7 @@ import casebook
 import findings
 import pytest
 
-from overnight.diagnosis import completeness, recorded, verdict
+from overnight.diagnosis import completeness, decision, recorded
 from overnight.queries import case
 from overnight.store import loads
 
@@ -21,7 +21,7 @@ def test_a_home_with_nothing_in_it_is_all_gaps(tmp_path: pathlib.Path) -> None:
     assert {gap.what for gap in gaps} == {
         "stacks around the event", "stacks of the baseline", "signals around the event", "clock", "permission",
     }  # fmt: skip
-    said = verdict.decide(told, findings.answers([findings.reset()]), found)
+    said = decision.decide(told, findings.answers([findings.reset()]), found)
     assert said.status == "inconclusive"
 
 
@@ -49,7 +49,7 @@ def test_nobody_can_say_that_nothing_was_there_who_began_a_second_before(
     home = casebook.Home(tmp_path).cpu()
     home.stacks(casebook.busy(0, 950, 1, "trainer", (captures.user("forward"),), hertz=10))
     told = home.event("net.link_down", second=second, severity="critical")
-    said = verdict.decide(told, findings.answers([]), recorded.read_recorded(home.case()))
+    said = decision.decide(told, findings.answers([]), recorded.read_recorded(home.case()))
     assert said.status == status
 
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overnight.diagnosis import knowledge, remedies, verdict
+from overnight.diagnosis import decision, knowledge, remedies
+from overnight.model.verdict import Chain, Link
 
 
 def judged(many):
-    return verdict.decide(findings.RESET, findings.answers(many))
+    return decision.decide(findings.RESET, findings.answers(many))
 
 
 def reference_of(unit: str, cgroup: str = "/docker"):
@@ -93,8 +94,8 @@ def test_every_command_is_shell(kind: str) -> None:
     }
     root = findings.found(kind, **who)
     event = findings.reset()
-    link = verdict.verdict.Link(root.id, event.id, 1.0, ("so",))
-    chain = verdict.verdict.Chain((root, event), (link,), 1.0)
+    link = Link(root.id, event.id, 1.0, ("so",))
+    chain = Chain((root, event), (link,), 1.0)
     known = knowledge.known()
     steps = (*remedies.fix(chain, known), *remedies.experiment(chain, known))
     assert steps

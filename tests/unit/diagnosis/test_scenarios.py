@@ -7,7 +7,7 @@ import dataclasses
 import findings
 import pytest
 
-from overnight.diagnosis import completeness, verdict
+from overnight.diagnosis import completeness, decision
 
 STARVED = ["cpu.core_saturated", "net.queue_starved", "net.driver_reset"]
 LOOP = ["unit.hidden_crash_loop", "memory.zombie_cgroups", "memory.cgroup_walk", *STARVED]
@@ -25,7 +25,7 @@ CHAINS = {
 
 
 def judged(many, recorded=None, told=findings.RESET, **states):
-    return verdict.decide(told, findings.answers(many, **states), recorded)
+    return decision.decide(told, findings.answers(many, **states), recorded)
 
 
 def kinds(said):

@@ -93,6 +93,6 @@ def test_hostile_names_do_not_reach_the_terminal(name: str) -> None:
 
 
 def test_every_status_has_a_mark() -> None:
-    from overnight.model import checkup
+    from overnight.model.checkup import Status
 
-    assert set(doctor_command.MARKS) == set(checkup.Status)
+    assert set(doctor_command.MARKS) == set(Status)

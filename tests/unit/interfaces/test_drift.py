@@ -13,7 +13,9 @@ import rings
 
 from overnight.detectors import fleet as detectors
 from overnight.interfaces import cli
-from overnight.model import event, finding, snapshot
+from overnight.model.event import Event
+from overnight.model.finding import Status
+from overnight.model.snapshot import Snapshot
 from overnight.queries import case
 from overnight.store.ring import writer
 
@@ -33,7 +35,7 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
         made.numbers("cpu", ("user",), rings.at(3600), {"0": (2,)})
         if name in SICK:
             made.event(
-                event.Event(
+                Event(
                     rings.us(60 + number), "net.driver_reset", host=name, boot=rings.BOOT,
                     severity="critical", id=f"reset-{number}",
                 )
@@ -42,9 +44,7 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
         units = {"sshd.service": {"state": "enabled"}, "agent\x1b.service": {"state": "enabled"}}
         if name not in SICK:
             del units["agent\x1b.service"]
-        taken = snapshot.Snapshot(
-            {"host": name}, {"units": units, "sysctl": {"kernel.x": str(number)}}, ()
-        )
+        taken = Snapshot({"host": name}, {"units": units, "sysctl": {"kernel.x": str(number)}}, ())
         path = tmp_path / "snapshots" / name / "20261115T070000Z.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(taken.as_json()))
@@ -108,12 +108,12 @@ def test_without_snapshots_it_says_how_to_get_them(tmp_path, capsys) -> None:
 
 
 def test_the_detectors_answer_for_a_case(home: pathlib.Path) -> None:
-    one = case.Case(home, event.Event(rings.us(61), "net.driver_reset", host="db-01"))
+    one = case.Case(home, Event(rings.us(61), "net.driver_reset", host="db-01"))
     answers = {detector.name: detector.look(one) for detector in detectors.DETECTORS}
     assert {name: answer.status for name, answer in answers.items()} == {
-        "fleet.cohort": finding.Status.FOUND,
-        "fleet.uptime": finding.Status.NO_DATA,
-        "fleet.drift": finding.Status.FOUND,
+        "fleet.cohort": Status.FOUND,
+        "fleet.uptime": Status.NO_DATA,
+        "fleet.drift": Status.FOUND,
     }
     assert answers["fleet.cohort"].findings[0].subject.cohort == "zone a"
     assert answers["fleet.drift"].findings[0].subject.unit == "agent\x1b.service"

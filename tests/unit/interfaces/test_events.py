@@ -11,14 +11,14 @@ import pytest
 import rings
 
 from overnight.interfaces import cli
-from overnight.model import event
+from overnight.model.event import Event
 
 SCHEMA = pathlib.Path(__file__).parents[3] / "docs/schemas/events-1.json"
 
 
-def make(second: float, kind: str, **more: object) -> event.Event:
+def make(second: float, kind: str, **more: object) -> Event:
     values = {"host": rings.HOST, "boot": rings.BOOT, "id": f"{kind}-{second:.0f}", **more}
-    return event.Event(rings.us(second), kind, **values)  # type: ignore[arg-type]
+    return Event(rings.us(second), kind, **values)  # type: ignore[arg-type]
 
 
 @pytest.fixture

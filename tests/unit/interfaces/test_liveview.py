@@ -9,7 +9,7 @@ import rich.console
 
 from overnight.app import live
 from overnight.interfaces.cli import liveview
-from overnight.model import event
+from overnight.model.event import Event
 
 WALL_US = 1_794_712_447_000_000
 
@@ -30,7 +30,7 @@ def view(cores: int, pinned: int = -1, **changes) -> live.View:
         "cores": tuple(strips),
         "processes": tuple(live.ProcessLoad(100 + n, f"trainer-{n}", 3.0 / (n + 1), n) for n in range(9)),
         "events": tuple(
-            event.Event(
+            Event(
                 WALL_US - n * 1_000_000, "cpu.core_pinned", "core 39 was 100 % busy for 6 s",
                 core=39, severity="critical", id=str(n),
             )
@@ -83,7 +83,7 @@ def test_before_the_first_second_it_says_so():
 
 
 def test_hostile_names_do_not_reach_the_terminal():
-    told = event.Event(WALL_US, "k", "evil \x1b[2J\ntext", id="1")
+    told = Event(WALL_US, "k", "evil \x1b[2J\ntext", id="1")
     shown = view(2, processes=(live.ProcessLoad(1, "\x1b]0;owned\x07", 1.0, 0),), events=(told,))
     text = "\n".join(screen(shown, 120, 40))
     assert "\x1b" not in text

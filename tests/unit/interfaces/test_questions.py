@@ -12,7 +12,7 @@ import typer.main
 
 from overnight.interfaces import cli
 from overnight.interfaces.cli import choosing, formats
-from overnight.model import selection
+from overnight.model.selection import Selection
 
 QUESTIONS = ("heatmap", "flame", "diff", "top")
 FIT = {
@@ -42,7 +42,7 @@ def test_every_question_has_every_option_of_the_shared_block() -> None:
 
 def test_every_filter_of_the_block_is_one_of_the_model() -> None:
     asked = {field.name for field in dataclasses.fields(choosing.Asked)}
-    known = {field.name for field in dataclasses.fields(selection.Selection)}
+    known = {field.name for field in dataclasses.fields(Selection)}
     assert asked - {"begin", "end", "host", "core", "perf_event"} == known - {"cores", "event"}
 
 

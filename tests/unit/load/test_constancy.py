@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from overnight.load import constancy
-from overnight.model import load
+from overnight.model.load import CANNOT_TELL, CONSTANT, NOT_CONSTANT
 
 State = constancy.State
 
@@ -43,7 +43,7 @@ def share_of(status: str, runs: int = 100, **made) -> float:
     ids=str,
 )
 def test_what_is_constant_is_seldom_called_otherwise(made: dict[str, float]) -> None:
-    assert share_of(load.NOT_CONSTANT, **made) <= 0.03
+    assert share_of(NOT_CONSTANT, **made) <= 0.03
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_what_is_constant_is_seldom_called_otherwise(made: dict[str, float]) -> 
     ids=str,
 )
 def test_what_is_not_constant_is_seen(made: dict[str, float]) -> None:
-    assert share_of(load.NOT_CONSTANT, runs=40, **made) >= 0.95
+    assert share_of(NOT_CONSTANT, runs=40, **made) >= 0.95
 
 
 def test_a_minute_cannot_show_a_drift_of_a_percent_an_hour() -> None:
     said = judged(noise(1, 55, 0.01))
-    assert said.status == load.CANNOT_TELL
+    assert said.status == CANNOT_TELL
     (drift,) = [one for one in said.checks if one.name == "cpu drift"]
     assert drift.state is State.UNKNOWN
     assert drift.high - drift.low > 0.02
@@ -75,7 +75,7 @@ def test_a_run_of_the_length_it_names_tells(cv: float) -> None:
     needed = [judged(noise(seed, 60, cv)).needs_s for seed in range(20)]
     again = [judged(noise(n + 100, int(1.5 * s), cv)).status for n, s in enumerate(needed) if s]
     assert len(again) >= 18
-    assert again.count(load.CONSTANT) >= 0.8 * len(again)
+    assert again.count(CONSTANT) >= 0.8 * len(again)
 
 
 def test_the_slope_and_its_interval_are_those_of_scipy() -> None:
@@ -91,12 +91,12 @@ def test_the_slope_and_its_interval_are_those_of_scipy() -> None:
 
 def test_a_night_is_judged_from_means_of_stretches() -> None:
     said = judged(noise(5, 43_200, 0.01))
-    assert said.status == load.CONSTANT
+    assert said.status == CONSTANT
     assert said.seconds == 43_200
 
 
 def test_a_flat_line_is_constant() -> None:
-    assert judged([256e6] * 30).status == load.CONSTANT
+    assert judged([256e6] * 30).status == CONSTANT
 
 
 def test_nothing_done_is_not_constant() -> None:
@@ -104,15 +104,15 @@ def test_nothing_done_is_not_constant() -> None:
 
 
 def test_few_seconds_tell_nothing() -> None:
-    assert judged(noise(1, 9, 0.5)).status == load.CANNOT_TELL
-    assert judged([]).status == load.CANNOT_TELL
+    assert judged(noise(1, 9, 0.5)).status == CANNOT_TELL
+    assert judged([]).status == CANNOT_TELL
 
 
 def test_less_than_asked_for_is_said() -> None:
     said = judged([0.41] * 30, target=0.6)
-    assert said.status == load.NOT_CONSTANT
+    assert said.status == NOT_CONSTANT
     assert said.crossed[0].says == "cpu 0.410 cores of 0.600 cores asked for"
-    assert judged([0.59] * 30, target=0.6).status == load.CONSTANT
+    assert judged([0.59] * 30, target=0.6).status == CONSTANT
 
 
 def test_a_figure_that_is_told_alone_closes_nothing() -> None:
@@ -121,7 +121,7 @@ def test_a_figure_that_is_told_alone_closes_nothing() -> None:
         constancy.Series("steps", "/s", list(range(20)), gated=False),
     ]
     said = constancy.judge(constancy.Seconds(range(20), series))
-    assert said.status == load.CONSTANT
+    assert said.status == CONSTANT
     assert "steps: mean 10/s, 0/s to 19/s" in said.told
 
 
@@ -137,19 +137,19 @@ def test_a_figure_that_is_told_alone_closes_nothing() -> None:
 )  # fmt: skip
 def test_each_limit_that_is_crossed_is_named(more, says: str) -> None:
     said = judged([0.6] * 30, **more)
-    assert said.status == load.NOT_CONSTANT
+    assert said.status == NOT_CONSTANT
     assert says in said.as_json()["crossed"][0]
     assert said.says.startswith(said.crossed[0].says)
 
 
 def test_few_trials_tell_nothing_and_say_so() -> None:
     said = judged([0.6] * 30, trials=[4.0, 4.0], losses=[0.5, 0.5])
-    assert said.status == load.CANNOT_TELL
+    assert said.status == CANNOT_TELL
     assert said.needs_s == pytest.approx(28)
 
 
 def test_pressure_and_waits_are_told_and_close_nothing() -> None:
     said = judged([0.6] * 30, pressure={"cpu": [0.5] * 30}, waits=[0.2] * 30)
-    assert said.status == load.CONSTANT
+    assert said.status == CONSTANT
     assert "pressure cpu 50 % of the time" in said.told
     assert "workers waited for their cores 20 %" in said.told

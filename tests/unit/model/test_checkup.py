@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from overnight.model import checkup
+from overnight.model.checkup import Checkup, Question
 
-QUESTION = checkup.Question("perf", "perf", "because")
+QUESTION = Question("perf", "perf", "because")
 
 
 def test_a_problem_without_a_way_out_is_refused() -> None:
@@ -14,5 +14,5 @@ def test_a_problem_without_a_way_out_is_refused() -> None:
 
 def test_nothing_to_record_only_when_both_are_gone() -> None:
     for profiles, signals in ((True, False), (False, True)):
-        assert checkup.Checkup("h", {}, profiles, signals).can_record
-    assert not checkup.Checkup("h", {}, profiles=False, signals=False).can_record
+        assert Checkup("h", {}, profiles, signals).can_record
+    assert not Checkup("h", {}, profiles=False, signals=False).can_record

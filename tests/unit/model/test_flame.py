@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from overnight.model import flame
+from overnight.model.flame import KERNEL, Folded, FoldedStack, Frame
 
-MAIN, IDLE = flame.Frame("main", "/a"), flame.Frame("do_idle", "[kernel]", flame.KERNEL)
+MAIN, IDLE = Frame("main", "/a"), Frame("do_idle", "[kernel]", KERNEL)
 
 
-def folded(event: str = "cpu-clock", frequency: int = 97) -> flame.Folded:
-    stacks = flame.FoldedStack((MAIN, IDLE), 3), flame.FoldedStack((MAIN,), 4)
-    return flame.Folded("t", "h", 1, 2, frequency, (), event, stacks)
+def folded(event: str = "cpu-clock", frequency: int = 97) -> Folded:
+    stacks = FoldedStack((MAIN, IDLE), 3), FoldedStack((MAIN,), 4)
+    return Folded("t", "h", 1, 2, frequency, (), event, stacks)
 
 
 def test_every_frame_stands_once_in_the_table() -> None:

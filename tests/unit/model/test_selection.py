@@ -7,48 +7,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight import errors
-from overnight.model import selection
+from overnight.model.selection import Coverage, Selection, Window, match_event, parse_event
 
 
 @given(st.integers(-(10**16), 10**16), st.integers(-(10**16), 10**16))
 def test_a_window_has_a_length(begin: int, end: int) -> None:
     if begin < end:
-        assert selection.Window(begin, end).seconds == pytest.approx((end - begin) / 1e6)
+        assert Window(begin, end).seconds == pytest.approx((end - begin) / 1e6)
     else:
         with pytest.raises(errors.UsageError, match="ends before it begins"):
-            selection.Window(begin, end)
+            Window(begin, end)
 
 
 @pytest.mark.parametrize("name", ["process", "thread", "function", "unit"])
 @pytest.mark.parametrize("pattern", ["(", "[", "*", "a{99999999999999999999}", "(?P<x", "(" * 5000])
 def test_a_bad_pattern_names_its_option(name: str, pattern: str) -> None:
     with pytest.raises(errors.UsageError, match="is not a regular expression") as caught:
-        selection.Selection(**{name: pattern})
+        Selection(**{name: pattern})
     assert f"--{name}" in caught.value.todo
     assert caught.value.why
 
 
 def test_a_side_is_kernel_or_user() -> None:
     for side in ("", "kernel", "user"):
-        selection.Selection(side=side)
+        Selection(side=side)
     with pytest.raises(errors.UsageError, match="no side 'left'"):
-        selection.Selection(side="left")
+        Selection(side="left")
 
 
 def test_what_a_selection_depends_on() -> None:
-    plain = selection.Selection(cores=(1,), idle=True, event=2)
+    plain = Selection(cores=(1,), idle=True, event=2)
     assert (plain.by_task, plain.by_node) == (False, False)
     for name in ("process", "thread", "unit"):
-        assert selection.Selection(**{name: "x"}).by_task
-        assert not selection.Selection(**{name: "x"}).by_node
-    assert selection.Selection(function="x").by_node
-    assert selection.Selection(side="user").by_node
+        assert Selection(**{name: "x"}).by_task
+        assert not Selection(**{name: "x"}).by_node
+    assert Selection(function="x").by_node
+    assert Selection(side="user").by_node
 
 
 def test_coverage_is_json() -> None:
-    there = selection.Coverage(
-        ("a",), selection.Window(1, 2), 1.0, 2.0, 3.0, 4, 5, 6, 7, ((1, 2, "why"),), ("note",)
-    )
+    there = Coverage(("a",), Window(1, 2), 1.0, 2.0, 3.0, 4, 5, 6, 7, ((1, 2, "why"),), ("note",))
     plain = json.loads(json.dumps(there.as_json()))
     assert plain["window"] == {"begin_us": 1, "end_us": 2}
     assert plain["gaps"] == [[1, 2, "why"]]
@@ -63,7 +61,7 @@ EVENTS = ("cpu-clock", "cycles", "cycles:u", "page-faults")
     [("cpu-clock", "cpu-clock"), ("cpu", "cpu-clock"), ("cycles", "cycles"), ("p", "page-faults")],
 )
 def test_an_event_is_found_by_its_name_or_the_only_beginning(wanted: str, found: str) -> None:
-    assert selection.match_event(wanted, EVENTS) == found
+    assert match_event(wanted, EVENTS) == found
 
 
 @pytest.mark.parametrize(
@@ -76,11 +74,11 @@ def test_an_event_is_found_by_its_name_or_the_only_beginning(wanted: str, found:
 )
 def test_what_names_no_event_is_told_the_names(wanted: str, what: str, why: str) -> None:
     with pytest.raises(errors.UsageError, match=what) as told:
-        selection.match_event(wanted, EVENTS * 2)
+        match_event(wanted, EVENTS * 2)
     assert why in told.value.why
 
 
 def test_an_event_is_a_number_or_a_name() -> None:
-    assert [selection.parse_event(text) for text in ("0", "12", "cycles", "r00c0", "²", "-1")] == [
+    assert [parse_event(text) for text in ("0", "12", "cycles", "r00c0", "²", "-1")] == [
         0, 12, "cycles", "r00c0", "²", "-1"
     ]  # fmt: skip

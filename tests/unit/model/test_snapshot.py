@@ -6,30 +6,28 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from overnight.model import snapshot
+from overnight.model.snapshot import PARTS, SCHEMA, Gap, Part, Snapshot, compare
 
 texts = st.text(max_size=5)
 parts = st.dictionaries(
-    st.sampled_from(snapshot.PARTS),
+    st.sampled_from(PARTS),
     st.dictionaries(texts, texts | st.dictionaries(texts, texts, max_size=2), max_size=3),
     max_size=3,
 )
 
 
 @hypothesis.given(parts)
-def test_what_is_written_is_read_again_and_equals_itself(found: dict[str, snapshot.Part]) -> None:
-    one = snapshot.Snapshot({"host": "a"}, found, (snapshot.Gap("os", "x", "y"),))
-    again = snapshot.Snapshot.from_json(json.loads(json.dumps(one.as_json())))
-    assert snapshot.compare(one, again).changes == ()
+def test_what_is_written_is_read_again_and_equals_itself(found: dict[str, Part]) -> None:
+    one = Snapshot({"host": "a"}, found, (Gap("os", "x", "y"),))
+    again = Snapshot.from_json(json.loads(json.dumps(one.as_json())))
+    assert compare(one, again).changes == ()
     assert again.as_json() == one.as_json()
 
 
 @hypothesis.given(parts, parts)
-def test_a_difference_is_told_from_both_sides(
-    a: dict[str, snapshot.Part], b: dict[str, snapshot.Part]
-) -> None:
-    one, other = snapshot.Snapshot({}, a, ()), snapshot.Snapshot({}, b, ())
-    there, back = snapshot.compare(one, other), snapshot.compare(other, one)
+def test_a_difference_is_told_from_both_sides(a: dict[str, Part], b: dict[str, Part]) -> None:
+    one, other = Snapshot({}, a, ()), Snapshot({}, b, ())
+    there, back = compare(one, other), compare(other, one)
     assert [(c.part, c.key, c.property, c.after, c.before) for c in back.changes] == [
         (c.part, c.key, c.property, c.before, c.after) for c in there.changes
     ]
@@ -37,16 +35,16 @@ def test_a_difference_is_told_from_both_sides(
 
 
 def test_added_removed_changed_and_unknown() -> None:
-    before = snapshot.Snapshot(
+    before = Snapshot(
         {},
         {
             "packages": {"a": {"version": "1"}, "b": {"version": "1"}},
             "sysctl": {"x": "1", "y": "2"},
         },
-        (snapshot.Gap("sysctl", "y", "permission denied"),),
+        (Gap("sysctl", "y", "permission denied"),),
     )
-    after = snapshot.Snapshot({}, {"packages": {"a": {"version": "2"}, "c": {"version": "1"}}, "sysctl": {"x": "1"}, "os": {}}, ())  # fmt: skip
-    found = snapshot.compare(before, after)
+    after = Snapshot({}, {"packages": {"a": {"version": "2"}, "c": {"version": "1"}}, "sysctl": {"x": "1"}, "os": {}}, ())  # fmt: skip
+    found = compare(before, after)
     assert [(one.key, one.before, one.after) for one in found.changes] == [
         ("a", "1", "2"),
         ("b", "1", None),
@@ -68,13 +66,11 @@ def test_what_one_could_not_read_is_not_removed() -> None:
         "cpu": {"online": "0-3"},
     }
     gaps = (
-        snapshot.Gap("modules", "a.parameters.x", "permission denied"),
-        snapshot.Gap("sysctl", "net.a", "permission denied"),
-        snapshot.Gap("cpu", "/proc/cpuinfo", "permission denied"),
+        Gap("modules", "a.parameters.x", "permission denied"),
+        Gap("sysctl", "net.a", "permission denied"),
+        Gap("cpu", "/proc/cpuinfo", "permission denied"),
     )
-    found = snapshot.compare(
-        snapshot.Snapshot({}, everything, ()), snapshot.Snapshot({}, partly, gaps)
-    )
+    found = compare(Snapshot({}, everything, ()), Snapshot({}, partly, gaps))
     assert [(one.key, one.property, one.after) for one in found.changes] == [
         ("online", "", "0-3"),
         ("a", "parameters.y", "2"),
@@ -84,8 +80,8 @@ def test_what_one_could_not_read_is_not_removed() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [{}, {"schema": "overnight.snapshot/2"}, {"schema": snapshot.SCHEMA, "header": {}, "parts": {"a": 1}, "gaps": []}, {"schema": snapshot.SCHEMA, "header": {}, "parts": {"a": {"b": {"c": 1}}}, "gaps": []}, {"schema": snapshot.SCHEMA, "header": {}, "parts": {}, "gaps": [{"x": 1}]}],
+    [{}, {"schema": "overnight.snapshot/2"}, {"schema": SCHEMA, "header": {}, "parts": {"a": 1}, "gaps": []}, {"schema": SCHEMA, "header": {}, "parts": {"a": {"b": {"c": 1}}}, "gaps": []}, {"schema": SCHEMA, "header": {}, "parts": {}, "gaps": [{"x": 1}]}],
 )  # fmt: skip
 def test_other_documents_are_refused(document: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"it is no|are not what"):
-        snapshot.Snapshot.from_json(document)
+        Snapshot.from_json(document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import captures
 import pytest
 
-from overnight.model import selection
+from overnight.model.selection import Selection
 
 
 @pytest.fixture(scope="session")
@@ -35,28 +35,28 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> captures.Night:
 
 
 SELECTIONS = {
-    "all": selection.Selection(),
-    "idle too": selection.Selection(idle=True),
-    "core": selection.Selection(cores=(1,)),
-    "two cores, one unknown": selection.Selection(cores=(0, 77)),
-    "process": selection.Selection(process="^nginx$"),
-    "process with digits": selection.Selection(process="cc1plus"),
-    "thread": selection.Selection(thread="worker [1]"),
-    "unit": selection.Selection(unit=r"\.service$"),
-    "nobody": selection.Selection(process="no such"),
-    "function": selection.Selection(function="^malloc$"),
-    "function with a plus": selection.Selection(function=r"operator\+"),
-    "function that looks like a process": selection.Selection(function="nginx"),
-    "kernel": selection.Selection(side="kernel"),
-    "user": selection.Selection(side="user", idle=True),
-    "other event": selection.Selection(event=1),
-    "first event by name": selection.Selection(event="cpu-clock"),
-    "everything at once": selection.Selection(
+    "all": Selection(),
+    "idle too": Selection(idle=True),
+    "core": Selection(cores=(1,)),
+    "two cores, one unknown": Selection(cores=(0, 77)),
+    "process": Selection(process="^nginx$"),
+    "process with digits": Selection(process="cc1plus"),
+    "thread": Selection(thread="worker [1]"),
+    "unit": Selection(unit=r"\.service$"),
+    "nobody": Selection(process="no such"),
+    "function": Selection(function="^malloc$"),
+    "function with a plus": Selection(function=r"operator\+"),
+    "function that looks like a process": Selection(function="nginx"),
+    "kernel": Selection(side="kernel"),
+    "user": Selection(side="user", idle=True),
+    "other event": Selection(event=1),
+    "first event by name": Selection(event="cpu-clock"),
+    "everything at once": Selection(
         cores=(0, 1, 2), process="nginx|cc", thread="[a-z]", function="main|parse", side="user", unit="."
     ),
 }  # fmt: skip
 
 
 @pytest.fixture(params=SELECTIONS)
-def chosen(request: pytest.FixtureRequest) -> selection.Selection:
+def chosen(request: pytest.FixtureRequest) -> Selection:
     return SELECTIONS[request.param]

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.model import event, selection
+from overnight.model.event import Event
+from overnight.model.selection import Window
 from overnight.queries import baselines, case
 
 SECOND = 1_000_000
 T = 1_700_000_000 * SECOND
 
 
-def seconds(begin: float, end: float) -> selection.Window:
-    return selection.Window(round(begin * SECOND), round(end * SECOND))
+def seconds(begin: float, end: float) -> Window:
+    return Window(round(begin * SECOND), round(end * SECOND))
 
 
 spans = st.lists(
@@ -63,7 +64,7 @@ def test_the_latest_that_is_long_enough_is_taken_and_the_longest_where_none_is()
 def test_what_was_not_sampled_is_taken_last() -> None:
     wanted, shut = seconds(1000, 1600), [(1200 * SECOND, 1600 * SECOND)]
 
-    def chosen() -> selection.Window:
+    def chosen() -> Window:
         sampled = 500 * SECOND
         return baselines.choose(wanted, 0, [shut], lambda one: one.begin_us < sampled).window
 
@@ -78,14 +79,14 @@ def test_less_careful_where_being_careful_leaves_nothing() -> None:
     assert baselines.choose(wanted, 0, [careful, plain]).window == seconds(60, 100)
 
 
-def told(at_s: float, kind: str = "net.driver_reset", lasts_s: float = 0.0) -> event.Event:
+def told(at_s: float, kind: str = "net.driver_reset", lasts_s: float = 0.0) -> Event:
     at = T + round(at_s * SECOND)
     until = at + round(lasts_s * SECOND)
-    return event.Event(at, kind, host="h", id=f"{kind} {at_s}", until_us=until)
+    return Event(at, kind, host="h", id=f"{kind} {at_s}", until_us=until)
 
 
 def cut(
-    monkeypatch: pytest.MonkeyPatch, known_s: float, *others: event.Event
+    monkeypatch: pytest.MonkeyPatch, known_s: float, *others: Event
 ) -> tuple[float, float, case.Case]:
     mine = told(0.0)
     made = case.Case(pathlib.Path("/nowhere"), mine)
@@ -93,7 +94,7 @@ def cut(
 
     def events(
         begin: int, end: int, hosts: tuple[str, ...] = (), kinds: list[str] | None = None
-    ) -> tuple[event.Event, ...]:
+    ) -> tuple[Event, ...]:
         those = [one for one in (*others, mine) if begin <= one.time_us <= end]
         return tuple(one for one in those if not kinds or one.kind in kinds)
 

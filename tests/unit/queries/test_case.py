@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from overnight.model import event
+from overnight.model.event import Event
 from overnight.queries import case
 
 SECOND = 1_000_000
@@ -14,7 +14,7 @@ T = 1_700_000_000 * SECOND
 
 
 def cut(known_s: float | None, monkeypatch: pytest.MonkeyPatch) -> case.Case:
-    told = event.Event(
+    told = Event(
         id="e", kind="net.driver_reset", severity="critical", host="h", time_us=T, until_us=T
     )
     made = case.Case(pathlib.Path("/nowhere"), told)

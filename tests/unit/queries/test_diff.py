@@ -9,7 +9,7 @@ import captures
 import numpy as np
 import pytest
 
-from overnight.model import selection
+from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import diff
 
 SECOND, NIGHT = captures.SECOND, captures.NIGHT
@@ -26,7 +26,7 @@ def counts(samples: list[captures.Sample]) -> dict[captures.Function, tuple[int,
 
 
 def test_every_function_of_either_window_with_its_rates(
-    night: captures.Night, chosen: selection.Selection
+    night: captures.Night, chosen: Selection
 ) -> None:
     first, second = night.windows(13)[-2:]
     found = diff.diff(night.source, first, second, chosen, limit=1000)
@@ -124,7 +124,7 @@ def test_without_a_rate_shares_of_samples_are_compared(tmp_path: pathlib.Path) -
 
 
 def test_a_window_with_nothing_in_it(night: captures.Night) -> None:
-    nothing = selection.Window(0, 1_000_000)
+    nothing = Window(0, 1_000_000)
     found = diff.diff(night.source, night.source.extent(), nothing, limit=1000)
     assert found.baseline.samples == 0
     assert {change.baseline_samples for change in found.changes} == {0}
@@ -175,6 +175,6 @@ def test_the_interval_holds_the_truth_in_95_of_100_windows(
     assert 0.93 <= held / cases <= 0.985
 
 
-def _coverage(capacity: float) -> selection.Coverage:
-    window = selection.Window(0, 1)
-    return selection.Coverage((), window, 1.0, 1.0, capacity, 0, 0, 0, 1, ())
+def _coverage(capacity: float) -> Coverage:
+    window = Window(0, 1)
+    return Coverage((), window, 1.0, 1.0, capacity, 0, 0, 0, 1, ())

@@ -6,7 +6,7 @@ import captures
 import pytest
 
 from overnight import errors
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import diff, flame, heatmap, reader, top
 
 NIGHT, SECOND = captures.NIGHT, captures.SECOND
@@ -39,7 +39,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> reader.Reader:
 def test_every_answer_counts_the_event_under_each_hosts_number(
     source: reader.Reader, name: str
 ) -> None:
-    chosen = selection.Selection(event=name)
+    chosen = Selection(event=name)
     found = [
         flame.flame(source, WINDOW, chosen).coverage,
         flame.flame(source, WINDOW, chosen, reverse=True).coverage,
@@ -56,7 +56,7 @@ def test_every_answer_counts_the_event_under_each_hosts_number(
 
 
 def test_a_name_that_is_first_everywhere_comes_from_the_sums(source: reader.Reader) -> None:
-    by_name = selection.Selection(event="cycles")
+    by_name = Selection(event="cycles")
     found = heatmap.by_core(source, WINDOW, by_name, hosts=("alpha",))
     assert found.values.sum() == 100
     assert diff.diff(source, WINDOW, WINDOW, by_name, hosts=("alpha",)).coverage.samples == 100
@@ -65,7 +65,7 @@ def test_a_name_that_is_first_everywhere_comes_from_the_sums(source: reader.Read
 def test_a_name_that_none_has_is_refused(source: reader.Reader) -> None:
     for name, hosts in (("c", ()), ("faults", ()), ("cpu-clock", ("alpha",))):
         with pytest.raises(errors.UsageError, match="event") as told:
-            flame.flame(source, WINDOW, selection.Selection(event=name), hosts=hosts)
+            flame.flame(source, WINDOW, Selection(event=name), hosts=hosts)
         assert "cycles" in told.value.why
-    nothing = selection.Window(0, 1)
-    assert flame.flame(source, nothing, selection.Selection(event="x")).coverage.samples == 0
+    nothing = Window(0, 1)
+    assert flame.flame(source, nothing, Selection(event="x")).coverage.samples == 0

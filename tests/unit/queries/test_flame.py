@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from overnight import errors
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import flame
 from overnight.store import capture
 
@@ -54,7 +54,7 @@ def naive_whole(own: collections.Counter[Path]) -> dict[Path, int]:
 @pytest.mark.parametrize("hosts", [(), ("beta",)], ids=["both hosts", "one"])
 @pytest.mark.parametrize("reverse", [False, True], ids=["upright", "reverse"])
 def test_every_path_has_its_samples(
-    night: captures.Night, chosen: selection.Selection, hosts: tuple[str, ...], reverse: bool
+    night: captures.Night, chosen: Selection, hosts: tuple[str, ...], reverse: bool
 ) -> None:
     for window in night.windows(len(hosts), 3):
         tree = flame.flame(night.source, window, chosen, hosts=hosts, reverse=reverse)
@@ -67,7 +67,7 @@ def test_every_path_has_its_samples(
         assert whole == naive_whole(expected)
 
 
-def test_coverage_says_what_there_is(night: captures.Night, chosen: selection.Selection) -> None:
+def test_coverage_says_what_there_is(night: captures.Night, chosen: Selection) -> None:
     for window in night.windows(9):
         tree = flame.flame(night.source, window, chosen)
         there = tree.coverage
@@ -90,22 +90,22 @@ def test_coverage_says_what_there_is(night: captures.Night, chosen: selection.Se
         assert there.capacity == pytest.approx(there.core_seconds * night.frequency)
 
 
-def _without_stacks(chosen: selection.Selection) -> selection.Selection:
+def _without_stacks(chosen: Selection) -> Selection:
     return dataclasses.replace(chosen, function="", side="")
 
 
 def test_a_window_has_its_begin_and_not_its_end(night: captures.Night) -> None:
-    everything = selection.Selection(idle=True)
+    everything = Selection(idle=True)
     sample = next(s for s in night.samples["beta"])
     for begin, expected in ((0, True), (1, False), (-1, False)):
-        window = selection.Window(sample.time_us + begin, sample.time_us + begin + 1)
+        window = Window(sample.time_us + begin, sample.time_us + begin + 1)
         found = flame.flame(night.source, window, everything, hosts=("beta",)).coverage.samples
         assert found == sum(s.count for s in night.samples["beta"] if s.time_us == window.begin_us)
         assert (found > 0) == expected
 
 
 def test_a_window_outside_is_empty_and_says_so(night: captures.Night) -> None:
-    outside = selection.Window(0, 1_000_000)
+    outside = Window(0, 1_000_000)
     for reverse in (False, True):
         tree = flame.flame(night.source, outside, reverse=reverse)
         assert (len(tree.frame), tree.names) == (0, [])
@@ -122,7 +122,7 @@ def test_an_unknown_host_is_an_error_that_names_the_known(night: captures.Night)
 def test_an_empty_store_is_an_error(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path)
     with pytest.raises(errors.CannotError, match="no profiles"):
-        flame.flame(source, selection.Window(0, 1))
+        flame.flame(source, Window(0, 1))
     (tmp_path / "profiles/v1/alpha/20261115/.new-x").mkdir(parents=True)
     with pytest.raises(errors.CannotError, match="no segment is finished"):
         source.extent()

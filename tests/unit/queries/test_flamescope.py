@@ -8,7 +8,7 @@ import pathlib
 import captures
 
 from overnight.app import importing
-from overnight.model import selection
+from overnight.model.selection import Selection
 from overnight.queries import diff, flame, heatmap, top
 from overnight.queries import reader as readers
 from overnight.store import segments
@@ -56,7 +56,7 @@ def test_events_are_not_mixed_and_periods_are_kept(tmp_path: pathlib.Path) -> No
     made = captures.build(samples, events=("cycles", "instructions", "page-faults"))
     source = captures.store(tmp_path, made)
     for event in range(3):
-        chosen = selection.Selection(event=event)
+        chosen = Selection(event=event)
         assert flame.flame(source, source.extent(), chosen).coverage.samples == 3
         assert top.top(source, source.extent(), chosen).rows[0].samples == 3
         assert heatmap.by_core(source, source.extent(), chosen).values.sum() == 3

@@ -8,7 +8,9 @@ import pathlib
 import pytest
 import rings
 
-from overnight.model import clock, event, snapshot
+from overnight.model import clock
+from overnight.model.event import Event
+from overnight.model.snapshot import Snapshot
 from overnight.queries import fleet
 from overnight.store.ring import reader, writer
 
@@ -34,7 +36,7 @@ def record(
 
 
 def save(home: pathlib.Path, host: str, stamp: str, value: str) -> None:
-    taken = snapshot.Snapshot({"host": host}, {"sysctl": {"vm.swappiness": value}}, ())
+    taken = Snapshot({"host": host}, {"sysctl": {"vm.swappiness": value}}, ())
     path = home / "snapshots" / host / f"{stamp}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(taken.as_json()))
@@ -43,11 +45,11 @@ def save(home: pathlib.Path, host: str, stamp: str, value: str) -> None:
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> pathlib.Path:
     one = record(tmp_path, "db-7", BOOTS[0], range(100), 5000)
-    one.event(event.Event(rings.us(50), "net.driver_reset", host="db-7", boot=BOOTS[0], id="a"))
+    one.event(Event(rings.us(50), "net.driver_reset", host="db-7", boot=BOOTS[0], id="a"))
     one.note_gap(rings.us(20), rings.us(30), "the disk was full")
     one.close()
     two = record(tmp_path, "db-7", BOOTS[1], range(200, 260), 30)
-    two.event(event.Event(rings.us(210), "cpu.core_pinned", host="db-7", boot=BOOTS[1], id="b"))
+    two.event(Event(rings.us(210), "cpu.core_pinned", host="db-7", boot=BOOTS[1], id="b"))
     two.close()
     record(tmp_path, "db-8", BOOTS[0], range(50), 10, zone="z2").close()
     return tmp_path
@@ -74,10 +76,10 @@ def test_labels_watched_time_and_events(home: pathlib.Path) -> None:
 
 def test_an_event_of_another_boot_or_of_time_nobody_watched_has_no_place(home) -> None:
     seven = fleet.read_fleet(home).hosts[0]
-    assert seven.place(event.Event(rings.us(210), "x", boot="ffffffff-0")) is None
-    assert seven.place(event.Event(rings.us(5000), "x")) is None
+    assert seven.place(Event(rings.us(210), "x", boot="ffffffff-0")) is None
+    assert seven.place(Event(rings.us(5000), "x")) is None
     # Told with the look after the last that was kept.
-    assert seven.place(event.Event(rings.us(261), "x", boot=BOOTS[1])) == (2, 59.0)
+    assert seven.place(Event(rings.us(261), "x", boot=BOOTS[1])) == (2, 59.0)
 
 
 def test_what_is_trimmed_was_watched_all_the_same() -> None:

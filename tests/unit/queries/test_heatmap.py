@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from overnight import errors
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import heatmap
 from overnight.store import segments
 
@@ -40,8 +40,8 @@ def cells(found: heatmap.Heatmap) -> dict[tuple[int, str], int]:
 
 def naive(
     night: captures.Night,
-    window: selection.Window,
-    chosen: selection.Selection,
+    window: Window,
+    chosen: Selection,
     mode: str,
     begin_us: int,
     step_us: int,
@@ -54,8 +54,8 @@ def naive(
     return dict(counted)
 
 
-def whole_seconds(window: selection.Window) -> selection.Window:
-    return selection.Window(
+def whole_seconds(window: Window) -> Window:
+    return Window(
         window.begin_us // SECOND_US * SECOND_US, -(-window.end_us // SECOND_US) * SECOND_US
     )
 
@@ -70,7 +70,7 @@ def test_steps_of_seconds_come_from_the_sums(
         whole = whole_seconds(window)
         assert found.begin_us == whole.begin_us
         assert len(found.values) == -(-(whole.end_us - whole.begin_us) // step_us)
-        expected = naive(night, whole, selection.Selection(), mode, whole.begin_us, step_us)
+        expected = naive(night, whole, Selection(), mode, whole.begin_us, step_us)
         assert cells(found) == expected
         assert found.coverage.samples == sum(expected.values())
         assert found.full == night.frequency * step_us / SECOND_US
@@ -78,7 +78,7 @@ def test_steps_of_seconds_come_from_the_sums(
 
 @pytest.mark.parametrize("step_us", [100_000, 1_500_000])
 def test_finer_steps_and_filters_come_from_the_rows(
-    night: captures.Night, chosen: selection.Selection, step_us: int
+    night: captures.Night, chosen: Selection, step_us: int
 ) -> None:
     for window in night.windows(4, 2):
         for mode in ("busy", "idle"):
@@ -87,9 +87,7 @@ def test_finer_steps_and_filters_come_from_the_rows(
             assert cells(found) == naive(night, window, chosen, mode, window.begin_us, step_us)
 
 
-def test_a_filter_of_seconds_equals_the_naive_one(
-    night: captures.Night, chosen: selection.Selection
-) -> None:
+def test_a_filter_of_seconds_equals_the_naive_one(night: captures.Night, chosen: Selection) -> None:
     for window in night.windows(5, 2):
         found = heatmap.by_core(night.source, window, chosen)
         summed = not (chosen.by_task or chosen.by_node) and chosen.event in (0, "cpu-clock")
@@ -108,12 +106,12 @@ def test_fine_cells_add_up_to_the_coarse_ones(night: captures.Night, mode: str) 
 
 
 def test_rows_are_all_cores_also_the_idle_ones(night: captures.Night) -> None:
-    nothing = selection.Window(night.windows(0)[1].begin_us, night.windows(0)[1].begin_us + 1)
+    nothing = Window(night.windows(0)[1].begin_us, night.windows(0)[1].begin_us + 1)
     both = heatmap.by_core(night.source, nothing)
     assert both.rows == ("alpha 0", "alpha 1", "alpha 2", "alpha 3", "beta 0", "beta 1")
     one = heatmap.by_core(night.source, nothing, hosts=("beta",))
     assert one.rows == ("0", "1")
-    some = heatmap.by_core(night.source, nothing, selection.Selection(cores=(1, 3)))
+    some = heatmap.by_core(night.source, nothing, Selection(cores=(1, 3)))
     assert some.rows == ("alpha 1", "alpha 3", "beta 1")
 
 
@@ -123,7 +121,7 @@ def test_offsets_within_a_second(night: captures.Night, rows: int) -> None:
         found = heatmap.by_offset(night.source, window, rows=rows)
         begin = window.begin_us // SECOND_US * SECOND_US
         counted: collections.Counter[tuple[int, int]] = collections.Counter()
-        for s in captures.chosen_samples(night.of(), window, selection.Selection()):
+        for s in captures.chosen_samples(night.of(), window, Selection()):
             row = s.time_us % SECOND_US * rows // SECOND_US
             counted[(s.time_us - begin) // SECOND_US, row] += s.count
         expected = np.zeros_like(found.values)
@@ -136,7 +134,7 @@ def test_offsets_within_a_second(night: captures.Night, rows: int) -> None:
             assert found.full == pytest.approx((4 + 2) * night.frequency / rows)
 
 
-def test_offsets_with_filters(night: captures.Night, chosen: selection.Selection) -> None:
+def test_offsets_with_filters(night: captures.Night, chosen: Selection) -> None:
     window = night.windows(8)[-1]
     found = heatmap.by_offset(night.source, window, chosen)
     busy = dataclasses.replace(chosen, idle=False)
@@ -148,7 +146,7 @@ def test_coverage_counts_each_hosts_cores(night: captures.Night) -> None:
     window = captures.window(captures.NIGHT + 150 * 10**9, captures.NIGHT + 160 * 10**9)
     there = heatmap.by_core(night.source, window).coverage
     assert (there.recorded_seconds, there.core_seconds, there.capacity) == (20, 60, 6000)
-    there = heatmap.by_core(night.source, window, selection.Selection(cores=(3,))).coverage
+    there = heatmap.by_core(night.source, window, Selection(cores=(3,))).coverage
     assert there.core_seconds == 10  # beta has no core 3
 
 
@@ -160,7 +158,7 @@ def test_what_nobody_can_look_at_is_refused(night: captures.Night) -> None:
         heatmap.by_core(night.source, window, mode="lazy")
     with pytest.raises(errors.UsageError, match="rows"):
         heatmap.by_offset(night.source, window, rows=0)
-    ages = selection.Window(0, 10**17)
+    ages = Window(0, 10**17)
     for ask in (
         lambda: heatmap.by_core(night.source, ages, step_us=1000),
         lambda: heatmap.by_offset(night.source, ages),
@@ -170,7 +168,7 @@ def test_what_nobody_can_look_at_is_refused(night: captures.Night) -> None:
 
 
 def test_an_empty_window_has_cells_of_zero(night: captures.Night) -> None:
-    outside = selection.Window(0, 5 * SECOND_US)
+    outside = Window(0, 5 * SECOND_US)
     assert heatmap.by_core(night.source, outside).values.shape == (5, 0)
     assert heatmap.by_offset(night.source, outside).values.sum() == 0
 
@@ -182,5 +180,5 @@ def test_a_second_that_two_segments_share_is_whole(tmp_path: pathlib.Path) -> No
         captures.build([captures.Sample(captures.NIGHT)], end=half),
         captures.build([captures.Sample(half + 5)], begin=half, end=half + 10**9),
     )
-    second_half = selection.Window(half // 1000 + 100_000, half // 1000 + 200_000)
+    second_half = Window(half // 1000 + 100_000, half // 1000 + 200_000)
     assert heatmap.by_core(source, second_half).values.tolist() == [[2, 0]]

@@ -8,7 +8,7 @@ import pathlib
 import captures
 import pytest
 
-from overnight.model import selection
+from overnight.model.selection import Window
 from overnight.queries import diff, flame, heatmap, reader, top
 from overnight.store import capture, segments
 
@@ -64,7 +64,7 @@ def test_losses_are_told_by_when_they_happened(
 
 def test_a_store_that_does_not_say_when_says_at_most(tmp_path: pathlib.Path) -> None:
     source = source_of(tmp_path)
-    (segment,) = source.touched(("alpha",), selection.Window(0, 2**60))
+    (segment,) = source.touched(("alpha",), Window(0, 2**60))
     described = segment.path / "segment.json"
     said = json.loads(described.read_text())
     assert said.pop("losses") == []

@@ -9,7 +9,8 @@ import pytest
 import rings
 
 from overnight import errors
-from overnight.model import event, selection
+from overnight.model.event import Event
+from overnight.model.selection import Window
 from overnight.queries import signals
 from overnight.store.ring import reader
 
@@ -32,8 +33,8 @@ STEP = {
 }
 
 
-def _window(begin: float, end: float) -> selection.Window:
-    return selection.Window(rings.us(begin), rings.us(end))
+def _window(begin: float, end: float) -> Window:
+    return Window(rings.us(begin), rings.us(end))
 
 
 def _ticks(second: int, cores: tuple[str, ...] = ("0", "2", "10")) -> dict[str, tuple[int, ...]]:
@@ -147,7 +148,7 @@ def test_columns_of_different_paces_are_asked_for_apart(tmp_path: pathlib.Path) 
 def test_damage_is_noted_and_events_are_found(tmp_path: pathlib.Path) -> None:
     source = _record(tmp_path, list(range(100)), block_seconds=30)
     made = rings.open_writer(tmp_path)
-    made.event(event.Event(rings.us(50), "cpu.core_pinned", id="x", core=2))
+    made.event(Event(rings.us(50), "cpu.core_pinned", id="x", core=2))
     made.close()
     (path,) = rings.ring_files(tmp_path)
     data = bytearray(path.read_bytes())

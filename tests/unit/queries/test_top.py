@@ -9,7 +9,7 @@ import captures
 import pytest
 
 from overnight import errors
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import top
 
 SECOND, NIGHT = captures.SECOND, captures.NIGHT
@@ -40,9 +40,7 @@ def own(samples: list[captures.Sample]) -> collections.Counter[str]:
 
 
 @pytest.mark.parametrize("kind", top.KINDS)
-def test_rows_shares_and_cores(
-    night: captures.Night, chosen: selection.Selection, kind: str
-) -> None:
+def test_rows_shares_and_cores(night: captures.Night, chosen: Selection, kind: str) -> None:
     for window in night.windows(11, 2):
         found = top.top(night.source, window, chosen, kind=kind, limit=1000)
         samples = captures.chosen_samples(night.of(), window, chosen)
@@ -102,7 +100,7 @@ def test_a_filter_on_one_process_keeps_the_time_in_which_it_did_not_run(
     samples += [captures.Sample(NIGHT + 1, process="rare", pid=2, tid=2) for _ in range(100)]
     made = captures.build(samples, begin=NIGHT, end=NIGHT + 600 * SECOND, cores=(0,))
     source = captures.store(tmp_path, made)
-    chosen = selection.Selection(process="rare")
+    chosen = Selection(process="rare")
     for kind in top.KINDS:
         answer = top.top(source, source.extent(), chosen, kind=kind)
         assert answer.coverage.recorded_seconds == 600
@@ -115,5 +113,5 @@ def test_no_such_kind(night: captures.Night) -> None:
 
 
 def test_nothing_there_is_no_rows(night: captures.Night) -> None:
-    found = top.top(night.source, selection.Window(0, 1))
+    found = top.top(night.source, Window(0, 1))
     assert (found.rows, found.others) == ((), 0)

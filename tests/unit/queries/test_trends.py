@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import rings
 
-from overnight.model import selection
+from overnight.model.selection import Window
 from overnight.queries import trends
 from overnight.store.ring import reader
 
@@ -16,8 +16,8 @@ MINUTE_US = 60_000_000
 BIRTHS = ("born", "died")
 
 
-def _window(begin: float, end: float) -> selection.Window:
-    return selection.Window(rings.us(begin), rings.us(end))
+def _window(begin: float, end: float) -> Window:
+    return Window(rings.us(begin), rings.us(end))
 
 
 def _minutes(count: int) -> np.ndarray:

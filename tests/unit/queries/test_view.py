@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from overnight import errors
-from overnight.model import event, selection
+from overnight.model.event import Event
+from overnight.model.selection import Selection, Window
 from overnight.queries import view
 
 SECOND, NIGHT = captures.SECOND, captures.NIGHT
@@ -49,8 +50,8 @@ def expected(samples: list[captures.Sample], shown: view.View) -> collections.Co
     return counted
 
 
-def inside(night: captures.Night, window: selection.Window) -> list[captures.Sample]:
-    everything = selection.Selection(idle=True)
+def inside(night: captures.Night, window: Window) -> list[captures.Sample]:
+    everything = Selection(idle=True)
     return captures.chosen_samples(night.samples["alpha"], window, everything)
 
 
@@ -87,7 +88,7 @@ def test_every_sample_where_they_fit(night: captures.Night) -> None:
         assert [detail.step_us for detail in shown.detail] == [0] * len(shown.detail)
         assert not any("sums" in note for note in shown.notes)
         heat = shown.arrays["heat_busy"].reshape(-1, len(shown.cores) or 1)
-        whole = selection.Window(shown.window.begin_us, shown.window.end_us)
+        whole = Window(shown.window.begin_us, shown.window.end_us)
         assert int(heat.sum()) == sum(s.count for s in inside(night, whole) if not s.idle)
 
 
@@ -96,7 +97,7 @@ ALARM = (NIGHT + 200 * SECOND) // 1000
 
 def coarse(night: captures.Night, most_rows: int) -> view.View:
     window = night.source.extent(("alpha",))
-    events = (event.Event(ALARM, "net.driver_reset", core=2),)
+    events = (Event(ALARM, "net.driver_reset", core=2),)
     shown = view.view(night.source, window, "alpha", events, most_rows=most_rows)
     check_indices(shown)
     return shown
@@ -115,7 +116,7 @@ def test_coarse_keeps_all_samples_around_events_and_totals_elsewhere(night: capt
     for detail in sorted(shown.detail, key=lambda d: d.begin_us):
         assert detail.begin_us == at  # every moment is told about
         at = detail.end_us
-        samples = inside(night, selection.Window(detail.begin_us, detail.end_us))
+        samples = inside(night, Window(detail.begin_us, detail.end_us))
         first = (detail.begin_us - shown.window.begin_us) // view.TICK_US
         last = (detail.end_us - 1 - shown.window.begin_us) // view.TICK_US
         mine = collections.Counter({r: n for r, n in found.items() if first <= r[0] <= last})
@@ -174,7 +175,7 @@ def test_a_profile_without_cores_has_rows_and_no_heat(tmp_path: pathlib.Path) ->
 
 
 def test_nothing_there(night: captures.Night) -> None:
-    shown = view.view(night.source, selection.Window(0, 10**6), "alpha")
+    shown = view.view(night.source, Window(0, 10**6), "alpha")
     check_indices(shown)
     assert (shown.detail, len(shown.arrays["row_time"])) == ((), 0)
 
@@ -183,7 +184,7 @@ def test_what_cannot_be_shown_is_refused(night: captures.Night) -> None:
     with pytest.raises(errors.CannotError, match="gamma"):
         view.view(night.source, night.source.extent(), "gamma")
     with pytest.raises(errors.UsageError, match="hours"):
-        view.view(night.source, selection.Window(0, 120 * 3600 * 10**6), "alpha")
+        view.view(night.source, Window(0, 120 * 3600 * 10**6), "alpha")
 
 
 def test_a_long_night_has_broader_columns_and_says_so(

@@ -8,7 +8,7 @@ import pathlib
 import captures
 import pytest
 
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import who
 
 SECOND = captures.SECOND
@@ -20,7 +20,7 @@ def samples() -> list[captures.Sample]:
     return captures.random_samples(3, 4000, begin=BEGIN, end=END)
 
 
-def windows() -> list[selection.Window]:
+def windows() -> list[Window]:
     """Within a segment, over the edge of two, and one in which nothing was recorded."""
     return [
         captures.window(captures.NIGHT + a * SECOND, captures.NIGHT + b * SECOND)
@@ -28,7 +28,7 @@ def windows() -> list[selection.Window]:
     ]
 
 
-def within(sample: captures.Sample, window: selection.Window) -> bool:
+def within(sample: captures.Sample, window: Window) -> bool:
     return window.begin_us <= sample.time_us < window.end_us
 
 
@@ -37,7 +37,7 @@ def test_every_function_on_a_stack_counts_once(
     tmp_path: pathlib.Path, samples: list[captures.Sample], cores: tuple[int, ...]
 ) -> None:
     source = captures.store(tmp_path, captures.build(samples, begin=BEGIN, end=END))
-    told = who.tally(source, "alpha", windows(), selection.Selection(cores=cores))
+    told = who.tally(source, "alpha", windows(), Selection(cores=cores))
     whole: collections.Counter[tuple[who.Item, int]] = collections.Counter()
     own: collections.Counter[tuple[who.Item, int]] = collections.Counter()
     for number, window in enumerate(windows()):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from overnight import errors, rehearsals
-from overnight.hosts import ledger
 from overnight.rehearsals import acting
+from overnight.undo import journal
 
 ACTOR = """
 import signal
@@ -35,7 +35,7 @@ def stage(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[r
     (modules / "an_actor.py").write_text(ACTOR)
     monkeypatch.setenv("PYTHONPATH", f"{os.environ.get('PYTHONPATH', '')}:{modules}")
     core = min(os.sched_getaffinity(0))
-    with ledger.Ledger("a test", tmp_path / "undo") as book:
+    with journal.Journal("a test", tmp_path / "undo") as book:
         yield rehearsals.Stage(
             1, core, core, tmp_path, tmp_path, book, random.Random(1), threading.Event()
         )
@@ -63,7 +63,7 @@ def test_an_actor_has_its_name_its_core_and_the_mark(stage: rehearsals.Stage) ->
     assert (proc / "comm").read_text() == "servo-loop\n"
     assert os.sched_getaffinity(actor.pid) == {stage.core}
     assert (proc / "oom_score_adj").read_text() == "1000\n"
-    assert stage.ledger.processes() == (actor.pid,)
+    assert stage.journal.processes() == (actor.pid,)
     acting.end(actor)
     assert actor.returncode == -signal.SIGKILL
 

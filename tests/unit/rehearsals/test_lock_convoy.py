@@ -8,8 +8,8 @@ import time
 
 import stages
 
-from overnight.hosts import ledger
 from overnight.rehearsals import lock_convoy
+from overnight.undo import journal
 
 FAULT = lock_convoy.LockConvoy()
 
@@ -44,18 +44,18 @@ def test_it_strikes_twice_and_ends_each_time(tmp_path: pathlib.Path) -> None:
         for _ in range(2):
             FAULT.strike(stage)
             # One holds, two wait.
-            assert until(lambda: len(running(stage.ledger.run, stage.facts["process"])) == 3)
+            assert until(lambda: len(running(stage.journal.run, stage.facts["process"])) == 3)
             stage.stop.set()
             for thread in stage.ending:
                 thread.join(5)
-            assert until(lambda: not ledger.processes_of(stage.ledger.run))
+            assert until(lambda: not journal.processes_of(stage.journal.run))
             stage.stop.clear()
             stage.ending.clear()
 
 
 def running(run: str, name: object) -> list[int]:
     found = []
-    for pid in ledger.processes_of(run):
+    for pid in journal.processes_of(run):
         try:
             comm = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
         except OSError:

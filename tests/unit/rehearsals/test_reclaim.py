@@ -52,9 +52,9 @@ def test_the_limit_and_the_file_are_written_down_before_they_are_made(
     tmp_path: pathlib.Path, hierarchy: pathlib.Path
 ) -> None:
     with stages.made(tmp_path) as stage:
-        kept, stage.ledger = stage.ledger, Book()  # type: ignore[assignment]
+        kept, stage.journal = stage.journal, Book()  # type: ignore[assignment]
         FAULT.prepare(stage)
-        book, stage.ledger = stage.ledger, kept
+        book, stage.journal = stage.journal, kept
     assert [kind for kind, _ in book.lines] == ["cgroup", "file"]  # type: ignore[attr-defined]
     (group,) = hierarchy.iterdir()
     assert not group.name.startswith("overnight")  # that would be the recorder's own
@@ -73,7 +73,7 @@ def test_files_in_memory_cannot_be_reclaimed_so_it_says_what_it_needs(
 ) -> None:
     monkeypatch.setattr(reclaim, "_filesystem", lambda _: "tmpfs")
     with stages.made(tmp_path) as stage:
-        stage.ledger = Book()  # type: ignore[assignment]
+        stage.journal = Book()  # type: ignore[assignment]
         with pytest.raises(errors.CannotError, match="nothing whose memory could be freed"):
             FAULT.prepare(stage)
 

@@ -22,11 +22,11 @@ def test_the_namespaces_are_written_down_before_they_are_made(
     monkeypatch.setattr(softirq_storm, "_ip", lambda *words: done.append(" ".join(words)))
     with stages.made(tmp_path, core=1, spare=0) as stage:
         monkeypatch.setattr(
-            stage.ledger, "write", lambda kind, target: done.append(f"{kind} {target}")
+            stage.journal, "write", lambda kind, target: done.append(f"{kind} {target}")
         )
         FAULT.prepare(stage)
         truth = FAULT.truth(stage)
-    run = stage.ledger.run
+    run = stage.journal.run
     for name in (f"{run}-c", f"{run}-d"):
         assert done.index(f"netns {name}") < done.index(f"netns add {name}")
     assert "echo 00000002 > /sys/class/net/" in done[-1]

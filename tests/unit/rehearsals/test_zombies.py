@@ -10,19 +10,19 @@ from collections.abc import Iterator
 import pytest
 
 from overnight import errors, rehearsals
-from overnight.hosts import ledger, machines
 from overnight.rehearsals import agents, crash_loop_decoy, groups, names, zombies
+from overnight.undo import journal
 
 
 @pytest.fixture
-def book(tmp_path: pathlib.Path) -> Iterator[ledger.Ledger]:
-    with ledger.Ledger("a test", tmp_path / "undo") as one:
+def book(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
+    with journal.Journal("a test", tmp_path / "undo") as one:
         yield one
 
 
-def stage(book: ledger.Ledger, seed: int, folder: pathlib.Path) -> rehearsals.Stage:
+def stage(book: journal.Journal, seed: int, folder: pathlib.Path) -> rehearsals.Stage:
     return rehearsals.Stage(
-        seed=seed, core=1, spare=0, home=folder, folder=folder, ledger=book,
+        seed=seed, core=1, spare=0, home=folder, folder=folder, journal=book,
         chance=random.Random(seed), stop=threading.Event(), brief=True, interface="ens5", queue=3,
     )  # fmt: skip
 
@@ -35,7 +35,7 @@ def test_names_are_a_process_s_and_no_two_alike(seed: int) -> None:
     assert drawn == names.draw(random.Random(seed), 4)
 
 
-def test_the_seed_changes_who_is_who(book: ledger.Ledger, tmp_path: pathlib.Path) -> None:
+def test_the_seed_changes_who_is_who(book: journal.Journal, tmp_path: pathlib.Path) -> None:
     cast = [zombies._draw(stage(book, seed, tmp_path)) for seed in range(12)]
     assert len({one.unit for one in cast}) > 6
     assert len({one.collector for one in cast}) > 6
@@ -44,7 +44,7 @@ def test_the_seed_changes_who_is_who(book: ledger.Ledger, tmp_path: pathlib.Path
 
 
 def test_the_truth_names_the_unit_and_who_walks(
-    book: ledger.Ledger, tmp_path: pathlib.Path
+    book: journal.Journal, tmp_path: pathlib.Path
 ) -> None:
     made = stage(book, 3, tmp_path)
     cast = zombies._draw(made)
@@ -59,7 +59,7 @@ def test_the_truth_names_the_unit_and_who_walks(
 
 
 def test_units_run_what_was_planted(
-    book: ledger.Ledger, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    book: journal.Journal, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = stage(book, 3, tmp_path)
     cast = zombies._draw(made)
@@ -69,11 +69,11 @@ def test_units_run_what_was_planted(
         def path(self, inside: str) -> pathlib.Path:
             return tmp_path / inside.lstrip("/")
 
-    def boot(_: ledger.Ledger, units: dict[str, str], files: dict[str, str], **more: object):
+    def boot(_: journal.Journal, units: dict[str, str], files: dict[str, str], **more: object):
         booted.update(units=units, files=files, **more)
         return Machine()
 
-    monkeypatch.setattr(machines, "boot", boot)
+    monkeypatch.setattr("overnight.machines.booted.boot", boot)
     found = agents.InMachine(made, cast, groups.Groups(tmp_path / "groups", 1), tmp_path / "data")
     units = booted["units"]
     assert isinstance(units, dict)
@@ -88,7 +88,7 @@ def test_units_run_what_was_planted(
     assert found.ready == tmp_path / "dev/shm/state/ready"
 
 
-def test_the_decoy_is_in_no_truth(book: ledger.Ledger, tmp_path: pathlib.Path) -> None:
+def test_the_decoy_is_in_no_truth(book: journal.Journal, tmp_path: pathlib.Path) -> None:
     made = stage(book, 3, tmp_path)
     made.facts.update(process="flint-sync")
     told = crash_loop_decoy.CrashLoopDecoy().truth(made)
@@ -151,7 +151,7 @@ def test_zombies_take_no_more_than_a_quarter_of_the_free_memory(
 
 
 def test_what_is_read_lies_on_no_memory_file_system(
-    book: ledger.Ledger, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    book: journal.Journal, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = stage(book, 1, tmp_path)
     monkeypatch.setattr(groups, "_filesystem", lambda _: "ext4")

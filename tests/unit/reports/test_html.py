@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from overnight import errors
-from overnight.model import event, selection
+from overnight.model.event import Event
+from overnight.model.selection import Window
 from overnight.queries import view
 from overnight.reports import html
 
@@ -68,10 +69,8 @@ def shown(tmp_path: pathlib.Path) -> view.View:
     )
     source = captures.store(tmp_path, made)
     events = (
-        event.Event(
-            NIGHT // 1000 + 5, "net.driver_reset", "</script>", core=1, severity="critical"
-        ),
-        event.Event(NIGHT // 1000 + 9, "kernel.oom"),
+        Event(NIGHT // 1000 + 5, "net.driver_reset", "</script>", core=1, severity="critical"),
+        Event(NIGHT // 1000 + 9, "kernel.oom"),
     )
     return view.view(source, source.extent(), "alpha", events, title="</script>")
 
@@ -100,7 +99,7 @@ def test_the_header_is_what_the_viewer_checks(shown: view.View) -> None:
 def test_what_the_page_is_opened_on_is_in_its_header(shown: view.View) -> None:
     header, _ = decode(html.payload(shown))
     assert "open" not in header
-    window, before = selection.Window(5, 9), selection.Window(1, 4)
+    window, before = Window(5, 9), Window(1, 4)
     opening = html.Opening(window, before, top="threads", process="a|b", cores="0-3", limit=7)
     header, arrays = decode(html.payload(shown, opening))
     assert header["open"] == {

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight import reports
-from overnight.model import flame
+from overnight.model.flame import KERNEL, Folded, FoldedStack, Frame
 from overnight.reports import collapsed, pprof, speedscope, svg
 from overnight.reports import json as json_report
 
@@ -23,12 +23,12 @@ WRITERS: tuple[reports.Writer, ...] = tuple(
 )
 SVG = "{http://www.w3.org/2000/svg}"
 
-MAIN = flame.Frame("main", "/opt/app")
-WORK = flame.Frame("work<int>(a & b)", "/opt/app")
-IDLE = flame.Frame("do_idle", "[kernel]", flame.KERNEL)
+MAIN = Frame("main", "/opt/app")
+WORK = Frame("work<int>(a & b)", "/opt/app")
+IDLE = Frame("do_idle", "[kernel]", KERNEL)
 
 
-def folded(*stacks: tuple[tuple[flame.Frame, ...], int], **more: object) -> flame.Folded:
+def folded(*stacks: tuple[tuple[Frame, ...], int], **more: object) -> Folded:
     value: dict[str, object] = {
         "title": "A <night> & a day",
         "host": "web-7",
@@ -37,18 +37,18 @@ def folded(*stacks: tuple[tuple[flame.Frame, ...], int], **more: object) -> flam
         "frequency": 97,
         "cores": (0, 1),
         "event": "cpu-clock",
-        "stacks": tuple(flame.FoldedStack(frames, count) for frames, count in stacks),
+        "stacks": tuple(FoldedStack(frames, count) for frames, count in stacks),
         "lost": 3,
         "notes": ("one note",),
         **more,
     }
-    return flame.Folded(**value)  # type: ignore[arg-type]
+    return Folded(**value)  # type: ignore[arg-type]
 
 
 GOOD = folded(((MAIN, WORK), 70), ((MAIN,), 20), ((IDLE,), 10))
 
 
-def written(writer: reports.Writer, value: flame.Folded) -> bytes:
+def written(writer: reports.Writer, value: Folded) -> bytes:
     buffer = io.BytesIO()
     writer.write(value, buffer)
     return buffer.getvalue()
@@ -77,7 +77,7 @@ hostile = st.text(max_size=12) | st.sampled_from(
         "",
     ]
 )
-FRAMES = st.builds(flame.Frame, hostile, hostile, st.sampled_from([0, 1]))
+FRAMES = st.builds(Frame, hostile, hostile, st.sampled_from([0, 1]))
 
 
 @given(
@@ -87,7 +87,7 @@ FRAMES = st.builds(flame.Frame, hostile, hostile, st.sampled_from([0, 1]))
 )
 @settings(max_examples=60, deadline=None)
 def test_hostile_names_break_no_format(
-    stacks: list[tuple[tuple[flame.Frame, ...], int]], title: str, note: str
+    stacks: list[tuple[tuple[Frame, ...], int]], title: str, note: str
 ) -> None:
     value = folded(*stacks, title=title, host=title, notes=(note,))
     root = ET.fromstring(written(svg, value))
@@ -107,7 +107,7 @@ def test_hostile_names_break_no_format(
 
 
 def test_collapsed_marks_the_kernel_and_shows_what_it_replaced() -> None:
-    odd = flame.Frame("a;b\nc"), flame.Frame("mine_[k]"), flame.Frame("f", "", flame.KERNEL)
+    odd = Frame("a;b\nc"), Frame("mine_[k]"), Frame("f", "", KERNEL)
     text = written(collapsed, folded(((MAIN, *odd), 3), ((), 1))).decode()
     assert text == "main;a\\x3bb\\x0ac;mine_\\x5bk];f_[k] 3\n[unknown] 1\n"
 
@@ -250,7 +250,7 @@ def test_svg_draws_each_frame_on_its_caller_in_proportion() -> None:
 
 
 def test_svg_merges_what_is_too_narrow_and_says_how_many() -> None:
-    thin = [((MAIN, flame.Frame(f"t{n}"), WORK), 1) for n in range(50)]
+    thin = [((MAIN, Frame(f"t{n}"), WORK), 1) for n in range(50)]
     root = ET.fromstring(written(svg, folded(((MAIN,), 100_000), *thin)))
     texts = [str(text.text) for text in root.iter(SVG + "text")]
     assert any(text.startswith("100 frames narrower than 0.3 px") for text in texts)
@@ -261,7 +261,7 @@ def test_svg_merges_what_is_too_narrow_and_says_how_many() -> None:
 
 
 def test_svg_shortens_names_to_their_box() -> None:
-    long, wide = flame.Frame("l" * 500), flame.Frame("宽" * 500)
+    long, wide = Frame("l" * 500), Frame("宽" * 500)
     root = ET.fromstring(written(svg, folded(((long,), 9), ((wide,), 1))))
     texts = [str(text.text) for text in root.iter(SVG + "text")]
     assert any(text.startswith("lll") and text.endswith("…") and len(text) < 165 for text in texts)
@@ -277,7 +277,7 @@ def test_svg_has_no_script_and_asks_for_nothing() -> None:
 
 
 def test_svg_survives_depth_and_emptiness() -> None:
-    deep = tuple(flame.Frame(f"f{n}") for n in range(5000))
+    deep = tuple(Frame(f"f{n}") for n in range(5000))
     root = ET.fromstring(written(svg, folded((deep, 7))))
     assert float(root.attrib["height"]) < 8000
     texts = [str(text.text) for text in root.iter(SVG + "text")]

@@ -19,7 +19,7 @@ import pytest
 import rings
 
 from overnight import errors
-from overnight.model import selection
+from overnight.model.selection import Selection, Window
 from overnight.queries import diff, flame, heatmap, reader, top, view
 from overnight.store import check, parquet, segments
 
@@ -54,9 +54,9 @@ def found(home: pathlib.Path) -> tuple[check.Problem, ...]:
 
 def ask_everything(home: pathlib.Path) -> None:
     """Whatever a store holds: an answer, or an error of ours."""
-    whole = selection.Window(NIGHT // 1000, (NIGHT + 20 * SECOND) // 1000)
-    part = selection.Window(NIGHT // 1000 + 1, (NIGHT + 9 * SECOND) // 1000)
-    filtered = selection.Selection(process="n", function="a")
+    whole = Window(NIGHT // 1000, (NIGHT + 20 * SECOND) // 1000)
+    part = Window(NIGHT // 1000 + 1, (NIGHT + 9 * SECOND) // 1000)
+    filtered = Selection(process="n", function="a")
     questions: tuple[Callable[[reader.Reader], object], ...] = (
         lambda source: flame.flame(source, whole),
         lambda source: flame.flame(source, part, reverse=True),

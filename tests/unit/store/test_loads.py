@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from overnight.model import load
+from overnight.model.load import Load
 from overnight.store import loads
 
 BEGAN = 1_794_712_000_000_000
@@ -29,7 +29,7 @@ def write(home: pathlib.Path, seconds: int = 25, *, ended: bool = True, began: i
 def test_what_was_written_is_read(tmp_path: pathlib.Path) -> None:
     book = write(tmp_path)
     (one,) = loads.read_loads(tmp_path, "gpu/17")
-    assert one == load.Load(
+    assert one == Load(
         book.id, "gpu/17", "cpu", (1, 2), BEGAN, BEGAN + 26_000_000,
         ended=True, running=False, status="constant", says=SAID["says"], crossed=("cpu CV 12 %",),
     )  # fmt: skip

@@ -11,7 +11,7 @@ import captures
 import numpy as np
 import pytest
 
-from overnight.model import selection
+from overnight.model.selection import Selection
 from overnight.queries import flame, heatmap
 from overnight.store import capture, check, parquet, segments, writer
 
@@ -130,7 +130,7 @@ def test_the_last_sample_is_inside_its_segment(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path, made)
     extent = source.extent()
     assert flame.flame(source, extent).coverage.samples == 2
-    on_core = flame.flame(source, extent, selection.Selection(cores=(0,)))
+    on_core = flame.flame(source, extent, Selection(cores=(0,)))
     assert on_core.coverage.samples == 2  # from rows
     assert heatmap.by_core(source, extent).values[:, 0].tolist() == [1, 0, 1]
     assert heatmap.by_core(source, extent, mode="idle").values.sum() == 0
@@ -287,7 +287,7 @@ def test_events_are_never_added_up_and_periods_are_kept(tmp_path: pathlib.Path) 
     ]  # fmt: skip
     source = captures.store(tmp_path)
     for event, expected in ((0, 3), (1, 6), (2, 0)):
-        chosen = selection.Selection(event=event)
+        chosen = Selection(event=event)
         assert flame.flame(source, source.extent(), chosen).coverage.samples == expected
 
 

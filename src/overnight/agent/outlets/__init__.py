@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from overnight import sources
-    from overnight.model import clock, event
+    from overnight.model import clock
+    from overnight.model.event import Event
 
 __all__ = ["Outlet", "Standing"]
 
@@ -30,14 +31,14 @@ class Standing:
     counts: Mapping[tuple[str, str], int]  # events by kind and severity
     rules: Mapping[str, int]  # kernel-log lines by rule
     saturated: Mapping[int, float]  # seconds that each core was pinned
-    open: tuple[event.Event, ...]
+    open: tuple[Event, ...]
     agent: Mapping[str, float]  # what the agent itself costs
 
 
 class Outlet(Protocol):
     """One way out."""
 
-    def event(self, told: event.Event) -> None:
+    def event(self, told: Event) -> None:
         """An event that is new, or has grown; the same id again replaces it."""
 
     def tick(self, standing: Standing) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from overnight.agent import outlets
-    from overnight.model import event
+    from overnight.model.event import Event
 
 __all__ = ["JsonLines"]
 
@@ -19,7 +19,7 @@ class JsonLines:
     def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO | None = stream
 
-    def event(self, told: event.Event) -> None:
+    def event(self, told: Event) -> None:
         """Write it at once."""
         if self._stream is None:
             return

@@ -17,7 +17,7 @@ from overnight.agent.outlets import npd
 
 if TYPE_CHECKING:
     from overnight.agent import outlets
-    from overnight.model import event
+    from overnight.model.event import Event
 
 __all__ = ["CLEAR_SECONDS", "Kubernetes", "NodeCondition", "NodeEvent", "NodeWriter"]
 
@@ -76,7 +76,7 @@ class Kubernetes:
         self._seen_us: dict[str, int] = {}
         self._started = False
 
-    def event(self, told: event.Event) -> None:
+    def event(self, told: Event) -> None:
         """Tell an event, and the condition that it proves."""
         reason = npd.reason_of(told.kind)
         self._writer.write_event(

@@ -20,7 +20,7 @@ from overnight.agent.outlets import npd
 
 if TYPE_CHECKING:
     from overnight.agent import outlets
-    from overnight.model import event
+    from overnight.model.event import Event
 
 __all__ = ["CONTENT_TYPE", "Endpoint", "render"]
 
@@ -152,7 +152,7 @@ class Endpoint:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
-    def event(self, told: event.Event) -> None:
+    def event(self, told: Event) -> None:
         """Counted in the standing."""
 
     def tick(self, standing: outlets.Standing) -> None:

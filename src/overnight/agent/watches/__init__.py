@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from overnight import sources
-    from overnight.model import clock, event
+    from overnight.model import clock
+    from overnight.model.event import Value
 
 __all__ = ["Sighting", "Watch"]
 
@@ -35,7 +36,7 @@ class Sighting:
     process: str = ""
     count: int = 1
     fold_seconds: float = 10.0  # a sighting within this of the last one is of the same event
-    fields: Mapping[str, event.Value] = dataclasses.field(default_factory=dict)
+    fields: Mapping[str, Value] = dataclasses.field(default_factory=dict)
 
 
 class Watch(Protocol):

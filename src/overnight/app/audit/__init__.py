@@ -7,14 +7,14 @@ import platform
 
 from overnight import errors, sources
 from overnight.app.audit import belonging, knowledge, restarts, rules, runtime
-from overnight.model import audit
+from overnight.model.audit import Report, Risk
 from overnight.sources import systemd
 from overnight.sources.image import presets, running, unitfile, units
 from overnight.sources.image import tree as trees
 
 __all__ = ["examine"]
 
-ORDER = {audit.Risk.HIGH: 0, audit.Risk.MEDIUM: 1, audit.Risk.LOW: 2}
+ORDER = {Risk.HIGH: 0, Risk.MEDIUM: 1, Risk.LOW: 2}
 CONF = ("/usr/lib/systemd/system.conf.d", "/usr/local/lib/systemd/system.conf.d", "/run/systemd/system.conf.d", "/etc/systemd/system.conf.d")  # fmt: skip
 
 
@@ -23,7 +23,7 @@ def examine(
     *,
     orchestrator: str | None = None,
     cloud: str | None = None,
-) -> audit.Report:
+) -> Report:
     """Everything about the units below a root. The running manager is asked for `/` alone."""
     tree = trees.Tree(root)
     if not tree.is_folder("/"):
@@ -61,7 +61,7 @@ def examine(
     )
     found = [one for rule in (*rules.RULES, *runtime.RULES) for one in rule(scene)]
     found.sort(key=lambda one: (ORDER[one.risk], one.unit, one.id))
-    return audit.Report(
+    return Report(
         host=platform.node() if live else root.name,
         root=str(root),
         live=live,

@@ -23,7 +23,7 @@ from overnight.sources.image import tree as trees
 from overnight.sources.image import units
 
 if TYPE_CHECKING:
-    from overnight.model import audit
+    from overnight.model.audit import Report
 
 __all__ = ["Step", "apply", "plan", "undo"]
 
@@ -51,7 +51,7 @@ class Step:
         return f"systemctl {self.after} {self.path}"
 
 
-def plan(report: audit.Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """What would be changed, and what cannot be: pure reading."""
     chosen = report.to_turn_off
     if report.live and systemd.booted():

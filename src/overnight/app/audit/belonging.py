@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.model import audit
+from overnight.model.audit import Belonging, Evidence
 
 if TYPE_CHECKING:
     from overnight.app.audit import knowledge
@@ -22,7 +22,7 @@ def find_owner(
     tree: trees.Tree,
     enabled: tuple[units.Unit, ...],
     said: str | None,
-) -> audit.Belonging:
+) -> Belonging:
     """The owner that most speaks for; none where two are level. What the operator says decides."""
     titles = {owner.name: owner.title for owner in owners}
     if said is not None and said not in titles:
@@ -32,7 +32,7 @@ def find_owner(
             todo=f"one of: {', '.join(titles)}",
         )
     weights: dict[str, int] = {}
-    evidence: dict[str, tuple[audit.Evidence, ...]] = {}
+    evidence: dict[str, tuple[Evidence, ...]] = {}
     for owner in owners:
         found = [*_marks(owner, tree), *_units(owner, enabled)]
         if found:
@@ -45,24 +45,22 @@ def find_owner(
         # An enabled unit alone proves nothing: vendors enable what nobody asked for.
         name = ranked[0] if clear and weights[ranked[0]] > 1 else ""
     others = {one: evidence[one] for one in ranked if one != name}
-    return audit.Belonging(
+    return Belonging(
         name, titles.get(name, ""), evidence.get(name, ()), others, said=said is not None
     )
 
 
-def _units(
-    owner: knowledge.Owner, enabled: Iterable[units.Unit]
-) -> list[tuple[int, audit.Evidence]]:
+def _units(owner: knowledge.Owner, enabled: Iterable[units.Unit]) -> list[tuple[int, Evidence]]:
     found = []
     for unit in enabled:
         if owner.owns(unit.name):
             where = unit.links[0].path if unit.links else unit.path
-            found.append((owner.unit_weight, audit.Evidence(where, 0, f"{unit.name} is enabled")))
+            found.append((owner.unit_weight, Evidence(where, 0, f"{unit.name} is enabled")))
     # Five units of one agent say no more than one.
     return found[:1]
 
 
-def _marks(owner: knowledge.Owner, tree: trees.Tree) -> list[tuple[int, audit.Evidence]]:
+def _marks(owner: knowledge.Owner, tree: trees.Tree) -> list[tuple[int, Evidence]]:
     found = []
     seen: set[str] = set()  # a file that two marks fit says no more than with one
     for mark in owner.marks:
@@ -71,13 +69,13 @@ def _marks(owner: knowledge.Owner, tree: trees.Tree) -> list[tuple[int, audit.Ev
                 continue
             if not mark.contains:
                 seen.add(path)
-                found.append((mark.weight, audit.Evidence(path, 0, "it is there")))
+                found.append((mark.weight, Evidence(path, 0, "it is there")))
                 continue
             for number, line in enumerate(_lines(path, tree), 1):
                 if mark.contains in line and not line.lstrip().startswith("#"):
                     # Only the mark is told: what else stands in the line may be secret.
                     says = f"it says {mark.contains}"
-                    found.append((mark.weight, audit.Evidence(path, number, says)))
+                    found.append((mark.weight, Evidence(path, number, says)))
                     break
     return found
 

@@ -6,7 +6,7 @@ import enum
 import json
 import shlex
 
-from overnight.model import audit
+from overnight.model.audit import Report, Risk
 
 __all__ = ["PRESET", "Form", "preset_text", "write_fix"]
 
@@ -22,7 +22,7 @@ class Form(enum.StrEnum):
     CLOUD_INIT = "cloud-init"
 
 
-def write_fix(report: audit.Report, form: Form) -> str:
+def write_fix(report: Report, form: Form) -> str:
     """What turns off the units that should be off; other findings come as remarks."""
     units = report.to_turn_off
     match form:
@@ -36,7 +36,7 @@ def write_fix(report: audit.Report, form: Form) -> str:
             return _cloud_init(report, units)
 
 
-def preset_text(report: audit.Report, units: tuple[str, ...]) -> str:
+def preset_text(report: Report, units: tuple[str, ...]) -> str:
     """A preset file; its name sorts before the vendors', and the first line that fits decides."""
     lines = [f"# {PRESET}: overnight audit wrote this"]
     for unit in units:
@@ -53,7 +53,7 @@ def _commands(units: tuple[str, ...]) -> list[str]:
     return lines
 
 
-def _shell(report: audit.Report, units: tuple[str, ...]) -> str:
+def _shell(report: Report, units: tuple[str, ...]) -> str:
     lines = ["#!/bin/sh", "set -eu"]
     for unit, *_ in zip(units, strict=True):
         lines += [f"# {reason}" for reason in _reasons(report, unit)]
@@ -62,7 +62,7 @@ def _shell(report: audit.Report, units: tuple[str, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _packer(report: audit.Report, units: tuple[str, ...]) -> str:
+def _packer(report: Report, units: tuple[str, ...]) -> str:
     lines = [*_remarks(report, units), 'provisioner "shell" {', "  inline = ["]
     # HCL takes JSON's quotes, but for its own templates.
     for command in _commands(units):
@@ -71,7 +71,7 @@ def _packer(report: audit.Report, units: tuple[str, ...]) -> str:
     return "\n".join([*lines, "  ]", "}"]) + "\n"
 
 
-def _cloud_init(report: audit.Report, units: tuple[str, ...]) -> str:
+def _cloud_init(report: Report, units: tuple[str, ...]) -> str:
     # bootcmd runs before the units of multi-user.target are started; runcmd would come too late.
     lines = ["#cloud-config", *_remarks(report, units), "bootcmd:"]
     for unit in units:
@@ -79,7 +79,7 @@ def _cloud_init(report: audit.Report, units: tuple[str, ...]) -> str:
     return "\n".join(lines if units else [*lines[:-1], "bootcmd: []"]) + "\n"
 
 
-def _reasons(report: audit.Report, unit: str) -> list[str]:
+def _reasons(report: Report, unit: str) -> list[str]:
     return [
         _one_line(f"{one.unit}: {one.what}")
         for one in report.findings
@@ -87,11 +87,11 @@ def _reasons(report: audit.Report, unit: str) -> list[str]:
     ]
 
 
-def _remarks(report: audit.Report, units: tuple[str, ...]) -> list[str]:
+def _remarks(report: Report, units: tuple[str, ...]) -> list[str]:
     return [
         _one_line(f"# by hand: {one.unit}: {one.what}: {one.fix}")
         for one in report.findings
-        if not one.turn_off and one.unit not in units and one.risk is not audit.Risk.LOW
+        if not one.turn_off and one.unit not in units and one.risk is not Risk.LOW
     ]
 
 

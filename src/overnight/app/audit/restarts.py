@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from overnight.model import audit
+from overnight.model.audit import Evidence
 from overnight.sources.image import unitfile
 
 __all__ = ["Defaults", "Limit", "ignored_settings", "limit_of"]
@@ -50,7 +50,7 @@ class Limit:
     pause: float  # RestartSec
     interval: float
     burst: int
-    evidence: tuple[audit.Evidence, ...]
+    evidence: tuple[Evidence, ...]
 
     @property
     def endless(self) -> bool:
@@ -93,9 +93,7 @@ def limit_of(settings: unitfile.Settings, defaults: Defaults) -> Limit:
         seconds,
         _span(interval, defaults.interval),
         count,
-        tuple(
-            audit.Evidence(one.path, one.line, f"{one.key}={one.value}") for one in written if one
-        ),
+        tuple(Evidence(one.path, one.line, f"{one.key}={one.value}") for one in written if one),
     )
 
 

@@ -7,7 +7,8 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from overnight.app.audit import knowledge, restarts
-from overnight.model import audit, secrets
+from overnight.model import secrets
+from overnight.model.audit import Belonging, Evidence, Finding, Risk
 from overnight.sources.image import presets, unitfile, unitname, units
 from overnight.sources.image import tree as trees
 
@@ -28,8 +29,8 @@ class Scene:
     all: tuple[units.Unit, ...]
     presets: tuple[presets.Rule, ...]
     known: knowledge.Knowledge
-    orchestrator: audit.Belonging
-    cloud: audit.Belonging
+    orchestrator: Belonging
+    cloud: Belonging
     defaults: restarts.Defaults
     live: bool
     running: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
@@ -53,23 +54,23 @@ def starts(unit: units.Unit) -> bool:
     )
 
 
-def enabled_by(scene: Scene, unit: units.Unit) -> tuple[audit.Evidence, ...]:
+def enabled_by(scene: Scene, unit: units.Unit) -> tuple[Evidence, ...]:
     """What enables a unit: links, and the preset line that made or would make them again."""
-    found = [audit.Evidence(link.path, 0, f"{link.by} pulls it in") for link in unit.links[:3]]
+    found = [Evidence(link.path, 0, f"{link.by} pulls it in") for link in unit.links[:3]]
     action, rule = presets.decide(scene.presets, unit.name)
     if rule is not None and action == "enabled":
         vendor = "" if rule.path.startswith("/etc/") else "vendor "
         found.append(
-            audit.Evidence(rule.path, rule.line, f"{vendor}preset: {rule.action} {rule.pattern}")
+            Evidence(rule.path, rule.line, f"{vendor}preset: {rule.action} {rule.pattern}")
         )
     elif rule is None and unit.enabled:
         found.append(
-            audit.Evidence("systemd.preset(5)", 0, "no preset line fits, so it is to be enabled")
+            Evidence("systemd.preset(5)", 0, "no preset line fits, so it is to be enabled")
         )
     return tuple(found)
 
 
-def foreign(scene: Scene) -> Iterator[audit.Finding]:
+def foreign(scene: Scene) -> Iterator[Finding]:
     """Agents of another orchestrator or cloud than the host's."""
     for owners, mine, kind in (
         (scene.known.orchestrators, scene.orchestrator, "orchestrator"),
@@ -80,15 +81,15 @@ def foreign(scene: Scene) -> Iterator[audit.Finding]:
             if owner is None or owner.name == mine.name:
                 continue
             if mine.name:
-                risk = audit.Risk.HIGH if kind == "orchestrator" else audit.Risk.MEDIUM
+                risk = Risk.HIGH if kind == "orchestrator" else Risk.MEDIUM
                 what = f"it is an agent of {owner.title}, and this is a host of {mine.title}"
             elif len(mine.others) > 1:
-                risk = audit.Risk.MEDIUM
+                risk = Risk.MEDIUM
                 what = f"it is an agent of {owner.title}, and this host could as well belong to another {kind}"
             else:
-                risk = audit.Risk.LOW
+                risk = Risk.LOW
                 what = f"it is an agent of {owner.title}, and nothing else says that this host belongs there"
-            yield audit.Finding(
+            yield Finding(
                 f"foreign-{kind}" if mine.name else f"unclear-{kind}",
                 unit.name,
                 risk,
@@ -100,15 +101,15 @@ def foreign(scene: Scene) -> Iterator[audit.Finding]:
             )
 
 
-def together(scene: Scene) -> Iterator[audit.Finding]:
+def together(scene: Scene) -> Iterator[Finding]:
     """Units that do not go together on a host of that orchestrator."""
     enabled = {unit.name: unit for unit in scene.enabled}
     for pair in scene.known.together:
         if scene.orchestrator.name == pair.orchestrator and all(n in enabled for n in pair.units):
-            yield audit.Finding(
+            yield Finding(
                 "together",
                 pair.turn_off,
-                audit.Risk.MEDIUM,
+                Risk.MEDIUM,
                 pair.what,
                 pair.why,
                 f"disable and mask {pair.turn_off}, unless something here needs it",
@@ -117,7 +118,7 @@ def together(scene: Scene) -> Iterator[audit.Finding]:
             )
 
 
-def endless_restart(scene: Scene) -> Iterator[audit.Finding]:
+def endless_restart(scene: Scene) -> Iterator[Finding]:
     """Restart limits that can never trip."""
     for unit in scene.all:
         if unit.kind != "service" or not (starts(unit) or unit.links):
@@ -126,10 +127,10 @@ def endless_restart(scene: Scene) -> Iterator[audit.Finding]:
         if limit.endless:
             design = scene.known.endless_by_design(unit.name)
             needed = max(60.0, 2 * limit.delay)
-            yield audit.Finding(
+            yield Finding(
                 "endless-restart",
                 unit.name,
-                audit.Risk.LOW if design else audit.Risk.MEDIUM,
+                Risk.LOW if design else Risk.MEDIUM,
                 f"Restart={limit.restart}, and it is never given up: {limit.says}",
                 design
                 or "a program that fails at each start is started for ever; each start costs, and some leak",
@@ -139,38 +140,38 @@ def endless_restart(scene: Scene) -> Iterator[audit.Finding]:
                 limit.evidence,
             )
         for one in restarts.ignored_settings(unit.settings):
-            yield audit.Finding(
+            yield Finding(
                 "ignored-limit",
                 unit.name,
-                audit.Risk.LOW,
+                Risk.LOW,
                 f"{one.key}={one.value} stands in [Service], where systemd does not read it",
                 "the limit that somebody meant is not in force",
                 "move it to [Unit]",
-                (audit.Evidence(one.path, one.line, f"[Service] {one.key}={one.value}"),),
+                (Evidence(one.path, one.line, f"[Service] {one.key}={one.value}"),),
             )
 
 
-def supervisor_inside(scene: Scene) -> Iterator[audit.Finding]:
+def supervisor_inside(scene: Scene) -> Iterator[Finding]:
     """Units that run a supervisor: systemd counts none of its restarts."""
     for unit in scene.enabled:
         for setting in unit.settings.all("Service", "ExecStart"):
             _, command = unitfile.parse_command(setting.value)
             for one in scene.known.supervisors:
                 if one.runs(command):
-                    yield audit.Finding(
+                    yield Finding(
                         "supervisor-inside",
                         unit.name,
-                        audit.Risk.LOW,
+                        Risk.LOW,
                         f"it supervises by itself: {one.says}",
                         "systemd sees one unit that runs: NRestarts stays 0 however often the child dies, "
                         "and no start limit ends it",
                         "watch births and deaths of its containers or cgroups, not the unit's state",
-                        (audit.Evidence(setting.path, setting.line, _written(setting)),),
+                        (Evidence(setting.path, setting.line, _written(setting)),),
                     )
                     break
 
 
-def missing_binary(scene: Scene) -> Iterator[audit.Finding]:
+def missing_binary(scene: Scene) -> Iterator[Finding]:
     """Enabled units whose program is not there."""
     for unit in scene.enabled:
         if unit.kind != "service" or not _conditions_hold(scene, unit):
@@ -182,15 +183,15 @@ def missing_binary(scene: Scene) -> Iterator[audit.Finding]:
             program = unitname.specify(command[0], unit.name) if command else None
             if not program or "$" in program or _is_there(scene.tree, program):
                 continue
-            yield audit.Finding(
+            yield Finding(
                 "missing-binary",
                 unit.name,
-                audit.Risk.LOW if ignored else audit.Risk.MEDIUM,
+                Risk.LOW if ignored else Risk.MEDIUM,
                 f"its program {program[:200]} is not there",
                 "it fails at each start" if not ignored else "the failure is ignored (-)",
                 "install the program, or disable the unit",
                 (
-                    audit.Evidence(setting.path, setting.line, _written(setting)),
+                    Evidence(setting.path, setting.line, _written(setting)),
                     *enabled_by(scene, unit),
                 ),
                 turn_off=not ignored and setting.key == "ExecStart",
@@ -239,17 +240,15 @@ def _holds(tree: trees.Tree, key: str, path: str) -> bool:
     return found is not None and (key == "ConditionPathExists" or found.st_size > 0)
 
 
-def masked_yet_wanted(scene: Scene) -> Iterator[audit.Finding]:
+def masked_yet_wanted(scene: Scene) -> Iterator[Finding]:
     """Masked units that others still pull in, and links to units that are not there."""
-    needed: dict[str, list[audit.Evidence]] = {}
+    needed: dict[str, list[Evidence]] = {}
     for unit in scene.enabled:
         for key in ("Requires", "BindsTo", "Requisite"):
             for setting in unit.settings.all("Unit", key):
                 for word in unitfile.split_words(setting.value):
                     says = f"{unit.name} has {key}={word}"
-                    needed.setdefault(word, []).append(
-                        audit.Evidence(setting.path, setting.line, says)
-                    )
+                    needed.setdefault(word, []).append(Evidence(setting.path, setting.line, says))
     there = {unit.name for unit in scene.all}
     for name, evidence in sorted(needed.items()):
         # Other kinds, devices and mounts first, need no file.
@@ -259,36 +258,30 @@ def masked_yet_wanted(scene: Scene) -> Iterator[audit.Finding]:
             yield _not_there(name, evidence, [])
     for unit in scene.all:
         required = [*needed.get(unit.name, ())] + [
-            audit.Evidence(link.path, 0, f"{link.by} requires it")
-            for link in unit.links
-            if link.requires
+            Evidence(link.path, 0, f"{link.by} requires it") for link in unit.links if link.requires
         ]
-        wanted = [
-            audit.Evidence(k.path, 0, f"{k.by} wants it") for k in unit.links if not k.requires
-        ]
+        wanted = [Evidence(k.path, 0, f"{k.by} wants it") for k in unit.links if not k.requires]
         if unit.state.startswith("masked") and (required or wanted):
-            yield audit.Finding(
+            yield Finding(
                 "masked-yet-wanted",
                 unit.name,
-                audit.Risk.MEDIUM if required else audit.Risk.LOW,
+                Risk.MEDIUM if required else Risk.LOW,
                 "it is masked, and something still pulls it in",
                 REFUSED
                 if required
                 else "a leftover: it does not start, and a later unmask brings it back",
                 "remove the link or the requirement, or unmask it",
-                (audit.Evidence(unit.path, 0, "masked"), *required, *wanted),
+                (Evidence(unit.path, 0, "masked"), *required, *wanted),
             )
         elif not unit.files and (required or wanted):
             yield _not_there(unit.name, required, wanted)
 
 
-def _not_there(
-    name: str, required: list[audit.Evidence], wanted: list[audit.Evidence]
-) -> audit.Finding:
-    return audit.Finding(
+def _not_there(name: str, required: list[Evidence], wanted: list[Evidence]) -> Finding:
+    return Finding(
         "wanted-missing",
         name,
-        audit.Risk.MEDIUM if required else audit.Risk.LOW,
+        Risk.MEDIUM if required else Risk.LOW,
         "something pulls it in, and there is no such unit",
         REFUSED if required else "a leftover of something removed",
         "remove the link or the requirement, or install the unit",
@@ -296,7 +289,7 @@ def _not_there(
     )
 
 
-def preset_conflict(scene: Scene) -> Iterator[audit.Finding]:
+def preset_conflict(scene: Scene) -> Iterator[Finding]:
     """Preset lines that contradict each other, and units that are not as their preset says."""
     for unit in scene.all:
         fitting = [rule for rule in scene.presets if presets.fits(rule, unit.name)]
@@ -304,38 +297,35 @@ def preset_conflict(scene: Scene) -> Iterator[audit.Finding]:
         named = [rule for rule in fitting if rule.pattern.strip("*")]
         if len({rule.action for rule in named}) > 1:
             first = fitting[0]
-            yield audit.Finding(
+            yield Finding(
                 "preset-conflict",
                 unit.name,
-                audit.Risk.LOW,
+                Risk.LOW,
                 f"its presets contradict each other; {first.action} wins, as it comes first",
                 "an update that renames a preset file turns it the other way round",
                 "keep one of the lines; the first file by name decides",
                 tuple(
-                    audit.Evidence(rule.path, rule.line, f"{rule.action} {rule.pattern}")
+                    Evidence(rule.path, rule.line, f"{rule.action} {rule.pattern}")
                     for rule in named
                 ),
             )
         decided = presets.decide(scene.presets, unit.name)[1]
         if unit.state == "enabled" and decided and decided.action == "disable" and decided.pattern.strip("*"):  # fmt: skip
-            yield audit.Finding(
+            yield Finding(
                 "against-preset",
                 unit.name,
-                audit.Risk.LOW,
+                Risk.LOW,
                 "it is enabled, and its preset says disable",
                 "somebody enabled it by hand; `systemctl preset-all` turns it off again",
                 "disable it, or change the preset",
                 (
-                    *(
-                        audit.Evidence(link.path, 0, f"{link.by} pulls it in")
-                        for link in unit.links[:2]
-                    ),
-                    audit.Evidence(decided.path, decided.line, f"disable {decided.pattern}"),
+                    *(Evidence(link.path, 0, f"{link.by} pulls it in") for link in unit.links[:2]),
+                    Evidence(decided.path, decided.line, f"disable {decided.pattern}"),
                 ),
             )
 
 
-def outside_links(scene: Scene) -> Iterator[audit.Finding]:
+def outside_links(scene: Scene) -> Iterator[Finding]:
     """Unit links that climb above the root: followed nowhere, and nobody writes them by accident."""
     for unit in scene.all:
         for link in unit.links:
@@ -343,14 +333,14 @@ def outside_links(scene: Scene) -> Iterator[audit.Finding]:
             depth = len(posixpath.dirname(link.path).strip("/").split("/"))
             climbs = posixpath.normpath(link.target).split("/").count("..")
             if not link.target.startswith("/") and climbs > depth:
-                yield audit.Finding(
+                yield Finding(
                     "outside-link",
                     unit.name,
-                    audit.Risk.LOW,
+                    Risk.LOW,
                     "its link climbs above the root of the file system",
                     "in an unpacked image such a link leads out of it, for tools that follow it",
                     "remove the link",
-                    (audit.Evidence(link.path, 0, f"-> {link.target}"),),
+                    (Evidence(link.path, 0, f"-> {link.target}"),),
                 )
 
 

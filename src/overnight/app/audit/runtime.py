@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.app.audit import rules
-from overnight.model import audit
+from overnight.model.audit import Evidence, Finding, Risk
 
 if TYPE_CHECKING:
     from overnight.sources.image import units
@@ -17,7 +17,7 @@ SETTLED = 600.0  # seconds after boot, when what starts by itself has started
 RESTARTS = 3
 
 
-def failing(scene: rules.Scene) -> Iterator[audit.Finding]:
+def failing(scene: rules.Scene) -> Iterator[Finding]:
     """Units that restart again and again, failed, or never became active."""
     for unit in scene.enabled:
         said = scene.running.get(unit.name)
@@ -30,18 +30,18 @@ def failing(scene: rules.Scene) -> Iterator[audit.Finding]:
             yield found
 
 
-def _looping(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> audit.Finding | None:
+def _looping(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> Finding | None:
     counted = _number(said, "NRestarts")
     told = scene.journal.get(unit.name, 0)
     if max(counted, told) < RESTARTS and said.get("SubState") != "auto-restart":
         return None
     evidence = [_property(unit, said, name) for name in ("NRestarts", "SubState", "Result")]
     if told:
-        evidence.append(audit.Evidence("journal", 0, f"restart counter is at {told}"))
-    return audit.Finding(
+        evidence.append(Evidence("journal", 0, f"restart counter is at {told}"))
+    return Finding(
         "looping",
         unit.name,
-        audit.Risk.HIGH,
+        Risk.HIGH,
         f"it was restarted {max(counted, told)} times, and is {said.get('SubState', 'unknown')} now",
         "each start costs, and some leave a memory cgroup behind",
         f"journalctl -u {unit.name} says why it ends; disable and mask it if nobody needs it",
@@ -49,15 +49,15 @@ def _looping(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> a
     )
 
 
-def _failed(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> audit.Finding | None:
+def _failed(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> Finding | None:
     if said.get("ActiveState") != "failed" and said.get("Result", "success") in ("", "success"):
         return None
     if said.get("ActiveState") == "active":
         return None
-    return audit.Finding(
+    return Finding(
         "failing",
         unit.name,
-        audit.Risk.MEDIUM,
+        Risk.MEDIUM,
         f"it failed: {said.get('Result', 'unknown')}",
         "it is enabled, so it fails at each boot",
         f"journalctl -u {unit.name} says why; disable it if nobody needs it",
@@ -68,7 +68,7 @@ def _failed(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> au
     )
 
 
-def _never(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> audit.Finding | None:
+def _never(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> Finding | None:
     if _number(said, "ActiveEnterTimestampMonotonic") or scene.uptime < SETTLED:
         return None
     if said.get("LoadState") != "loaded":
@@ -79,10 +79,10 @@ def _never(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> aud
         return None  # its conditions do not hold here: passed over, as meant
     if said.get("ActiveState") == "inactive" and said.get("Result") == "success" and _ran(said):
         return None  # a oneshot that is done
-    return audit.Finding(
+    return Finding(
         "never-active",
         unit.name,
-        audit.Risk.MEDIUM,
+        Risk.MEDIUM,
         f"it is enabled and never became active since boot, {scene.uptime / 3600:.1f} h ago",
         "something keeps it from starting; when that is mended, it starts on every host at once",
         f"systemctl status {unit.name} says why; disable it if nobody needs it",
@@ -98,8 +98,8 @@ def _ran(said: Mapping[str, str]) -> bool:
     return said.get("SubState") == "dead" and _number(said, "ConditionTimestampMonotonic") > 0
 
 
-def _property(unit: units.Unit, said: Mapping[str, str], name: str) -> audit.Evidence:
-    return audit.Evidence(f"systemctl show {unit.name}", 0, f"{name}={said.get(name, '')}")
+def _property(unit: units.Unit, said: Mapping[str, str], name: str) -> Evidence:
+    return Evidence(f"systemctl show {unit.name}", 0, f"{name}={said.get(name, '')}")
 
 
 def _number(said: Mapping[str, str], name: str) -> int:

@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol, cast
 
 from overnight import app, sources
-from overnight.model import checkup
+from overnight.model.checkup import Check, Checkup, Status
 from overnight.sources import cpu
 from overnight.sources.perf import events
 
@@ -58,7 +58,7 @@ class CheckModule(Protocol):
     GROUP: str
     ORDER: int
 
-    def checks(self, host: Surroundings) -> tuple[checkup.Check, ...]:
+    def checks(self, host: Surroundings) -> tuple[Check, ...]:
         """Look at this side of the host."""
 
 
@@ -68,17 +68,15 @@ def modules() -> tuple[CheckModule, ...]:
     return tuple(sorted(found, key=lambda module: module.ORDER))
 
 
-def examine(host: Surroundings) -> checkup.Checkup:
+def examine(host: Surroundings) -> Checkup:
     """Ask everything."""
-    groups: dict[str, tuple[checkup.Check, ...]] = {}
+    groups: dict[str, tuple[Check, ...]] = {}
     for module in modules():
         groups[module.GROUP] = groups.get(module.GROUP, ()) + module.checks(host)
     there = {
-        check.id: check.status is not checkup.Status.MISSING
-        for group in groups.values()
-        for check in group
+        check.id: check.status is not Status.MISSING for group in groups.values() for check in group
     }
-    return checkup.Checkup(
+    return Checkup(
         host=platform.node(),
         groups=groups,
         profiles=there["perf_event_open"],

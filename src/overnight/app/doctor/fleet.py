@@ -6,7 +6,7 @@ import pathlib
 import shutil
 from typing import TYPE_CHECKING
 
-from overnight.model import checkup
+from overnight.model.checkup import Check, Question
 
 if TYPE_CHECKING:
     from overnight.app import doctor
@@ -16,20 +16,20 @@ __all__ = ["GROUP", "ORDER", "checks"]
 GROUP = "Machines and fleet"
 ORDER = 5
 
-KUBERNETES = checkup.Question(
+KUBERNETES = Question(
     "kubernetes", "Kubernetes", "to reserve nodes of a cluster; not needed to record this host"
 )
-AWS = checkup.Question(
+AWS = Question(
     "aws", "AWS", "to reserve EC2 instances and ECS hosts; not needed to record this host"
 )
 
 
-def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
+def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
     """Kubernetes and AWS."""
     return _kubernetes(host), _aws(host)
 
 
-def _kubernetes(host: doctor.Surroundings) -> checkup.Check:
+def _kubernetes(host: doctor.Surroundings) -> Check:
     kubectl = shutil.which("kubectl")
     named = [pathlib.Path(p) for p in host.environ.get("KUBECONFIG", "").split(":") if p]
     files = named or [_user_home(host) / ".kube/config"]
@@ -50,7 +50,7 @@ def _kubernetes(host: doctor.Surroundings) -> checkup.Check:
     return KUBERNETES.ok(f"credentials in {source}", credentials=source, kubectl=kubectl)
 
 
-def _aws(host: doctor.Surroundings) -> checkup.Check:
+def _aws(host: doctor.Surroundings) -> Check:
     source = _aws_credentials(host)
     if source is None:
         return AWS.missing(

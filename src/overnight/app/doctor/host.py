@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from overnight.model import checkup
+from overnight.model.checkup import Check, Question
 from overnight.sources import cgroups, kernel
 
 if TYPE_CHECKING:
@@ -26,34 +26,34 @@ RAW_BYTES, STORED_BYTES = 152, 8
 # A disk is not to be filled to its last byte.
 MARGIN = 1.2
 
-KERNEL = checkup.Question(
+KERNEL = Question(
     "kernel",
     "Linux kernel",
     "perf events, the kernel log and cgroup counters differ between kernels",
 )
-CORES = checkup.Question(
+CORES = Question(
     "cores",
     "CPU cores",
     "every core is recorded by itself: a mean over all of them hides one that is pinned",
 )
-CGROUPS = checkup.Question(
+CGROUPS = Question(
     "cgroups",
     "Control groups",
     "leaked memory cgroups (zombies) are counted there, on v1 and v2 in different files",
 )
-DISK = checkup.Question(
+DISK = Question(
     "disk", "Disk for a night", "a night that fills the disk takes the host down with it"
 )
 MOUNT_PROC = "mount -t proc proc /proc"
 MOUNT_CGROUP = "mount -t cgroup2 none /sys/fs/cgroup"
 
 
-def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
+def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
     """Kernel, cores, cgroup layout, disk."""
     return _kernel(host), _cores(host), _cgroups(host), _disk(host)
 
 
-def _kernel(host: doctor.Surroundings) -> checkup.Check:
+def _kernel(host: doctor.Surroundings) -> Check:
     try:
         release = kernel.read_release(host.root)
     except OSError as error:
@@ -61,13 +61,13 @@ def _kernel(host: doctor.Surroundings) -> checkup.Check:
     return KERNEL.ok(release, release=release)
 
 
-def _cores(host: doctor.Surroundings) -> checkup.Check:
+def _cores(host: doctor.Surroundings) -> Check:
     if not host.cores:
         return CORES.missing("neither /proc/stat nor /sys says which", MOUNT_PROC)
     return CORES.ok(f"{len(host.cores)} online", online=len(host.cores))
 
 
-def _cgroups(host: doctor.Surroundings) -> checkup.Check:
+def _cgroups(host: doctor.Surroundings) -> Check:
     try:
         layout = cgroups.read_layout(host.root)
     except OSError as error:
@@ -86,7 +86,7 @@ def night_bytes(cores: int) -> int:
     return cores * FREQUENCY * (NIGHT_SECONDS * STORED_BYTES + RAW_SECONDS * RAW_BYTES)
 
 
-def _disk(host: doctor.Surroundings) -> checkup.Check:
+def _disk(host: doctor.Surroundings) -> Check:
     place = _existing(host.home)
     free = shutil.disk_usage(place).free
     needed = night_bytes(max(1, len(host.cores)))

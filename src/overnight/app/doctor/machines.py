@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
-from overnight.model import checkup
+from overnight.model.checkup import Check, Question
 
 if TYPE_CHECKING:
     from overnight.app import doctor
@@ -16,17 +16,17 @@ __all__ = ["GROUP", "ORDER", "checks"]
 GROUP = "Machines and fleet"
 ORDER = 4
 
-NSPAWN = checkup.Question(
+NSPAWN = Question(
     "nspawn", "systemd-nspawn", "rehearsals and warm pools boot real systemd machines with it"
 )
 
 
-def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
+def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
     """systemd-nspawn with everything that booting a machine takes."""
     return (_nspawn(host),)
 
 
-def _nspawn(host: doctor.Surroundings) -> checkup.Check:
+def _nspawn(host: doctor.Surroundings) -> Check:
     if shutil.which("systemd-nspawn") is None:
         return NSPAWN.missing("not installed", "apt-get install systemd-container")
     if not host.is_root:

@@ -6,7 +6,7 @@ import pathlib
 import re
 from typing import TYPE_CHECKING
 
-from overnight.model import checkup
+from overnight.model.checkup import Check, Question
 from overnight.sources import kernel
 from overnight.sources.perf import command, perfdata
 
@@ -18,37 +18,37 @@ __all__ = ["GROUP", "ORDER", "checks"]
 GROUP = "Profiles"
 ORDER = 2
 
-PERF = checkup.Question(
+PERF = Question(
     "perf_binary",
     "perf",
     "one of the two recorders drives it; the native one needs no perf binary",
 )
-SYSCALL = checkup.Question(
+SYSCALL = Question(
     "perf_event_open",
     "perf_event_open",
     "the system call behind every stack sample, tried on every core",
 )
-PARANOID = checkup.Question(
+PARANOID = Question(
     "perf_event_paranoid",
     "perf_event_paranoid",
     "above -1 the kernel lets only privileged users sample other users' processes",
 )
-SYMBOLS = checkup.Question(
+SYMBOLS = Question(
     "kallsyms",
     "Kernel symbols",
     "without them a stack says addresses where it should name kernel functions",
 )
-FRAME_POINTERS = checkup.Question(
+FRAME_POINTERS = Question(
     "frame_pointers",
     "Frame pointers",
     "user stacks are walked by frame pointers; code built without them shows cut stacks",
 )
-DECODER = checkup.Question(
+DECODER = Question(
     "decoder",
     "perf.data decoder",
     "the C extensions read and store profiles many times as fast as the pure-Python fallback",
 )
-VIEWER = checkup.Question(
+VIEWER = Question(
     "viewer", "Viewer page", "-O html writes a whole night as one page that works offline"
 )
 
@@ -70,7 +70,7 @@ PROLOGUE = re.compile(rb"\x55\x48\x89\xe5|\xfd\x7b[\x80-\xbf]\xa9")
 PROLOGUES_PER_KIB = 0.3
 
 
-def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
+def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
     """The perf binary, the system call, its permissions, symbols, frame pointers, our decoder."""
     return (
         _perf_binary(),
@@ -83,7 +83,7 @@ def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
     )
 
 
-def _perf_binary() -> checkup.Check:
+def _perf_binary() -> Check:
     perf = command.find_perf()
     if perf is None:
         return PERF.missing("no perf on PATH: the native recorder is used", INSTALL_PERF)
@@ -97,7 +97,7 @@ def _perf_binary() -> checkup.Check:
     return PERF.ok(f"{perf} {version}", path=perf, version=version)
 
 
-def _perf_event_open(host: doctor.Surroundings) -> checkup.Check:
+def _perf_event_open(host: doctor.Surroundings) -> Check:
     probe = host.events
     facts: dict[str, object] = {
         "cores": len(probe.cores),
@@ -122,7 +122,7 @@ def _perf_event_open(host: doctor.Surroundings) -> checkup.Check:
     return SYSCALL.missing(f"refused on every core: {reason}", fix, **facts)
 
 
-def _paranoid(host: doctor.Surroundings) -> checkup.Check:
+def _paranoid(host: doctor.Surroundings) -> Check:
     level = kernel.read_paranoid(host.root)
     if level is None:
         return PARANOID.missing(
@@ -135,7 +135,7 @@ def _paranoid(host: doctor.Surroundings) -> checkup.Check:
     return PARANOID.degraded(f"{level}: this user may not sample whole cores", ALLOW, level=level)
 
 
-def _symbols(host: doctor.Surroundings) -> checkup.Check:
+def _symbols(host: doctor.Surroundings) -> Check:
     if kernel.read_kallsyms_visible(host.root):
         return SYMBOLS.ok("/proc/kallsyms has addresses")
     return SYMBOLS.degraded(
@@ -144,7 +144,7 @@ def _symbols(host: doctor.Surroundings) -> checkup.Check:
     )
 
 
-def _frame_pointers() -> checkup.Check:
+def _frame_pointers() -> Check:
     libc = _libc()
     if libc is None:
         return FRAME_POINTERS.degraded("no libc found to look at", KEEP_FRAME_POINTERS)
@@ -167,7 +167,7 @@ def _libc() -> pathlib.Path | None:
     return None
 
 
-def _decoder() -> checkup.Check:
+def _decoder() -> Check:
     from importlib.util import find_spec
 
     # Looked for, not imported: what it belongs to brings numpy.
@@ -181,7 +181,7 @@ def _decoder() -> checkup.Check:
     )
 
 
-def _viewer() -> checkup.Check:
+def _viewer() -> Check:
     import importlib.resources
 
     if importlib.resources.files("overnight").joinpath("reports/viewer.html").is_file():

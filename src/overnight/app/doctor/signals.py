@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from overnight.model import checkup
+from overnight.model.checkup import Check, Question
 from overnight.sources import kmsg, systemd
 
 if TYPE_CHECKING:
@@ -16,22 +16,22 @@ __all__ = ["GROUP", "ORDER", "checks"]
 GROUP = "Signals"
 ORDER = 3
 
-KERNEL_LOG = checkup.Question(
+KERNEL_LOG = Question(
     "kmsg",
     "Kernel log",
     "driver resets, lockups and stalls are said there: the anchor of every diagnosis",
 )
-SYSTEMD = checkup.Question(
+SYSTEMD = Question(
     "systemd", "systemd", "a unit that restarts for ever is found by its restart counter"
 )
 
 
-def checks(host: doctor.Surroundings) -> tuple[checkup.Check, ...]:
+def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
     """The kernel log and systemd."""
     return _kernel_log(host), _systemd(host)
 
 
-def _kernel_log(host: doctor.Surroundings) -> checkup.Check:
+def _kernel_log(host: doctor.Surroundings) -> Check:
     error = kmsg.try_kmsg(host.root)
     if error is None:
         return KERNEL_LOG.ok("/dev/kmsg is readable")
@@ -43,7 +43,7 @@ def _kernel_log(host: doctor.Surroundings) -> checkup.Check:
     return KERNEL_LOG.missing(f"/dev/kmsg: {error.strerror}", fix)
 
 
-def _systemd(host: doctor.Surroundings) -> checkup.Check:
+def _systemd(host: doctor.Surroundings) -> Check:
     if not systemd.booted(host.root):
         return SYSTEMD.missing(
             "systemd does not run this host",

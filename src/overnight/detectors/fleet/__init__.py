@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overnight.model import finding
+    from overnight.model.finding import Answer
     from overnight.queries import case as cases
     from overnight.queries import fleet as fleets
 
@@ -31,14 +31,14 @@ class FleetDetector:
     module: str
     needs: tuple[str, ...]
 
-    def look(self, case: cases.Case) -> finding.Answer:
+    def look(self, case: cases.Case) -> Answer:
         """Answer for the kind of the case's event."""
         return self.ask(_fleet_of(case), case.event.kind)
 
-    def ask(self, fleet: fleets.Fleet, kind: str) -> finding.Answer:
+    def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
         """Answer for a fleet and a kind of event; one that ends with a dot stands for all below it."""
         # numpy and scipy are paid for when a question is asked.
-        answer: finding.Answer = importlib.import_module(self.module).look(fleet, kind)
+        answer: Answer = importlib.import_module(self.module).look(fleet, kind)
         return answer
 
 
@@ -49,7 +49,7 @@ DETECTORS = (
 )
 
 
-def look(fleet: fleets.Fleet, kind: str) -> tuple[finding.Answer, ...]:
+def look(fleet: fleets.Fleet, kind: str) -> tuple[Answer, ...]:
     """All three answers for a fleet that is at hand."""
     return tuple(detector.ask(fleet, kind) for detector in DETECTORS)
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import permutation, skew
-from overnight.model import finding, selection
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Window
 
 if TYPE_CHECKING:
     from overnight.queries import fleet as fleets
@@ -39,12 +40,12 @@ class Explained:
     together: tuple[float, float] = (1.0, 1.0)  # within all the other labels at once
 
 
-def look(fleet: fleets.Fleet, kind: str) -> finding.Answer:
+def look(fleet: fleets.Fleet, kind: str) -> Answer:
     """Answer for one kind of event."""
     hosts = [host for host in fleet.watched if host.labels]
     if len(hosts) < 2 * skew.LEAST_HOSTS:
         return _answer(
-            finding.Status.NO_DATA,
+            Status.NO_DATA,
             f"{len(hosts)} watched hosts with labels: there are no cohorts to compare",
         )
     events = np.array(
@@ -55,16 +56,16 @@ def look(fleet: fleets.Fleet, kind: str) -> finding.Answer:
     groups = skew.form_groups(labels)
     sick = int((events > 0).sum())
     if not groups.names:
-        return _answer(finding.Status.NO_DATA, "every host has the same labels, or one of its own")
+        return _answer(Status.NO_DATA, "every host has the same labels, or one of its own")
     if sick == 0:
         return _answer(
-            finding.Status.CLEAR, f"no {kind} on {len(hosts)} hosts in the time that was watched"
+            Status.CLEAR, f"no {kind} on {len(hosts)} hosts in the time that was watched"
         )
     cohorts = skew.compare(events, seconds, groups, permutation.generator())
     best = min(cohorts, key=lambda one: one.smallest_adjusted)
     if sick < LEAST_SICK or best.smallest_adjusted > package.ALPHA:
         return _answer(
-            finding.Status.NO_DATA,
+            Status.NO_DATA,
             f"cannot conclude: {sick} of {len(hosts)} hosts had {kind}; even if all of them shared a "
             f"label, p could be no smaller than {permutation.fraction(best.smallest)}, and "
             f"{permutation.fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts looked at"
@@ -74,28 +75,28 @@ def look(fleet: fleets.Fleet, kind: str) -> finding.Answer:
     if not standing:
         best = cohorts[0]
         return _answer(
-            finding.Status.CLEAR,
+            Status.CLEAR,
             f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}: the most "
             f"striking, {_name(best)}, has p = {permutation.fraction(best.p)} among {len(cohorts)} "
             f"cohorts (the smallest attainable here: {permutation.fraction(best.smallest)})",
         )
     explained = explain(events, seconds, labels, groups, standing, permutation.generator())
     begin_us, end_us = fleet.window_us
-    window = selection.Window(begin_us, end_us)
+    window = Window(begin_us, end_us)
     shown = [
         one for one in explained if not one.shadow_of and _labels_of(one) != {skew.UPTIME}
     ]  # uptime has a detector of its own
     if not shown:
         leading = explained[0]
         return _answer(
-            finding.Status.CLEAR,
+            Status.CLEAR,
             f"{_name(leading.cohort)} stands out, and it is the time since the boot that does it: "
             "see fleet.uptime",
         )
     found = tuple(
         _finding(one, explained, events, kind, window, groups) for one in shown[:MOST_FINDINGS]
     )
-    return finding.Answer(DETECTOR, finding.Status.FOUND, found, found[0].summary)
+    return Answer(DETECTOR, Status.FOUND, found, found[0].summary)
 
 
 def explain(
@@ -186,16 +187,16 @@ def _finding(
     explained: tuple[Explained, ...],
     events: permutation.Floats,
     kind: str,
-    window: selection.Window,
+    window: Window,
     groups: skew.Groups,
-) -> finding.Finding:
+) -> Finding:
     cohort = one.cohort
     name = _name(cohort)
     sick, count = int((events > 0).sum()), len(events)
-    subject = finding.Subject(cohort=name)
+    subject = Subject(cohort=name)
     tables = _tables(cohort, sick, count)
     evidence = [
-        finding.Evidence(
+        Evidence(
             f"{name}: {cohort.events:g} {kind} in {cohort.seconds / HOUR:,.0f} watched host hours, on "
             f"{cohort.sick} of {cohort.hosts} hosts; the others: {events.sum() - cohort.events:g}, on "
             f"{sick - cohort.sick} of {count - cohort.hosts} hosts. At the rate of all hosts it would "
@@ -211,7 +212,7 @@ def _finding(
             window,
             f"overnight events --kind {kind}",
         ),
-        finding.Evidence(
+        Evidence(
             f"hosts dealt to cohorts at random gave as much in {permutation.fraction(cohort.p)} of the "
             f"deals, all cohorts counted; the smallest attainable is "
             f"{permutation.fraction(cohort.smallest)}"
@@ -223,7 +224,7 @@ def _finding(
         *_strata_evidence(one, explained, groups, window),
     ]  # fmt: skip
     against = tuple(
-        finding.Evidence(
+        Evidence(
             f"{name} cannot be told apart from {label}: within its values p could be no smaller than "
             f"{permutation.fraction(one.within[label][1])}"
             if one.within[label][1] > package.ALPHA
@@ -240,8 +241,8 @@ def _finding(
         f"{count - cohort.hosts}), p = {permutation.fraction(cohort.p)}"
         + (f"; not to be told apart from {', '.join(one.undecided)}" if one.undecided else "")
     )
-    return finding.Finding(
-        finding.finding_id(DETECTOR, KIND, subject, window.begin_us),
+    return Finding(
+        finding_id(DETECTOR, KIND, subject, window.begin_us),
         DETECTOR,
         KIND,
         subject,
@@ -264,8 +265,8 @@ def _strata_evidence(
     one: Explained,
     explained: tuple[Explained, ...],
     groups: skew.Groups,
-    window: selection.Window,
-) -> list[finding.Evidence]:
+    window: Window,
+) -> list[Evidence]:
     """What is left of it within other labels, and whom it explains away."""
     found = []
     stays = [label for label, (p, _) in one.within.items() if p <= package.ALPHA]
@@ -274,7 +275,7 @@ def _strata_evidence(
             f"{name} (p = {permutation.fraction(one.within[name][0])})" for name in stays
         )
         found.append(
-            finding.Evidence(
+            Evidence(
                 f"it stays when only hosts alike in one other label are compared: within {said}",
                 "host", {f"p_within_{name}": one.within[name][0] for name in stays}, window,
             )
@@ -286,7 +287,7 @@ def _strata_evidence(
         else f"too few such hosts to say: p could be no smaller than {permutation.fraction(smallest)}"
     )
     found.append(
-        finding.Evidence(
+        Evidence(
             f"among hosts alike in all other labels at once ({', '.join(one.within) or 'there are none'}): {said}",
             "host",
             {"p": p, "smallest_p": smallest},
@@ -298,7 +299,7 @@ def _strata_evidence(
     ]
     if shadows:
         found.append(
-            finding.Evidence(
+            Evidence(
                 f"it explains away {', '.join(shadows)}: among hosts alike in it, nothing of that is left",
                 "host",
                 {},
@@ -332,5 +333,5 @@ def _name(cohort: skew.Cohort) -> str:
     return " = ".join(f"{label} {value}" for label, value in cohort.names)
 
 
-def _answer(status: finding.Status, why: str) -> finding.Answer:
-    return finding.Answer(DETECTOR, status, why=why)
+def _answer(status: Status, why: str) -> Answer:
+    return Answer(DETECTOR, status, why=why)

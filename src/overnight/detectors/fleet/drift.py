@@ -10,9 +10,11 @@ import numpy as np
 
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import odds, permutation
-from overnight.model import finding, selection, snapshot
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Window
 
 if TYPE_CHECKING:
+    from overnight.model.snapshot import Snapshot, Value
     from overnight.queries import fleet as fleets
 
 __all__ = ["DETECTOR", "KIND", "Comparison", "Difference", "Item", "compare", "look", "parse_items"]
@@ -86,12 +88,12 @@ class Comparison:
         return tuple(one for one in self.differences if one.stands)
 
 
-def look(fleet: fleets.Fleet, kind: str) -> finding.Answer:
+def look(fleet: fleets.Fleet, kind: str) -> Answer:
     """Answer for one kind of event: hosts that had it are sick."""
     sick = [host.name for host in fleet.hosts if host.of_kind(kind)]
     made = compare(fleet, sick)
     if made.why_not:
-        return finding.Answer(DETECTOR, finding.Status.NO_DATA, why=made.why_not)
+        return Answer(DETECTOR, Status.NO_DATA, why=made.why_not)
     if not made.standing:
         best = made.differences[0] if made.differences else None
         said = (
@@ -100,15 +102,15 @@ def look(fleet: fleets.Fleet, kind: str) -> finding.Answer:
             if best
             else "all snapshots say the same"
         )
-        return finding.Answer(
+        return Answer(
             DETECTOR,
-            finding.Status.CLEAR,
+            Status.CLEAR,
             why=f"nothing tells {len(made.sick)} sick hosts from {len(made.healthy)} healthy ones: {said}",
         )
     begin_us, end_us = fleet.window_us
-    window = selection.Window(begin_us, end_us)
+    window = Window(begin_us, end_us)
     found = tuple(_finding(one, made, kind, window) for one in made.standing[:MOST_FINDINGS])
-    return finding.Answer(DETECTOR, finding.Status.FOUND, found, found[0].summary)
+    return Answer(DETECTOR, Status.FOUND, found, found[0].summary)
 
 
 def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
@@ -162,7 +164,7 @@ def _too_few(sick: tuple[str, ...], healthy: tuple[str, ...], without: tuple[str
     )
 
 
-def parse_items(part: str, key: str, value: snapshot.Value) -> tuple[Item, ...]:
+def parse_items(part: str, key: str, value: Value) -> tuple[Item, ...]:
     """What one thing of a snapshot says: that it is there, and each value of it.
 
     >>> [str(item) for item in parse_items("sysctl", "vm.swappiness", "10")]
@@ -172,11 +174,11 @@ def parse_items(part: str, key: str, value: snapshot.Value) -> tuple[Item, ...]:
     return (Item(part, key), *(Item(part, key, name, text) for name, text in each))
 
 
-def _variants(taken: list[snapshot.Snapshot]) -> Iterator[tuple[tuple[Item, ...], list[int]]]:
+def _variants(taken: list[Snapshot]) -> Iterator[tuple[tuple[Item, ...], list[int]]]:
     """Each thing as some hosts have it, but not all, and which hosts those are."""
     for part in sorted({name for one in taken for name in one.parts}):
         rows: dict[tuple[str, str | Pairs], list[int]] = {}
-        value: snapshot.Value
+        value: Value
         for row, one in enumerate(taken):
             for key, value in one.parts.get(part, {}).items():
                 # As it is written, which is sorted; a value is no key of a dict.
@@ -189,7 +191,7 @@ def _variants(taken: list[snapshot.Snapshot]) -> Iterator[tuple[tuple[Item, ...]
 
 
 def _table(
-    taken: list[snapshot.Snapshot],
+    taken: list[Snapshot],
 ) -> tuple[list[Item], permutation.Booleans, permutation.Booleans]:
     """All items that differ, which host has which, and of which that is known at all."""
     number: dict[Item, int] = {}
@@ -221,7 +223,7 @@ def _table(
     return items, present, known
 
 
-def _unread(one: snapshot.Snapshot, part: str) -> set[str] | None:
+def _unread(one: Snapshot, part: str) -> set[str] | None:
     """The things of a part that a snapshot has gaps for; None: it cannot be said which."""
     if part not in one.parts:
         return None
@@ -263,16 +265,14 @@ def _telling(one: tuple[Item, bool]) -> tuple[int, str, str, bool, str]:
     )
 
 
-def _finding(
-    one: Difference, made: Comparison, kind: str, window: selection.Window
-) -> finding.Finding:
+def _finding(one: Difference, made: Comparison, kind: str, window: Window) -> Finding:
     item, present = one.items[0]
     column = one.column
-    subject = finding.Subject(item=one.name, unit=item.key if item.part == "units" else "")
+    subject = Subject(item=one.name, unit=item.key if item.part == "units" else "")
     named = [f"{'' if there else 'no '}{other}" for other, there in one.items[1 : MOST_NAMED + 1]]
     left = len(one.items) - 1 - len(named)
     evidence = [
-        finding.Evidence(
+        Evidence(
             f"{one.text}. A host {'with' if present else 'without'} it is {column.lift:.1f} times as "
             "likely sick as any host",
             "snapshots",
@@ -286,7 +286,7 @@ def _finding(
             window,
             f"overnight drift --kind {kind}",
         ),
-        finding.Evidence(
+        Evidence(
             f"log-odds {column.log_odds:.2f}, its lower 95 % bound {column.low:.2f}; Fisher's p = "
             f"{permutation.fraction(column.p)}, q = {permutation.fraction(column.q)}; with sick hosts chosen at "
             f"random the best of {made.columns} columns was as good in {permutation.fraction(column.p_max)} of the "
@@ -298,7 +298,7 @@ def _finding(
     ]
     if named:
         evidence.append(
-            finding.Evidence(
+            Evidence(
                 f"the same on every host, so not to be told apart: {', '.join(named)}"
                 + (f" and {left} more" if left else ""),
                 "snapshots",
@@ -306,8 +306,8 @@ def _finding(
                 window,
             )
         )
-    return finding.Finding(
-        finding.finding_id(DETECTOR, KIND, subject, window.begin_us),
+    return Finding(
+        finding_id(DETECTOR, KIND, subject, window.begin_us),
         DETECTOR,
         KIND,
         subject,

@@ -9,7 +9,8 @@ import numpy as np
 
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import hazard, permutation
-from overnight.model import finding, selection
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Window
 
 if TYPE_CHECKING:
     from overnight.queries import fleet as fleets
@@ -37,36 +38,36 @@ class Cure:
     p: float
 
 
-def look(fleet: fleets.Fleet, kind: str) -> finding.Answer:
+def look(fleet: fleets.Fleet, kind: str) -> Answer:
     """Answer for one kind of event."""
     hosts = fleet.watched
     if not hosts:
-        return _answer(finding.Status.NO_DATA, "no host was watched for any time")
+        return _answer(Status.NO_DATA, "no host was watched for any time")
     line = timeline(hosts, kind)
     count, sick = len(line.event_into), len(np.unique(line.event_host))
     days = line.seconds.sum() / hazard.DAY
     if count == 0:
         return _answer(
-            finding.Status.CLEAR,
+            Status.CLEAR,
             f"no {kind} in {days:,.1f} watched host days of {len(hosts)} hosts",
         )
     rise = hazard.find_rise(line, permutation.generator())
     if rise is None:
         return _answer(
-            finding.Status.NO_DATA,
+            Status.NO_DATA,
             f"cannot conclude: in {days:,.1f} watched host days no uptime has enough time before and "
             f"beyond it ({100 * hazard.SHARE:g} % each)",
         )
     if count < LEAST_EVENTS or sick < LEAST_SICK or rise.smallest > package.ALPHA:
         return _answer(
-            finding.Status.NO_DATA,
+            Status.NO_DATA,
             f"cannot conclude: {count} {kind} on {sick} of {len(hosts)} hosts; had all of them come "
             f"at one side of an uptime, p could be no smaller than {permutation.fraction(rise.smallest)}; "
             f"{LEAST_EVENTS} events on {LEAST_SICK} hosts are the least",
         )
     if rise.p > package.ALPHA:
         return _answer(
-            finding.Status.CLEAR,
+            Status.CLEAR,
             f"the rate of {kind} does not change with uptime: {count} events in {days:,.1f} watched "
             f"host days, p = {permutation.fraction(rise.p)} (the smallest attainable here: "
             f"{permutation.fraction(rise.smallest)})",
@@ -75,8 +76,8 @@ def look(fleet: fleets.Fleet, kind: str) -> finding.Answer:
     if onset is None:
         onset = hazard.Onset(rise.edge, rise.edge, rise.edge, 1.0)
     begin_us, end_us = fleet.window_us
-    found = _finding(fleet, line, rise, onset, kind, selection.Window(begin_us, end_us))
-    return finding.Answer(DETECTOR, finding.Status.FOUND, (found,), found.summary)
+    found = _finding(fleet, line, rise, onset, kind, Window(begin_us, end_us))
+    return Answer(DETECTOR, Status.FOUND, (found,), found.summary)
 
 
 def timeline(hosts: tuple[fleets.Host, ...], kind: str) -> hazard.Timeline:
@@ -130,8 +131,8 @@ def _finding(
     rise: hazard.Rise,
     onset: hazard.Onset,
     kind: str,
-    window: selection.Window,
-) -> finding.Finding:
+    window: Window,
+) -> Finding:
     rising = rise.z > 0
     at = np.array([onset.uptime])
     late_time = float(line.above(at).sum())
@@ -142,7 +143,7 @@ def _finding(
     cured = rising and cure.reboots > 0 and cure.p <= package.ALPHA
     from_to = f"{_span(onset.low)} to {_span(onset.high)}"
     evidence = [
-        finding.Evidence(
+        Evidence(
             f"before {_span(onset.uptime)} of uptime {early} {kind} in {early_time / HOUR:,.0f} watched "
             f"host hours, beyond it {late} in {late_time / HOUR:,.0f}: {onset.rate_ratio:.1f} times the rate",
             "events",
@@ -155,7 +156,7 @@ def _finding(
             window,
             f"overnight events --kind {kind}",
         ),
-        finding.Evidence(
+        Evidence(
             f"a constant hazard with bursts as they were gave as much in {permutation.fraction(rise.p)} of the "
             f"draws, every edge counted; the smallest attainable is {permutation.fraction(rise.smallest)}",
             "events",
@@ -167,7 +168,7 @@ def _finding(
     against = []
     if own is not None and own.p <= package.ALPHA and (own.z > 0) == rising:
         evidence.append(
-            finding.Evidence(
+            Evidence(
                 f"it holds on each host by itself, so other differences between hosts are not the reason: "
                 f"p = {permutation.fraction(own.p)}",
                 "events", {"p_same_host": own.p}, window,
@@ -175,7 +176,7 @@ def _finding(
         )  # fmt: skip
     else:
         against.append(
-            finding.Evidence(
+            Evidence(
                 "on each host by itself it cannot be seen: long uptime may stand for something else that "
                 "these hosts have in common"
                 + (f" (p = {permutation.fraction(own.p)})" if own else ""),
@@ -188,7 +189,7 @@ def _finding(
             f"{cure.seconds / HOUR:,.0f} watched hours before {_span(onset.uptime)}, where the later rate "
             f"gives {cure.expected:.1f}"
         )
-        one = finding.Evidence(
+        one = Evidence(
             said,
             "events",
             {"reboots": cure.reboots, "events": cure.events, "expected_events": round(cure.expected, 3), "p": cure.p},
@@ -201,9 +202,9 @@ def _finding(
         what = f"it sets in at {_span(onset.uptime)} of uptime ({from_to}): a state seems to accumulate"
     else:
         what = f"it comes early after the boot, and less from {_span(onset.uptime)} on ({from_to})"
-    subject = finding.Subject()
-    return finding.Finding(
-        finding.finding_id(DETECTOR, KIND, subject, window.begin_us),
+    subject = Subject()
+    return Finding(
+        finding_id(DETECTOR, KIND, subject, window.begin_us),
         DETECTOR,
         KIND,
         subject,
@@ -224,7 +225,7 @@ def _finding(
     )
 
 
-def _rates(line: hazard.Timeline, kind: str, window: selection.Window) -> finding.Evidence:
+def _rates(line: hazard.Timeline, kind: str, window: Window) -> Evidence:
     """The fit of the regression on bands, in words."""
     said, values = [], {}
     for band in hazard.bands(line):
@@ -235,7 +236,7 @@ def _rates(line: hazard.Timeline, kind: str, window: selection.Window) -> findin
             f"{7 * hazard.DAY * band.rate_high:.2f})"
         )
         values[f"events_per_host_week_from_{band.low / HOUR:g}h"] = round(per_week, 4)
-    return finding.Evidence(
+    return Evidence(
         f"{kind} by watched host week and uptime, with 95 % intervals: " + "; ".join(said),
         "events", values, window,
     )  # fmt: skip
@@ -252,5 +253,5 @@ def _span(seconds: float) -> str:
     return f"{seconds / HOUR:.3g} h"
 
 
-def _answer(status: finding.Status, why: str) -> finding.Answer:
-    return finding.Answer(DETECTOR, status, why=why)
+def _answer(status: Status, why: str) -> Answer:
+    return Answer(DETECTOR, status, why=why)

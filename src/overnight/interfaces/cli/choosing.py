@@ -16,7 +16,7 @@ from overnight import errors
 
 if TYPE_CHECKING:
     from overnight.interfaces.cli import session
-    from overnight.model import selection
+    from overnight.model.selection import Selection, Window
     from overnight.queries import reader
 
 __all__ = [
@@ -127,8 +127,8 @@ class Chosen:
 
     reader: reader.Reader
     hosts: tuple[str, ...]
-    window: selection.Window
-    selection: selection.Selection
+    window: Window
+    selection: Selection
     asked: Asked
 
     @property
@@ -147,11 +147,10 @@ def open_reader(current: session.Session) -> reader.Reader:
     return reader.Reader(segments.Catalogue(current.home))
 
 
-def window_between(
-    source: reader.Reader, hosts: tuple[str, ...], begin: str, end: str
-) -> selection.Window:
+def window_between(source: reader.Reader, hosts: tuple[str, ...], begin: str, end: str) -> Window:
     """The window that two texts name; what is left out is where the recording begins or ends."""
-    from overnight.model import selection, times
+    from overnight.model import times
+    from overnight.model.selection import Window
 
     extent = source.extent(hosts)
     now = time.time_ns() // 1000
@@ -162,7 +161,7 @@ def window_between(
     )
     origin = first if end.startswith("+") else extent.begin_us
     last = times.parse_instant(end, now_us=now, origin_us=origin) if end else extent.end_us
-    window = selection.Window(first, last)
+    window = Window(first, last)
     if window.end_us <= extent.begin_us or window.begin_us >= extent.end_us:
         raise errors.CannotError(
             f"nothing is recorded from {times.format_instant(first)} to {times.format_instant(last)}",
@@ -174,7 +173,7 @@ def window_between(
 
 def choose(current: session.Session, asked: Asked) -> Chosen:
     """What the options say."""
-    from overnight.model import selection
+    from overnight.model.selection import Selection, parse_event
     from overnight.sources import cpu
 
     filters: dict[str, Any] = asked.filters()
@@ -185,8 +184,8 @@ def choose(current: session.Session, asked: Asked) -> Chosen:
         raise errors.UsageError(
             f"{core!r} is not a list of cores", why=str(error), todo="write it like 39 or 0-3,8"
         ) from error
-    sampled = selection.parse_event(filters.pop("perf_event", "0"))
-    wanted = selection.Selection(cores=cores, event=sampled, **filters)
+    sampled = parse_event(filters.pop("perf_event", "0"))
+    wanted = Selection(cores=cores, event=sampled, **filters)
     source = open_reader(current)
     names = source.hosts(asked.host or ())
     window = window_between(source, names, asked.begin, asked.end)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import rich.console
 
-    from overnight.model import selection
+    from overnight.model.selection import Coverage
     from overnight.queries import heatmap
 
 __all__ = ["coverage_lines", "draw_heatmap", "percent", "strip"]
@@ -90,7 +90,7 @@ def draw_heatmap(
         )
 
 
-def coverage_lines(found: selection.Coverage) -> list[str]:
+def coverage_lines(found: Coverage) -> list[str]:
     """What every answer says of itself: how many samples, how many lost, which time is missing."""
     seconds = found.window.seconds * max(1, len(found.hosts))
     lines = [

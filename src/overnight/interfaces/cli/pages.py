@@ -14,7 +14,9 @@ from overnight.interfaces.cli import files
 
 if TYPE_CHECKING:
     from overnight.interfaces.cli import choosing
-    from overnight.model import event, flame, selection
+    from overnight.model.event import Event
+    from overnight.model.flame import Folded
+    from overnight.model.selection import Window
     from overnight.queries import flame as query
 
 __all__ = ["MarkOption", "Write", "deliver_page", "folded", "parse_marks"]
@@ -32,9 +34,10 @@ MarkOption = Annotated[
 NEEDS_SAMPLES = ("core", "thread", "unit")
 
 
-def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[event.Event, ...]:
+def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[Event, ...]:
     """The instants that --mark names, and the recorded events of the window that matter most."""
-    from overnight.model import event, times
+    from overnight.model import times
+    from overnight.model.event import Event
 
     found = _recorded(chosen)
     for mark in marks or []:
@@ -44,11 +47,11 @@ def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[event
             now_us=time.time_ns() // 1000,
             origin_us=chosen.reader.extent(chosen.hosts).begin_us,
         )
-        found.append(event.Event(instant, "mark", text))
+        found.append(Event(instant, "mark", text))
     return tuple(sorted(found, key=lambda one: one.time_us))
 
 
-def _recorded(chosen: choosing.Chosen) -> list[event.Event]:
+def _recorded(chosen: choosing.Chosen) -> list[Event]:
     from overnight.store.ring import reader
 
     told = reader.Reader(chosen.reader.catalogue.home).events(
@@ -62,7 +65,7 @@ def _recorded(chosen: choosing.Chosen) -> list[event.Event]:
     return worst[:MOST_EVENTS]
 
 
-def folded(tree: query.FlameTree, chosen: choosing.Chosen, *, title: str = "") -> flame.Folded:
+def folded(tree: query.FlameTree, chosen: choosing.Chosen, *, title: str = "") -> Folded:
     """The value that the writers of formats take."""
     from overnight.app import folding
 
@@ -79,12 +82,12 @@ def folded(tree: query.FlameTree, chosen: choosing.Chosen, *, title: str = "") -
 
 def deliver_page(
     chosen: choosing.Chosen,
-    marks: tuple[event.Event, ...],
+    marks: tuple[Event, ...],
     file: pathlib.Path | None,
     *,
     title: str = "",
     selected: bool = True,
-    baseline: selection.Window | None = None,
+    baseline: Window | None = None,
     **opening: Any,
 ) -> None:
     """The viewer page for one host, with the window selected and the filters set.

@@ -18,7 +18,7 @@ from overnight import errors
 from overnight.model import sizes
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
+    from overnight.undo import journal
 
 __all__ = ["ROOT", "SHARE", "Aged", "Kind", "Request", "available", "refuse_more_than", "silence"]
 
@@ -61,7 +61,7 @@ class Kind(Protocol):
     ABOUT: str
     TAKES: frozenset[str]
 
-    def age(self, request: Request, book: ledger.Ledger) -> Aged:
+    def age(self, request: Request, book: journal.Journal) -> Aged:
         """Make it. Raises CannotError where the host cannot; whoever has the ledger undoes it then."""
 
     def count(self, root: pathlib.Path = ROOT) -> dict[str, int]:

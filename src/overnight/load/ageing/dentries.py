@@ -16,7 +16,7 @@ from overnight.load import ageing
 from overnight.model import sizes
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
+    from overnight.undo import journal
 
 __all__ = ["ABOUT", "NAME", "TAKES", "age", "count", "parse_dentry_state", "parse_slab", "remains"]
 
@@ -29,7 +29,7 @@ INODE_BYTES = 1_300  # of ext4, with its dentry
 TRIED = 1_000  # so many tell whether the file system remembers at all
 
 
-def age(request: ageing.Request, book: ledger.Ledger) -> ageing.Aged:
+def age(request: ageing.Request, book: journal.Journal) -> ageing.Aged:
     """In a folder of the run, below `folder` or the data home."""
     positive = "positive" in request.options
     above = pathlib.Path(request.options.get("folder", request.home)).resolve()
@@ -100,7 +100,7 @@ def parse_slab(slabinfo: str) -> tuple[int, int, int]:
     return 0, 0, DENTRY_BYTES
 
 
-def _make_folder(folder: pathlib.Path, book: ledger.Ledger) -> None:
+def _make_folder(folder: pathlib.Path, book: journal.Journal) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         book.write("folder", folder)

@@ -28,7 +28,7 @@ from overnight.model import cgroups, sizes
 from overnight.sources.memorycgroups import counting, parents
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
+    from overnight.undo import journal
 
 __all__ = ["ABOUT", "NAME", "TAKES", "Made", "age", "count", "make", "parent_of", "remains", "set_limit"]  # fmt: skip
 
@@ -50,7 +50,7 @@ class Made:
     charged_each: int
 
 
-def age(request: ageing.Request, book: ledger.Ledger) -> ageing.Aged:
+def age(request: ageing.Request, book: journal.Journal) -> ageing.Aged:
     """Below a parent of the run's own, with `limit` bytes of room above what they hold."""
     layout = _layout()
     rate = request.options.get("rate")
@@ -101,7 +101,7 @@ def parent_of(layout: cgroups.Layout, run: str, under: str = "/") -> pathlib.Pat
 def make(
     parent: pathlib.Path,
     count: int,
-    book: ledger.Ledger,
+    book: journal.Journal,
     *,
     rate: float | None = None,
     stop: threading.Event | None = None,
@@ -157,7 +157,7 @@ def set_limit(parent: pathlib.Path, room: int) -> int:
 
 def _run(
     plan: dict[str, object],
-    book: ledger.Ledger,
+    book: journal.Journal,
     stop: threading.Event,
     tell: Callable[[int, str], None],
 ) -> dict[str, str | int]:
@@ -203,7 +203,7 @@ def _run(
 
 
 def _own(
-    parent: pathlib.Path, child: pathlib.Path, layout: cgroups.Layout, book: ledger.Ledger
+    parent: pathlib.Path, child: pathlib.Path, layout: cgroups.Layout, book: journal.Journal
 ) -> None:
     """The parent, in the ledger where it is ours; a given one stays, and only the child is ours."""
     try:

@@ -8,8 +8,8 @@ from overnight import load
 from overnight.load import controller
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
     from overnight.load import worker
+    from overnight.undo import journal
 
 __all__ = ["WORKLOAD"]
 
@@ -29,7 +29,7 @@ class Cpu:
         target = (options.duty or DUTY) * len(options.cores)
         return (load.Metric("cpu", "cores", "cpu", target=target),)
 
-    def prepare(self, options: load.Options, book: ledger.Ledger) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
+    def prepare(self, options: load.Options, book: journal.Journal) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
         """One process a core; their periods begin apart."""
         duty = controller.check_duty(DUTY if options.duty is None else options.duty)
         name = options.name or "load-cpu"

@@ -10,8 +10,8 @@ from overnight import errors, load
 from overnight.model import sizes
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
     from overnight.load import worker
+    from overnight.undo import journal
 
 __all__ = ["WORKLOAD"]
 
@@ -40,7 +40,7 @@ class Memory:
             load.Metric("cpu", "cores", "cpu", gated=False),
         )
 
-    def prepare(self, options: load.Options, book: ledger.Ledger) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
+    def prepare(self, options: load.Options, book: journal.Journal) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
         """One process a core, each with its part of both."""
         size = SIZE if options.size is None else options.size
         rate = RATE if options.rate is None else options.rate

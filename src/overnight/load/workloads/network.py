@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from overnight import errors, load
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
     from overnight.load import worker
+    from overnight.undo import journal
 
 __all__ = ["WORKLOAD"]
 
@@ -44,7 +44,7 @@ class Network:
             load.Metric("cpu", "cores", "cpu", gated=False),
         )
 
-    def prepare(self, options: load.Options, book: ledger.Ledger) -> tuple[load.Job, ...]:
+    def prepare(self, options: load.Options, book: journal.Journal) -> tuple[load.Job, ...]:
         """With `veth`, each pair has two network namespaces of its own, which go with the run."""
         rate, size = _asked(options)
         name = options.name or "load-net"
@@ -140,7 +140,7 @@ def _receive(link: worker.Link) -> None:
         link.count(BYTES, size)
 
 
-def _lay_cable(book: ledger.Ledger, n: int) -> tuple[str, str]:
+def _lay_cable(book: journal.Journal, n: int) -> tuple[str, str]:
     """Two namespaces with a veth pair between; their paths."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         raise errors.MissingPermissionError(

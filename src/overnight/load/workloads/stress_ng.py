@@ -11,8 +11,8 @@ from overnight import errors, load
 from overnight.load import controller
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
     from overnight.load import worker
+    from overnight.undo import journal
 
 __all__ = ["WORKLOAD"]
 
@@ -32,7 +32,7 @@ class StressNg:
         target = asked * len(options.cores) if asked else None
         return (load.Metric("cpu", "cores", "cpu", target=target),)
 
-    def prepare(self, options: load.Options, book: ledger.Ledger) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
+    def prepare(self, options: load.Options, book: journal.Journal) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
         """Where it is installed."""
         stressor = options.stressor or "cpu"
         if not STRESSOR.fullmatch(stressor):

@@ -13,8 +13,8 @@ from overnight.load import controller
 from overnight.load.workloads import _training
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
     from overnight.load import worker
+    from overnight.undo import journal
 
 __all__ = ["WORKLOAD"]
 
@@ -46,7 +46,7 @@ class Trials:
             load.Metric("steps", "/s", str(DONE), gated=False),
         )
 
-    def prepare(self, options: load.Options, book: ledger.Ledger) -> tuple[load.Job, ...]:
+    def prepare(self, options: load.Options, book: journal.Journal) -> tuple[load.Job, ...]:
         """One process a core; with Ray one for all of them."""
         told = _told(options)
         name = options.name or "trial"

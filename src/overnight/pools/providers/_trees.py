@@ -9,7 +9,7 @@ import re
 import shutil
 
 from overnight import pools
-from overnight.hosts import booting
+from overnight.machines import container
 from overnight.pools.providers import _locks
 
 __all__ = ["PLAIN", "Trees"]
@@ -57,11 +57,11 @@ class Trees:
 
     def base(self) -> pathlib.Path:
         """The tree below all others, made where it is missing; one for each state of its sources."""
-        unit = UNIT.format(program=booting.interpreter()[0], agent=AGENT_INSIDE)
+        unit = UNIT.format(program=container.interpreter()[0], agent=AGENT_INSIDE)
         copied = {path: pathlib.Path(path) for path in COPIED if pathlib.Path(path).is_file()}
         files = {AGENT_INSIDE: AGENT, **copied}
         sources = [pathlib.Path("/etc/passwd"), pathlib.Path("/etc/group"), *files.values()]
-        seen = hashlib.sha256(f"{unit}{booting.FOLDERS}{booting.MASKED}".encode())
+        seen = hashlib.sha256(f"{unit}{container.FOLDERS}{container.MASKED}".encode())
         for source in sources:
             seen.update(source.read_bytes())
         with _locks.locked(self._folder):
@@ -69,9 +69,9 @@ class Trees:
             if not tree.is_dir():
                 partial = self._folder / "new"
                 shutil.rmtree(partial, ignore_errors=True)
-                booting.plant(partial, {"overnight-member.service": unit})
+                container.plant(partial, {"overnight-member.service": unit})
                 for inside, source in files.items():
-                    shutil.copy(source, booting.place(partial, inside))
+                    shutil.copy(source, container.place(partial, inside))
                 partial.rename(tree)
         return tree
 

@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from overnight import errors, pools
-from overnight.hosts import booting, undoing
+from overnight.machines import container
 from overnight.pools.providers import _locks, _room, _trees
+from overnight.undo import steps
 
 __all__ = ["NAME", "Machines", "create"]
 
@@ -35,7 +36,7 @@ WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,47}")  # what a host may be called
 SIZE = re.compile(r"([1-9][0-9]{0,6})([MG])")
 LIMITS = ("memory.max", "memory.limit_in_bytes")  # v2, v1
 # In mounts of its own, so that the host has none of them. `slave`: what the host unmounts goes here too.
-START = booting.ENTER + 'exec unshare --mount --propagation slave /bin/sh -c "$MOUNT" nspawn "$@"'
+START = container.ENTER + 'exec unshare --mount --propagation slave /bin/sh -c "$MOUNT" nspawn "$@"'
 MOUNT = """
 mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=upper,workdir=work" root || exit
 mount -t tmpfs -o mode=0755 tmpfs /run/systemd/nspawn || exit
@@ -105,7 +106,7 @@ class Machines:
         threading.Thread(target=started.wait, name=f"reap {started.pid}", daemon=True).start()
         self._steps("spawned")
         deadline = time.monotonic() + START_SECONDS
-        while not (leader := booting.leader(booting.processes(_cgroups(place)[:1]))):
+        while not (leader := container.leader(container.processes(_cgroups(place)[:1]))):
             if started.poll() is not None or time.monotonic() > deadline:
                 raise _not_started(place)
             time.sleep(0.01)
@@ -150,8 +151,8 @@ def _listed(folder: pathlib.Path) -> list[pathlib.Path]:
 def _require() -> None:
     """Booting takes root, nspawn and cgroups: without those a machine would not be found again."""
     try:
-        booting.require()
-        if not booting.tops():
+        container.require()
+        if not container.tops():
             raise errors.CannotError(
                 "no machine can be booted", why="no cgroups are mounted", todo=""
             )
@@ -214,17 +215,17 @@ def _plant(place: pathlib.Path, layers: list[pathlib.Path], order: pools.Order) 
 
 
 def _spawn(place: pathlib.Path) -> subprocess.Popen[bytes]:
-    undoing.NSPAWN.mkdir(parents=True, exist_ok=True)
+    steps.NSPAWN.mkdir(parents=True, exist_ok=True)
     lower = sorted(path.name for path in place.glob("lower*"))
-    _, bound = booting.interpreter()
-    words = booting.words(_name(place), place / "root", read_only=bound)
+    _, bound = container.interpreter()
+    words = container.words(_name(place), place / "root", read_only=bound)
     with (place / "log").open("ab") as log:
         # A session of its own: Ctrl-C at a terminal is not for it.
         return subprocess.Popen(
             ["/bin/sh", "-c", START, "nspawn", *words],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             cwd=place, umask=0o022,
-            env={**booting.environment(), "CGROUPS": " ".join(map(str, _cgroups(place))),
+            env={**container.environment(), "CGROUPS": " ".join(map(str, _cgroups(place))),
                  "LOWER": ":".join(lower), "MOUNT": MOUNT},
         )  # fmt: skip
 
@@ -240,11 +241,11 @@ def _not_started(place: pathlib.Path) -> pools.ProviderError:
 
 
 def _name(place: pathlib.Path) -> str:
-    return f"{undoing.MACHINES}{place.name}"
+    return f"{steps.MACHINES}{place.name}"
 
 
 def _cgroups(place: pathlib.Path) -> tuple[pathlib.Path, ...]:
-    return tuple(top / _name(place) for top in booting.tops(memory=True))
+    return tuple(top / _name(place) for top in container.tops(memory=True))
 
 
 def _set_limit(place: pathlib.Path, limit: int) -> None:
@@ -263,8 +264,8 @@ def _set_limit(place: pathlib.Path, limit: int) -> None:
 
 def _machine(place: pathlib.Path) -> pools.Machine | None:
     """The machine of a folder, if anything of it runs."""
-    running = booting.processes(_cgroups(place))
-    return _told(place, booting.leader(running)) if running else None
+    running = container.processes(_cgroups(place))
+    return _told(place, container.leader(running)) if running else None
 
 
 def _told(place: pathlib.Path, leader: int) -> pools.Machine:
@@ -276,11 +277,11 @@ def _clear(place: pathlib.Path) -> None:
     """End what runs, and remove all but the log; raises where that cannot be done."""
     cgroups = _cgroups(place)
     # PID 1 takes everything of its machine along, even what has left the cgroups.
-    if leader := booting.leader(booting.processes(cgroups)):
+    if leader := container.leader(container.processes(cgroups)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(leader, signal.SIGKILL)
     for cgroup in cgroups:
-        undoing.remove_cgroups(str(cgroup))
+        steps.remove_cgroups(str(cgroup))
     for path in place.iterdir():
         if path.is_symlink():
             path.unlink()

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overnight.model import event, finding, flame, selection
+    from overnight.model.event import Event
+    from overnight.model.finding import Finding
+    from overnight.model.flame import Folded
+    from overnight.model.selection import Window
     from overnight.queries import diff, signals, top
     from overnight.reports.pictures import difference
 
@@ -55,17 +58,17 @@ class Material:
     """
 
     core: int = -1
-    hot: selection.Window | None = None
-    baseline: selection.Window | None = None
+    hot: Window | None = None
+    baseline: Window | None = None
     cores: signals.Cores | None = None
-    events: tuple[event.Event, ...] = ()
+    events: tuple[Event, ...] = ()
     processes: top.Top | None = None  # of `core` in `hot`
-    flame: flame.Folded | None = None
+    flame: Folded | None = None
     compared: difference.Compared | None = None  # both flame graphs of that core
     difference: diff.Difference | None = None
     lifts: tuple[Lift, ...] = ()
     census: tuple[Census, ...] = ()
-    fleet: tuple[finding.Finding, ...] = ()
+    fleet: tuple[Finding, ...] = ()
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the host: zone, kernel
     problems: tuple[str, ...] = ()  # what could not be gathered, and why
 

@@ -10,7 +10,7 @@ from overnight.reports.diagnosis import parts, style, words
 from overnight.reports.diagnosis.pictures import census, chain, embedded, timeline
 
 if TYPE_CHECKING:
-    from overnight.model import verdict
+    from overnight.model.verdict import Step, Verdict
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -22,9 +22,7 @@ SYMBOLS = {"cause-found": "■", "inconclusive": "◧", "no-cause": "□"}
 h = parts.h
 
 
-def write(
-    told: verdict.Verdict, file: BinaryIO, material: diagnosis.Material = diagnosis.EMPTY
-) -> None:
+def write(told: Verdict, file: BinaryIO, material: diagnosis.Material = diagnosis.EMPTY) -> None:
     """The whole page; the same values give the same bytes."""
     sections = [
         ("chain", "The chain", _chain(told)),
@@ -76,7 +74,7 @@ def write(
     file.write(page.encode("utf-8", "replace"))
 
 
-def _head(told: verdict.Verdict, material: diagnosis.Material, title: str) -> str:
+def _head(told: Verdict, material: diagnosis.Material, title: str) -> str:
     status = told.status if told.status in words.STATUS else "inconclusive"
     share = min(1.0, max(0.0, told.confidence))
     bar = f'<span class="bar" aria-hidden="true"><i style="width:{100 * share:.0f}%"></i></span>'
@@ -100,7 +98,7 @@ def _head(told: verdict.Verdict, material: diagnosis.Material, title: str) -> st
 </div>"""
 
 
-def _chain(told: verdict.Verdict) -> Iterator[str]:
+def _chain(told: Verdict) -> Iterator[str]:
     if told.chain is None or not told.chain.steps:
         yield "<p>No chain is claimed: nothing that was recorded leads to the event.</p>"
         return
@@ -116,7 +114,7 @@ def _chain(told: verdict.Verdict) -> Iterator[str]:
     yield from parts.evidence_steps(told.chain)
 
 
-def _timeline(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
+def _timeline(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
     if material.cores is None or not len(material.cores.begin_us):
         if told.event:
             yield "<p>The flight recorder kept no seconds of the cores around the event.</p>"
@@ -217,7 +215,7 @@ def _lifts(material: diagnosis.Material) -> Iterator[str]:
     )  # fmt: skip
 
 
-def _census(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
+def _census(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
     if len(material.census) < 2:
         return
     drawn = census.draw_census(material.census, told.event.time_us if told.event else None)
@@ -231,14 +229,14 @@ def _census(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str
     )
 
 
-def _fleet(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
+def _fleet(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
     if material.fleet:
         yield from parts.finding_list(material.fleet)
     if told.fleet:
         yield parts.plain(told.fleet)
 
 
-def _alternatives(told: verdict.Verdict) -> Iterator[str]:
+def _alternatives(told: Verdict) -> Iterator[str]:
     for number, one in enumerate(told.alternatives, 1):
         line = (
             " → ".join(words.kind_words(step.kind) for step in one.steps)
@@ -250,11 +248,11 @@ def _alternatives(told: verdict.Verdict) -> Iterator[str]:
         yield from parts.links(one)
 
 
-def _winner(told: verdict.Verdict) -> str:
+def _winner(told: Verdict) -> str:
     return f", the chain above {told.chain.score:.2f}" if told.chain else ""
 
 
-def _gaps(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
+def _gaps(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
     if not told.gaps and not material.problems:
         yield f"<p>{words.nothing_missing(told)}</p>"
         return
@@ -274,7 +272,7 @@ def _gaps(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
         yield f"<p>Not in this report:</p><ul>{items}</ul>"
 
 
-def _steps(steps: tuple[verdict.Step, ...]) -> Iterator[str]:
+def _steps(steps: tuple[Step, ...]) -> Iterator[str]:
     if not steps:
         return
     yield '<ol class="steps">'
@@ -288,7 +286,7 @@ def _steps(steps: tuple[verdict.Step, ...]) -> Iterator[str]:
     yield "</ol>"
 
 
-def _answers(told: verdict.Verdict) -> Iterator[str]:
+def _answers(told: Verdict) -> Iterator[str]:
     if not told.answers:
         return
     symbols = {"found": "■ found", "clear": "□ clear", "no-data": "? no data", "failed": "✗ failed"}
@@ -305,7 +303,7 @@ def _answers(told: verdict.Verdict) -> Iterator[str]:
     )
 
 
-def _others(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
+def _others(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
     shown = {step.id for step in told.chain.steps} if told.chain else set()
     shown |= {one.id for one in material.fleet}
     rest = tuple(one for one in told.findings if one.id not in shown)

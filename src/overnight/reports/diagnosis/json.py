@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from overnight.model import verdict
+    from overnight.model.verdict import Verdict
     from overnight.reports import diagnosis
 
 __all__ = ["NAME", "SUFFIX", "document", "write"]
@@ -18,7 +18,7 @@ SUFFIX = ".json"
 
 
 def write(
-    told: verdict.Verdict,
+    told: Verdict,
     file: BinaryIO,
     material: diagnosis.Material | None = None,  # noqa: ARG001 - every format takes it
 ) -> None:
@@ -26,7 +26,7 @@ def write(
     file.write(json.dumps(document(told), indent=2, allow_nan=False).encode() + b"\n")
 
 
-def document(told: verdict.Verdict) -> dict[str, object]:
+def document(told: Verdict) -> dict[str, object]:
     """`Verdict.as_json`; a number that JSON cannot hold (infinite, or none) is null."""
     made = _plain(told.as_json())
     assert isinstance(made, dict)

@@ -10,7 +10,8 @@ from overnight.reports import diagnosis
 from overnight.reports.diagnosis import words
 
 if TYPE_CHECKING:
-    from overnight.model import finding, verdict
+    from overnight.model.finding import Finding
+    from overnight.model.verdict import Verdict
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -22,9 +23,7 @@ SPECIAL = re.compile(r"[\\`*\[\]<>|~#&!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 LEADING = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
 
 
-def write(
-    told: verdict.Verdict, file: BinaryIO, material: diagnosis.Material = diagnosis.EMPTY
-) -> None:
+def write(told: Verdict, file: BinaryIO, material: diagnosis.Material = diagnosis.EMPTY) -> None:
     """The whole text."""
     sure = f", {words.confidence_words(told)}" if words.confidence_words(told) else ""
     lines = [
@@ -85,7 +84,7 @@ def block(command: str) -> list[str]:
     return ["", f"{fence}sh", *shown.split("\n"), fence, ""]
 
 
-def _chain(told: verdict.Verdict) -> Iterator[str]:
+def _chain(told: Verdict) -> Iterator[str]:
     yield from ("", f"## {words.chain_heading(told)}", "")
     if not told.chain or not told.chain.steps:
         yield "No chain is claimed."
@@ -116,7 +115,7 @@ def _who(material: diagnosis.Material) -> Iterator[str]:
     yield from ("", f"{told}. {material.processes.coverage.lost:,} samples were lost.")
 
 
-def _next(told: verdict.Verdict) -> Iterator[str]:
+def _next(told: Verdict) -> Iterator[str]:
     for heading, steps in (("How to confirm or refute it", told.next), ("Fix", told.fix)):
         if steps:
             yield from ("", f"## {heading}", "")
@@ -126,14 +125,14 @@ def _next(told: verdict.Verdict) -> Iterator[str]:
             yield from block(step.command) or [""]
 
 
-def _facts(found: finding.Finding) -> Iterator[str]:
+def _facts(found: Finding) -> Iterator[str]:
     for lead, those in (("", found.evidence), ("against: ", found.against)):
         for one in those:
             look = f": {code(' ; '.join(words.command(one.look).split(chr(10))), 400)}" if one.look else ""  # fmt: skip
             yield f"  - {lead}{m(one.text, 1000)} ({m(words.look_words(one), 600)}){look}"
 
 
-def _evidence(told: verdict.Verdict) -> Iterator[str]:
+def _evidence(told: Verdict) -> Iterator[str]:
     if not told.findings:
         return
     yield from ("", "## Evidence", "")
@@ -153,7 +152,7 @@ def _fleet(material: diagnosis.Material) -> Iterator[str]:
         yield from _facts(one)
 
 
-def _alternatives(told: verdict.Verdict) -> Iterator[str]:
+def _alternatives(told: Verdict) -> Iterator[str]:
     if not told.alternatives:
         return
     yield from ("", "## Alternatives, and why each lost", "")
@@ -162,7 +161,7 @@ def _alternatives(told: verdict.Verdict) -> Iterator[str]:
         yield f"- {m(line, 600)} (score {one.score:.2f}): {m(one.why_not, 1000) or 'it scored less.'}"
 
 
-def _gaps(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
+def _gaps(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
     yield from ("", "## What is missing", "")
     for gap in told.gaps:
         yield f"- {m(gap.what)}: {m(gap.why)} (factor {gap.factor:.2f})"
@@ -172,7 +171,7 @@ def _gaps(told: verdict.Verdict, material: diagnosis.Material) -> Iterator[str]:
         yield words.nothing_missing(told)
 
 
-def _answers(told: verdict.Verdict) -> Iterator[str]:
+def _answers(told: Verdict) -> Iterator[str]:
     if not told.answers:
         return
     yield from ("", "## What was looked for", "")

@@ -9,7 +9,8 @@ from overnight.reports import svg
 from overnight.reports.diagnosis import words
 
 if TYPE_CHECKING:
-    from overnight.model import finding, verdict
+    from overnight.model.finding import Evidence, Finding
+    from overnight.model.verdict import Chain, Link
 
 __all__ = [
     "command", "evidence", "evidence_steps", "finding_list", "h", "links", "name", "plain", "short", "table",
@@ -60,19 +61,19 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     )
 
 
-def evidence(those: Iterable[finding.Evidence], against: Iterable[finding.Evidence]) -> str:
+def evidence(those: Iterable[Evidence], against: Iterable[Evidence]) -> str:
     """What a finding rests on, and what speaks against it, each with its source and command."""
     items = [_fact(one, "") for one in those]
     items += [_fact(one, '<span class="against">against:</span> ') for one in against]
     return f'<ul class="evidence">{"".join(items)}</ul>' if items else ""
 
 
-def _fact(one: finding.Evidence, lead: str) -> str:
+def _fact(one: Evidence, lead: str) -> str:
     source = h(words.look_words(one), 1200)
     return f'<li>{lead}{h(one.text, 1000)}<div class="from">{source}</div>{command(one.look)}</li>'
 
 
-def evidence_steps(chain: verdict.Chain) -> Iterator[str]:
+def evidence_steps(chain: Chain) -> Iterator[str]:
     """Every step of a chain with its evidence, and why it leads to the next."""
     following = {link.cause: link for link in chain.links}
     yield '<ol class="steps">'
@@ -84,7 +85,7 @@ def evidence_steps(chain: verdict.Chain) -> Iterator[str]:
     yield "</ol>"
 
 
-def _heading(step: finding.Finding) -> str:
+def _heading(step: Finding) -> str:
     where = " · ".join(
         filter(None, (words.who_words(step.subject), words.place_words(step.subject)))
     )
@@ -100,7 +101,7 @@ def _heading(step: finding.Finding) -> str:
     )
 
 
-def _link(link: verdict.Link) -> str:
+def _link(link: Link) -> str:
     against = "".join(f'; <span class="against">against:</span> {h(one)}' for one in link.against)
     why = h("; ".join(link.reasons), 1500)
     return (
@@ -109,7 +110,7 @@ def _link(link: verdict.Link) -> str:
     )
 
 
-def links(chain: verdict.Chain) -> Iterator[str]:
+def links(chain: Chain) -> Iterator[str]:
     """The steps of a runner-up in short."""
     following = {link.cause: link for link in chain.links}
     yield "<ul>"
@@ -120,7 +121,7 @@ def links(chain: verdict.Chain) -> Iterator[str]:
 
 
 def finding_list(
-    those: Iterable[finding.Finding], why_not: Mapping[str, str] | None = None
+    those: Iterable[Finding], why_not: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """Findings one by one, each with its evidence, and why it is in no chain where that is known."""
     yield '<ul class="evidence">'

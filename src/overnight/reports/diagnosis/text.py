@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import rich.console
     import rich.text
 
-    from overnight.model import finding, verdict
+    from overnight.model.finding import Finding
+    from overnight.model.verdict import Link, Step, Verdict
 
 __all__ = ["render"]
 
@@ -21,9 +22,7 @@ MOST_ROWS = 5
 LONGEST = 72  # characters of a command on one line
 
 
-def render(
-    told: verdict.Verdict, material: diagnosis.Material = diagnosis.EMPTY
-) -> rich.console.Group:
+def render(told: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> rich.console.Group:
     """Verdict, chain, who ran there, what is missing, what next; names are text, never markup."""
     import rich.console
 
@@ -76,7 +75,7 @@ def _heading(name: str) -> Iterator[rich.console.RenderableType]:
     yield _line((name, "bold underline"))
 
 
-def _head(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
+def _head(told: Verdict) -> Iterator[rich.console.RenderableType]:
     yield _line((words.title(told), "bold"))
     status = words.STATUS.get(told.status, words.clean(told.status, 40))
     sure = words.confidence_words(told)
@@ -90,7 +89,7 @@ def _head(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
     yield _line((words.confidence_means(told), "dim"))
 
 
-def _chain(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
+def _chain(told: Verdict) -> Iterator[rich.console.RenderableType]:
     yield from _heading(words.chain_heading(told))
     if not told.chain or not told.chain.steps:
         yield _line("No chain is claimed.")
@@ -138,7 +137,7 @@ class _Railed:
             yield rich.text.Text.assemble(f"{rail}  ", line)
 
 
-def _link(link: verdict.Link) -> rich.text.Text:
+def _link(link: Link) -> rich.text.Text:
     strength = f"{link.strength:.2f} {words.strength_words(link.strength)}"
     against = f"; against: {words.clean('; '.join(link.against))}" if link.against else ""
     return _text(
@@ -147,7 +146,7 @@ def _link(link: verdict.Link) -> rich.text.Text:
     )
 
 
-def _when(step: finding.Finding) -> str:
+def _when(step: Finding) -> str:
     begin, end = step.window.begin_us, step.window.end_us
     if end - begin >= 3_600_000_000:
         return f"since {words.clock(begin, '%Y-%m-%d %H:%M')}"
@@ -176,7 +175,7 @@ def _who(material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
     yield _line((f"{material.processes.coverage.lost:,} samples were lost.", "dim"))
 
 
-def _alternatives(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
+def _alternatives(told: Verdict) -> Iterator[rich.console.RenderableType]:
     if not told.alternatives:
         return
     yield from _heading("Alternatives, and why each lost")
@@ -186,7 +185,7 @@ def _alternatives(told: verdict.Verdict) -> Iterator[rich.console.RenderableType
         yield _behind(f"{number}. ", _text(f"{words.clean(line, 600)} (score {one.score:.2f}). ", why))  # fmt: skip
 
 
-def _ruled_out(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
+def _ruled_out(told: Verdict) -> Iterator[rich.console.RenderableType]:
     if not told.ruled_out:
         return
     yield from _heading("Found, but in no chain")
@@ -194,9 +193,7 @@ def _ruled_out(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
         yield _behind("- ", _text(f"{words.kind_words(one.kind)}: {words.clean(one.why, 600)}"))
 
 
-def _gaps(
-    told: verdict.Verdict, material: diagnosis.Material
-) -> Iterator[rich.console.RenderableType]:
+def _gaps(told: Verdict, material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
     yield from _heading("What is missing")
     if told.gaps:
         yield _line(("Each multiplies the confidence by its factor.", "dim"))
@@ -209,7 +206,7 @@ def _gaps(
         yield _line(words.nothing_missing(told))
 
 
-def _steps(heading: str, steps: tuple[verdict.Step, ...]) -> Iterator[rich.console.RenderableType]:
+def _steps(heading: str, steps: tuple[Step, ...]) -> Iterator[rich.console.RenderableType]:
     if not steps:
         return
     yield from _heading(heading)
@@ -234,7 +231,7 @@ def _command_lines(command: str) -> list[str]:
     ]
 
 
-def _answers(told: verdict.Verdict) -> Iterator[rich.console.RenderableType]:
+def _answers(told: Verdict) -> Iterator[rich.console.RenderableType]:
     if not told.answers:
         return
     yield from _heading("What was looked for")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from overnight.model import times
 
 if TYPE_CHECKING:
-    from overnight.model import finding, verdict
+    from overnight.model.finding import Evidence, Finding, Subject
+    from overnight.model.verdict import Gap, Verdict
 
 __all__ = [
     "DENOMINATORS", "KINDS", "STATUS", "STATUS_MEANS", "chain_heading", "clean", "clock", "command", "confidence_means", "confidence_words",
@@ -99,22 +100,22 @@ INSTANT_S = (
 LONGEST = 400  # characters of one text of a host; a name of 8 kB tells nobody anything
 
 
-def chain_heading(told: verdict.Verdict) -> str:
+def chain_heading(told: Verdict) -> str:
     """What a chain is called: of a cause only where one is claimed."""
     return "Chain, root first" if is_claimed(told) else "What is known, no cause is claimed"
 
 
-def is_claimed(told: verdict.Verdict) -> bool:
+def is_claimed(told: Verdict) -> bool:
     """Whether the first step of the chain is said to be the cause."""
     return told.status == "cause-found"
 
 
-def without_data(told: verdict.Verdict) -> bool:
+def without_data(told: Verdict) -> bool:
     """Whether a detector could not answer."""
     return any(str(one.status) in ("no-data", "failed") for one in told.answers)
 
 
-def nothing_missing(told: verdict.Verdict) -> str:
+def nothing_missing(told: Verdict) -> str:
     """What is said where no gap is known."""
     if without_data(told):
         return "No gap lowers the confidence; detectors without data and those that failed are listed below."
@@ -151,7 +152,7 @@ def kind_words(kind: str) -> str:
     return KINDS.get(kind) or clean(kind.replace("_", " ").replace(".", ": ", 1))
 
 
-def title(told: verdict.Verdict) -> str:
+def title(told: Verdict) -> str:
     """What the report is about."""
     if told.event is None:
         return "Diagnosis without an event"
@@ -173,7 +174,7 @@ def when_words(begin_us: int, end_us: int) -> str:
     return f"{clock(begin_us)} for {times.format_duration(max(0, end_us - begin_us) / 1e6)}"
 
 
-def who_words(subject: finding.Subject) -> str:
+def who_words(subject: Subject) -> str:
     """Whom a finding is about: process, unit, function; '' where it names nobody."""
     named = [clean(one, 80) for one in (subject.process, subject.unit) if one]
     who = " of ".join(named) if len(named) == 2 else "".join(named)
@@ -181,7 +182,7 @@ def who_words(subject: finding.Subject) -> str:
     return " in ".join(filter(None, (who, function)))
 
 
-def place_words(subject: finding.Subject, *, host: bool = True) -> str:
+def place_words(subject: Subject, *, host: bool = True) -> str:
     """Where: core, queue, cgroup, host."""
     parts = []
     if subject.core >= 0:
@@ -196,7 +197,7 @@ def place_words(subject: finding.Subject, *, host: bool = True) -> str:
     return ", ".join(parts)
 
 
-def quantities(found: finding.Finding) -> Iterator[str]:
+def quantities(found: Finding) -> Iterator[str]:
     """Its magnitudes with what they are of, the telling ones first."""
     known = [name for name in NUMBERS if name in found.magnitude]
     named = (*known, *(name for name in found.magnitude if name not in NUMBERS))
@@ -212,7 +213,7 @@ def quantities(found: finding.Finding) -> Iterator[str]:
         yield form.format(value) if form else f"{clean(name, 60).replace('_', ' ')} {value:,.4g}"
 
 
-def number_words(found: finding.Finding, most: int = 3) -> str:
+def number_words(found: Finding, most: int = 3) -> str:
     """The numbers that say how large it is, on one line."""
     return " · ".join(list(quantities(found))[:most])
 
@@ -235,17 +236,17 @@ def strength_words(strength: float) -> str:
     return next((word for bound, word in bounds if strength >= bound), "very weak")
 
 
-def gap_factor(gaps: Iterable[verdict.Gap]) -> float:
+def gap_factor(gaps: Iterable[Gap]) -> float:
     """By what all gaps together multiply the confidence."""
     return math.prod(gap.factor for gap in gaps)
 
 
-def confidence_words(told: verdict.Verdict) -> str:
+def confidence_words(told: Verdict) -> str:
     """How sure the claim is, or the suspicion; '' where there is none: a nought would read as a doubt."""
     return "" if told.status == "no-cause" else f"confidence {told.confidence:.2f} of 1"
 
 
-def confidence_means(told: verdict.Verdict) -> str:
+def confidence_means(told: Verdict) -> str:
     """What a reader may do with a verdict this sure, and what the number is not."""
     factor = gap_factor(told.gaps)
     missing = (
@@ -271,7 +272,7 @@ def confidence_means(told: verdict.Verdict) -> str:
     )
 
 
-def look_words(found: finding.Evidence) -> str:
+def look_words(found: Evidence) -> str:
     """Where a piece of evidence comes from, and of when it is."""
     parts = [clean(found.source, 120)]
     if found.window:

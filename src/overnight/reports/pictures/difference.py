@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from overnight.model import flame, times
+from overnight.model import times
+from overnight.model.flame import Folded, Frame
 from overnight.reports import svg
 from overnight.reports.pictures import colours
 
@@ -29,8 +30,8 @@ MIDDLE = 8
 class Compared:
     """A window, its baseline, and the samples that all cores would have made in each; 0: not known."""
 
-    now: flame.Folded
-    before: flame.Folded
+    now: Folded
+    before: Folded
     capacity: float
     base_capacity: float
     about: str = ""
@@ -51,11 +52,11 @@ class Compared:
 
 @dataclasses.dataclass
 class _Node:
-    frame: flame.Frame
+    frame: Frame
     now: int = 0
     before: int = 0
     width: float = 0.0
-    above: dict[flame.Frame, _Node] = dataclasses.field(default_factory=dict)
+    above: dict[Frame, _Node] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _write(file: BinaryIO, *lines: str) -> None:
 
 def _tree(compared: Compared) -> _Node:
     unit, base_unit = compared.units
-    root = _Node(flame.Frame("all"))
+    root = _Node(Frame("all"))
     ends: dict[int, list[float]] = {}  # by node: the samples that end in it, now and before
     paths: dict[int, list[_Node]] = {}
     for which, folded in enumerate((compared.now, compared.before)):
@@ -136,7 +137,7 @@ def _layout(root: _Node) -> tuple[list[_Box], int]:
     while todo:
         node, left, depth = todo.pop()
         boxes.append(_Box(node, left, node.width * scale, depth))
-        rest = _Node(flame.Frame("…"))
+        rest = _Node(Frame("…"))
         below = 0
         for child in sorted(node.above.values(), key=lambda one: dataclasses.astuple(one.frame)):
             if child.width * scale < NARROWEST or depth + 1 >= DEPTH_LIMIT:
@@ -160,7 +161,7 @@ def _all(node: _Node) -> Iterator[_Node]:
         todo.extend(node.above.values())
 
 
-def _window(folded: flame.Folded, capacity: float) -> str:
+def _window(folded: Folded, capacity: float) -> str:
     share = f", {100 * folded.total / capacity:.3g} % of the cores' time" if capacity else ""
     length = times.format_duration((folded.end_ns - folded.begin_ns) / 1e9)
     begin = times.format_instant(folded.begin_ns // 1000)

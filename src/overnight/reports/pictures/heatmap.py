@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
-from overnight.model import event, times
+from overnight.model import times
 from overnight.reports import svg
 from overnight.reports.pictures import colours, layout
 
 if TYPE_CHECKING:
+    from overnight.model.event import Event
     from overnight.queries import heatmap
 
 __all__ = ["SUFFIX", "write_heatmap"]
@@ -52,7 +53,7 @@ def write_heatmap(
     file: BinaryIO,
     *,
     title: str,
-    marks: tuple[event.Event, ...] = (),
+    marks: tuple[Event, ...] = (),
     filters: str = "",
 ) -> None:
     """The picture. Where it has fewer columns than the heatmap, a column shows its fullest step."""
@@ -149,7 +150,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _foot_lines(
-    found: heatmap.Heatmap, plot: layout.Plot, seen: list[event.Event], outside: int, width: int
+    found: heatmap.Heatmap, plot: layout.Plot, seen: list[Event], outside: int, width: int
 ) -> list[str]:
     step = times.format_duration(found.step_us / 1e6)
     column = times.format_duration(plot.column_us / 1e6)
@@ -327,7 +328,7 @@ def _hot(found: heatmap.Heatmap, runs: list[_Run], plot: layout.Plot) -> Iterato
         )
 
 
-def _marks(seen: list[event.Event], plot: layout.Plot, width: int) -> Iterator[str]:
+def _marks(seen: list[Event], plot: layout.Plot, width: int) -> Iterator[str]:
     """A line each; labels in two lanes, the gravest first, as far as there is room."""
     lanes: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
     bottom = plot.top + plot.height

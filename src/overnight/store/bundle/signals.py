@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overnight import errors
-from overnight.model import clock, event
+from overnight.model import clock
 from overnight.store.ring import frames, layout, pins, reader, writer
 
 if TYPE_CHECKING:
+    from overnight.model.event import Event
     from overnight.store.bundle import scrubbing
 
 __all__ = ["Wanted", "copy_signals", "merge_spans"]
@@ -232,7 +233,7 @@ def _copy_words(
         raise _no_room(target) from error
 
 
-def _scrubbed(one: event.Event, masks: scrubbing.Scrubber) -> event.Event:
+def _scrubbed(one: Event, masks: scrubbing.Scrubber) -> Event:
     return dataclasses.replace(
         one,
         text=masks.text("event texts", one.text),

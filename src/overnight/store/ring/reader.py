@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from overnight.model import event
+from overnight.model.event import Event
 from overnight.store.ring import (
     blocks,
     columns,
@@ -28,7 +28,7 @@ __all__ = ["Change", "Facts", "Gap", "Reader", "Stretch", "Told"]
 MOST_PROBLEMS = 100
 MONTH_US = 31 * 86_400_000_000
 EVER = 1 << 62
-EVENT_FIELDS = {field.name: field for field in dataclasses.fields(event.Event)}
+EVENT_FIELDS = {field.name: field for field in dataclasses.fields(Event)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,14 +195,14 @@ class Reader:
         end_us: int,
         hosts: Collection[str] | None = None,
         kinds: Collection[str] | None = None,
-    ) -> tuple[event.Event, ...]:
+    ) -> tuple[Event, ...]:
         """Events that touch [begin, end), by time. A kind that ends with a dot stands for all below it."""
-        found: list[event.Event] = []
+        found: list[Event] = []
         first, last = layout.month_of(begin_us - MONTH_US), layout.month_of(end_us)
         for host in self.hosts():
             if hosts is not None and host not in hosts:
                 continue
-            told: dict[str, event.Event] = {}
+            told: dict[str, Event] = {}
             for path in sorted(layout.host_folder(self.home, host).glob("events-*.jsonl")):
                 if not first <= path.stem.removeprefix("events-") <= last:
                     continue
@@ -362,7 +362,7 @@ def _is_of(kind: str, kinds: Collection[str] | None) -> bool:
     return any(kind == one or (one.endswith(".") and kind.startswith(one)) for one in kinds)
 
 
-def _event(entry: dict[str, object] | None) -> event.Event | None:
+def _event(entry: dict[str, object] | None) -> Event | None:
     """An event as it was told; what a later version adds is left out."""
     if entry is None:
         return None
@@ -373,4 +373,4 @@ def _event(entry: dict[str, object] | None) -> event.Event | None:
             return None
     if "time_us" not in known or "kind" not in known:
         return None
-    return event.Event(**known)  # type: ignore[arg-type]  # each was compared above
+    return Event(**known)  # type: ignore[arg-type]  # each was compared above

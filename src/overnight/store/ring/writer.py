@@ -7,10 +7,14 @@ import fcntl
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.model import clock, event
+from overnight.model import clock
 from overnight.store.ring import journal, layout, looks, pins, retention, sealing
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
 
 __all__ = ["Fact", "Writer"]
 
@@ -161,7 +165,7 @@ class Writer:
         wall, mono = now.wall_ns // 1000, now.monotonic_ns // 1000
         return looks.Changes(wall, mono, signal, full, said, gone)
 
-    def event(self, event: event.Event) -> None:
+    def event(self, event: Event) -> None:
         """Keep an event; the same id again replaces it. On disk when this returns, room permitting."""
         month = layout.month_of(event.time_us)
         book = self._events.get(month)

@@ -123,12 +123,12 @@ def test_every_form_of_the_fix_names_the_unit_once_in_each_command(tmp_path: pat
 
 
 def test_a_hostile_name_stays_in_its_comment_and_its_quotes() -> None:
-    from overnight.model import audit as model
+    from overnight.model.audit import Belonging, Finding, Report, Risk
 
     name = "a\nrm -rf x;$(reboot)${y}.service"
-    finding = model.Finding("x", name, model.Risk.HIGH, "w\nat", "why", "fix", (), turn_off=True)
-    nobody = model.Belonging("", "", (), {})
-    report = model.Report("h", "/", False, 1, 1, nobody, nobody, (finding,), ())
+    finding = Finding("x", name, Risk.HIGH, "w\nat", "why", "fix", (), turn_off=True)
+    nobody = Belonging("", "", (), {})
+    report = Report("h", "/", False, 1, 1, nobody, nobody, (finding,), ())
     assert "disable -- 'a\nrm -rf x;$(reboot)${y}.service'" in fixes.write_fix(
         report, fixes.Form.SHELL
     )

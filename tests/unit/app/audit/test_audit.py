@@ -8,11 +8,11 @@ import pytest
 from overnight import errors
 from overnight.app import audit
 from overnight.app.audit import knowledge, restarts, rules, runtime
-from overnight.model import audit as model
+from overnight.model.audit import Belonging, Finding
 from overnight.sources.image import unitfile
 
 
-def found(root: pathlib.Path, **chosen: str) -> dict[tuple[str, str], model.Finding]:
+def found(root: pathlib.Path, **chosen: str) -> dict[tuple[str, str], Finding]:
     return {(one.unit, one.id): one for one in audit.examine(root, **chosen).findings}
 
 
@@ -271,6 +271,6 @@ def scene_of(
 ) -> rules.Scene:
     from overnight.sources.image import tree, units
 
-    nobody = model.Belonging("", "", (), {})
+    nobody = Belonging("", "", (), {})
     look = tree.Tree(root)
     return rules.Scene(look, units.Units(look).all(), (), knowledge.known(), nobody, nobody, restarts.Defaults(), True, running, journal, uptime)  # fmt: skip

@@ -9,7 +9,7 @@ from scipy import stats
 
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import cohort, permutation, skew
-from overnight.model import finding
+from overnight.model.finding import Finding, Status
 from overnight.queries import fleet
 
 
@@ -29,7 +29,7 @@ def made(count: int, label, often, spread: float = 1.0) -> fleet.Fleet:
     )
 
 
-def texts(one: finding.Finding) -> str:
+def texts(one: Finding) -> str:
     return "\n".join(evidence.text for evidence in one.evidence)
 
 
@@ -42,7 +42,7 @@ def test_the_image_is_found_and_the_zone_that_goes_with_it_is_its_shadow() -> No
         ),
         fleets.KIND,
     )
-    assert answer.status is finding.Status.FOUND
+    assert answer.status is Status.FOUND
     (found,) = answer.findings
     assert (found.kind, found.subject.cohort) == ("fleet.cohort_skew", "image b")
     assert "explains away zone z1" in texts(found)
@@ -95,7 +95,7 @@ def test_too_few_hosts_to_conclude_anything() -> None:
     answer = cohort.look(
         made(6, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
     )
-    assert answer.status is finding.Status.NO_DATA
+    assert answer.status is Status.NO_DATA
     assert "cannot conclude: 3 of 6" in answer.why
     assert "no smaller than 0.05" in answer.why
 
@@ -104,17 +104,17 @@ def test_two_sick_hosts_prove_nothing() -> None:
     answer = cohort.look(
         made(60, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: 9 * (n < 2)), fleets.KIND
     )
-    assert (answer.status, "prove nothing" in answer.why) == (finding.Status.NO_DATA, True)
+    assert (answer.status, "prove nothing" in answer.why) == (Status.NO_DATA, True)
 
 
 @pytest.mark.parametrize(
     ("hosts", "label", "often", "status", "why"),
     [
-        (1, lambda n: {"zone": "a"}, lambda n: 1, finding.Status.NO_DATA, "no cohorts"),
-        (9, lambda n: {"zone": "a"}, lambda n: 1, finding.Status.NO_DATA, "the same labels"),
-        (9, lambda n: {}, lambda n: 1, finding.Status.NO_DATA, "0 watched hosts with labels"),
-        (40, lambda n: {"zone": f"z{n % 2}"}, lambda n: 0, finding.Status.CLEAR, "no net.driver"),
-        (40, lambda n: {"zone": f"z{n % 2}"}, lambda n: n % 3 == 0, finding.Status.CLEAR, "no label"),
+        (1, lambda n: {"zone": "a"}, lambda n: 1, Status.NO_DATA, "no cohorts"),
+        (9, lambda n: {"zone": "a"}, lambda n: 1, Status.NO_DATA, "the same labels"),
+        (9, lambda n: {}, lambda n: 1, Status.NO_DATA, "0 watched hosts with labels"),
+        (40, lambda n: {"zone": f"z{n % 2}"}, lambda n: 0, Status.CLEAR, "no net.driver"),
+        (40, lambda n: {"zone": f"z{n % 2}"}, lambda n: n % 3 == 0, Status.CLEAR, "no label"),
     ],
 )  # fmt: skip
 def test_what_is_said_without_a_finding(hosts, label, often, status, why) -> None:
@@ -159,7 +159,7 @@ def test_strata_are_dealt_within() -> None:
 def test_all_three_answer_for_an_empty_fleet() -> None:
     answers = package.look(fleet.Fleet(()), fleets.KIND)
     assert [(one.detector, one.status) for one in answers] == [
-        ("fleet.cohort", finding.Status.NO_DATA),
-        ("fleet.uptime", finding.Status.NO_DATA),
-        ("fleet.drift", finding.Status.NO_DATA),
+        ("fleet.cohort", Status.NO_DATA),
+        ("fleet.uptime", Status.NO_DATA),
+        ("fleet.drift", Status.NO_DATA),
     ]

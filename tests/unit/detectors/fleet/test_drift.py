@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from overnight.detectors.fleet import drift, odds
-from overnight.model import finding, snapshot
+from overnight.model.finding import Status
+from overnight.model.snapshot import Gap, Part, Snapshot
 from overnight.queries import fleet
 
 BASE = {
@@ -18,11 +19,11 @@ BASE = {
 }
 
 
-def taken(parts: dict[str, snapshot.Part], *gaps: snapshot.Gap) -> snapshot.Snapshot:
-    return snapshot.Snapshot({}, {**BASE, **parts}, gaps)
+def taken(parts: dict[str, Part], *gaps: Gap) -> Snapshot:
+    return Snapshot({}, {**BASE, **parts}, gaps)
 
 
-def made(sick: list[snapshot.Snapshot], healthy: list[snapshot.Snapshot]) -> fleet.Fleet:
+def made(sick: list[Snapshot], healthy: list[Snapshot]) -> fleet.Fleet:
     return fleet.Fleet(
         (
             *(fleets.host(f"s{n}", events=[1.0], taken=one) for n, one in enumerate(sick)),
@@ -39,7 +40,7 @@ AGENT = {
 
 def test_what_only_sick_hosts_have_is_one_finding() -> None:
     answer = drift.look(made([taken(AGENT)] * 4, [taken({})] * 9), fleets.KIND)
-    assert answer.status is finding.Status.FOUND
+    assert answer.status is Status.FOUND
     (found,) = answer.findings
     assert found.kind == "fleet.drift"
     assert found.subject.unit == "agent.service"
@@ -67,18 +68,18 @@ def test_two_values_of_a_setting_are_one_difference() -> None:
 
 
 def test_what_could_not_be_read_is_neither_there_nor_absent() -> None:
-    gap = snapshot.Gap("packages", "/var/lib/dpkg/status", "not for everybody")
+    gap = Gap("packages", "/var/lib/dpkg/status", "not for everybody")
     unread = taken({"packages": {}}, gap)
     made_ = drift.compare(
         made([taken({})] * 4, [unread] * 9), ["s0", "s1", "s2", "s3"]
     )  # packages are known on no healthy host: nothing can differ
     assert made_.differences == ()
-    missing = snapshot.Snapshot({}, {"units": BASE["units"]}, ())
+    missing = Snapshot({}, {"units": BASE["units"]}, ())
     assert drift.compare(made([taken({})] * 4, [missing] * 9), ["s0"]).differences == ()
 
 
 def test_a_gap_of_one_thing_hides_that_alone() -> None:
-    gap = snapshot.Gap("sysctl", "net.ipv6", "no such folder")
+    gap = Gap("sysctl", "net.ipv6", "no such folder")
     with_it = {"sysctl": {"vm.swappiness": "60", "net.ipv6.conf": "1", "vm.new": "1"}}
     made_ = drift.compare(
         made([taken(with_it)] * 4, [taken({}, gap)] * 9), ["s0", "s1", "s2", "s3"]
@@ -96,7 +97,7 @@ def test_a_gap_of_one_thing_hides_that_alone() -> None:
     ],
 )
 def test_a_broken_unit_file_hides_that_unit_alone(what: str, left: list[str]) -> None:
-    gap = snapshot.Gap("units", what, "too many links")
+    gap = Gap("units", what, "too many links")
     with_it = {"units": {**BASE["units"], "broken.service": "x", "new.service": "x"}}
     made_ = drift.compare(
         made([taken(with_it)] * 4, [taken({}, gap)] * 9), ["s0", "s1", "s2", "s3"]
@@ -107,7 +108,7 @@ def test_a_broken_unit_file_hides_that_unit_alone(what: str, left: list[str]) ->
 
 def test_hosts_that_were_read_in_pieces_are_not_known_to_have_more() -> None:
     """Half of all hosts have it; where a part is not whole, that it is there is no news."""
-    gap = snapshot.Gap("packages", "/var/lib/dpkg/status", "cut off")
+    gap = Gap("packages", "/var/lib/dpkg/status", "cut off")
     some = [taken({}, gap), taken({"packages": {}}, gap)] * 8
     made_ = drift.compare(
         made(some, [taken({}), taken({"packages": {}})] * 8), [f"s{n}" for n in range(16)]
@@ -122,7 +123,7 @@ def test_too_few_hosts_to_conclude_anything_and_yet_all_is_shown() -> None:
     assert made_.differences
     assert not made_.standing
     answer = drift.look(made([taken(AGENT)] * 3, [taken({})] * 3), fleets.KIND)
-    assert (answer.status, answer.why) == (finding.Status.NO_DATA, made_.why_not)
+    assert (answer.status, answer.why) == (Status.NO_DATA, made_.why_not)
 
 
 def test_hosts_without_a_snapshot_are_named() -> None:
@@ -134,19 +135,19 @@ def test_hosts_without_a_snapshot_are_named() -> None:
 
 def test_nothing_differs() -> None:
     answer = drift.look(made([taken({})] * 4, [taken({})] * 9), fleets.KIND)
-    assert (answer.status, "say the same" in answer.why) == (finding.Status.CLEAR, True)
+    assert (answer.status, "say the same" in answer.why) == (Status.CLEAR, True)
 
 
 def test_noise_is_clear() -> None:
     chance = np.random.default_rng(1)
 
-    def random_one() -> snapshot.Snapshot:
+    def random_one() -> Snapshot:
         return taken({"modules": {f"m{n}": "" for n in range(60) if chance.random() < 0.5}})
 
     answer = drift.look(
         made([random_one() for _ in range(6)], [random_one() for _ in range(14)]), fleets.KIND
     )
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "smallest attainable" in answer.why
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from overnight.detectors.fleet import hazard, uptime
-from overnight.model import finding
+from overnight.model.finding import Status
 from overnight.queries import fleet
 
 
@@ -38,7 +38,7 @@ def made(early: float, late: float, hosts: int = 50) -> fleet.Fleet:
 
 def test_a_reboot_cures_it_for_a_week() -> None:
     answer = uptime.look(made(0.0, 0.05), fleets.KIND)
-    assert answer.status is finding.Status.FOUND
+    assert answer.status is Status.FOUND
     (found,) = answer.findings
     assert found.kind == "fleet.uptime_hazard"
     assert "a reboot cures it for 7" in found.summary
@@ -58,7 +58,7 @@ def test_what_comes_early_after_the_boot() -> None:
 
 def test_a_constant_rate_is_clear() -> None:
     answer = uptime.look(made(0.05, 0.05), fleets.KIND)
-    assert answer.status is finding.Status.CLEAR
+    assert answer.status is Status.CLEAR
     assert "does not change with uptime" in answer.why
 
 
@@ -74,10 +74,10 @@ def test_without_reboots_uptime_may_stand_for_something_else() -> None:
 @pytest.mark.parametrize(
     ("hosts", "status", "why"),
     [
-        ([], finding.Status.NO_DATA, "no host was watched"),
-        ([fleets.host("a")], finding.Status.CLEAR, "no net.driver_reset in 10.0 watched"),
-        ([fleets.host("a", days=0.1, events=[0.05] * 9)], finding.Status.NO_DATA, "no uptime has"),
-        ([fleets.host("a", days=30, events=[1.0] * 9)], finding.Status.NO_DATA, "9 net.driver_reset on 1"),
+        ([], Status.NO_DATA, "no host was watched"),
+        ([fleets.host("a")], Status.CLEAR, "no net.driver_reset in 10.0 watched"),
+        ([fleets.host("a", days=0.1, events=[0.05] * 9)], Status.NO_DATA, "no uptime has"),
+        ([fleets.host("a", days=30, events=[1.0] * 9)], Status.NO_DATA, "9 net.driver_reset on 1"),
     ],
 )  # fmt: skip
 def test_what_is_said_without_a_finding(hosts, status, why) -> None:
@@ -109,7 +109,7 @@ def test_a_burst_is_one_piece_of_evidence() -> None:
     hosts[3] = fleets.host("h3", days=10, uptime_days=3, events=[1.0])
     hosts[5] = fleets.host("h5", days=10, uptime_days=5, events=[4.0])
     answer = uptime.look(fleet.Fleet(tuple(hosts)), fleets.KIND)
-    assert answer.status is not finding.Status.FOUND
+    assert answer.status is not Status.FOUND
 
 
 def test_events_in_time_that_nobody_watched_are_left_out() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from overnight import errors
 from overnight.ingest.formats import collapsed
-from overnight.model import flame
+from overnight.model.flame import KERNEL, USER, Folded, FoldedStack, Frame
 from overnight.reports import collapsed as writer
 
 if TYPE_CHECKING:
@@ -139,9 +139,9 @@ def test_gzip_and_a_last_line_without_end(tmp_path: pathlib.Path) -> None:
 
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name == name.strip())
-FRAMES = st.builds(flame.Frame, NAMES, st.just(""), st.sampled_from([flame.USER, flame.KERNEL]))
+FRAMES = st.builds(Frame, NAMES, st.just(""), st.sampled_from([USER, KERNEL]))
 STACKS = st.builds(
-    flame.FoldedStack,
+    FoldedStack,
     st.lists(FRAMES, min_size=1, max_size=5).map(tuple),
     st.integers(1, 2**32 - 1),
 )
@@ -156,12 +156,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     made=st.lists(STACKS, min_size=1, max_size=8, unique_by=lambda stack: stack.frames),
 )
 @settings(max_examples=100, deadline=None)
-def test_what_is_written_is_read_again(folder: pathlib.Path, made: list[flame.FoldedStack]) -> None:
-    root = flame.Frame("a process")  # names of NAMES that equal it would be functions
-    whole = [flame.FoldedStack((root, *stack.frames), stack.count) for stack in made]
+def test_what_is_written_is_read_again(folder: pathlib.Path, made: list[FoldedStack]) -> None:
+    root = Frame("a process")  # names of NAMES that equal it would be functions
+    whole = [FoldedStack((root, *stack.frames), stack.count) for stack in made]
     path = folder / "written.collapsed"
     with path.open("wb") as file:
-        writer.write(flame.Folded("t", "h", 0, 1, 0, (), "", tuple(whole)), file)
+        writer.write(Folded("t", "h", 0, 1, 0, (), "", tuple(whole)), file)
     taken = collapsed.read(path, "h")
     assert taken.tasks.process == ["a process"]
     assert sum(taken.count.tolist()) == sum(stack.count for stack in made)

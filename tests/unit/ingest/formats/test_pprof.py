@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from overnight import errors
 from overnight.ingest import formats
 from overnight.ingest.formats import pprof
-from overnight.model import flame
+from overnight.model.flame import Folded, FoldedStack, Frame
 from overnight.reports import pprof as writer
 
 if TYPE_CHECKING:
@@ -221,14 +221,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 FRAMES = st.builds(
-    flame.Frame,
+    Frame,
     st.text(min_size=1, max_size=12),
     st.sampled_from(["", "/opt/a b", "[kernel]", "[nf_conntrack]", "/lib/x.so (deleted)"]),
     st.just(0),
-).map(lambda f: flame.Frame(f.name, f.module, int(f.module.startswith("["))))
-STACKS = st.builds(
-    flame.FoldedStack, st.lists(FRAMES, max_size=6).map(tuple), st.integers(1, 2**32 - 1)
-)
+).map(lambda f: Frame(f.name, f.module, int(f.module.startswith("["))))
+STACKS = st.builds(FoldedStack, st.lists(FRAMES, max_size=6).map(tuple), st.integers(1, 2**32 - 1))
 
 
 @given(
@@ -238,24 +236,22 @@ STACKS = st.builds(
 )
 @settings(max_examples=100, deadline=None)
 def test_what_is_written_is_read_again(
-    folder: pathlib.Path, made: list[flame.FoldedStack], frequency: int, event: str
+    folder: pathlib.Path, made: list[FoldedStack], frequency: int, event: str
 ) -> None:
     buffer = io.BytesIO()
-    folded = flame.Folded(
-        "t", "h", BEGIN, BEGIN + 5, frequency, (0,), event, tuple(made), 3, ("n",)
-    )
+    folded = Folded("t", "h", BEGIN, BEGIN + 5, frequency, (0,), event, tuple(made), 3, ("n",))
     writer.write(folded, buffer)
     assert pprof.sniff(gzip.decompress(buffer.getvalue()))
     taken = read(folder, buffer.getvalue())
     frames = [
-        flame.Frame(*frame)
+        Frame(*frame)
         for frame in zip(
             taken.frames.name, taken.frames.module, taken.frames.kind.tolist(), strict=True
         )
     ]
     offset = taken.stacks.offset
     again = [
-        flame.FoldedStack(
+        FoldedStack(
             tuple(frames[f] for f in taken.stacks.frame[offset[s] : offset[s + 1]]), int(count)
         )
         for s, count in zip(taken.stack, taken.count, strict=True)

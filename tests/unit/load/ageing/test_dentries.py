@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from overnight import errors
-from overnight.hosts import ledger
 from overnight.load import ageing
 from overnight.load.ageing import dentries
+from overnight.undo import journal
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_files_are_made_told_of_and_removed(tmp_path: pathlib.Path, undo: pathli
     request = ageing.Request(
         6_500, tmp_path, {"positive": "yes"}, tell=lambda done, _: told.append(done)
     )
-    with ledger.Ledger("a test", undo) as book:
+    with journal.Journal("a test", undo) as book:
         aged = dentries.age(request, book)
         folder = pathlib.Path(aged.where)
         assert folder.name.startswith(book.run)
@@ -39,7 +39,7 @@ def test_a_file_system_that_forgets_is_told(
     monkeypatch.setattr(dentries, "count", lambda: {"dentries": 5})
     with (
         pytest.raises(errors.CannotError, match="remembers no names") as raised,
-        ledger.Ledger("a test", undo) as book,
+        journal.Journal("a test", undo) as book,
     ):
         dentries.age(ageing.Request(2_000, tmp_path), book)
     assert "--folder" in raised.value.todo
@@ -51,7 +51,7 @@ def test_it_stops_when_told(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
     request = ageing.Request(
         1 << 20, tmp_path, {"positive": "yes"}, tell=lambda *_: stop.set(), stop=stop
     )
-    with ledger.Ledger("a test", undo) as book:
+    with journal.Journal("a test", undo) as book:
         assert dentries.age(request, book).made == dentries.TRIED
 
 
@@ -62,7 +62,7 @@ def test_it_stops_before_memory_is_short(
     monkeypatch.setattr(ageing, "available", lambda: next(left))
     with (
         pytest.raises(errors.CannotError, match="memory became short after 1,000"),
-        ledger.Ledger("a test", undo) as book,
+        journal.Journal("a test", undo) as book,
     ):
         dentries.age(ageing.Request(5_000, tmp_path, {"positive": "yes"}), book)
 
@@ -70,7 +70,7 @@ def test_it_stops_before_memory_is_short(
 def test_more_than_memory_or_inodes_is_refused_before_anything_is_made(
     tmp_path: pathlib.Path, undo: pathlib.Path
 ) -> None:
-    with ledger.Ledger("a test", undo) as book:
+    with journal.Journal("a test", undo) as book:
         with pytest.raises(errors.CannotError, match="would take about"):
             dentries.age(ageing.Request(1 << 40, tmp_path), book)
         with pytest.raises(errors.CannotError, match="more files"):
@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: pathlib.Path, undo: path
     request = ageing.Request(10, tmp_path, {"folder": str(tmp_path / "file")})
     with (
         pytest.raises(errors.CannotError, match="cannot be made"),
-        ledger.Ledger("a test", undo) as book,
+        journal.Journal("a test", undo) as book,
     ):
         dentries.age(request, book)
 

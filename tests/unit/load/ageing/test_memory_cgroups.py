@@ -13,7 +13,7 @@ from overnight.load.ageing import memory_cgroups
 from overnight.model import cgroups
 
 if TYPE_CHECKING:
-    from overnight.hosts import ledger
+    from overnight.undo import journal
 
 V1 = cgroups.Layout("v1", pathlib.PurePosixPath("/cg"), None, memory_version=1)
 V2 = cgroups.Layout("v2", pathlib.PurePosixPath("/cg"), pathlib.PurePosixPath("/cg"), memory_version=2)  # fmt: skip
@@ -32,7 +32,7 @@ class Book:
 
 
 def own(parent: pathlib.Path, layout: cgroups.Layout, book: Book) -> None:
-    memory_cgroups._own(parent, parent / "z", layout, cast("ledger.Ledger", book))
+    memory_cgroups._own(parent, parent / "z", layout, cast("journal.Ledger", book))
 
 
 def as_v2(folder: pathlib.Path, controllers: str) -> pathlib.Path:
@@ -112,7 +112,7 @@ def test_without_root_it_says_what_to_do(
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(errors.MissingPermissionError) as raised:
-        memory_cgroups.make(tmp_path / "p", 1, cast("ledger.Ledger", Book()))
+        memory_cgroups.make(tmp_path / "p", 1, cast("journal.Ledger", Book()))
     assert "sudo" in raised.value.todo
     assert not (tmp_path / "p").exists()
 

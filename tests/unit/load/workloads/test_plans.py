@@ -8,8 +8,8 @@ import pathlib
 import pytest
 
 from overnight import errors, load
-from overnight.hosts import ledger
 from overnight.load import runner, workloads
+from overnight.undo import journal
 
 ALL = workloads.discover()
 
@@ -19,11 +19,11 @@ KNOWN = "overnight.load.workloads.stress_ng._known"
 
 @pytest.fixture
 def book(tmp_path: pathlib.Path):
-    with ledger.Ledger("a test", tmp_path / "undo") as made:
+    with journal.Journal("a test", tmp_path / "undo") as made:
         yield made
 
 
-def plan(workload: str, book: ledger.Ledger, cores=(1, 2, 3), **options) -> tuple[load.Job, ...]:
+def plan(workload: str, book: journal.Journal, cores=(1, 2, 3), **options) -> tuple[load.Job, ...]:
     asked = load.Options(cores, **options)
     runner.check_options(ALL[workload], asked)
     return ALL[workload].prepare(asked, book)
@@ -38,7 +38,7 @@ def test_all_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu", "memory", "stress-ng", "trials"])
-def test_each_has_one_process_a_core(name: str, book: ledger.Ledger, monkeypatch) -> None:
+def test_each_has_one_process_a_core(name: str, book: journal.Journal, monkeypatch) -> None:
     monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
     monkeypatch.setattr(KNOWN, lambda: ["cpu", "vm"])
     jobs = plan(name, book, name="mine")
@@ -46,12 +46,12 @@ def test_each_has_one_process_a_core(name: str, book: ledger.Ledger, monkeypatch
     assert [job.name for job in jobs] == ["mine-1", "mine-2", "mine-3"]
 
 
-def test_cpu_periods_are_staggered(book: ledger.Ledger) -> None:
+def test_cpu_periods_are_staggered(book: journal.Journal) -> None:
     assert [job.told["phase"] for job in plan("cpu", book)] == [0, 1 / 3, 2 / 3]
     assert {job.told["duty"] for job in plan("cpu", book, duty=0.25)} == {0.25}
 
 
-def test_trials_are_the_same_and_shared_out(book: ledger.Ledger) -> None:
+def test_trials_are_the_same_and_shared_out(book: journal.Journal) -> None:
     jobs = plan("trials", book, trials=7, seed=4)
     assert [job.told["trials"] for job in jobs] == [3, 2, 2]
     assert len({(job.told["seed"], job.told["steps"]) for job in jobs}) == 1
@@ -62,7 +62,7 @@ def test_trials_are_the_same_and_shared_out(book: ledger.Ledger) -> None:
 
 @pytest.mark.parametrize(("option", "extra"), [("backend", "torch"), ("orchestrator", "ray")])
 def test_an_extra_that_is_missing_says_how_to_get_it(
-    option: str, extra: str, book: ledger.Ledger, monkeypatch: pytest.MonkeyPatch
+    option: str, extra: str, book: journal.Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(errors.CannotError, match="not installed") as caught:
@@ -70,7 +70,7 @@ def test_an_extra_that_is_missing_says_how_to_get_it(
     assert caught.value.todo == f"pip install 'overnight[{extra}]'"
 
 
-def test_ray_has_all_cores_in_one_process(book: ledger.Ledger, monkeypatch) -> None:
+def test_ray_has_all_cores_in_one_process(book: journal.Journal, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
     (job,) = plan("trials", book, orchestrator="ray")
     assert (job.cores, job.tree) == ((1, 2, 3), True)
@@ -80,21 +80,21 @@ def test_ray_has_all_cores_in_one_process(book: ledger.Ledger, monkeypatch) -> N
     assert not folder.exists()
 
 
-def test_stress_ng_that_is_missing_says_how_to_get_it(book: ledger.Ledger, monkeypatch) -> None:
+def test_stress_ng_that_is_missing_says_how_to_get_it(book: journal.Journal, monkeypatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
     with pytest.raises(errors.CannotError) as caught:
         plan("stress-ng", book)
     assert "apt-get install stress-ng" in caught.value.todo
 
 
-def test_memory_is_shared_out_and_bounded(book: ledger.Ledger) -> None:
+def test_memory_is_shared_out_and_bounded(book: journal.Journal) -> None:
     jobs = plan("memory", book, size=96 << 20, rate=3e6)
     assert [(job.told["size"], job.told["rate"]) for job in jobs] == [(32 << 20, 1e6)] * 3
     with pytest.raises(errors.CannotError, match="too much for this host"):
         plan("memory", book, size=1 << 50)
 
 
-def test_network_pairs_have_two_cores_and_the_same_packets(book: ledger.Ledger) -> None:
+def test_network_pairs_have_two_cores_and_the_same_packets(book: journal.Journal) -> None:
     jobs = plan("network", book, cores=(0, 1, 2, 3), rate=100.0)
     assert [job.cores for job in jobs] == [(1,), (0,), (3,), (2,)]
     assert [job.told["rate"] for job in jobs[1::2]] == [100.0, 100.0]
@@ -104,7 +104,7 @@ def test_network_pairs_have_two_cores_and_the_same_packets(book: ledger.Ledger) 
         os.close(number)
 
 
-def test_a_veth_pair_needs_root(book: ledger.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_veth_pair_needs_root(book: journal.Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(errors.CannotError, match="veth"):
         plan("network", book, veth=True)
@@ -130,7 +130,7 @@ def test_a_veth_pair_needs_root(book: ledger.Ledger, monkeypatch: pytest.MonkeyP
         ("stress-ng", {"stressor": "nosuch"}),
     ],
 )
-def test_what_makes_no_sense_is_refused(name: str, options, book: ledger.Ledger, monkeypatch) -> None:  # fmt: skip
+def test_what_makes_no_sense_is_refused(name: str, options, book: journal.Journal, monkeypatch) -> None:  # fmt: skip
     monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
     monkeypatch.setattr(KNOWN, lambda: ["cpu", "vm"])
     with pytest.raises(errors.UsageError):
@@ -160,6 +160,6 @@ def test_cores_that_are_none_are_refused(text: str, monkeypatch: pytest.MonkeyPa
         runner.choose_cores(text)
 
 
-def test_a_load_of_no_time_is_refused(book: ledger.Ledger) -> None:
+def test_a_load_of_no_time_is_refused(book: journal.Journal) -> None:
     with pytest.raises(errors.UsageError, match="no time"):
         runner.run(runner.Plan("cpu", load.Options((0,)), seconds=0.0), book)

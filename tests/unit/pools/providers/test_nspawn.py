@@ -22,7 +22,7 @@ def order(**given: str) -> pools.Order:
 @pytest.fixture
 def able(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that could boot machines, as far as anybody looks."""
-    monkeypatch.setattr(nspawn.booting, "require", lambda: None)
+    monkeypatch.setattr(nspawn.container, "require", lambda: None)
 
 
 def refused(folder: pathlib.Path, asked: pools.Order) -> pools.ProviderError:
@@ -35,12 +35,12 @@ def refused(folder: pathlib.Path, asked: pools.Order) -> pools.ProviderError:
 def test_a_host_that_cannot_boot_machines_is_told_what_to_do(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
-    booting = nspawn.booting
-    monkeypatch.setattr(booting.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
+    container = nspawn.container
+    monkeypatch.setattr(container.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
     found = None if lacks == "nspawn" else "/usr/bin/systemd-nspawn"
-    monkeypatch.setattr(booting.shutil, "which", lambda _: found)
+    monkeypatch.setattr(container.shutil, "which", lambda _: found)
     if lacks == "cgroups":
-        monkeypatch.setattr(booting, "tops", lambda **_: ())
+        monkeypatch.setattr(container, "tops", lambda **_: ())
     error = refused(tmp_path, order())
     assert error.reason == "provider_not_available"
     assert "systemd-container" in error.todo

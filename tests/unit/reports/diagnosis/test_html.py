@@ -14,7 +14,9 @@ import verdicts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overnight.model import finding, selection, verdict
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject
+from overnight.model.selection import Window
+from overnight.model.verdict import Chain, Gap, Link, Step, Verdict
 from overnight.reports import diagnosis
 from overnight.reports.diagnosis import html as pages
 
@@ -103,7 +105,7 @@ class Page(html.parser.HTMLParser):
         return " ".join(" ".join(said).split())
 
 
-def written(told: verdict.Verdict, beside: diagnosis.Material = diagnosis.EMPTY) -> bytes:
+def written(told: Verdict, beside: diagnosis.Material = diagnosis.EMPTY) -> bytes:
     file = io.BytesIO()
     pages.write(told, file, beside)
     return file.getvalue()
@@ -234,19 +236,17 @@ hostile = st.text(max_size=40) | st.sampled_from(verdicts.HOSTILE)
 def test_any_text_and_number_makes_a_page(
     name: str, other: str, share: float, number: float, when: int
 ) -> None:
-    window = selection.Window(when, when + 1)
-    about = finding.Subject(name, 3, other, name, other, name, other, 2)
-    fact = finding.Evidence(name, other, {name: number, other: name}, window, other)
-    step = finding.Finding(
+    window = Window(when, when + 1)
+    about = Subject(name, 3, other, name, other, name, other, 2)
+    fact = Evidence(name, other, {name: number, other: name}, window, other)
+    step = Finding(
         name, other, name, about, window, share, other, (fact,), {name: number, "seconds": number}
     )
-    chain = verdict.Chain(
-        (step, step), (verdict.Link(name, name, share, (other,), (name,)),), share, name
-    )
-    told = verdict.Verdict(
+    chain = Chain((step, step), (Link(name, name, share, (other,), (name,)),), share, name)
+    told = Verdict(
         verdicts.reset(name, kind=other, text=name, time_us=when),
-        other, share, name, chain, (chain,), (verdict.Gap(name, other, share),),
-        (verdict.Step(name, other, name),), (), (finding.Answer(name, finding.Status.FAILED, (), other),),
+        other, share, name, chain, (chain,), (Gap(name, other, share),),
+        (Step(name, other, name),), (), (Answer(name, Status.FAILED, (), other),),
         (step,), {name: [other, {name: number}]},
     )  # fmt: skip
     page = Page(written(told))

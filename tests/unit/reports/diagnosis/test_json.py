@@ -15,14 +15,14 @@ import verdicts
 from overnight.reports.diagnosis import json as documents
 
 if TYPE_CHECKING:
-    from overnight.model import verdict
+    from overnight.model.verdict import Verdict
 
 SCHEMA = json.loads(
     (pathlib.Path(__file__).parents[4] / "docs/schemas/diagnosis-1.json").read_text()
 )
 
 
-def written(told: verdict.Verdict) -> bytes:
+def written(told: Verdict) -> bytes:
     file = io.BytesIO()
     documents.write(told, file)
     return file.getvalue()

@@ -15,11 +15,11 @@ from markdown_it import token
 from overnight.reports.diagnosis import markdown
 
 if TYPE_CHECKING:
-    from overnight.model import verdict
+    from overnight.model.verdict import Verdict
     from overnight.reports import diagnosis
 
 
-def written(told: verdict.Verdict, beside: diagnosis.Material) -> str:
+def written(told: Verdict, beside: diagnosis.Material) -> str:
     file = io.BytesIO()
     markdown.write(told, file, beside)
     return file.getvalue().decode()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import verdicts
 
-from overnight.model import flame, selection
+from overnight.model.flame import FoldedStack, Frame
+from overnight.model.selection import Window
 from overnight.reports import svg
 from overnight.reports.diagnosis.pictures import census, embedded, timeline
 
@@ -87,7 +88,7 @@ def test_cores_that_were_not_recorded_are_not_drawn() -> None:
 
 def test_a_window_of_hours_is_still_a_picture() -> None:
     shown = verdicts.cores(4)
-    window = selection.Window(0, 40 * 3600 * verdicts.SECOND)
+    window = Window(0, 40 * 3600 * verdicts.SECOND)
     far = dataclasses.replace(shown, coverage=dataclasses.replace(shown.coverage, window=window))
     assert drawn(far, 1).tag == "svg"
 
@@ -117,8 +118,8 @@ def test_an_embedded_picture_keeps_its_style_to_itself() -> None:
 
 
 def test_only_the_picture_s_own_style_is_touched() -> None:
-    frame = flame.Frame("<style>a{}</style>")
-    folded = dataclasses.replace(verdicts.stacks()[0], stacks=(flame.FoldedStack((frame,), 9),))
+    frame = Frame("<style>a{}</style>")
+    folded = dataclasses.replace(verdicts.stacks()[0], stacks=(FoldedStack((frame,), 9),))
     file = io.BytesIO()
     svg.write(folded, file)
     assert "&lt;style&gt;a{}&lt;/style&gt;" in embedded.draw_flame(folded, "flame")

@@ -11,7 +11,7 @@ import verdicts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.model import finding
+from overnight.model.finding import Subject
 from overnight.reports.diagnosis import markdown, words
 
 
@@ -39,7 +39,7 @@ def test_who_and_where() -> None:
     walk = verdicts.incident_steps()["walk"].subject
     assert words.who_words(walk) == "kubelet of kubelet.service in mem_cgroup_nr_lru_pages()"
     assert words.place_words(walk) == "core 39, gpu-96-07"
-    queue = finding.Subject(interface="eth0", queue=0, core=0)
+    queue = Subject(interface="eth0", queue=0, core=0)
     assert words.place_words(queue) == "core 0, eth0 queue 0"
     assert words.who_words(queue) == ""
 

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overnight.model import flame
+from overnight.model.flame import Folded, FoldedStack, Frame
 from overnight.reports.pictures import difference
 
 SVG = "{http://www.w3.org/2000/svg}"
-MAIN, OLD, NEW = flame.Frame("main", "/opt/app"), flame.Frame("old"), flame.Frame("new", "", 1)
+MAIN, OLD, NEW = Frame("main", "/opt/app"), Frame("old"), Frame("new", "", 1)
 
 
-def folded(*stacks: tuple[tuple[flame.Frame, ...], int], **more: object) -> flame.Folded:
+def folded(*stacks: tuple[tuple[Frame, ...], int], **more: object) -> Folded:
     said = {
         "title": "A night", "host": "web-7", "begin_ns": 1_794_712_440_000_000_000,
         "end_ns": 1_794_712_445_000_000_000, "frequency": 97, "cores": (), "event": "cpu-clock",
     }  # fmt: skip
-    made = tuple(flame.FoldedStack(frames, count) for frames, count in stacks)
-    return flame.Folded(**{**said, **more}, stacks=made)
+    made = tuple(FoldedStack(frames, count) for frames, count in stacks)
+    return Folded(**{**said, **more}, stacks=made)
 
 
-def written(now: flame.Folded, before: flame.Folded, *capacity: float, about: str = "") -> bytes:
+def written(now: Folded, before: Folded, *capacity: float, about: str = "") -> bytes:
     file = io.BytesIO()
     compared = difference.Compared(now, before, *(capacity or (1000, 1000)), about)
     difference.write_difference(compared, file)
@@ -88,7 +88,7 @@ def test_both_windows_and_the_filters_are_told() -> None:
 
 
 def test_brothers_stand_side_by_side() -> None:
-    frames = [flame.Frame(f"f{n}") for n in range(9)]
+    frames = [Frame(f"f{n}") for n in range(9)]
     now = folded(*(((MAIN, frame), 10 * n) for n, frame in enumerate(frames)))
     before = folded(*(((MAIN, frame), 90 - 10 * n) for n, frame in enumerate(frames)))
     found = boxes(written(now, before))
@@ -102,7 +102,7 @@ def test_brothers_stand_side_by_side() -> None:
 hostile = st.text() | st.sampled_from(
     ["</title><script>alert(1)</script>", "]]>", "&#0;", "\ud800", "\0", "\"'", "\u202egnp", ""]
 )
-FRAMES = st.builds(flame.Frame, hostile, hostile, st.sampled_from([0, 1]))
+FRAMES = st.builds(Frame, hostile, hostile, st.sampled_from([0, 1]))
 STACKS = st.lists(st.tuples(st.lists(FRAMES, max_size=4).map(tuple), st.integers(0, 2**40)))
 
 
@@ -115,10 +115,10 @@ def test_hostile_names_break_nothing(now: list, before: list, name: str) -> None
 
 
 def test_it_survives_depth_narrowness_and_emptiness() -> None:
-    deep = tuple(flame.Frame(f"f{n}") for n in range(3000))
+    deep = tuple(Frame(f"f{n}") for n in range(3000))
     root = ET.fromstring(written(folded((deep, 7)), folded()))
     assert float(root.attrib["height"]) < 8000
-    thin = [((MAIN, flame.Frame(f"t{n}")), 1) for n in range(50)]
+    thin = [((MAIN, Frame(f"t{n}")), 1) for n in range(50)]
     texts = [
         str(text.text)
         for text in ET.fromstring(written(folded(((MAIN,), 100_000), *thin), folded())).iter(

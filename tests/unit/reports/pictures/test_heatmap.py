@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight import errors
-from overnight.model import event, selection
+from overnight.model.event import Event
+from overnight.model.selection import Coverage, Window
 from overnight.queries import heatmap
 from overnight.reports.pictures import heatmap as picture
 
@@ -24,7 +25,7 @@ BEGIN = 1_794_712_440_000_000  # 2026-11-15T03:14:00Z
 
 def made(values: np.ndarray, **more: object) -> heatmap.Heatmap:
     covered = {
-        "hosts": ("web-7",), "window": selection.Window(BEGIN, BEGIN + 10**6), "recorded_seconds": 1.0,
+        "hosts": ("web-7",), "window": Window(BEGIN, BEGIN + 10**6), "recorded_seconds": 1.0,
         "core_seconds": 1.0, "capacity": 1.0, "samples": int(values.sum()), "idle": 0, "lost": 3,
         "segments": 1, "gaps": more.pop("gaps", ()), "notes": more.pop("notes", ()),
     }  # fmt: skip
@@ -34,9 +35,7 @@ def made(values: np.ndarray, **more: object) -> heatmap.Heatmap:
         "kind": "core", "mode": "busy", "begin_us": BEGIN, "step_us": 1_000_000, "full": 100.0,
         "rows": tuple(str(i) for i in range(values.shape[1])),
     }  # fmt: skip
-    return heatmap.Heatmap(
-        **{**said, **more}, values=values, coverage=selection.Coverage(**covered)
-    )
+    return heatmap.Heatmap(**{**said, **more}, values=values, coverage=Coverage(**covered))
 
 
 def written(found: heatmap.Heatmap, **more: object) -> bytes:
@@ -166,10 +165,10 @@ def test_labels_of_the_axis_do_not_overlap() -> None:
 
 def test_events_are_drawn_at_their_time_and_listed() -> None:
     marks = (
-        event.Event(BEGIN + 5 * 10**6, "net.driver_reset", "ena 0000", severity="critical", core=1),
-        event.Event(BEGIN + 5_200_000, "mark", "mine"),
-        event.Event(BEGIN + 5_300_000, "kernel.oom"),
-        event.Event(BEGIN - 1, "mark", "too early"),
+        Event(BEGIN + 5 * 10**6, "net.driver_reset", "ena 0000", severity="critical", core=1),
+        Event(BEGIN + 5_200_000, "mark", "mine"),
+        Event(BEGIN + 5_300_000, "kernel.oom"),
+        Event(BEGIN - 1, "mark", "too early"),
     )
     root = ET.fromstring(written(made(np.ones((10, 1), np.int64)), marks=marks))
     shown = texts(root)
@@ -225,7 +224,7 @@ hostile = st.text() | st.sampled_from(
 @given(name=hostile, mode=st.sampled_from(["busy", "kernel", "softirq", "idle"]))
 @settings(max_examples=60, deadline=None)
 def test_hostile_names_break_nothing(name: str, mode: str) -> None:
-    marks = (event.Event(BEGIN, name, name), event.Event(BEGIN + 10**6, "mark", name))
+    marks = (Event(BEGIN, name, name), Event(BEGIN + 10**6, "mark", name))
     gap = (BEGIN, BEGIN + 1, name)
     found = made(
         np.ones((3, 1), np.int64),

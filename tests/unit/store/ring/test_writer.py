@@ -10,7 +10,7 @@ import pytest
 import rings
 
 from overnight import errors
-from overnight.model import event
+from overnight.model.event import Event
 from overnight.store.ring import blocks, check, layout, looks, reader
 
 
@@ -155,8 +155,8 @@ def test_facts_are_stored_when_they_change(tmp_path: pathlib.Path) -> None:
         made.close()
 
 
-def _event(time_us: int, **more: object) -> event.Event:
-    return event.Event(time_us, **{"kind": "net.driver_reset", "id": "x", **more})  # type: ignore[arg-type]
+def _event(time_us: int, **more: object) -> Event:
+    return Event(time_us, **{"kind": "net.driver_reset", "id": "x", **more})  # type: ignore[arg-type]
 
 
 def test_events_the_last_word_counts(tmp_path: pathlib.Path) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import rich.console
 
     from overnight.app.audit import fixes
-    from overnight.model import audit as model
+    from overnight.model.audit import Report
 
 __all__ = ["ORDER", "register"]
 
@@ -98,7 +98,7 @@ def _form(text: str) -> fixes.Form:
 
 def _apply(
     current: session.Session,
-    report: model.Report,
+    report: Report,
     root: pathlib.Path,
     yes: bool,
     output: session.Output,
@@ -164,7 +164,7 @@ def _confirm(yes: bool) -> None:
     typer.confirm("go on?", abort=True, err=True)
 
 
-def _show(report: model.Report, console: rich.console.Console) -> None:
+def _show(report: Report, console: rich.console.Console) -> None:
     from rich.markup import escape
 
     def say(text: str, style: str = "") -> None:

@@ -15,7 +15,8 @@ from overnight.interfaces.cli import files, session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from overnight.model import finding, verdict
+    from overnight.model.finding import Answer
+    from overnight.model.verdict import Verdict
     from overnight.reports import diagnosis
 
 __all__ = ["ORDER", "register"]
@@ -83,7 +84,7 @@ def diagnose(
         told = diagnosing.choose_event(home, wanted, host)
         with current.notes().status("asking the detectors …") as status:
 
-            def tell(answer: finding.Answer) -> None:
+            def tell(answer: Answer) -> None:
                 status.update(f"asking the detectors … {answer.detector}: {answer.status}")
 
             made, case = diagnosing.diagnose(
@@ -111,7 +112,7 @@ def _home(
 
 def _deliver(
     current: session.Session,
-    made: verdict.Verdict,
+    made: Verdict,
     material: diagnosis.Material,
     output: Form,
     file: pathlib.Path | None,

@@ -11,7 +11,7 @@ from overnight import errors
 from overnight.interfaces.cli import choosing, files, formats, pages, session
 
 if TYPE_CHECKING:
-    from overnight.model import selection
+    from overnight.model.selection import Window
     from overnight.queries import diff as query
 
 __all__ = ["ORDER", "register"]
@@ -94,10 +94,8 @@ def diff(
     return errors.ExitCode.DONE
 
 
-def _baseline(
-    chosen: choosing.Chosen, hosts: tuple[str, ...], begin: str, end: str
-) -> selection.Window:
-    from overnight.model import selection
+def _baseline(chosen: choosing.Chosen, hosts: tuple[str, ...], begin: str, end: str) -> Window:
+    from overnight.model.selection import Window
 
     if begin:
         return choosing.window_between(
@@ -111,12 +109,10 @@ def _baseline(
             why="the window begins with the recording",
             todo="name a baseline: --baseline TIME --baseline-end TIME",
         )
-    return selection.Window(first, chosen.window.begin_us)
+    return Window(first, chosen.window.begin_us)
 
 
-def _picture(
-    chosen: choosing.Chosen, others: tuple[str, ...], before: selection.Window
-) -> pages.Write:
+def _picture(chosen: choosing.Chosen, others: tuple[str, ...], before: Window) -> pages.Write:
     from overnight.queries import flame
     from overnight.reports.pictures import difference
 

@@ -13,7 +13,7 @@ from overnight.interfaces.cli import session
 if TYPE_CHECKING:
     import rich.console
 
-    from overnight.model import checkup
+    from overnight.model.checkup import Checkup
 
 __all__ = ["ORDER", "register"]
 
@@ -55,7 +55,7 @@ def doctor(
     return errors.ExitCode.DONE if found.can_record else errors.ExitCode.CANNOT
 
 
-def _show(found: checkup.Checkup, console: rich.console.Console) -> None:
+def _show(found: Checkup, console: rich.console.Console) -> None:
     import rich.table
     from rich.markup import escape
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import rich.console
 
-    from overnight.model import event
+    from overnight.model.event import Event
     from overnight.store.ring import reader
 
 __all__ = ["ORDER", "SEVERITIES", "register", "show_table"]
@@ -82,7 +82,7 @@ def events(
     first, last = _window(source, hosts, begin, end)
     worth = SEVERITIES.index(severity)
 
-    def wanted(one: event.Event) -> bool:
+    def wanted(one: Event) -> bool:
         return (
             SEVERITIES.index(one.severity) >= worth
             and (not cores or one.core in cores)
@@ -128,7 +128,7 @@ def _follow(
     source: reader.Reader,
     hosts: tuple[str, ...],
     kinds: list[str] | None,
-    wanted: Callable[[event.Event], bool],
+    wanted: Callable[[Event], bool],
     current: session.Session,
     output: session.Output,
 ) -> int:
@@ -139,7 +139,7 @@ def _follow(
     import threading
 
     begin = time.time_ns() // 1000
-    told: dict[str, event.Event] = {}
+    told: dict[str, Event] = {}
     console = current.console()
     stop = threading.Event()
     # By ourselves: a shell's background job has SIGINT ignored, and would never end.
@@ -160,7 +160,7 @@ def _follow(
     return errors.ExitCode.DONE
 
 
-def _one_line(one: event.Event, *, hosts: bool) -> str:
+def _one_line(one: Event, *, hosts: bool) -> str:
     from rich.markup import escape
 
     from overnight.model import times
@@ -208,7 +208,7 @@ def _window(source: reader.Reader, hosts: tuple[str, ...], begin: str, end: str)
 
 
 def _show(
-    found: list[event.Event],
+    found: list[Event],
     gaps: list[tuple[str, reader.Gap]],
     hosts: tuple[str, ...],
     console: rich.console.Console,
@@ -232,9 +232,7 @@ def _show(
         )  # fmt: skip
 
 
-def show_table(
-    found: list[event.Event], console: rich.console.Console, *, hosts: bool = False
-) -> None:
+def show_table(found: list[Event], console: rich.console.Console, *, hosts: bool = False) -> None:
     """One line an event."""
     import rich.table
     from rich.markup import escape
@@ -259,7 +257,7 @@ def show_table(
     console.print(table)
 
 
-def _show_one(one: event.Event, console: rich.console.Console) -> None:
+def _show_one(one: Event, console: rich.console.Console) -> None:
     from overnight.model import times
 
     lines = {

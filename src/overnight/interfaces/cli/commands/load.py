@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import rich.table
 
     from overnight.load import constancy, measuring, runner
-    from overnight.model import load as loaded
+    from overnight.model.load import Load
 
 __all__ = ["ORDER", "register"]
 
@@ -155,7 +155,7 @@ def _list(current: session.Session, output: session.Output, *, listed: bool) -> 
     return errors.ExitCode.DONE
 
 
-def _line(one: loaded.Load) -> str:
+def _line(one: Load) -> str:
     from rich.markup import escape
 
     from overnight.model import times

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import rich.console
 
     from overnight.app import record as recorder
-    from overnight.model import event, recording
+    from overnight.model.event import Event
+    from overnight.model.recording import Cost, Profile, Recording, Signals
 
 __all__ = ["ORDER", "register"]
 
@@ -178,7 +179,7 @@ def _progress(
         yield tell
 
 
-def _show(made: recording.Recording, console: rich.console.Console) -> None:
+def _show(made: Recording, console: rich.console.Console) -> None:
     import rich.table
     from rich.markup import escape
 
@@ -222,7 +223,7 @@ def _show(made: recording.Recording, console: rich.console.Console) -> None:
     )
 
 
-def _show_profile(profile: recording.Profile, console: rich.console.Console) -> None:
+def _show_profile(profile: Profile, console: rich.console.Console) -> None:
     import rich.table
     from rich.markup import escape
 
@@ -247,7 +248,7 @@ def _show_profile(profile: recording.Profile, console: rich.console.Console) -> 
     )
 
 
-def _show_events(events: tuple[event.Event, ...], console: rich.console.Console) -> None:
+def _show_events(events: tuple[Event, ...], console: rich.console.Console) -> None:
     from overnight.interfaces.cli.commands import events as listing
 
     console.print()
@@ -259,7 +260,7 @@ def _show_events(events: tuple[event.Event, ...], console: rich.console.Console)
         )
 
 
-def _show_signals(signals: recording.Signals, console: rich.console.Console) -> None:
+def _show_signals(signals: Signals, console: rich.console.Console) -> None:
     from overnight.model import sizes
 
     console.print(
@@ -271,7 +272,7 @@ def _show_signals(signals: recording.Signals, console: rich.console.Console) -> 
         console.print(f"not here: {session.printable(missing)}", style="dim", markup=False)
 
 
-def _show_cost(cost: recording.Cost, console: rich.console.Console) -> None:
+def _show_cost(cost: Cost, console: rich.console.Console) -> None:
     from overnight.model import sizes
 
     console.print(

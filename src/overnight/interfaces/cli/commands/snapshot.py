@@ -11,7 +11,7 @@ from overnight import errors
 from overnight.interfaces.cli import session
 
 if TYPE_CHECKING:
-    from overnight.model import snapshot as model
+    from overnight.model.snapshot import Snapshot
 
 __all__ = ["ORDER", "register"]
 
@@ -64,7 +64,7 @@ def snapshot(
     return errors.ExitCode.DONE
 
 
-def _show(taken: model.Snapshot) -> None:
+def _show(taken: Snapshot) -> None:
     typer.echo(f"{taken.header['host']} at {taken.header['taken_at']}")
     for name, part in taken.parts.items():
         typer.echo(f"  {name:10} {len(part):6}")
@@ -80,9 +80,9 @@ def _diff(
     current: session.Session, before: pathlib.Path, after: pathlib.Path, output: session.Output
 ) -> int:
     from overnight.app import snapshot as taking
-    from overnight.model import snapshot as model
+    from overnight.model.snapshot import compare
 
-    found = model.compare(taking.load(before), taking.load(after))
+    found = compare(taking.load(before), taking.load(after))
     if output is session.Output.JSON:
         current.print_json(found.as_json())
         return errors.ExitCode.DONE

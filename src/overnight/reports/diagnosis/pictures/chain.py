@@ -9,7 +9,8 @@ from overnight.reports import svg
 from overnight.reports.diagnosis import words
 
 if TYPE_CHECKING:
-    from overnight.model import finding, verdict
+    from overnight.model.finding import Finding
+    from overnight.model.verdict import Chain, Link
 
 __all__ = ["draw_chain"]
 
@@ -21,7 +22,7 @@ SANS, MONO = 7.7, 7.9  # px a character at 13 px, on the wide side: DejaVu Sans
 MOST_LINES = 2
 
 
-def draw_chain(shown: verdict.Chain, *, claimed: bool = True) -> str:
+def draw_chain(shown: Chain, *, claimed: bool = True) -> str:
     """The picture; only where it is `claimed` the first box is called the cause."""
     parts: list[str] = []
     y = 4
@@ -51,13 +52,13 @@ def draw_chain(shown: verdict.Chain, *, claimed: bool = True) -> str:
     )
 
 
-def _spoken(step: finding.Finding) -> str:
+def _spoken(step: Finding) -> str:
     parts = (words.kind_words(step.kind), words.who_words(step.subject), words.place_words(step.subject), words.number_words(step))  # fmt: skip
     return ", ".join(filter(None, parts)) + "."
 
 
 def _box(
-    step: finding.Finding, y: int, place_in: tuple[int, int], *, claimed: bool, name_host: bool
+    step: Finding, y: int, place_in: tuple[int, int], *, claimed: bool, name_host: bool
 ) -> tuple[list[str], int]:
     at, last = place_in
     who, place, numbers = (
@@ -88,7 +89,7 @@ def _box(
     return made, height
 
 
-def _time_lines(step: finding.Finding) -> tuple[str, str]:
+def _time_lines(step: Finding) -> tuple[str, str]:
     begin, end = step.window.begin_us, step.window.end_us
     if end - begin >= 3_600_000_000:
         return words.clock(begin, "since %d %b"), words.clock(begin, "%H:%M")
@@ -104,7 +105,7 @@ def _wrapped(text: str, width: float, across: int = BOX - 28) -> list[str]:
     return [svg.fit(line, room) for line in lines]
 
 
-def _arrow(link: verdict.Link | None, y: int) -> tuple[list[str], int]:
+def _arrow(link: Link | None, y: int) -> tuple[list[str], int]:
     x = LEFT + 34
     strength = min(1.0, max(0.0, link.strength)) if link else 0.0
     said = ["no link is recorded"]

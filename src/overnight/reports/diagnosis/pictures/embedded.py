@@ -12,7 +12,7 @@ from overnight.reports.diagnosis import words
 from overnight.reports.pictures import difference
 
 if TYPE_CHECKING:
-    from overnight.model import flame
+    from overnight.model.flame import Folded
 
 __all__ = ["draw_difference", "draw_flame", "scoped"]
 
@@ -21,7 +21,7 @@ STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 RULE = re.compile(r"([^{}]+)\{")
 
 
-def draw_flame(folded: flame.Folded, name: str) -> str:
+def draw_flame(folded: Folded, name: str) -> str:
     """The flame graph under an id of the page."""
     file = io.BytesIO()
     svg.write(_short(folded), file)
@@ -38,7 +38,7 @@ def draw_difference(compared: difference.Compared, name: str) -> str:
     return scoped(file.getvalue().decode(), name)
 
 
-def _short(folded: flame.Folded) -> flame.Folded:
+def _short(folded: Folded) -> Folded:
     """Its words as long as the picture is wide; what the stacks are called is theirs."""
     return dataclasses.replace(
         folded,

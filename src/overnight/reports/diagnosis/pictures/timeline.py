@@ -12,7 +12,8 @@ from overnight.reports.diagnosis import words
 from overnight.reports.pictures import colours, layout
 
 if TYPE_CHECKING:
-    from overnight.model import event, selection
+    from overnight.model.event import Event
+    from overnight.model.selection import Window
     from overnight.queries import signals
 
 __all__ = ["MOST_LARGE", "draw_timeline", "involved"]
@@ -48,8 +49,8 @@ def involved(shown: signals.Cores, wanted: Sequence[int]) -> tuple[int, ...]:
 def draw_timeline(
     shown: signals.Cores,
     large: Sequence[int],
-    hot: selection.Window | None,
-    marks: Sequence[event.Event],
+    hot: Window | None,
+    marks: Sequence[Event],
 ) -> str:
     """The picture. A second that was not recorded is hatched, never drawn as idle."""
     window = shown.coverage.window
@@ -114,7 +115,7 @@ def _in_hot(
     shown: signals.Cores,
     values: list[list[float]],
     which: Sequence[int],
-    hot: selection.Window | None,
+    hot: Window | None,
 ) -> float:
     """The mean of these cores over the intervals that lie in the hot window for the most part."""
     if hot is None:
@@ -134,7 +135,7 @@ def _strip(
     rows: dict[str, list[list[float]]],
     which: Sequence[int],
     time: _Time,
-    hot: selection.Window | None,
+    hot: Window | None,
     y: int,
 ) -> Iterator[str]:
     right = WIDTH - RIGHT
@@ -233,7 +234,7 @@ def _hatched(shown: signals.Cores, time: _Time, top: int, bottom: int) -> Iterat
         )
 
 
-def _hot(hot: selection.Window | None, time: _Time, top: int, bottom: int) -> Iterator[str]:
+def _hot(hot: Window | None, time: _Time, top: int, bottom: int) -> Iterator[str]:
     if hot is None:
         return
     left, right = time.x(hot.begin_us), time.x(hot.end_us)
@@ -243,9 +244,7 @@ def _hot(hot: selection.Window | None, time: _Time, top: int, bottom: int) -> It
     yield f'<text class="b {side}" x="{at:.1f}" y="{top - 7}">hot window, {hot.seconds:.3g} s</text>'
 
 
-def _lanes(
-    marks: Sequence[event.Event], time: _Time
-) -> list[tuple[event.Event, int, tuple[float, str]]]:
+def _lanes(marks: Sequence[Event], time: _Time) -> list[tuple[Event, int, tuple[float, str]]]:
     """Where each label goes: its lane (-1: no room) and its left end; the gravest choose first."""
     order = list(SYMBOLS)
     taken: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
@@ -269,7 +268,7 @@ def _lanes(
 
 
 def _marks(
-    lanes: list[tuple[event.Event, int, tuple[float, str]]], time: _Time, top: int, bottom: int
+    lanes: list[tuple[Event, int, tuple[float, str]]], time: _Time, top: int, bottom: int
 ) -> Iterator[str]:
     texts = []
     for one, lane, (left, label) in lanes:
@@ -317,8 +316,8 @@ def _spoken(
     shown: signals.Cores,
     rows: dict[str, list[list[float]]],
     large: Sequence[int],
-    hot: selection.Window | None,
-    seen: Sequence[event.Event],
+    hot: Window | None,
+    seen: Sequence[Event],
 ) -> str:
     said = []
     for core in large:

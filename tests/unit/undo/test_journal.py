@@ -12,7 +12,7 @@ import time
 import pytest
 
 from overnight import errors
-from overnight.hosts import ledger, undoing
+from overnight.undo import journal, steps
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def test_changes_are_undone_the_latest_first(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    monkeypatch.setitem(undoing.UNDO, "file", order.append)
-    with ledger.Ledger("a test", folder) as book:
+    monkeypatch.setitem(steps.UNDO, "file", order.append)
+    with journal.Journal("a test", folder) as book:
         book.write("file", tmp_path / "first")
         book.write("file", tmp_path / "second")
         assert book.path.exists()
@@ -47,7 +47,7 @@ def test_files_and_folders_are_removed_and_what_is_gone_is_no_fault(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     made = tmp_path / "made"
-    with ledger.Ledger("a test", folder) as book:
+    with journal.Journal("a test", folder) as book:
         book.write("folder", made)
         made.mkdir()
         (made / "inside").write_text("x")
@@ -57,7 +57,7 @@ def test_files_and_folders_are_removed_and_what_is_gone_is_no_fault(
 
 
 def test_its_processes_and_their_children_are_ended(folder: pathlib.Path) -> None:
-    with ledger.Ledger("a test", folder) as book:
+    with journal.Journal("a test", folder) as book:
         child = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], env=book.environment())
         while len(book.processes()) < 2:
             time.sleep(0.01)
@@ -68,8 +68,8 @@ def test_its_processes_and_their_children_are_ended(folder: pathlib.Path) -> Non
 
 KILLED = """
 import os, pathlib, signal, subprocess, sys
-from overnight.hosts import ledger
-book = ledger.Ledger("killed", pathlib.Path(sys.argv[1]))
+from overnight.undo import journal
+book = journal.Journal("killed", pathlib.Path(sys.argv[1]))
 book.write("folder", sys.argv[2])
 os.mkdir(sys.argv[2])
 subprocess.Popen(["sleep", "60"], env=book.environment())
@@ -80,37 +80,37 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_after_kill_9_the_next_run_cleans_up(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     made = tmp_path / "made"
     subprocess.run([sys.executable, "-c", KILLED, folder, made], check=False)
-    (left,) = ledger.leftovers(folder)
+    (left,) = journal.leftovers(folder)
     assert left.what == "killed"
     deadline = time.monotonic() + 5
-    while not ledger.processes_of(left.run) and time.monotonic() < deadline:
+    while not journal.processes_of(left.run) and time.monotonic() < deadline:
         time.sleep(0.01)  # a process that was just made has no environment to read yet
-    (sleeper,) = ledger.processes_of(left.run)
-    done, problems = ledger.clean(folder)
-    assert (problems, made.exists(), ledger.leftovers(folder)) == ([], False, ())
+    (sleeper,) = journal.processes_of(left.run)
+    done, problems = journal.clean(folder)
+    assert (problems, made.exists(), journal.leftovers(folder)) == ([], False, ())
     assert "killed" in done[0]
     assert is_over(sleeper)
 
 
 def test_a_run_that_lives_is_left_alone(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with ledger.Ledger("alive", folder) as book:
+    with journal.Journal("alive", folder) as book:
         book.write("folder", tmp_path / "mine")
         (tmp_path / "mine").mkdir()
-        assert ledger.leftovers(folder) == ()
-        assert ledger.clean(folder) == ([], [])
+        assert journal.leftovers(folder) == ()
+        assert journal.clean(folder) == ([], [])
         assert (tmp_path / "mine").exists()
 
 
 def test_what_was_kept_is_undone_only_when_asked(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    book = ledger.Ledger("aged", folder)
+    book = journal.Journal("aged", folder)
     book.write("file", tmp_path / "kept")
     (tmp_path / "kept").touch()
     book.keep()
-    assert ledger.leftovers(folder) == ()
-    assert [one.what for one in ledger.leftovers(folder, kept=True)] == ["aged"]
-    assert ledger.clean(folder, kept=True)[1] == []
+    assert journal.leftovers(folder) == ()
+    assert [one.what for one in journal.leftovers(folder, kept=True)] == ["aged"]
+    assert journal.clean(folder, kept=True)[1] == []
     assert not (tmp_path / "kept").exists()
 
 
@@ -121,8 +121,8 @@ def test_what_cannot_be_undone_stays_written_and_is_told(
         raise OSError("busy")
 
     with monkeypatch.context() as changed:
-        changed.setitem(undoing.UNDO, "file", fail)
-        with ledger.Ledger("a test", folder) as book:
+        changed.setitem(steps.UNDO, "file", fail)
+        with journal.Journal("a test", folder) as book:
             book.write("file", tmp_path / "stuck")
     assert "busy" in book.problems[0]
     assert book.path.exists()
@@ -135,11 +135,11 @@ def test_one_that_was_stopped_says_itself_what_it_could_not_undo(
         raise OSError("busy")
 
     def stop() -> None:
-        with ledger.Ledger("age folders 3", folder) as book:
+        with journal.Journal("age folders 3", folder) as book:
             book.write("file", tmp_path / "stuck")
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(undoing.UNDO, "file", fail)
+    monkeypatch.setitem(steps.UNDO, "file", fail)
     with pytest.raises(errors.CannotError, match=r"not all of it is undone: file .*busy") as told:
         stop()
     assert "KeyboardInterrupt" in told.value.why
@@ -157,13 +157,13 @@ def test_what_no_run_would_write_is_refused_also_when_read(
     folder: pathlib.Path, kind: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[str] = []
-    monkeypatch.setitem(undoing.UNDO, kind, called.append)
-    with pytest.raises(ValueError, match="is no"), ledger.Ledger("a test", folder) as book:
+    monkeypatch.setitem(steps.UNDO, kind, called.append)
+    with pytest.raises(ValueError, match="is no"), journal.Journal("a test", folder) as book:
         book.write(kind, target)
-    head = {"schema": ledger.SCHEMA, "run": "overnight-0", "what": "hostile", "pid": "0"}
+    head = {"schema": journal.SCHEMA, "run": "overnight-0", "what": "hostile", "pid": "0"}
     line = {"kind": kind, "target": target}
     (folder / "overnight-0.undo").write_text(f"{json.dumps(head)}\n{json.dumps(line)}\n")
-    _, problems = ledger.clean(folder)
+    _, problems = journal.clean(folder)
     assert len(problems) == 1
     assert called == []
 
@@ -171,20 +171,20 @@ def test_what_no_run_would_write_is_refused_also_when_read(
 def test_a_line_that_was_cut_off_was_never_acted_upon(folder: pathlib.Path) -> None:
     folder.mkdir(mode=0o700)
     (folder / "overnight-1.undo").write_text('{"schema": "overnight.undo/1", "what": "cut"}\n{"ki')
-    assert ledger.clean(folder) == (["cut (overnight-1)"], [])
+    assert journal.clean(folder) == (["cut (overnight-1)"], [])
 
 
 def test_a_folder_that_others_can_write_to_is_refused(folder: pathlib.Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(errors.CannotError, match="not ours alone"):
-        ledger.Ledger("a test", folder)
+        journal.Journal("a test", folder)
 
 
 def test_nobody_knows_how_to_undo_something_new(folder: pathlib.Path) -> None:
     with (
         pytest.raises(ValueError, match="nobody knows"),
-        ledger.Ledger("a test", folder) as book,
+        journal.Journal("a test", folder) as book,
     ):
         book.write("kernel", "x")
 
@@ -193,15 +193,15 @@ def test_runs_are_chosen_by_what_they_are_and_told_by_state(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     for what in ("age dentries 5", "rehearse quiet"):
-        book = ledger.Ledger(what, folder)
+        book = journal.Journal(what, folder)
         book.write("file", tmp_path / what)
         (tmp_path / what).touch()
         book.keep()
-    with ledger.Ledger("age now", folder):
-        states = {left.what: left.state for left in ledger.runs(folder)}
+    with journal.Journal("age now", folder):
+        states = {left.what: left.state for left in journal.runs(folder)}
         assert states == {"age dentries 5": "kept", "rehearse quiet": "kept", "age now": "running"}
-        assert len(ledger.runs(folder, what="age ")) == 2
-        done, _ = ledger.clean(folder, kept=True, what="age ")
+        assert len(journal.runs(folder, what="age ")) == 2
+        done, _ = journal.clean(folder, kept=True, what="age ")
     assert [text.split(" (")[0] for text in done] == ["age dentries 5"]
     assert not (tmp_path / "age dentries 5").exists()
     assert (tmp_path / "rehearse quiet").exists()
@@ -210,7 +210,7 @@ def test_runs_are_chosen_by_what_they_are_and_told_by_state(
 def test_two_that_undo_at_once_undo_once(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = ledger.Ledger("age", folder)
+    book = journal.Journal("age", folder)
     book.write("file", tmp_path / "mine")
     book.keep()
     undone: list[str] = []
@@ -221,8 +221,8 @@ def test_two_that_undo_at_once_undo_once(
         while len(undone) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    monkeypatch.setitem(undoing.UNDO, "file", slowly)
-    threads = [threading.Thread(target=ledger.clean, args=(folder,), kwargs={"kept": True}) for _ in range(2)]  # fmt: skip
+    monkeypatch.setitem(steps.UNDO, "file", slowly)
+    threads = [threading.Thread(target=journal.clean, args=(folder,), kwargs={"kept": True}) for _ in range(2)]  # fmt: skip
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -233,9 +233,9 @@ def test_two_that_undo_at_once_undo_once(
 def test_pages_are_not_left_to_zombies(tmp_path: pathlib.Path) -> None:
     """v1 has one file for it, v2 another, to which it is said how much."""
     (tmp_path / "memory.force_empty").write_text("")
-    undoing._let_pages_go(tmp_path)
+    steps._let_pages_go(tmp_path)
     assert (tmp_path / "memory.force_empty").read_text() == "0"
     (tmp_path / "memory.current").write_text("4096\n")
     (tmp_path / "memory.reclaim").write_text("")
-    undoing._let_pages_go(tmp_path)
+    steps._let_pages_go(tmp_path)
     assert (tmp_path / "memory.reclaim").read_text() == str(4096 + (1 << 20))

@@ -21,7 +21,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.hosts import booting, ledger, undoing
+from overnight.machines import container
+from overnight.undo import journal, steps
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -33,7 +34,7 @@ STOP_SECONDS = 20
 COMMAND_SECONDS = 60
 TAIL = 2000
 # It keeps to its cores before it becomes nspawn.
-ENTER = booting.ENTER + 'exec ${CORES:+taskset -c "$CORES"} systemd-nspawn "$@"'
+ENTER = container.ENTER + 'exec ${CORES:+taskset -c "$CORES"} systemd-nspawn "$@"'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ def unit(run: str, *, service: str = "", wanted: bool = True, about: str = "") -
 
 
 def boot(
-    book: ledger.Ledger,
+    book: journal.Journal,
     units: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
     *,
@@ -104,8 +105,8 @@ def boot(
     `files` are texts by their path inside, `links` what they lead to; `binds` are folders of the host, each with the place where the
     machine sees it, to be written to; `read_only` those that it sees where they are. It keeps to `cores`.
     """
-    booting.require()
-    name = name or f"{undoing.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
+    container.require()
+    name = name or f"{steps.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
     book.write("machine", name)
     tree = pathlib.Path(tempfile.gettempdir()) / name
     book.write("folder", tree)
@@ -113,24 +114,24 @@ def boot(
     found = tree.stat()
     # nspawn's two locks of the tree stay when it is killed.
     book.write("file", tree.with_name(f".#{name}.lck"))
-    book.write("file", undoing.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
-    booting.plant(tree, units or {})
+    book.write("file", steps.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
+    container.plant(tree, units or {})
     for inside, text in (files or {}).items():
-        booting.place(tree, inside).write_text(text)
+        container.place(tree, inside).write_text(text)
     for inside, target in (links or {}).items():
-        booting.place(tree, inside).symlink_to(target)
-    folders = tuple(top / name for top in booting.tops())
+        container.place(tree, inside).symlink_to(target)
+    folders = tuple(top / name for top in container.tops())
     for folder in folders:
         book.write("cgroup", folder)
         folder.mkdir()
     shown = [f"--bind={outside}:{inside}" for outside, inside in (binds or {}).items()]
-    shown += ["--private-network", "--notify-ready=yes", f"--setenv={ledger.MARK}={book.run}"]
-    words = booting.words(name, tree, *shown, read_only=read_only)
+    shown += ["--private-network", "--notify-ready=yes", f"--setenv={journal.MARK}={book.run}"]
+    words = container.words(name, tree, *shown, read_only=read_only)
     return _boot(book, name, tree, folders, words, cores)
 
 
 def _boot(
-    book: ledger.Ledger,
+    book: journal.Journal,
     name: str,
     tree: pathlib.Path,
     folders: tuple[pathlib.Path, ...],
@@ -147,7 +148,7 @@ def _boot(
         nspawn = subprocess.Popen(
             ["/bin/sh", "-c", ENTER, "nspawn", *words],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env={**booting.environment(), "NOTIFY_SOCKET": address, ledger.MARK: book.run,
+            env={**container.environment(), "NOTIFY_SOCKET": address, journal.MARK: book.run,
                  "CGROUPS": " ".join(map(str, folders)), "CORES": ",".join(map(str, cores))},
         )  # fmt: skip
         # Fetched when it ends, whoever ends it: the ledger kills it by its mark.

@@ -8,11 +8,12 @@ import pathlib
 import pytest
 
 from overnight import errors
-from overnight.hosts import booting, ledger, machines, undoing
+from overnight.machines import booted, container
+from overnight.undo import journal, steps
 
 
 def test_a_unit_says_what_systemd_needs() -> None:
-    text = machines.unit("exit 3", service="Restart=always\nRestartSec=50ms")
+    text = booted.unit("exit 3", service="Restart=always\nRestartSec=50ms")
     read = configparser.ConfigParser(interpolation=None)
     read.optionxform = str  # type: ignore[assignment,method-assign]  # systemd minds the case
     read.read_string(text)
@@ -22,37 +23,37 @@ def test_a_unit_says_what_systemd_needs() -> None:
         "RestartSec": "50ms",
     }
     assert read["Install"]["WantedBy"] == "multi-user.target"
-    assert "WantedBy=\n" in machines.unit("exit 3", wanted=False)
+    assert "WantedBy=\n" in booted.unit("exit 3", wanted=False)
 
 
 @pytest.mark.parametrize("lacks", ["root", "nspawn"])
 def test_without_root_or_nspawn_nothing_is_begun(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
-    monkeypatch.setattr(booting.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
+    monkeypatch.setattr(container.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
     monkeypatch.setattr(
-        booting.shutil, "which", lambda _: None if lacks == "nspawn" else "/usr/bin/x"
+        container.shutil, "which", lambda _: None if lacks == "nspawn" else "/usr/bin/x"
     )
-    with ledger.Ledger("a test", tmp_path / "undo") as book:
+    with journal.Journal("a test", tmp_path / "undo") as book:
         with pytest.raises(errors.CannotError, match="no machine"):
-            machines.boot(book)
+            booted.boot(book)
         assert book.targets() == []
 
 
 @pytest.mark.parametrize("name", ["web", "overnight-*", "overnight-/../x", "", "-overnight-1"])
 def test_only_machines_of_ours_are_forgotten(tmp_path: pathlib.Path, name: str) -> None:
-    with ledger.Ledger("a test", tmp_path / "undo") as book, pytest.raises(ValueError, match="is no"):  # fmt: skip
+    with journal.Journal("a test", tmp_path / "undo") as book, pytest.raises(ValueError, match="is no"):  # fmt: skip
         book.write("machine", name)
 
 
 def test_what_a_killed_nspawn_left_is_removed_and_nothing_else(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(undoing, "NSPAWN", tmp_path)
+    monkeypatch.setattr(steps, "NSPAWN", tmp_path)
     for name in ("overnight-1", "overnight-12", "web"):
         (tmp_path / "propagate" / name / "inside").mkdir(parents=True)
     (tmp_path / "unix-export").mkdir()
     (tmp_path / "unix-export/overnight-1").touch()
     for _ in range(2):
-        undoing.UNDO["machine"]("overnight-1")
+        steps.UNDO["machine"]("overnight-1")
     assert {path.name for path in tmp_path.glob("*/*")} == {"overnight-12", "web"}

@@ -9,15 +9,16 @@ import sys
 
 import pytest
 
-from overnight.hosts import ledger
+from overnight.undo import journal
 
 pytestmark = pytest.mark.needs_nspawn
 
 BOOT = """
 import time
-from overnight.hosts import ledger, machines
-book = ledger.Ledger("a machine")
-one = machines.boot(book, {"loop.service": machines.unit("exit 3", service="Restart=always\\nRestartSec=50ms")})
+from overnight.machines import booted
+from overnight.undo import journal
+book = journal.Journal("a machine")
+one = booted.boot(book, {"loop.service": booted.unit("exit 3", service="Restart=always\\nRestartSec=50ms")})
 print(one.name, one.leader, one.tree, flush=True)
 time.sleep(99)
 """
@@ -54,7 +55,7 @@ def test_a_machine_is_undone_by_the_next_run(tmp_path: pathlib.Path) -> None:
         name, leader, tree = run.stdout.readline().split()
         run.kill()
     assert len(left_of(name, leader, tree)) >= 3  # cgroups, tree and PID 1 at least
-    done, problems = ledger.clean(tmp_path / "undo")
+    done, problems = journal.clean(tmp_path / "undo")
     assert problems == []
     assert len(done) == 1
     assert left_of(name, leader, tree) == []

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from overnight.hosts import booting
+from overnight.machines import container
 
 
 def test_python_inside_is_the_one_that_runs_this() -> None:
-    program, bound = booting.interpreter()
+    program, bound = container.interpreter()
     assert program.samefile(pathlib.Path(sys.executable))
     assert not program.is_symlink()
     seen = ("/usr", *bound)
@@ -24,7 +24,7 @@ def test_a_tree_has_its_units_and_enables_those_that_are_wanted(tmp_path: pathli
         "a.service": "[Install]\nWantedBy=multi-user.target\n",
         "b.service": "[Install]\nWantedBy=\n",
     }
-    booting.plant(tmp_path, units)
+    container.plant(tmp_path, units)
     folder = tmp_path / "etc/systemd/system"
     assert (folder / "multi-user.target.wants/a.service").read_text() == units["a.service"]
     assert (folder / "b.service").read_text() == units["b.service"]
@@ -35,12 +35,12 @@ def test_a_tree_has_its_units_and_enables_those_that_are_wanted(tmp_path: pathli
 
 
 def test_a_file_finds_its_place_in_the_tree(tmp_path: pathlib.Path) -> None:
-    assert booting.place(tmp_path, "/etc/x/y") == tmp_path / "etc/x/y"
+    assert container.place(tmp_path, "/etc/x/y") == tmp_path / "etc/x/y"
     assert (tmp_path / "etc/x").is_dir()
 
 
 def test_the_words_end_with_what_is_for_the_machine(tmp_path: pathlib.Path) -> None:
-    words = booting.words("overnight-1", tmp_path, "--private-network", read_only=["/opt/python"])
+    words = container.words("overnight-1", tmp_path, "--private-network", read_only=["/opt/python"])
     assert words[-1] == "systemd.unit=multi-user.target"
     assert {"--boot", "--machine=overnight-1", f"--directory={tmp_path}", "--private-network"} < {
         *words
@@ -72,11 +72,11 @@ def test_a_machine_has_cgroups_wherever_the_host_keeps_them(
     from overnight.model import cgroups
 
     found = cgroups.parse_layout(MOUNTS[layout])
-    monkeypatch.setattr(booting.cgroups, "read_layout", lambda: found)
-    assert [top.name for top in booting.tops()] == without
-    assert [top.name for top in booting.tops(memory=True)] == with_memory
+    monkeypatch.setattr(container.cgroups, "read_layout", lambda: found)
+    assert [top.name for top in container.tops()] == without
+    assert [top.name for top in container.tops(memory=True)] == with_memory
     # On v2 nspawn must not be left to guess.
-    told = booting.environment().get("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY")
+    told = container.environment().get("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY")
     assert told == ("1" if layout == "v2" else None)
 
 
@@ -84,15 +84,15 @@ def test_processes_are_all_that_are_in_the_cgroups_and_below(tmp_path: pathlib.P
     for name, pids in (("a", "12\n7\n"), ("a/b/c", "9\n"), ("d", "12\n0\n")):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "cgroup.procs").write_text(pids)
-    assert booting.processes([tmp_path / "a", tmp_path / "d", tmp_path / "gone"]) == (7, 9, 12)
-    assert booting.processes([]) == ()
+    assert container.processes([tmp_path / "a", tmp_path / "d", tmp_path / "gone"]) == (7, 9, 12)
+    assert container.processes([]) == ()
 
 
 def test_the_leader_is_pid_1_of_the_outermost_machine(tmp_path: pathlib.Path) -> None:
     for pid, numbers in ((5, "5"), (8, "8\t40\t1"), (11, "11\t1"), (12, "12\t31")):
         (tmp_path / f"proc/{pid}").mkdir(parents=True)
         (tmp_path / f"proc/{pid}/status").write_text(f"Name:\tx\nNSpid:\t{numbers}\nUid:\t0\n")
-    assert booting.leader([5, 8, 11, 12, 99], tmp_path) == 11
-    assert booting.leader([5, 12], tmp_path) == 0
+    assert container.leader([5, 8, 11, 12, 99], tmp_path) == 11
+    assert container.leader([5, 12], tmp_path) == 0
     # PID 1 of this host is nobody's machine, nor is this process.
-    assert booting.leader([1, os.getpid()]) == 0
+    assert container.leader([1, os.getpid()]) == 0

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from overnight.diagnosis import chain, completeness, knowledge, remedies, telling
-from overnight.model import event, finding, selection, verdict
+from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.selection import Window
+from overnight.model.verdict import Chain, RuledOut, Verdict
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
 
 __all__ = ["CLAIMED", "decide", "end_of_chains"]
 
@@ -22,12 +28,12 @@ LEAST_ALTERNATIVE = 0.1
 
 
 def decide(
-    told: event.Event | None,
-    answers: Sequence[finding.Answer],
+    told: Event | None,
+    answers: Sequence[Answer],
     recorded: completeness.Recorded | None = None,
     known: knowledge.Knowledge | None = None,
     fleet: Mapping[str, object] | None = None,
-) -> verdict.Verdict:
+) -> Verdict:
     """The verdict on one event; `fleet` is passed on as it is."""
     known = known or knowledge.known()
     answers = tuple(sorted(answers, key=lambda one: (one.detector, repr(one))))
@@ -39,7 +45,7 @@ def decide(
     )
     gaps = completeness.find_gaps(recorded, answers)
     end = end_of_chains(told, findings)
-    base = verdict.Verdict(
+    base = Verdict(
         told, "no-cause", 0.0, "", None, (), gaps, (), (), answers, findings, dict(fleet or {})
     )
     if end is None:
@@ -75,9 +81,7 @@ def decide(
     )
 
 
-def end_of_chains(
-    told: event.Event | None, findings: Sequence[finding.Finding]
-) -> finding.Finding | None:
+def end_of_chains(told: Event | None, findings: Sequence[Finding]) -> Finding | None:
     """The event as a finding: the detector's where there is one, else made of the event itself.
 
     It begins at the event's instant, whatever window the detector looked at: time order is judged by it.
@@ -85,28 +89,28 @@ def end_of_chains(
     mine = [one for one in findings if one.detector == "event"]
     if told is None:
         return min(mine, key=lambda one: (one.window.begin_us, one.id), default=None)
-    window = selection.Window(told.time_us, max(told.until_us, told.time_us + 1))
+    window = Window(told.time_us, max(told.until_us, told.time_us + 1))
     mine = [one for one in mine if one.kind == told.kind and one.subject.host in ("", told.host)]
     if mine:
         nearest = min(mine, key=lambda one: (abs(one.window.begin_us - told.time_us), one.id))
         return dataclasses.replace(nearest, window=window, subject=_filled(nearest.subject, told))
-    subject = _filled(finding.Subject(), told)
-    return finding.Finding(
-        finding.finding_id("event", told.kind, subject, told.time_us),
+    subject = _filled(Subject(), told)
+    return Finding(
+        finding_id("event", told.kind, subject, told.time_us),
         "event",
         told.kind,
         subject,
         window,
         1.0,
         told.text or told.kind,
-        (finding.Evidence(told.text or told.kind, told.source or "event"),),
+        (Evidence(told.text or told.kind, told.source or "event"),),
     )
 
 
-def _filled(subject: finding.Subject, told: event.Event) -> finding.Subject:
+def _filled(subject: Subject, told: Event) -> Subject:
     """What the detector left open, and the event itself says."""
     interface, queue = told.fields.get("interface", ""), told.fields.get("queue", -1)
-    return finding.Subject(
+    return Subject(
         host=subject.host or told.host,
         core=subject.core if subject.core >= 0 else told.core,
         unit=subject.unit or told.unit,
@@ -118,24 +122,22 @@ def _filled(subject: finding.Subject, told: event.Event) -> finding.Subject:
     )
 
 
-def _background(one: finding.Finding, known: knowledge.Knowledge) -> bool:
+def _background(one: Finding, known: knowledge.Knowledge) -> bool:
     kind = known.kinds.get(one.kind)
     return kind is not None and kind.background
 
 
-def _ruled_out(
-    unusual: Sequence[finding.Finding], candidates: chain.Candidates
-) -> tuple[verdict.RuledOut, ...]:
+def _ruled_out(unusual: Sequence[Finding], candidates: chain.Candidates) -> tuple[RuledOut, ...]:
     return tuple(
-        verdict.RuledOut(one.id, one.kind, candidates.refused[one.id])
+        RuledOut(one.id, one.kind, candidates.refused[one.id])
         for one in {one.id: one for one in unusual}.values()
         if one.id in candidates.refused
     )
 
 
 def _alternatives(
-    winner: verdict.Chain, ranked: Sequence[verdict.Chain], known: knowledge.Knowledge
-) -> tuple[verdict.Chain, ...]:
+    winner: Chain, ranked: Sequence[Chain], known: knowledge.Knowledge
+) -> tuple[Chain, ...]:
     """The best chain of every other root; a part of the winner is no alternative to it."""
     seen = {one.id for one in winner.steps}
     others = []
@@ -149,17 +151,17 @@ def _alternatives(
 
 
 def _nothing(
-    base: verdict.Verdict,
-    end: finding.Finding,
-    unusual: Sequence[finding.Finding],
+    base: Verdict,
+    end: Finding,
+    unusual: Sequence[Finding],
     known: knowledge.Knowledge,
-) -> verdict.Verdict:
+) -> Verdict:
     """No line leads to the event: there was nothing, or it was not recorded.
 
     What else was found and has no tie to the event is ruled out with its reason, and is no cause.
     """
     asked = [one for one in base.answers if one.detector != "event"]
-    looked = [one for one in asked if one.status in (finding.Status.CLEAR, finding.Status.FOUND)]
+    looked = [one for one in asked if one.status in (Status.CLEAR, Status.FOUND)]
     enough = looked and 2 * len(looked) >= len(asked)
     if enough and completeness.factor(completeness.around_event(base.gaps)) >= COMPLETE:
         return dataclasses.replace(
@@ -176,11 +178,11 @@ def _nothing(
 
 
 def _suspicion(
-    base: verdict.Verdict,
-    leading: verdict.Chain,
-    others: tuple[verdict.Chain, ...],
+    base: Verdict,
+    leading: Chain,
+    others: tuple[Chain, ...],
     known: knowledge.Knowledge,
-) -> verdict.Verdict:
+) -> Verdict:
     """The best chain is too unsure to be claimed.
 
     It comes first among the alternatives; the verdict's chain is that part of it which blames nobody:
@@ -196,7 +198,7 @@ def _suspicion(
         if all(step.kind in telling.PLACES for step in leading.steps[n:-1])
     )
     seen = leading.steps[first:], leading.links[first:]
-    place = verdict.Chain(*seen, chain.score_chain(*seen, known)) if seen[1] else None
+    place = Chain(*seen, chain.score_chain(*seen, known)) if seen[1] else None
     return dataclasses.replace(
         base,
         status="inconclusive",

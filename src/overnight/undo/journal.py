@@ -23,14 +23,14 @@ from types import TracebackType
 from typing import Self
 
 from overnight import errors
-from overnight.hosts import undoing
+from overnight.undo import steps
 
 __all__ = [
     "MARK",
-    "Ledger",
+    "Journal",
     "Left",
     "clean",
-    "ledger_folder",
+    "journal_folder",
     "leftovers",
     "own_folder",
     "processes_of",
@@ -43,7 +43,7 @@ ENDING = ".undo"
 GONE_SECONDS = 5.0
 
 
-def ledger_folder() -> pathlib.Path:
+def journal_folder() -> pathlib.Path:
     """One place for the whole machine, whatever the data home: the next run must find it."""
     said = os.environ.get("OVERNIGHT_UNDO")
     if said:
@@ -65,7 +65,7 @@ class Left:
     state: str = "left"
 
 
-class Ledger:
+class Journal:
     """The changes of one run; leaving the block undoes them."""
 
     def __init__(self, what: str, folder: pathlib.Path | None = None) -> None:
@@ -73,7 +73,7 @@ class Ledger:
         self.run = f"overnight-{secrets.token_hex(4)}"
         self.problems: list[str] = []
         self._changes: list[dict[str, str]] = []
-        folder = own_folder(folder or ledger_folder())
+        folder = own_folder(folder or journal_folder())
         self.path = folder / f"{self.run}{ENDING}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self.path, flags, 0o600)
@@ -84,10 +84,10 @@ class Ledger:
 
     def write(self, kind: str, target: str | os.PathLike[str]) -> None:
         """Note a change that is about to be made; `kind` is one of `undoing.UNDO`."""
-        if kind not in undoing.UNDO:
+        if kind not in steps.UNDO:
             raise ValueError(f"nobody knows how to undo {kind!r}")
         change = {"kind": kind, "target": os.fspath(target)}
-        undoing.check(change)
+        steps.check(change)
         self._append(change)
         self._changes.append(change)
 
@@ -147,7 +147,7 @@ class Ledger:
 
 def runs(folder: pathlib.Path | None = None, *, what: str = "") -> tuple[Left, ...]:
     """Every run that has changes here, whatever its state; those whose `what` begins so."""
-    folder = folder or ledger_folder()
+    folder = folder or journal_folder()
     if not folder.is_dir():
         return ()
     own_folder(folder)
@@ -232,8 +232,8 @@ def _undo(run: str, changes: list[dict[str, str]] | tuple[Mapping[str, str], ...
         time.sleep(0.02)
     for change in reversed(changes):
         try:
-            undoing.check(change)
-            undoing.UNDO[change["kind"]](change["target"])
+            steps.check(change)
+            steps.UNDO[change["kind"]](change["target"])
         except (OSError, ValueError, KeyError) as error:
             problems.append(f"{change.get('kind')} {change.get('target')} of {run}: {error}")
     return problems

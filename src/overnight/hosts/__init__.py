@@ -1,1 +1,0 @@
-"""What is changed on hosts, and how it is always given back."""

@@ -1,0 +1,1 @@
+"""Boot systemd machines in systemd-nspawn containers on this host."""

@@ -1,0 +1,51 @@
+"""What the ticks of /proc/stat mean. The one place that says what counts as busy.
+
+Busy is time in which the core ran something of this host. Time that the hypervisor took (steal) is not
+busy: the core ran nothing of ours then. It is part of the total and always shown separately.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+__all__ = ["BUSY", "KERNEL", "MODES", "STEAL", "TOTAL", "USER", "Shares", "tick_changes", "tick_shares"]  # fmt: skip
+
+# In the order of /proc/stat. guest and guest_nice are already part of user and nice (proc(5)).
+MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")  # fmt: skip
+TOTAL = MODES[:8]
+USER = ("user", "nice")
+KERNEL = ("system", "irq", "softirq")  # interrupts included: they starve the core's own threads too
+BUSY = (*USER, *KERNEL)
+STEAL = ("steal",)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shares:
+    """Shares of one core's time between two readings, each 0 to 1 of all its ticks."""
+
+    busy: float
+    kernel: float
+    steal: float
+
+
+def tick_changes(before: Sequence[int], now: Sequence[int]) -> list[int]:
+    """Ticks by mode between two rows of /proc/stat; modes that went backwards count as 0.
+
+    The kernel corrects idle and iowait downwards now and then (proc(5)).
+    """
+    return [max(b - a, 0) for a, b in zip(before[:8], now[:8], strict=True)]
+
+
+def tick_shares(ticks: Sequence[int]) -> Shares | None:
+    """The shares of a row of tick changes; None where no time passed.
+
+    >>> tick_shares([40, 0, 40, 10, 0, 0, 0, 10])
+    Shares(busy=0.8, kernel=0.4, steal=0.1)
+    """
+    total = sum(ticks[:8])
+    if total <= 0:
+        return None
+    user, nice, system, _, _, irq, softirq, steal = ticks[:8]
+    kernel = system + irq + softirq
+    return Shares((user + nice + kernel) / total, kernel / total, steal / total)

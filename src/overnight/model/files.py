@@ -1,0 +1,39 @@
+"""Files that are either the old or the new version after a crash, never half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import tempfile
+
+__all__ = ["sync_folder", "write_atomically"]
+
+
+def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600) -> None:
+    """Write beside `path`, sync, rename over it, and sync the folder, so that it survives a power cut.
+
+    Two writers of one path do not mix: each has a temporary file of its own, and the last rename wins.
+    """
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        pathlib.Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            pathlib.Path(name).unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+    """Make renames and new names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""The undo journal: every change to this host, written down before it is made."""
