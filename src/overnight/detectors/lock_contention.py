@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _answering, _signatures
-from overnight.detectors import _place as place
+from overnight.detectors import _base, _signatures
+from overnight.detectors import _event_location as place
 from overnight.model.finding import Evidence, Finding, Subject
 from overnight.queries import burning
 
@@ -21,11 +21,11 @@ KIND = "kernel.lock_contention"
 # Spinning is waste from the first core on; futexes are how threads sleep, and much of it is daily business.
 LEAST_CORES = {"spin": 0.5, "futex": 2.0}
 # Who needs the core of the event loses by less: it was in use before, and spinning took what was left.
-LEAST_ON_EVENT_CORE = {**LEAST_CORES, "spin": _answering.LEAST_CORES}
+LEAST_ON_EVENT_CORE = {**LEAST_CORES, "spin": _base.LEAST_CORES}
 MOST = 4
 
 
-class LockContention(_answering.Asking):
+class LockContention(_base.Asking):
     """Which lock, asked for by whom, and how many cores waited for it."""
 
     name = "lock-contention"
@@ -33,7 +33,7 @@ class LockContention(_answering.Asking):
 
     def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """Spinning by caller; futexes by process."""
-        now, before = _answering.stacks(case)
+        now, before = _base.stacks(case)
         found = []
         most = 0.0
         own = place.event_place(case).core
@@ -46,11 +46,11 @@ class LockContention(_answering.Asking):
                 there = burners[0].core == own
                 least = (LEAST_ON_EVENT_CORE if there else LEAST_CORES)[role]
                 if whole >= least and any(
-                    _answering.stands_out(one, baseline=before is not None) for one in burners
+                    _base.stands_out(one, baseline=before is not None) for one in burners
                 ):
                     found.append(self._finding(case, now, lock, burners, role))
         if not found:
-            _answering.require_stacks(case)
+            _base.require_stacks(case)
         found.sort(key=lambda made: -made.magnitude["cores_burnt"])
         # One who waits for two locks is told with the one that cost more.
         found = list({one.id: one for one in reversed(found)}.values())[::-1]
@@ -82,7 +82,7 @@ class LockContention(_answering.Asking):
         process, unit = leading.who
         waits_in = _waits_in(leading, role)
         whole = sum(one.cores_burnt for one in burners)
-        magnitude = _answering.burn_magnitude(leading)
+        magnitude = _base.burn_magnitude(leading)
         magnitude.update(cores_burnt=whole, waiters=float(len(burners)))
         others = [f"{one.who[0]} {one.cores_burnt:.2f}" for one in burners[1:4]]
         also = f"; also {', '.join(others)} cores" if others else ""
@@ -91,14 +91,14 @@ class LockContention(_answering.Asking):
             if role == "spin"
             else "in futexes, its threads wait for each other"
         )
-        return _answering.make(
+        return _base.make(
             self.name,
             KIND,
             Subject(
                 host=case.host, core=leading.core, unit=unit, process=process, function=waits_in
             ),
             leading.window,
-            (0.85 if role == "spin" else 0.6) * _answering.lost_factor(now),
+            (0.85 if role == "spin" else 0.6) * _base.lost_factor(now),
             f"{whole:.2f} cores were burnt {waits}, asked for by {lock}: {process}"
             f" {leading.cores_burnt:.2f}{also}",
             [
@@ -108,7 +108,7 @@ class LockContention(_answering.Asking):
                     {"caller": lock, "waiters": len(burners), "cores_burnt": round(whole, 3)},
                     leading.window,
                 ),
-                *(_answering.burn_evidence(case, one, now, waits_in) for one in burners[:3]),
+                *(_base.burn_evidence(case, one, now, waits_in) for one in burners[:3]),
             ],
             magnitude,
         )

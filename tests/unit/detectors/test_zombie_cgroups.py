@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import rings
 
-from overnight.detectors import zombies
+from overnight.detectors import zombie_cgroups
 from overnight.model.finding import Answer, Finding, Status, Subject
 
 HOUR = 3600
-(DETECTOR,) = zombies.DETECTORS
+(DETECTOR,) = zombie_cgroups.DETECTORS
 
 
 def _home(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _place as place
+from overnight.detectors import _event_location as place
 from overnight.detectors import _saturation as saturation
 from overnight.model.finding import Evidence, Finding, Subject, finding_id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overnight.detectors import _ratios as ratios
+from overnight.detectors import _rate_ratios as ratios
 
 RUNS = 400
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _answering
+from overnight.detectors import _base
 from overnight.model import times
 from overnight.model.finding import Evidence, Finding, Subject
 from overnight.model.selection import Window
@@ -22,7 +22,7 @@ __all__ = ["DETECTORS", "Zombies"]
 
 KIND = "memory.zombie_cgroups"
 SIGNAL = "memory-cgroups"
-HOUR_US = _answering.HOUR_US
+HOUR_US = _base.HOUR_US
 LOOK_BACK_US = 24 * HOUR_US  # a slope of a day; more would cost more than it tells
 MEET_US = 1_800_000_000  # births are met every half hour, or six times in what there is
 MEET_LEAST_US = 2_000_000
@@ -69,7 +69,7 @@ class _Creator:
         return abs(float(np.log(max(self.ratio, 1e-9))))
 
 
-class Zombies(_answering.Asking):
+class Zombies(_base.Asking):
     """Level, slope, age, where they hang, and who makes them."""
 
     name = "zombies"
@@ -77,12 +77,12 @@ class Zombies(_answering.Asking):
 
     def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """The count at the event, and how it came to be."""
-        window = _answering.lasting(case, LOOK_BACK_US)
+        window = _base.lasting(case, LOOK_BACK_US)
         all_ = trends.gauges(
             case.ring, case.host, SIGNAL, window, ("tracked", "in_use", "dying", "stat_read")
         )
         if not len(all_.time_us):
-            raise _answering.MissingError("memory cgroups were not counted in the day before")
+            raise _base.MissingError("memory cgroups were not counted in the day before")
         counted, cut = _around(all_, case.window.end_us)
         at = max(0, int(np.searchsorted(counted.time_us, case.window.end_us)) - 1)
         now = {name: int(numbers[at]) for name, numbers in counted.values.items()}
@@ -163,7 +163,7 @@ class Zombies(_answering.Asking):
             )
         grows = f", {slope.per_hour:+.0f} an hour" if slope and growing else ""
         by_whom = f"; {creator.unit} makes them" if creator else ""
-        return _answering.make(
+        return _base.make(
             self.name,
             KIND,
             Subject(host=case.host, cgroup=cgroup or below),
@@ -314,7 +314,7 @@ def _creators(case: cases.Case, span: Window, slope: trends.Slope) -> list[_Crea
         (one for one in found if one is not None),
         key=lambda one: (
             not one.fits,
-            _answering.SHELF.search(one.cgroup) is not None,
+            _base.SHELF.search(one.cgroup) is not None,
             one.distance,
             one.unit,
         ),

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import casebook
 import pytest
 
-from overnight.detectors import event
+from overnight.detectors import diagnosed_event
 from overnight.model.finding import Finding, Status, Subject
 
 if TYPE_CHECKING:
     from overnight.queries import case
 
-DETECTOR = event.DETECTORS[0]
+DETECTOR = diagnosed_event.DETECTORS[0]
 
 
 def only(made: case.Case) -> Finding:

@@ -1,4 +1,4 @@
-"""What the kernel complains of around an event, and never the event itself."""
+"""Kernel reports around an event, which is never its own explanation: lockups, kills, disks, limits."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import evidence
 import pytest
 import rings
 
-from overnight.detectors import stalls
+from overnight.detectors import kernel_limits, lockups, oom, storage_faults
 from overnight.model.finding import Status, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
     from overnight.queries import case
 
-STALLS, OOM, STORAGE, LIMITS = stalls.DETECTORS
+DETECTORS = tuple(module.DETECTORS[0] for module in (lockups, oom, storage_faults, kernel_limits))
+LOCKUPS, OOM, STORAGE, LIMITS = DETECTORS
 SECONDS, AT = 900, 860
 
 
@@ -37,7 +38,7 @@ def test_a_soft_lockup_before_the_event(home: evidence.Home) -> None:
         AT - 20, "cpu.soft_lockup", core=5, process="kubelet", text="BUG: soft lockup - CPU#5",
         fields={"s": 23, "cpu": 5},
     )  # fmt: skip
-    (one,) = STALLS.look(_reset(home)).findings
+    (one,) = LOCKUPS.look(_reset(home)).findings
     assert one.kind == "cpu.stall"
     assert one.subject == Subject(host=rings.HOST, core=5, process="kubelet")
     assert one.magnitude["stalled_seconds"] == 23
@@ -46,13 +47,13 @@ def test_a_soft_lockup_before_the_event(home: evidence.Home) -> None:
 
 def test_what_comes_after_is_less_likely_the_cause(home: evidence.Home) -> None:
     home.tell(AT + 5, "rcu.stall", text="rcu: INFO: rcu_sched self-detected stall on CPU")
-    (one,) = STALLS.look(_reset(home)).findings
-    assert one.confidence < stalls.STALLS["rcu.stall"]
+    (one,) = LOCKUPS.look(_reset(home)).findings
+    assert one.confidence < lockups.CONFIDENCE["rcu.stall"]
 
 
 def test_the_event_does_not_explain_itself(home: evidence.Home) -> None:
     kinds = ["cpu.soft_lockup", "memory.oom_kill", "storage.timeout"]
-    for kind, detector in zip(kinds, (STALLS, OOM, STORAGE), strict=True):
+    for kind, detector in zip(kinds, (LOCKUPS, OOM, STORAGE), strict=True):
         one = home.tell(AT, kind, text="it")
         other = evidence.Home(home.path / kind, SECONDS, looks=home.looks, events=[one])
         assert detector.look(other.case(one)).status == Status.CLEAR
@@ -110,7 +111,7 @@ def test_another_disk_is_no_explanation(
     home.tell(AT - 40, "storage.timeout", text="I/O 7 timeout", fields={"device": "nvme1"})
     answer = STORAGE.look(home.case(home.tell(AT, kind, **told)))
     assert len(answer.findings) == found
-    assert ("nvme1 complained" in answer.why) == (not found)
+    assert ("the errors are of nvme1" in answer.why) == (not found)
 
 
 def test_waiting_for_disks_alone_is_weak(home: evidence.Home) -> None:
@@ -142,7 +143,7 @@ def test_another_table_is_not_what_the_event_is_of(home: evidence.Home) -> None:
 
 def test_nobody_listened(tmp_path: pathlib.Path) -> None:
     made = _reset(evidence.Home(tmp_path, SECONDS))
-    assert {one.look(made).status for one in stalls.DETECTORS} == {Status.NO_DATA}
+    assert {one.look(made).status for one in DETECTORS} == {Status.NO_DATA}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -157,4 +158,4 @@ def test_a_healthy_host_has_nothing(home: evidence.Home, seed: int) -> None:
     home.tell(AT - 300, "cpu.soft_lockup", core=1, text="long ago")
     home.tell(AT - 5, "workqueue.hog", text="workqueue: x hogged CPU for >10000us 4 times")
     made = _reset(home)
-    assert [one.look(made).findings for one in stalls.DETECTORS] == [()] * 4
+    assert [one.look(made).findings for one in DETECTORS] == [()] * 4
