@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overnight import errors, rehearsals
-from overnight.app import bundling, diagnosing, reporting, scoring
+from overnight.app import bundling, event_diagnosis, report_material, scoring
 from overnight.app import home as homes
 from overnight.model.truth import Truth
 from overnight.rehearsals import victim
@@ -57,9 +57,9 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoring.Outcome:
     began = time.monotonic()
     with bundling.opened(bundle) as made:
         assert made.home is not None
-        told = diagnosing.choose_event(made.home, made.header.event or "last")
-        found, case = diagnosing.diagnose(made.home, told)
-        material = reporting.gather(case, found) if case is not None else diagnosis.EMPTY
+        told = event_diagnosis.choose_event(made.home, made.header.event or "last")
+        found, case = event_diagnosis.diagnose(made.home, told)
+        material = report_material.gather(case, found) if case is not None else diagnosis.EMPTY
     folder = home / "rehearsals" / f"{said['scenario']}-replayed"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     report = folder / "report.html"

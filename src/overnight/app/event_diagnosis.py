@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from overnight import detectors, errors
 from overnight.diagnosis import decision as verdicts
-from overnight.diagnosis import knowledge, recorded
+from overnight.diagnosis import knowledge, recording
 from overnight.model.finding import Answer, Status
 from overnight.queries import case as cases
 from overnight.store.ring import reader as rings
@@ -99,7 +99,7 @@ def diagnose(
     answers = tuple(look(case, discover(), on_answer))
     fleet, of_fleet = _fleet(case, on_answer)
     return verdicts.decide(
-        told, (*answers, *of_fleet), recorded.read_recorded(case), known, fleet
+        told, (*answers, *of_fleet), recording.read_recorded(case), known, fleet
     ), case
 
 

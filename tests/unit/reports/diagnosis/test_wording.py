@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.model.finding import Subject
-from overnight.reports.diagnosis import markdown, words
+from overnight.reports.diagnosis import markdown, wording
 
 
 def test_the_examples() -> None:
-    for module in (words, markdown):
+    for module in (wording, markdown):
         failed, tried = doctest.testmod(module)
         assert tried > 0
         assert not failed
@@ -24,24 +24,24 @@ def test_the_examples() -> None:
 
 @given(st.text())
 def test_clean_text_is_one_printable_line_that_hides_nothing(text: str) -> None:
-    said = words.clean(text)
+    said = wording.clean(text)
     assert said.isprintable()
-    assert len(said) <= 10 * (words.LONGEST + 1)
-    if text.isprintable() and len(text) <= words.LONGEST:
+    assert len(said) <= 10 * (wording.LONGEST + 1)
+    if text.isprintable() and len(text) <= wording.LONGEST:
         assert said == text
 
 
 def test_a_command_keeps_its_lines() -> None:
-    assert words.command("a\nb\x1b\n") == "a\nb\\x1b"
+    assert wording.command("a\nb\x1b\n") == "a\nb\\x1b"
 
 
 def test_who_and_where() -> None:
     walk = verdicts.incident_steps()["walk"].subject
-    assert words.who_words(walk) == "kubelet of kubelet.service in mem_cgroup_nr_lru_pages()"
-    assert words.place_words(walk) == "core 39, gpu-96-07"
+    assert wording.who_words(walk) == "kubelet of kubelet.service in mem_cgroup_nr_lru_pages()"
+    assert wording.place_words(walk) == "core 39, gpu-96-07"
     queue = Subject(interface="eth0", queue=0, core=0)
-    assert words.place_words(queue) == "core 0, eth0 queue 0"
-    assert words.who_words(queue) == ""
+    assert wording.place_words(queue) == "core 0, eth0 queue 0"
+    assert wording.who_words(queue) == ""
 
 
 def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
@@ -50,7 +50,7 @@ def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
         magnitude={"cores_burnt": 0.0, "odd_thing": 5.0, "share_of_core_samples": 0.979, "samples": math.nan},
     )  # fmt: skip
     said = ["98 % of that core's samples", "odd thing 5", "0 cores burnt"]
-    assert list(words.quantities(step)) == said
+    assert list(wording.quantities(step)) == said
 
 
 @pytest.mark.parametrize(
@@ -67,25 +67,25 @@ def test_what_a_confidence_means(status: str, confidence: float, begins: str) ->
     told = dataclasses.replace(
         verdicts.reference()[0], status=status, confidence=confidence, gaps=()
     )
-    said = words.confidence_means(told)
+    said = wording.confidence_means(told)
     assert said.startswith(begins)
     assert "Missing evidence" not in said
-    assert bool(words.confidence_words(told)) == (status != "no-cause")
-    claimed = words.chain_heading(told) == "Chain, root first"
+    assert bool(wording.confidence_words(told)) == (status != "no-cause")
+    claimed = wording.chain_heading(told) == "Chain, root first"
     assert claimed == (status == "cause-found")
 
 
 def test_a_time_that_nobody_lives_in_is_still_said() -> None:
-    assert words.clock(2**62) == "4611686018427 s after 1970"
+    assert wording.clock(2**62) == "4611686018427 s after 1970"
 
 
 def test_every_kind_that_is_shared_has_words() -> None:
     for step in verdicts.incident_steps().values():
-        assert step.kind in words.KINDS
-    assert words.kind_words("gpu.fell_off") == "gpu: fell off"
+        assert step.kind in wording.KINDS
+    assert wording.kind_words("gpu.fell_off") == "gpu: fell off"
 
 
 def test_an_instant_has_no_length() -> None:
-    assert [words.length_words(one) for one in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
+    assert [wording.length_words(one) for one in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
         "", "", "0.05 s", "4.5 s", "29m20s",
     ]  # fmt: skip

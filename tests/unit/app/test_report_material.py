@@ -10,7 +10,7 @@ import pytest
 import rings
 import verdicts
 
-from overnight.app import reporting
+from overnight.app import report_material
 from overnight.model.event import Event
 from overnight.model.finding import Finding, Subject
 from overnight.model.selection import Window
@@ -71,7 +71,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def test_strips_stacks_and_difference_are_of_the_hot_core(home: pathlib.Path) -> None:
-    made = reporting.gather(cases.Case(home, TOLD), told(CORE, steps=(CORE,)))
+    made = report_material.gather(cases.Case(home, TOLD), told(CORE, steps=(CORE,)))
     assert made.problems == ()
     assert (made.core, made.hot) == (1, CORE.window)
     assert made.cores
@@ -98,9 +98,9 @@ def test_strips_stacks_and_difference_are_of_the_hot_core(home: pathlib.Path) ->
 
 def test_the_census_is_read_where_the_verdict_speaks_of_memory(home: pathlib.Path) -> None:
     case = cases.Case(home, TOLD)
-    assert reporting.gather(case, told(CORE)).census == ()
+    assert report_material.gather(case, told(CORE)).census == ()
     zombies = found("memory.zombie_cgroups", -1, 0, AT)
-    looks = reporting.gather(case, told(CORE, zombies)).census
+    looks = report_material.gather(case, told(CORE, zombies)).census
     assert [(one.time_us, one.dying) for one in looks] == [(rings.us(n), n) for n in (720,)]
 
 
@@ -110,27 +110,27 @@ def test_the_chain_says_what_is_looked_at_then_the_findings_then_the_event(
     case = cases.Case(home, TOLD)
     other = found("cpu.core_saturated", 0, AT - 3, AT)
     late = found("net.queue_starved", 0, AT - 2, AT)
-    assert reporting.focus(case, told(other, late, steps=(CORE,)))[0] == 1
-    assert reporting.focus(case, told(late, other)) == (0, other.window)
-    core, hot = reporting.focus(case, told())
+    assert report_material.focus(case, told(other, late, steps=(CORE,)))[0] == 1
+    assert report_material.focus(case, told(late, other)) == (0, other.window)
+    core, hot = report_material.focus(case, told())
     assert core == -1
     assert hot.begin_us < TOLD.time_us < hot.end_us
     elsewhere = found("cpu.culprit", 0, 1, 5)
-    assert reporting.focus(case, told(elsewhere)) == (0, hot)
+    assert report_material.focus(case, told(elsewhere)) == (0, hot)
     long = found("cpu.culprit", 0, 1, AT)
-    _, window = reporting.focus(case, told(long))
-    assert window == Window(rings.us(AT) - reporting.LONGEST_HOT, rings.us(AT))
+    _, window = report_material.focus(case, told(long))
+    assert window == Window(rings.us(AT) - report_material.LONGEST_HOT, rings.us(AT))
 
 
 def test_without_a_core_everything_of_the_host_is_shown(home: pathlib.Path) -> None:
-    made = reporting.gather(cases.Case(home, TOLD), told())
+    made = report_material.gather(cases.Case(home, TOLD), told())
     assert made.flame
     assert made.flame.cores == ()
     assert made.flame.title == rings.HOST
 
 
 def test_what_was_not_recorded_is_named_and_nothing_is_raised(tmp_path: pathlib.Path) -> None:
-    made = reporting.gather(cases.Case(tmp_path, TOLD), told(CORE, steps=(CORE,)))
+    made = report_material.gather(cases.Case(tmp_path, TOLD), told(CORE, steps=(CORE,)))
     assert made.cores is None
     assert made.flame is None
     assert made.problems == ("flame graph: no stacks were sampled in the hot window",)
@@ -141,7 +141,7 @@ def test_what_is_damaged_is_named(home: pathlib.Path, monkeypatch: pytest.Monkey
         raise ValueError("it is cut off")
 
     monkeypatch.setattr(cases.Case, "flame", broken)
-    made = reporting.gather(cases.Case(home, TOLD), told(CORE))
+    made = report_material.gather(cases.Case(home, TOLD), told(CORE))
     assert made.problems == ("flame graph: it is cut off",)
     assert made.cores is not None
     assert segments.Catalogue(home).hosts() == (rings.HOST,)
@@ -151,7 +151,7 @@ def test_lifts_and_fleet_come_from_the_findings(tmp_path: pathlib.Path) -> None:
     one = verdicts.lift_finding()
     less = dataclasses.replace(one, magnitude={"lift": 2.0, "low": 0.1})
     fleet = dataclasses.replace(one, kind="fleet.cohort", detector="fleet.cohort")
-    made = reporting.gather(cases.Case(tmp_path, TOLD), told(less, one, fleet))
+    made = report_material.gather(cases.Case(tmp_path, TOLD), told(less, one, fleet))
     assert [row.lift for row in made.lifts] == [41.0, 2.0]
     assert made.lifts[0].function == "mem_cgroup_nr_lru_pages"
     assert made.fleet == (fleet,)
