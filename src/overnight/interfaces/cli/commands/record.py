@@ -119,9 +119,9 @@ def record(
 def _agent(metrics: str, rules: list[str] | None, *, cloud: bool) -> tuple[str, ...]:
     """The flight recorder's own arguments; a bad address is an error here, not in its log."""
     if metrics:
-        from overnight.agent import assembly
+        from overnight.agent import flight_recorder
 
-        assembly.parse_address(metrics)
+        flight_recorder.parse_address(metrics)
     words = [word for folder in rules or () for word in ("--rules", folder)]
     words += ["--metrics", metrics] if metrics else []
     return (*words, *(["--cloud-labels"] if cloud else []))

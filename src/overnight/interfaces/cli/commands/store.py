@@ -86,11 +86,11 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
 
     The next `overnight record` does it too.
     """
-    from overnight.app import ingesting
+    from overnight.app import spool_ingest
 
     current: session.Session = context.obj
     with current.notes().status("bringing in what was left …"):
-        problems = list(ingesting.ingest_leftovers(current.home))
+        problems = list(spool_ingest.ingest_leftovers(current.home))
     if output is session.Output.JSON:
         current.print_json({"schema": "overnight.store-ingest/1", "problems": problems})
     else:
@@ -113,11 +113,11 @@ def pin(
     import dataclasses
 
     from overnight.agent import spool
-    from overnight.app import spooling
+    from overnight.app import spool_paths
     from overnight.model import times
 
     current: session.Session = context.obj
-    kept = spool.Spool(spooling.spool_folder(current.home), 0, 0)
+    kept = spool.Spool(spool_paths.spool_folder(current.home), 0, 0)
     if name:
         source = choosing.open_reader(current)
         window = choosing.window_between(source, source.hosts(), begin, end)
@@ -145,10 +145,10 @@ def unpin(
     import dataclasses
 
     from overnight.agent import spool
-    from overnight.app import spooling
+    from overnight.app import spool_paths
 
     current: session.Session = context.obj
-    kept = spool.Spool(spooling.spool_folder(current.home), 0, 0)
+    kept = spool.Spool(spool_paths.spool_folder(current.home), 0, 0)
     if not kept.unpin(name):
         raise errors.CannotError(
             f"nothing is pinned as {name!r}",
