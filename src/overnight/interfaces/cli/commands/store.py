@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, session
+from overnight.interfaces.cli import profile_options, session
 
 if TYPE_CHECKING:
     from overnight.store import check as checking
@@ -104,8 +104,8 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
 def pin(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")] = "",
-    begin: choosing.BeginOption = "",
-    end: choosing.EndOption = "",
+    begin: profile_options.BeginOption = "",
+    end: profile_options.EndOption = "",
     why: Annotated[str, typer.Option(metavar="TEXT", help="Why it is kept.")] = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
@@ -119,8 +119,8 @@ def pin(
     current: session.Session = context.obj
     kept = spool.Spool(spool_paths.spool_folder(current.home), 0, 0)
     if name:
-        source = choosing.open_reader(current)
-        window = choosing.window_between(source, source.hosts(), begin, end)
+        source = profile_options.open_reader(current)
+        window = profile_options.window_between(source, source.hosts(), begin, end)
         kept.pin(spool.Pin(name, window.begin_us * 1000, window.end_us * 1000, why))
     pins = kept.pins()
     if output is session.Output.JSON:
