@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from overnight import errors, sources
 from overnight.agent import kernellog
 from overnight.sources import kmsg
-from overnight.sources.kernelrules import loading
+from overnight.sources.kernelrules import rulefiles
 
 if TYPE_CHECKING:
     from overnight.agent import watches
@@ -60,4 +60,4 @@ def open_feed(root: pathlib.Path, *rules: pathlib.Path) -> tuple[KernelFeed | No
         log = kmsg.KernelLog.open(root)
     except (sources.NoDataError, errors.MissingPermissionError) as error:
         return None, f"the kernel log is not read: {error}"
-    return KernelFeed(log, kernellog.KernelWatch(loading.load(*rules))), ""
+    return KernelFeed(log, kernellog.KernelWatch(rulefiles.load(*rules))), ""
