@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import Result
-from overnight.agent import kernellog
+from overnight.agent import kernel_events
 from overnight.model import clock
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
@@ -68,7 +68,7 @@ def _cpu() -> float:
 
 
 def _flood() -> list[Result]:
-    watch = kernellog.KernelWatch(rulefiles.built_in())
+    watch = kernel_events.KernelWatch(rulefiles.built_in())
     resets = 0
     with kmsg.KernelLog.open() as log:
         waiting = select.poll()
@@ -108,7 +108,7 @@ def _flood() -> list[Result]:
 
 def _rules_alone() -> list[Result]:
     rules = rulefiles.built_in()
-    watch = kernellog.KernelWatch(rules)
+    watch = kernel_events.KernelWatch(rules)
     raw = [f"7,{n},{n},-;{NOISE[n % len(NOISE)]}\n".encode() for n in range(100_000)]
     filtered = _cpu_of(lambda: sum(1 for data in raw if watch.wanted(data)))
     hits = [f"3,{n},{n},-;{RESET}\n".encode() for n in range(20_000)]

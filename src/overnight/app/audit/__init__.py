@@ -6,7 +6,7 @@ import pathlib
 import platform
 
 from overnight import errors, sources
-from overnight.app.audit import belonging, knowledge, restarts, rules, runtime
+from overnight.app.audit import knowledge, owners, restarts, rules, runtime
 from overnight.model.audit import Report, Risk
 from overnight.sources import systemd
 from overnight.sources.image import presets, unit_states, unitfile, units
@@ -51,8 +51,8 @@ def examine(
         all=every,
         presets=rules_of_presets,
         known=known,
-        orchestrator=belonging.find_owner(known.orchestrators, tree, enabled, orchestrator),
-        cloud=belonging.find_owner(known.clouds, tree, enabled, cloud),
+        orchestrator=owners.find_owner(known.orchestrators, tree, enabled, orchestrator),
+        cloud=owners.find_owner(known.clouds, tree, enabled, cloud),
         defaults=restarts.Defaults.of(_manager_settings(tree)),
         live=live,
         running=facts[0],

@@ -13,7 +13,7 @@ from overnight import errors
 from overnight.interfaces.cli import files
 
 if TYPE_CHECKING:
-    from overnight.interfaces.cli import choosing
+    from overnight.interfaces.cli import profile_options
     from overnight.model.event import Event
     from overnight.model.flame import Folded
     from overnight.model.selection import Window
@@ -34,7 +34,7 @@ MarkOption = Annotated[
 NEEDS_SAMPLES = ("core", "thread", "unit")
 
 
-def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[Event, ...]:
+def parse_marks(chosen: profile_options.Chosen, marks: list[str] | None) -> tuple[Event, ...]:
     """The instants that --mark names, and the recorded events of the window that matter most."""
     from overnight.model import times
     from overnight.model.event import Event
@@ -51,7 +51,7 @@ def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[Event
     return tuple(sorted(found, key=lambda one: one.time_us))
 
 
-def _recorded(chosen: choosing.Chosen) -> list[Event]:
+def _recorded(chosen: profile_options.Chosen) -> list[Event]:
     from overnight.store.ring import reader
 
     told = reader.Reader(chosen.reader.catalogue.home).events(
@@ -65,7 +65,7 @@ def _recorded(chosen: choosing.Chosen) -> list[Event]:
     return worst[:MOST_EVENTS]
 
 
-def folded(tree: query.FlameTree, chosen: choosing.Chosen, *, title: str = "") -> Folded:
+def folded(tree: query.FlameTree, chosen: profile_options.Chosen, *, title: str = "") -> Folded:
     """The value that the writers of formats take."""
     from overnight.app import folding
 
@@ -81,7 +81,7 @@ def folded(tree: query.FlameTree, chosen: choosing.Chosen, *, title: str = "") -
 
 
 def deliver_page(
-    chosen: choosing.Chosen,
+    chosen: profile_options.Chosen,
     marks: tuple[Event, ...],
     file: pathlib.Path | None,
     *,

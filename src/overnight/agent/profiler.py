@@ -26,13 +26,13 @@ from overnight.sources.perf import native_recorder, perf_recorder, recovery
 __all__ = [
     "SCHEMA",
     "STATUS",
+    "ProfilerOptions",
     "Recording",
-    "RecordingOptions",
     "Status",
     "Summary",
-    "locked",
+    "lock_spool",
     "make_recorder",
-    "record",
+    "run",
 ]
 
 SCHEMA = "overnight.recording-status/1"
@@ -45,7 +45,7 @@ STOPPED = "stopped"
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordingOptions:
+class ProfilerOptions:
     """What to record, for how long, and how much of it to keep. `seconds` 0 is until stopped."""
 
     spool: pathlib.Path
@@ -100,7 +100,7 @@ class Summary:
     rss_peak_bytes: int
 
 
-def make_recorder(options: RecordingOptions) -> perf.Recorder:
+def make_recorder(options: ProfilerOptions) -> perf.Recorder:
     """The recorder that the options name."""
     kind = (
         native_recorder.NativeRecorder
@@ -110,8 +110,8 @@ def make_recorder(options: RecordingOptions) -> perf.Recorder:
     return kind(perf.read_identity(), frequency=options.frequency, online=cpu.online)
 
 
-def record(
-    options: RecordingOptions,
+def run(
+    options: ProfilerOptions,
     stop: threading.Event,
     on_status: Callable[[Status], None] = lambda _: None,
 ) -> Summary:
@@ -121,12 +121,12 @@ def record(
     that keeps the recorder, and must live as long.
     """
     store = spool.Spool(options.spool, options.budget_bytes, options.keep_seconds)
-    with locked(options.spool), _stop_on_signals(stop):
+    with lock_spool(options.spool), _stop_on_signals(stop):
         return Recording(options, store, make_recorder(options)).run(stop, on_status)
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path) -> Iterator[None]:
+def lock_spool(folder: pathlib.Path) -> Iterator[None]:
     """The only recording in this folder. The kernel frees the lock of a run that died."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -166,7 +166,7 @@ class Recording:
     """One run of the loop; `record` is the way in."""
 
     def __init__(
-        self, options: RecordingOptions, store: spool.Spool, recorder: perf.Recorder
+        self, options: ProfilerOptions, store: spool.Spool, recorder: perf.Recorder
     ) -> None:
         self._options = options
         self._store = store

@@ -9,7 +9,7 @@ import pytest
 
 from overnight import errors
 from overnight.app import audit
-from overnight.app.audit import applying, fixes
+from overnight.app.audit import changes, fixes
 
 LINK = "etc/systemd/system/multi-user.target.wants/ecs.service"
 MASK = "etc/systemd/system/ecs.service"
@@ -24,9 +24,9 @@ def tree_of(root: pathlib.Path) -> dict[str, str]:
 
 
 def change(root: pathlib.Path, home: pathlib.Path) -> None:
-    steps, cannot = applying.plan(audit.examine(root), root)
+    steps, cannot = changes.plan(audit.examine(root), root)
     assert cannot == ()
-    applying.apply(steps, root, home)
+    changes.apply(steps, root, home)
 
 
 def test_an_image_is_changed_and_changed_back(tmp_path: pathlib.Path) -> None:
@@ -39,11 +39,11 @@ def test_an_image_is_changed_and_changed_back(tmp_path: pathlib.Path) -> None:
     assert LINK not in after
     assert "disable ecs.service" in after[fixes.PRESET.lstrip("/")]
     assert "ecs.service" not in audit.examine(root).to_turn_off
-    taken, left = applying.undo(root, home)
+    taken, left = changes.undo(root, home)
     assert tree_of(root) == before
     assert (len(taken), left) == (3, ())
     with pytest.raises(errors.CannotError, match="nothing was applied"):
-        applying.undo(root, home)
+        changes.undo(root, home)
 
 
 def test_applying_twice_is_taken_back_at_once(tmp_path: pathlib.Path) -> None:
@@ -56,7 +56,7 @@ def test_applying_twice_is_taken_back_at_once(tmp_path: pathlib.Path) -> None:
     image.unit(agent, images.SSH, enabled=True)
     change(root, home)
     assert tree_of(root)[f"etc/systemd/system/{agent}"] == "/dev/null"
-    applying.undo(root, home)
+    changes.undo(root, home)
     after = tree_of(root)
     assert {name: after[name] for name in before} == before
     assert {name for name in after if "overnight" in name} == set()
@@ -69,7 +69,7 @@ def test_what_was_changed_since_is_left(tmp_path: pathlib.Path) -> None:
     (root / MASK).unlink()
     (root / MASK).write_text("[Service]\nExecStart=/mine\n")
     (root / fixes.PRESET.lstrip("/")).write_text("enable mine.service\n")
-    _, left = applying.undo(root, home)
+    _, left = changes.undo(root, home)
     assert len(left) == 2
     assert "/mine" in (root / MASK).read_text()
 
@@ -77,7 +77,7 @@ def test_what_was_changed_since_is_left(tmp_path: pathlib.Path) -> None:
 def test_a_file_of_ones_own_is_not_masked(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "image"
     images.deep_learning(root).file(MASK, images.ECS)
-    steps, cannot = applying.plan(audit.examine(root), root)
+    steps, cannot = changes.plan(audit.examine(root), root)
     assert [step.kind for step in steps] == ["unlink", "preset"]
     assert "not masked" in cannot[0]
 
@@ -90,7 +90,7 @@ def test_nothing_is_written_outside_a_hostile_image(tmp_path: pathlib.Path) -> N
     with pytest.raises(errors.CannotError, match="could not write"):
         change(root, home)
     assert list(outside.iterdir()) == []
-    applying.undo(root, home)  # the steps before it
+    changes.undo(root, home)  # the steps before it
     assert (root / LINK).is_symlink()
     (root / "etc/systemd/system-preset").unlink()
     (root / "etc/systemd/system-preset").mkdir()
@@ -108,7 +108,7 @@ def test_a_damaged_record_is_said(tmp_path: pathlib.Path) -> None:
     assert json.loads(record.read_text())["version"] == 1
     record.write_text("{")
     with pytest.raises(errors.CannotError, match="cannot be read"):
-        applying.undo(root, home)
+        changes.undo(root, home)
 
 
 def test_every_form_of_the_fix_names_the_unit_once_in_each_command(tmp_path: pathlib.Path) -> None:
@@ -149,11 +149,11 @@ def test_systemctl_is_called_on_a_running_host(
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     steps = (
-        applying.Step("systemctl", "ecs.service", "enabled", "disable"),
-        applying.Step("systemctl", "ecs.service", "enabled", "mask"),
+        changes.Step("systemctl", "ecs.service", "enabled", "disable"),
+        changes.Step("systemctl", "ecs.service", "enabled", "mask"),
     )
-    applying.apply(steps, pathlib.Path("/"), tmp_path / "home")
-    applying.undo(pathlib.Path("/"), tmp_path / "home")
+    changes.apply(steps, pathlib.Path("/"), tmp_path / "home")
+    changes.undo(pathlib.Path("/"), tmp_path / "home")
     assert log.read_text().splitlines() == [
         "disable -- ecs.service",
         "mask -- ecs.service",
@@ -162,4 +162,4 @@ def test_systemctl_is_called_on_a_running_host(
     ]
     (tmp_path / "fail").touch()
     with pytest.raises(errors.CannotError, match=r"mask ecs\.service failed"):
-        applying.apply(steps, pathlib.Path("/"), tmp_path / "home")
+        changes.apply(steps, pathlib.Path("/"), tmp_path / "home")

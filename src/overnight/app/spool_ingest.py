@@ -19,15 +19,15 @@ import time
 from collections.abc import Iterator
 
 from overnight import errors
-from overnight.agent import recording as agent
+from overnight.agent import profiler as agent
 from overnight.agent import spool
-from overnight.app import spooling
+from overnight.app import spool_paths
 from overnight.ingest import perfdata
 from overnight.sources import cpu, perf, processes
 from overnight.sources.perf import recovery
 from overnight.store import capture, segments, trim, writer
 
-__all__ = ["DONE", "Ingester", "ingest_leftovers", "pending"]
+__all__ = ["DONE", "Ingester", "find_pending", "ingest_leftovers"]
 
 DONE = "ingested.txt"
 SECOND_NS = 1_000_000_000
@@ -36,7 +36,7 @@ UNITS_SECONDS = 10.0
 FORGET_SECONDS = 600.0
 
 
-def pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
+def find_pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
     """Finished raw segments that are not in the store yet, oldest first."""
     try:
         done = set((folder / DONE).read_text(errors="replace").split("\n"))
@@ -46,7 +46,7 @@ def pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
     return tuple(segment.path for segment in found if segment.path.name not in done)
 
 
-class Units:
+class ProcessUnits:
     """Which unit each process belongs to; remembers those that ended a while ago."""
 
     def __init__(self) -> None:
@@ -78,10 +78,10 @@ class Ingester:
 
     def __init__(self, home: pathlib.Path, budget_bytes: int, keep_seconds: float) -> None:
         self.home = home
-        self.folder = spooling.spool_folder(home)
+        self.folder = spool_paths.spool_folder(home)
         self.budget_bytes = budget_bytes
         self.keep_seconds = keep_seconds
-        self.units = Units()
+        self.units = ProcessUnits()
         self._live = perfdata.live_symbols(unit_of=self.units.unit_of)
         self._boot = perf.read_identity().boot[:8]
         self._journal = spool.Journal(self.folder / "gaps.jsonl")
@@ -94,7 +94,7 @@ class Ingester:
         A segment that cannot be read stays in the spool, and is tried again by the next process.
         """
         brought_in = False
-        for path in pending(self.folder):
+        for path in find_pending(self.folder):
             if path.name in self._failed:
                 continue
             try:
@@ -117,7 +117,7 @@ class Ingester:
     def _trim(self) -> None:
         """Raw data first, then what is stored: together they keep the budget."""
         raw = spool.Spool(self.folder, 0, self.keep_seconds)
-        stored = spooling.bytes_under(self.home / "profiles")
+        stored = spool_paths.bytes_under(self.home / "profiles")
         raw.budget_bytes = max(0, self.budget_bytes - stored)
         raw.trim(time.time_ns())
         trim.trim_store(
@@ -144,7 +144,7 @@ class Ingester:
         if boot == self._boot:
             return self._live
         try:
-            text = gzip.decompress(spooling.kallsyms_file(self.folder, boot).read_bytes())
+            text = gzip.decompress(spool_paths.kallsyms_file(self.folder, boot).read_bytes())
         except (OSError, EOFError, gzip.BadGzipFile):
             text = None
         return perfdata.foreign_symbols(text, pathlib.Path("/"))
@@ -171,10 +171,10 @@ def ingest_leftovers(home: pathlib.Path) -> Iterator[str]:
 
     While a recording runs, its own ingest does the work: then this does nothing.
     """
-    folder = spooling.spool_folder(home)
+    folder = spool_paths.spool_folder(home)
     if not folder.is_dir():
         return
-    with contextlib.suppress(errors.CannotError), agent.locked(folder):
+    with contextlib.suppress(errors.CannotError), agent.lock_spool(folder):
         recovery.take_up(folder, perf.read_identity(), len(cpu.online()))
         yield from Ingester(home, 1 << 62, 0.0).run()
 

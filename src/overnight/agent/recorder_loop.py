@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from overnight import sources
-from overnight.agent import eventbook, outlets, queues, schedule, usage, watches
+from overnight.agent import event_tracker, outlets, queues, schedule, usage, watches
 from overnight.model import clock
 from overnight.sources import processes
 
 if TYPE_CHECKING:
-    from overnight.agent import pinning
+    from overnight.agent import event_pins
     from overnight.model.event import Event
 
-__all__ = ["Flight", "Keep", "LogFeed", "Parts", "SignalState"]
+__all__ = ["LogFeed", "Parts", "RecorderLoop", "SignalState", "Sink"]
 
 SELF_SECONDS = 60.0
 AGENT, KERNEL_LOG = "agent", "kernel-log"
@@ -33,7 +33,7 @@ AGENT_COLUMNS = ("looks", "failures", "cpu_us")
 LOG_COLUMNS = ("lines", "lost", "capped")
 
 
-class Keep(Protocol):
+class Sink(Protocol):
     """Where everything is kept: the ring's writer, or a list in a test."""
 
     def numbers(
@@ -100,15 +100,15 @@ class Parts:
     boot: str
     signals: tuple[sources.Signal | sources.FactSignal, ...]
     watches: tuple[watches.Watch, ...]
-    keep: Keep
-    pins: pinning.Pinning | None = None
+    keep: Sink
+    pins: event_pins.EventPins | None = None
     outlets: tuple[outlets.Outlet, ...] = ()
     log: LogFeed | None = None
     root: pathlib.Path = sources.ROOT
     read_clock: Callable[[], clock.Clock] = lambda: clock.Clock(time.time_ns(), time.monotonic_ns())
 
 
-class Flight:
+class RecorderLoop:
     """One run of the agent."""
 
     def __init__(self, parts: Parts) -> None:
@@ -133,7 +133,7 @@ class Flight:
         self._saturated: dict[int, float] = {}
         self._began = parts.read_clock()
         self._ids: set[str] = set()
-        self.book = eventbook.Eventbook(parts.host, parts.boot, self._began)
+        self.book = event_tracker.EventTracker(parts.host, parts.boot, self._began)
 
     def run(self, stop: threading.Event, seconds: float = 0.0) -> None:
         """Look until stopped, or for so many seconds."""

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from overnight import sources
-from overnight.agent import flight, pinning, queues, watches
+from overnight.agent import event_pins, queues, recorder_loop, watches
 from overnight.model import clock
 from overnight.model.event import Event
 
@@ -96,8 +96,8 @@ class Log:
         os.close(self.speak)
 
 
-def parts(keep: Keep, *signals, **changes) -> flight.Parts:
-    return flight.Parts(
+def parts(keep: Keep, *signals, **changes) -> recorder_loop.Parts:
+    return recorder_loop.Parts(
         **{"host": "db-7", "boot": "0123", "signals": signals, "watches": (Above(),), "keep": keep}
         | changes
     )
@@ -105,7 +105,7 @@ def parts(keep: Keep, *signals, **changes) -> flight.Parts:
 
 def test_a_look_is_kept_and_watched():
     keep = Keep()
-    flying = flight.Flight(parts(keep, signal("a", [{"0": (5,), "1": (50,)}])))
+    flying = recorder_loop.RecorderLoop(parts(keep, signal("a", [{"0": (5,), "1": (50,)}])))
     assert flying.look("a", NOW) is None
     assert keep.rows == [("a", ("n",), {"0": (5,), "1": (50,)})]
     (told,) = keep.events
@@ -129,7 +129,7 @@ def test_what_fails_is_counted_opened_anew_and_said():
         return look
 
     made = sources.Signal("a", 1.0, "", (sources.Column("n"),), start, "made up")
-    flying = flight.Flight(parts(keep, made))
+    flying = recorder_loop.RecorderLoop(parts(keep, made))
     assert isinstance(flying.look("a", NOW), OSError)
     assert flying.states["a"].failures == 1
     flying.finish()
@@ -145,13 +145,13 @@ def test_the_loop_runs_for_its_time_and_survives_every_failure():
     bad = signal("bad", [sources.NoDataError("not here")])
     broken = signal("broken", [ValueError("junk"), {"0": (1,)}])
     good = signal("a", [{"0": (n,)} for n in range(100)], every=0.05)
-    flight.Flight(parts(keep, bad, broken, good)).run(stop, 0.3)
+    recorder_loop.RecorderLoop(parts(keep, bad, broken, good)).run(stop, 0.3)
     assert sum(name == "a" for name, _, _ in keep.rows) >= 3
     assert keep.ticks >= 1
 
 
 def test_a_loop_that_was_kept_from_its_second_says_so(monkeypatch):
-    monkeypatch.setattr(flight, "LATE_SECONDS", 0.1)
+    monkeypatch.setattr(recorder_loop, "LATE_SECONDS", 0.1)
     keep = Keep()
     stop = threading.Event()
 
@@ -160,7 +160,7 @@ def test_a_loop_that_was_kept_from_its_second_says_so(monkeypatch):
         return {"0": (1,)}
 
     made = sources.Signal("a", 60.0, "", (sources.Column("n"),), lambda root: stall, "made up")
-    flight.Flight(parts(keep, made)).run(stop, 1.5)
+    recorder_loop.RecorderLoop(parts(keep, made)).run(stop, 1.5)
     (gap,) = keep.gaps
     assert 100_000 < gap[1] - gap[0] < 1_000_000
     assert "did not let the agent run" in gap[2]
@@ -169,7 +169,7 @@ def test_a_loop_that_was_kept_from_its_second_says_so(monkeypatch):
 def test_stop_ends_the_loop():
     stop = threading.Event()
     threading.Timer(0.1, stop.set).start()
-    flight.Flight(parts(Keep())).run(stop, 60)
+    recorder_loop.RecorderLoop(parts(Keep())).run(stop, 60)
     assert stop.is_set()
 
 
@@ -186,7 +186,7 @@ def test_a_kernel_line_becomes_an_event_on_the_core_of_its_queue(log):
     drivers = {"eth0": {"driver": "ena", "bus": "0000:20:03.0"}}
     nic = sources.FactSignal("nic-queues", 10.0, "queue", lambda root: lambda: facts, "made up")
     nics = sources.FactSignal("nic-drivers", 60.0, "nic", lambda root: lambda: drivers, "made up")
-    flying = flight.Flight(parts(keep, nic, nics, log=log))
+    flying = recorder_loop.RecorderLoop(parts(keep, nic, nics, log=log))
     flying.look("nic-queues", NOW)
     flying.look("nic-drivers", NOW)
     os.write(log.speak, b"TX q 5 is paused for too long")
@@ -200,7 +200,7 @@ def test_a_line_wakes_the_loop(log):
     keep = Keep()
     timer = threading.Timer(0.05, os.write, (log.speak, b"reset"))
     timer.start()
-    flight.Flight(parts(keep, log=log)).run(threading.Event(), 0.3)
+    recorder_loop.RecorderLoop(parts(keep, log=log)).run(threading.Event(), 0.3)
     assert [one.kind for one in keep.events][:1] == ["net.driver_reset"]
 
 
@@ -217,7 +217,7 @@ def test_a_queue_of_several_cores_has_no_core_and_a_process_line_keeps_its_key()
 
 def test_windows_around_warnings_are_pinned_and_the_least_goes_first():
     pinned: dict[str, tuple] = {}
-    pins = pinning.Pinning(lambda i, b, e, w: pinned.__setitem__(i, (b, e, w)), pinned.pop, 2)
+    pins = event_pins.EventPins(lambda i, b, e, w: pinned.__setitem__(i, (b, e, w)), pinned.pop, 2)
 
     def told(name: str, severity: str, at: int) -> Event:
         return Event(at, "k", "t", id=name, severity=severity, until_us=at + 5_000_000)
@@ -232,7 +232,7 @@ def test_windows_around_warnings_are_pinned_and_the_least_goes_first():
 
 def test_a_window_is_pinned_anew_only_when_its_end_comes_near():
     calls = []
-    pins = pinning.Pinning(lambda *said: calls.append(said), lambda _: None)
+    pins = event_pins.EventPins(lambda *said: calls.append(said), lambda _: None)
     for second in range(60):
         pins.event(Event(0, "k", "t", id="e", severity="warning", until_us=second * 1_000_000))
     assert [end // 1_000_000 for _, _, end, _ in calls] == [30, 50, 70]

@@ -18,7 +18,7 @@ import perfsamples
 import pytest
 
 from overnight import errors
-from overnight.agent import recording, spool
+from overnight.agent import profiler, spool
 from overnight.sources import perf
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
@@ -172,10 +172,10 @@ def test_a_clock_step_is_noted_and_the_next_segment_tells_the_new_time(tmp_path,
         return perf.Clock(clock.wall_ns + hour * late, clock.monotonic_ns)
 
     monkeypatch.setattr(perf, "read_clock", stepped)
-    options = recording.RecordingOptions(
+    options = profiler.ProfilerOptions(
         tmp_path, recorder=kind, frequency=199, seconds=3.2, floor_bytes=0
     )
-    summary = recording.record(options, threading.Event())
+    summary = profiler.run(options, threading.Event())
     assert [gap.why for gap in summary.gaps] == ["the clock was set +3600.000 s"]
     before, after = summary.segments
     for path, shift in ((before, 0), (after, hour)):
@@ -191,7 +191,7 @@ def test_two_recordings_do_not_share_a_folder(tmp_path, agent):
     one = agent(tmp_path, recorder="native")
     one.until(lambda status: status["mode"] == "recording")
     with pytest.raises(errors.CannotError, match="another recording") as refused:
-        recording.record(recording.RecordingOptions(tmp_path), threading.Event())
+        profiler.run(profiler.ProfilerOptions(tmp_path), threading.Event())
     assert str(one.process.pid) in refused.value.why
 
 
@@ -215,15 +215,15 @@ def test_the_budget_is_kept_and_pins_are_respected(tmp_path, agent):
 def test_without_perf_the_other_recorder_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(errors.MissingToolError, match="no perf") as refused:
-        recording.record(recording.RecordingOptions(tmp_path), threading.Event())
+        profiler.run(profiler.ProfilerOptions(tmp_path), threading.Event())
     assert "native" in refused.value.todo
 
 
 def test_status_is_for_others_to_read(tmp_path):
-    seen: list[recording.Status] = []
-    options = recording.RecordingOptions(tmp_path, recorder="native", seconds=2.2, floor_bytes=0)
-    summary = recording.record(options, threading.Event(), seen.append)
-    written = json.loads((tmp_path / recording.STATUS).read_text())
+    seen: list[profiler.Status] = []
+    options = profiler.ProfilerOptions(tmp_path, recorder="native", seconds=2.2, floor_bytes=0)
+    summary = profiler.run(options, threading.Event(), seen.append)
+    written = json.loads((tmp_path / profiler.STATUS).read_text())
     assert written == seen[-1].as_json()
     assert [one.mode for one in seen] == ["recording"] * 4 + ["stopped"]
     assert (summary.lost, len(summary.segments)) == (0, 1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from overnight.agent import watches
     from overnight.model import clock
 
-__all__ = ["Eventbook", "Opened"]
+__all__ = ["EventTracker", "OpenEvent"]
 
 SEVERITIES = ("info", "warning", "critical")
 TELL_AGAIN_NS = 5_000_000_000
@@ -31,7 +31,7 @@ MAX_NEW_A_MINUTE = 30
 
 
 @dataclasses.dataclass
-class Opened:
+class OpenEvent:
     """An event that may still go on."""
 
     event: Event
@@ -41,14 +41,14 @@ class Opened:
     changed: bool = False
 
 
-class Eventbook:
+class EventTracker:
     """The events of one host's recording; `began` is the clock at its start, for the skew."""
 
     def __init__(self, host: str, boot: str, began: clock.Clock) -> None:
         self._host = host
         self._boot = boot
         self._began = began
-        self._open: dict[tuple[str, str], Opened] = {}
+        self._open: dict[tuple[str, str], OpenEvent] = {}
         self._recent: dict[str, collections.deque[int]] = {}
         self.capped: dict[str, int] = {}
         self.counts: dict[tuple[str, str], int] = {}
@@ -119,12 +119,12 @@ class Eventbook:
         )
         key = (sighting.kind, sighting.key)
         fold_ns = round(sighting.fold_seconds * 1e9)
-        self._open[key] = Opened(made, now, now.monotonic_ns, fold_ns)
+        self._open[key] = OpenEvent(made, now, now.monotonic_ns, fold_ns)
         counted = (made.kind, made.severity)
         self.counts[counted] = self.counts.get(counted, 0) + 1
         return made
 
-    def _extend(self, opened: Opened, seen: watches.Sighting, now: clock.Clock) -> bool:
+    def _extend(self, opened: OpenEvent, seen: watches.Sighting, now: clock.Clock) -> bool:
         """Fold one more sighting in; whether that is worth telling now."""
         before = opened.event
         worse = SEVERITIES.index(seen.severity) > SEVERITIES.index(before.severity)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 
 from overnight import errors, sources
-from overnight.agent import flight, kernelfeed, outlets, pinning, signals, spool, usage
+from overnight.agent import event_pins, kernel_log, outlets, recorder_loop, signals, spool, usage
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
 from overnight.store.ring import pins as ring_pins
@@ -21,10 +21,10 @@ from overnight.store.ring import reader, writer
 __all__ = [
     "FlightOptions",
     "FlightSummary",
-    "fly",
-    "labelled",
+    "add_cloud_labels",
     "parse_address",
     "parse_every",
+    "run",
 ]
 
 DAY = 86400.0
@@ -85,7 +85,7 @@ class _Pins:
                 spool.Spool(self._spool, 0, 0.0).unpin(pin_id)
 
 
-def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
+def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     """Record until stopped. Only what prevents the start is an error."""
     began, cpu_before = time.monotonic(), usage.read_usage(()).cpu_seconds
     host = platform.node() or "host"
@@ -101,23 +101,23 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     _note_absence(options.home, host, keep)
     # What the user wrote beside our own rules.
     rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
-    log, why_not = kernelfeed.open_feed(options.root, *rules)
+    log, why_not = kernel_log.open_kernel_log(options.root, *rules)
     pins = _Pins(options.home, host)
-    parts = flight.Parts(
+    parts = recorder_loop.Parts(
         host=host,
         boot=boot,
-        signals=labelled(
-            signals.paced(signals.discover_signals(), options.every),
+        signals=add_cloud_labels(
+            signals.set_intervals(signals.discover_signals(), options.every),
             hostlabels.read_metadata(ask=options.cloud),
         ),
         watches=signals.discover_watches(),
         keep=keep,
-        pins=pinning.Pinning(pins.pin, pins.unpin),
+        pins=event_pins.EventPins(pins.pin, pins.unpin),
         outlets=exits,
         log=log,
         root=options.root,
     )
-    flying = flight.Flight(parts)
+    flying = recorder_loop.RecorderLoop(parts)
     try:
         flying.run(stop, options.seconds)
     finally:
@@ -135,7 +135,7 @@ def fly(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     )
 
 
-def labelled(
+def add_cloud_labels(
     found: tuple[sources.Signal | sources.FactSignal, ...], labels: sources.Fact
 ) -> tuple[sources.Signal | sources.FactSignal, ...]:
     """The signals, with what the cloud says of this host among its own labels.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overnight.agent import eventbook, watches
+from overnight.agent import event_tracker, watches
 from overnight.model import clock
 
 SECOND = 1_000_000_000
@@ -18,8 +18,8 @@ def sighting(second: float, key: str = "39", **changes) -> watches.Sighting:
     return watches.Sighting(**{**values, **changes})
 
 
-def book() -> eventbook.Eventbook:
-    return eventbook.Eventbook("db-7", "0123", at(0))
+def book() -> event_tracker.EventTracker:
+    return event_tracker.EventTracker("db-7", "0123", at(0))
 
 
 def test_the_first_sighting_is_told_at_once_with_both_clocks():
@@ -97,8 +97,8 @@ def test_a_flood_of_different_events_is_capped_and_counted():
         for number in range(5000)
         for one in events.see([sighting(5, key=str(number))], at(8 + number / 1000), "w")
     ]
-    assert len(told) == eventbook.MAX_NEW_A_MINUTE
-    assert events.capped == {"cpu.core_pinned": 5000 - eventbook.MAX_NEW_A_MINUTE}
+    assert len(told) == event_tracker.MAX_NEW_A_MINUTE
+    assert events.capped == {"cpu.core_pinned": 5000 - event_tracker.MAX_NEW_A_MINUTE}
     assert len(events.see([sighting(90, key="later")], at(90), "w")) == 1
 
 
@@ -117,5 +117,5 @@ def test_the_skew_is_how_far_the_clock_was_set():
 def test_hostile_sightings_stay_small():
     fields = {str(number): number for number in range(1000)}
     (made,) = book().see([sighting(5, text="x" * 100_000, fields=fields)], at(8), "w")
-    assert len(made.text) == eventbook.MAX_TEXT
-    assert len(made.fields) == eventbook.MAX_FIELDS
+    assert len(made.text) == event_tracker.MAX_TEXT
+    assert len(made.fields) == event_tracker.MAX_FIELDS

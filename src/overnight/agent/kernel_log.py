@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors, sources
-from overnight.agent import kernellog
+from overnight.agent import kernel_events
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from overnight.agent import watches
     from overnight.model import clock
 
-__all__ = ["KernelFeed", "open_feed"]
+__all__ = ["KernelLogFeed", "open_kernel_log"]
 
 # Of one reading: a flood must not keep the loop from its second.
 LINES = 4000
 
 
-class KernelFeed:
+class KernelLogFeed:
     """A `flight.LogFeed`."""
 
-    def __init__(self, log: kmsg.KernelLog, watch: kernellog.KernelWatch) -> None:
+    def __init__(self, log: kmsg.KernelLog, watch: kernel_events.KernelWatch) -> None:
         self._log = log
         self._watch = watch
 
@@ -54,10 +54,10 @@ class KernelFeed:
         return self._log.lines, self._log.lost, capped
 
 
-def open_feed(root: pathlib.Path, *rules: pathlib.Path) -> tuple[KernelFeed | None, str]:
+def open_kernel_log(root: pathlib.Path, *rules: pathlib.Path) -> tuple[KernelLogFeed | None, str]:
     """The feed, or why there is none; `rules` are folders with rules besides the built-in ones."""
     try:
         log = kmsg.KernelLog.open(root)
     except (sources.NoDataError, errors.MissingPermissionError) as error:
         return None, f"the kernel log is not read: {error}"
-    return KernelFeed(log, kernellog.KernelWatch(rulefiles.load(*rules))), ""
+    return KernelLogFeed(log, kernel_events.KernelWatch(rulefiles.load(*rules))), ""

@@ -15,27 +15,27 @@ from collections.abc import Iterator
 
 from overnight.model.recording import Signals
 
-__all__ = ["Ingest", "SignalAgent", "ingesting", "recording_signals"]
+__all__ = ["FlightRecorder", "IngestProcess", "run_flight_recorder", "run_ingest"]
 
 INGEST_SECONDS = 600
 AGENT_SECONDS = 30
 
 
 @dataclasses.dataclass
-class Ingest:
+class IngestProcess:
     """The process that ingests; its cost is known when it has ended."""
 
     cpu_seconds: float = 0.0
 
 
 @contextlib.contextmanager
-def ingesting(
+def run_ingest(
     home: pathlib.Path, budget_bytes: int, keep_seconds: float, problems: list[str]
-) -> Iterator[Ingest]:
+) -> Iterator[IngestProcess]:
     """Ingest while the block runs; what is left is brought in at its end."""
     beside = subprocess.Popen(
         [
-            sys.executable, "-m", "overnight.app.ingesting", str(home),
+            sys.executable, "-m", "overnight.app.spool_ingest", str(home),
             str(budget_bytes), str(keep_seconds),
         ],
         stdin=subprocess.PIPE,
@@ -44,7 +44,7 @@ def ingesting(
         text=True,
         start_new_session=True,  # Ctrl-C is for us: it has the rest to bring in
     )  # fmt: skip
-    told = Ingest()
+    told = IngestProcess()
     try:
         yield told
     finally:
@@ -63,14 +63,16 @@ def ingesting(
 
 
 @dataclasses.dataclass
-class SignalAgent:
+class FlightRecorder:
     """The flight recorder beside a recording; what it did is known when it has ended."""
 
     summary: Signals | None = None
 
 
 @contextlib.contextmanager
-def recording_signals(home: pathlib.Path, problems: list[str], *more: str) -> Iterator[SignalAgent]:
+def run_flight_recorder(
+    home: pathlib.Path, problems: list[str], *more: str
+) -> Iterator[FlightRecorder]:
     """Record signals and events while the block runs; `more` are arguments of the agent."""
     beside = subprocess.Popen(
         [sys.executable, "-m", "overnight.agent", "--home", str(home), "--with-parent", *more],
@@ -80,7 +82,7 @@ def recording_signals(home: pathlib.Path, problems: list[str], *more: str) -> It
         text=True,
         start_new_session=True,
     )
-    told = SignalAgent()
+    told = FlightRecorder()
     try:
         yield told
     finally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["Pinning"]
+__all__ = ["EventPins"]
 
 BEFORE_US = 60_000_000
 AFTER_US = 30_000_000
@@ -21,7 +21,7 @@ MAX_PINS = 300
 WORTH = {"info": 0, "warning": 1, "critical": 2}
 
 
-class Pinning:
+class EventPins:
     """`pin` and `unpin` do it; what they do is theirs."""
 
     def __init__(

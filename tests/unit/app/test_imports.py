@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from overnight import errors
-from overnight.app import importing
+from overnight.app import imports
 from overnight.model.flame import Folded, FoldedStack, Frame
 from overnight.queries import flame, reader
 from overnight.reports import collapsed, pprof
@@ -69,7 +69,7 @@ def test_a_format_is_known_by_its_content(tmp_path: pathlib.Path, kind: str, pac
         data = zstandard.ZstdCompressor().compress(data)
     path = tmp_path / "misnamed.data"
     path.write_bytes(data)
-    (found,) = importing.import_files(tmp_path / "home", [path], host="web-7")
+    (found,) = imports.import_files(tmp_path / "home", [path], host="web-7")
     assert (found.format, found.host, found.path, found.lost) == (kind, "web-7", str(path), 0)
     assert found.segments == 1
     assert samples is None or found.samples == samples
@@ -82,7 +82,7 @@ def test_a_format_is_known_by_its_content(tmp_path: pathlib.Path, kind: str, pac
 def test_the_same_file_twice_changes_nothing(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.perf"
     path.write_text(SCRIPT)
-    first, again = importing.import_files(tmp_path / "home", [path, path])
+    first, again = imports.import_files(tmp_path / "home", [path, path])
     assert first == again
     assert answer(tmp_path / "home").coverage.samples == 2
     assert answer(tmp_path / "home").coverage.idle == 1
@@ -92,7 +92,7 @@ def test_two_collapsed_files_of_one_moment_are_both_kept(tmp_path: pathlib.Path)
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"app;main;{name} 4\n")
         os.utime(tmp_path / name, ns=(captures.NIGHT, captures.NIGHT))
-    list(importing.import_files(tmp_path / "home", [tmp_path / "a", tmp_path / "b"]))
+    list(imports.import_files(tmp_path / "home", [tmp_path / "a", tmp_path / "b"]))
     assert answer(tmp_path / "home").coverage.samples == 8
 
 
@@ -100,8 +100,8 @@ def test_a_file_of_no_known_format(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "photo.jpg"
     path.write_bytes(b"\xff\xd8\xff\xe0" * 100)
     with pytest.raises(errors.CannotError, match="no format that overnight knows") as caught:
-        list(importing.import_files(tmp_path / "home", [path]))
-    assert all(name in caught.value.todo for name in importing.format_names())
+        list(imports.import_files(tmp_path / "home", [path]))
+    assert all(name in caught.value.todo for name in imports.format_names())
     assert not (tmp_path / "home").exists()
 
 
@@ -109,7 +109,7 @@ def test_a_file_of_no_known_format(tmp_path: pathlib.Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: pathlib.Path, kind: str) -> None:
     for path in (tmp_path / "gone", tmp_path):
         with pytest.raises(errors.CannotError, match="cannot be read") as caught:
-            list(importing.import_files(tmp_path / "home", [path], kind=kind))
+            list(imports.import_files(tmp_path / "home", [path], kind=kind))
         assert caught.value.why in {"No such file or directory", "Is a directory"}
 
 
@@ -117,18 +117,18 @@ def test_a_named_format_is_taken_at_its_word(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "one-line"
     path.write_text("a 1\n")  # too little to be recognised
     with pytest.raises(errors.CannotError):
-        list(importing.import_files(tmp_path / "home", [path]))
-    (found,) = importing.import_files(tmp_path / "home", [path], kind="collapsed")
+        list(imports.import_files(tmp_path / "home", [path]))
+    (found,) = imports.import_files(tmp_path / "home", [path], kind="collapsed")
     assert found.samples == 1
     for kind in ("pprof", "perf.data", "perf script"):
         with pytest.raises(errors.DamagedFileError):
-            list(importing.import_files(tmp_path / "home", [path], kind=kind))
+            list(imports.import_files(tmp_path / "home", [path], kind=kind))
     with pytest.raises(errors.UsageError, match="no format 'jfr'"):
-        list(importing.import_files(tmp_path / "home", [path], kind="jfr"))
+        list(imports.import_files(tmp_path / "home", [path], kind="jfr"))
 
 
 def test_names_of_formats() -> None:
-    assert importing.format_names() == ("perf.data", "collapsed", "perf script", "pprof")
+    assert imports.format_names() == ("perf.data", "collapsed", "perf script", "pprof")
 
 
 def test_what_came_before_a_bad_file_is_stored(tmp_path: pathlib.Path) -> None:
@@ -136,7 +136,7 @@ def test_what_came_before_a_bad_file_is_stored(tmp_path: pathlib.Path) -> None:
     good.write_text(SCRIPT)
     bad.write_text("?")
     with pytest.raises(errors.CannotError, match="bad"):
-        list(importing.import_files(tmp_path / "home", [good, bad]))
+        list(imports.import_files(tmp_path / "home", [good, bad]))
     assert answer(tmp_path / "home").coverage.samples == 2
 
 
@@ -151,7 +151,7 @@ def test_a_store_that_cannot_be_written_says_so(
 
     monkeypatch.setattr(writer, "write_capture", full)
     with pytest.raises(errors.CannotError, match="cannot be stored") as caught:
-        list(importing.import_files(tmp_path / "home", [path]))
+        list(imports.import_files(tmp_path / "home", [path]))
     assert caught.value.why == "No space left on device"
 
 
@@ -159,6 +159,6 @@ def test_kallsyms_that_cannot_be_read(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "perf.data"
     path.write_bytes(b"PERFILE2" + bytes(200))
     with pytest.raises(errors.CannotError, match="kallsyms cannot be read"):
-        list(importing.import_files(tmp_path / "home", [path], kallsyms=tmp_path / "kallsyms"))
+        list(imports.import_files(tmp_path / "home", [path], kallsyms=tmp_path / "kallsyms"))
     with pytest.raises(errors.DamagedFileError):
-        list(importing.import_files(tmp_path / "home", [path], root=tmp_path))
+        list(imports.import_files(tmp_path / "home", [path], root=tmp_path))
