@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import scenarios
-from overnight.app import bundling, diagnosing
+from overnight.app import bundles, diagnosing
 from overnight.interfaces import cli
 from overnight.queries import case
 
@@ -122,8 +122,8 @@ def test_a_bundle_gives_the_same_verdict_elsewhere(tmp_path: pathlib.Path) -> No
     assert truth.event is not None
     here, _ = diagnosing.diagnose(truth.home, truth.event)
     file = tmp_path / "incident.overnight"
-    bundling.create(truth.home, truth.event, file)
-    with bundling.opened(file) as made:
+    bundles.create(truth.home, truth.event, file)
+    with bundles.opened(file) as made:
         assert made.home is not None
         told = diagnosing.choose_event(made.home, truth.event.id)
         there, _ = diagnosing.diagnose(made.home, told)
@@ -141,10 +141,10 @@ def test_a_bundle_has_the_quiet_time_before_a_row_of_events(tmp_path: pathlib.Pa
     )
     assert truth.event is not None
     here = case.Case(truth.home, truth.event)
-    assert here.baseline.begin_us < truth.event.time_us - round(bundling.BEFORE_S * 1e6)
+    assert here.baseline.begin_us < truth.event.time_us - round(bundles.BEFORE_S * 1e6)
     file = tmp_path / "incident.overnight"
-    bundling.create(truth.home, truth.event, file)
-    with bundling.opened(file) as made:
+    bundles.create(truth.home, truth.event, file)
+    with bundles.opened(file) as made:
         assert made.home is not None
         there = case.Case(made.home, truth.event)
         assert there.baseline == here.baseline

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors
-from overnight.app import folding
+from overnight.app import folded_stacks
 from overnight.model.selection import Selection, Window
 from overnight.reports import diagnosis
 from overnight.reports.pictures import difference
@@ -127,7 +127,7 @@ def _stacks(case: cases.Case, core: int, hot: Window) -> diagnosis.Material:
 def _folded(tree: flames.FlameTree, title: str, core: int) -> Folded:
     covered = tree.coverage
     rate = round(covered.capacity / covered.core_seconds) if covered.core_seconds else 0
-    folded = folding.fold(tree, title, event="cpu-clock" if rate else "", frequency=rate)
+    folded = folded_stacks.fold(tree, title, event="cpu-clock" if rate else "", frequency=rate)
     return dataclasses.replace(folded, cores=(core,) if core >= 0 else ())
 
 

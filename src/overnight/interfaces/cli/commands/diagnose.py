@@ -103,9 +103,9 @@ def _home(
     if bundle is None:
         yield current.home, ""
         return
-    from overnight.app import bundling
+    from overnight.app import bundles
 
-    with bundling.opened(bundle) as made:
+    with bundles.opened(bundle) as made:
         assert made.home is not None
         yield made.home, made.header.event
 

@@ -5,7 +5,7 @@ import pathlib
 
 import captures
 
-from overnight.app import folding
+from overnight.app import folded_stacks
 from overnight.model.flame import KERNEL, USER, Frame
 from overnight.queries import flame
 
@@ -16,7 +16,7 @@ def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> No
     samples = captures.random_samples(8, 300, begin=NIGHT, end=NIGHT + 20 * SECOND)
     source = captures.store(tmp_path, captures.build(samples, lost=2, notes=("n",)))
     window = source.extent()
-    folded = folding.fold(flame.flame(source, window), "t", event="cpu-clock", frequency=100)
+    folded = folded_stacks.fold(flame.flame(source, window), "t", event="cpu-clock", frequency=100)
     busy = captures.paths(s for s in samples if not s.idle)
     expected = collections.Counter(
         {
@@ -33,4 +33,4 @@ def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> No
 
 def test_nothing_folds_to_nothing(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path, captures.build([]))
-    assert folding.fold(flame.flame(source, source.extent()), "t").stacks == ()
+    assert folded_stacks.fold(flame.flame(source, source.extent()), "t").stacks == ()

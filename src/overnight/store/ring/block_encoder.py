@@ -8,7 +8,7 @@ import json
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from overnight.store.ring import blocks, columns, layout, looks
+from overnight.store.ring import blocks, columns, layout, open_block
 
 __all__ = ["pack", "pack_at_once"]
 
@@ -19,7 +19,7 @@ REST = "idle"
 Steps = Generator[None, None, bytes]
 
 
-def pack_at_once(made: looks.OpenBlock, *, packed: bool = True) -> bytes:
+def pack_at_once(made: open_block.OpenBlock, *, packed: bool = True) -> bytes:
     """The finished block; `packed=False` is quick, for a reader of a block that is still open."""
     steps = pack(made, packed=packed)
     while True:
@@ -29,7 +29,7 @@ def pack_at_once(made: looks.OpenBlock, *, packed: bool = True) -> bytes:
             return bytes(done.value)
 
 
-def pack(made: looks.OpenBlock, *, packed: bool = True) -> Steps:
+def pack(made: open_block.OpenBlock, *, packed: bool = True) -> Steps:
     """Make the block; yields between two chunks. Takes the looks out of `made` as it goes on."""
     builder = blocks.Builder(packed=packed)
     clocks: dict[tuple[int, int], int] = {}
@@ -78,7 +78,7 @@ def _planes(numbers: array.array[int]) -> list[bytes]:
 
 
 def _table(
-    builder: blocks.Builder, table: looks.Table, clocks: dict[tuple[int, int], int]
+    builder: blocks.Builder, table: open_block.Table, clocks: dict[tuple[int, int], int]
 ) -> Generator[None, None, None]:
     at = [clocks[look.wall_us, look.mono_us] for look in table.looks]
     entry: dict[str, Any] = {
@@ -115,7 +115,7 @@ def _table(
     builder.tables.append(entry)
 
 
-def _regular(table: looks.Table) -> Generator[columns.Coded, None, None]:
+def _regular(table: open_block.Table) -> Generator[columns.Coded, None, None]:
     """Columns of a table whose keys never changed: strides through the looks laid end to end."""
     keys = len(table.looks[0].keys)
     lanes = keys * len(table.columns)
@@ -142,7 +142,10 @@ def _regular(table: looks.Table) -> Generator[columns.Coded, None, None]:
 
 
 def _irregular(
-    builder: blocks.Builder, table: looks.Table, entry: dict[str, Any], coded: list[columns.Coded]
+    builder: blocks.Builder,
+    table: open_block.Table,
+    entry: dict[str, Any],
+    coded: list[columns.Coded],
 ) -> Generator[None, None, None]:
     """Columns of a table whose keys come and go: for each key the looks it was in, and its steps."""
     slots: dict[str, list[tuple[int, int]]] = {}
@@ -174,7 +177,7 @@ def _irregular(
     entry["first"] = builder.add(columns.planes_of(first.tobytes()))
 
 
-def _applied(before: array.array[int], look: looks.Look) -> array.array[int]:
+def _applied(before: array.array[int], look: open_block.Look) -> array.array[int]:
     lanes = len(before)
     deltas = columns.decode(look.deltas, look.planes, False, lanes)
     return array.array("q", [_step(now, -delta) for now, delta in zip(before, deltas, strict=True)])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from overnight import errors
-from overnight.store.bundle import archive, header, opening
+from overnight.store.bundle import archive, header, unpacker
 
 
 def parts_of(bundle: pathlib.Path) -> dict[str, bytes]:
@@ -46,7 +46,7 @@ def refuse(path: pathlib.Path, place: pathlib.Path) -> errors.CannotError:
     """It is refused, and nothing is left."""
     before = sorted(place.rglob("*"))
     with pytest.raises(errors.CannotError) as caught:
-        opening.open_into(path, place / "into")
+        unpacker.open_into(path, place / "into")
     assert sorted(place.rglob("*")) == before
     assert caught.value.why
     assert caught.value.todo
@@ -61,9 +61,9 @@ def place(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def test_a_bundle_becomes_a_data_home(bundle: pathlib.Path, place: pathlib.Path) -> None:
-    said = opening.open_into(bundle, place / "deep" / "into")
+    said = unpacker.open_into(bundle, place / "deep" / "into")
     home = place / "deep" / "into"
-    assert said == opening.read_header(bundle)
+    assert said == unpacker.read_header(bundle)
     assert header.parse_header((home / "bundle.json").read_bytes()) == said
     wanted = {
         name.removeprefix("home/"): data
@@ -80,7 +80,7 @@ def test_a_bundle_becomes_a_data_home(bundle: pathlib.Path, place: pathlib.Path)
 
 def test_forging_as_such_is_no_reason_to_refuse(bundle, tmp_path, place) -> None:
     """The cases below are refused for what they say, not for how they were made."""
-    opening.open_into(write(tmp_path / "x", forge(parts_of(bundle))), place / "into")
+    unpacker.open_into(write(tmp_path / "x", forge(parts_of(bundle))), place / "into")
 
 
 FORGED: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] = {
@@ -211,19 +211,19 @@ def test_flipped_bits_give_the_same_home_or_none(bundle, tmp_path, place, seed: 
 
 def test_a_folder_that_is_in_use_is_left_alone(bundle, place) -> None:
     (place / "into").mkdir()
-    opening.open_into(bundle, place / "into")  # an empty one is taken
+    unpacker.open_into(bundle, place / "into")  # an empty one is taken
     before = sorted(place.rglob("*"))
     with pytest.raises(errors.CannotError, match="is there already"):
-        opening.open_into(bundle, place / "into")
+        unpacker.open_into(bundle, place / "into")
     (place / "link").symlink_to(place / "nowhere")
     with pytest.raises(errors.CannotError, match="is there already"):
-        opening.open_into(bundle, place / "link")
+        unpacker.open_into(bundle, place / "link")
     (place / "link").unlink()
     assert sorted(place.rglob("*")) == before
 
 
 def test_no_room_is_said_before_anything_is_written(bundle, place, monkeypatch) -> None:
-    monkeypatch.setattr(opening.shutil, "disk_usage", lambda _: _Full)
+    monkeypatch.setattr(unpacker.shutil, "disk_usage", lambda _: _Full)
     assert "does not fit" in refuse(bundle, place).what
 
 
@@ -232,7 +232,7 @@ class _Full:
 
 
 def test_a_bundle_is_open_for_as_long_as_it_is_needed(bundle: pathlib.Path) -> None:
-    with opening.opened(bundle) as (home, said):
+    with unpacker.opened(bundle) as (home, said):
         assert (home / "signals" / "db-7" / "host").read_text() == said.host
     assert not home.parent.exists()
 
@@ -241,7 +241,7 @@ def test_it_is_closed_when_the_reader_fails(bundle: pathlib.Path) -> None:
     seen: list[pathlib.Path] = []
 
     def fail() -> None:
-        with opening.opened(bundle) as (home, _):
+        with unpacker.opened(bundle) as (home, _):
             seen.append(home)
             raise ZeroDivisionError
 

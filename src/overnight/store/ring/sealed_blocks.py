@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from overnight.store.ring import blocks, columns, layout, looks, packing, syncing
+from overnight.store.ring import background_sync, block_encoder, blocks, columns, layout, open_block
 
 if TYPE_CHECKING:
     from overnight.model import clock
@@ -35,10 +35,10 @@ class Sealed:
         self.file_bytes = 0  # of the file that was appended to last
         self.stored = 0  # blocks
         self._note_gap = note_gap
-        self._steps: packing.Steps | None = None
-        self._made: looks.OpenBlock | None = None
+        self._steps: block_encoder.Steps | None = None
+        self._made: open_block.OpenBlock | None = None
         self._block = b""
-        self._sync: syncing.Sync | None = None
+        self._sync: background_sync.Sync | None = None
         self._closing = False
         self._retry_ns = 0
 
@@ -76,11 +76,11 @@ class Sealed:
             self._retry_ns = now.monotonic_ns + RETRY_NS
             return
         try:
-            self._made = looks.parse(data)
+            self._made = open_block.parse(data)
         except columns.DamagedError:
             # Not even its head: a writer was killed right at the beginning, or it is of a later version.
             self.waiting.pop(0)
-            if len(data) < looks.RECORD.size or not data.strip(b"\0"):
+            if len(data) < open_block.RECORD.size or not data.strip(b"\0"):
                 _remove(path)
             return
         if self._made.damage:
@@ -92,7 +92,7 @@ class Sealed:
             self.waiting.pop(0)
             _remove(path)
             return
-        self._steps = packing.pack(self._made)
+        self._steps = block_encoder.pack(self._made)
 
     def _store(self, now: clock.Clock) -> None:
         """Append the block, have it synced, and only then remove what it was made of."""
@@ -118,7 +118,7 @@ class Sealed:
         self._block, self._made = b"", None
         self.stored += 1
 
-    def _append_block(self, made: looks.OpenBlock) -> syncing.Sync:
+    def _append_block(self, made: open_block.OpenBlock) -> background_sync.Sync:
         target = self._target(made)
         descriptor = os.open(target, APPEND, 0o600)
         try:
@@ -134,9 +134,9 @@ class Sealed:
         except OSError:
             os.close(descriptor)
             raise
-        return syncing.Sync(descriptor, self.folder)
+        return background_sync.Sync(descriptor, self.folder)
 
-    def _target(self, made: looks.OpenBlock) -> pathlib.Path:
+    def _target(self, made: open_block.OpenBlock) -> pathlib.Path:
         """The file a block belongs into: that of the facts it builds on."""
         boot = layout.boot_name(made.boot)
         name = layout.Name(made.stamp_us, boot, layout.RING)

@@ -20,7 +20,7 @@ from overnight.app import snapshot as snapshots
 from overnight.model import times
 from overnight.queries import case, signals
 from overnight.store import loads, segments
-from overnight.store.bundle import header, opening, packing, profiles, scrubbing
+from overnight.store.bundle import header, packer, profiles, scrubber, unpacker
 from overnight.store.bundle import signals as copying
 from overnight.store.ring import reader
 
@@ -122,7 +122,7 @@ def create(
         with_it = (*spans[told.host], (asked.baseline.begin_us, asked.baseline.end_us))
         spans[told.host] = copying.merge_spans(with_it)
     hosts = tuple(sorted({*source.hosts(), *spans}))
-    masks = scrubbing.Scrubber(hide)
+    masks = scrubber.Scrubber(hide)
     with _staging(file) as stage:
         notes: list[str] = []
         for n, host in enumerate(hosts):
@@ -162,7 +162,7 @@ def create(
             masked=masks.masked,
             notes=tuple(masks.text("notes", note) for note in notes),
         )
-        written = packing.pack(stage, file, said, lambda done, of: progress("packing", done / of))
+        written = packer.pack(stage, file, said, lambda done, of: progress("packing", done / of))
     return Made(file, file.stat().st_size, written)
 
 
@@ -170,14 +170,14 @@ def open_into(
     file: pathlib.Path, target: pathlib.Path, progress: Progress = lambda _what, _share: None
 ) -> Made:
     """A bundle as a data home at `target`, which is not there yet."""
-    said = opening.open_into(file, target, lambda done, of: progress("unpacking", done / of))
+    said = unpacker.open_into(file, target, lambda done, of: progress("unpacking", done / of))
     return Made(file, file.stat().st_size, said, target)
 
 
 @contextlib.contextmanager
 def opened(file: pathlib.Path, progress: Progress = lambda _what, _share: None) -> Iterator[Made]:
     """A bundle as a data home (`home`) for as long as the block lasts."""
-    with opening.opened(file, lambda done, of: progress("unpacking", done / of)) as (home, said):
+    with unpacker.opened(file, lambda done, of: progress("unpacking", done / of)) as (home, said):
         yield Made(file, file.stat().st_size, said, home)
 
 
@@ -231,7 +231,7 @@ def _copy_profiles(
     home: pathlib.Path,
     stage: pathlib.Path,
     spans: dict[str, tuple[copying.Span, ...]],
-    masks: scrubbing.Scrubber,
+    masks: scrubber.Scrubber,
     progress: Progress,
 ) -> Iterator[str]:
     catalogue = segments.Catalogue(home)
@@ -255,7 +255,7 @@ def _copy_snapshots(
     stage: pathlib.Path,
     hosts: tuple[str, ...],
     time_us: int,
-    masks: scrubbing.Scrubber,
+    masks: scrubber.Scrubber,
 ) -> Iterator[str]:
     """Of each host the newest snapshot before the event, and the first after it."""
     taken: dict[str, list[tuple[int, pathlib.Path]]] = {}

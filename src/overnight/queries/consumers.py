@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.model.selection import Selection, Window
-from overnight.queries import places, reader, stored
+from overnight.queries import key_index, reader, segment_tables
 from overnight.store import parquet, segments, tree
 
 __all__ = ["Item", "Ran", "Tally", "ran", "tally"]
@@ -68,7 +68,7 @@ _Piece = tuple[Integers, Integers, Integers]
 class _Rows:
     """Samples of one segment: window, task and node of each row, and how many."""
 
-    names: stored.Names
+    names: segment_tables.Names
     window: Integers
     who: Integers  # index into people
     node: Integers
@@ -209,11 +209,11 @@ class _Functions:
         self._keys = np.zeros(0, np.uint64)
         self._numbers = np.zeros(0, np.int64)
 
-    def numbers(self, names: stored.Names, frame: Integers) -> Integers:
+    def numbers(self, names: segment_tables.Names, frame: Integers) -> Integers:
         """Our numbers for a segment's frames."""
         used, place = np.unique(frame, return_inverse=True)
         keys = names.frame_key[used]
-        found = places.find(keys, self._keys)
+        found = key_index.find(keys, self._keys)
         fresh = np.flatnonzero(found < 0)
         numbers = [
             self.names.setdefault(_function(names, one), len(self.names))
@@ -309,14 +309,14 @@ def _together(
     return both, items
 
 
-def _function(names: stored.Names, frame: int) -> str:
+def _function(names: segment_tables.Names, frame: int) -> str:
     if names.frame_kind[frame] == tree.PROCESS:
         return ""
     name, module = str(names.frame_name[frame]), str(names.frame_module[frame])
     return f"[unknown] in {module}" if name == "[unknown]" and module not in ("", name) else name
 
 
-def _of_overnight(names: stored.Names) -> npt.NDArray[np.bool_]:
+def _of_overnight(names: segment_tables.Names) -> npt.NDArray[np.bool_]:
     """Nodes that are in a binary of overnight's own, the C extensions: Python's code has no name."""
     own = np.array(["/overnight/" in str(module) for module in names.frame_module.tolist()], bool)
     marked: npt.NDArray[np.bool_] = own[names.frame]

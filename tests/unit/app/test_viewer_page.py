@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from overnight import errors
-from overnight.app import paging
+from overnight.app import viewer_page
 from overnight.model.event import Event
 from overnight.model.selection import Selection, Window
 from overnight.queries import heatmap, top, view
@@ -62,7 +62,7 @@ def night(tmp_path: pathlib.Path) -> captures.Night:
 )
 def test_filters_on_stacks_hold_on_a_page(night: captures.Night, chosen: Selection) -> None:
     window = captures.window(NIGHT + 40 * SECOND, NIGHT + 200 * SECOND)
-    shown = paging.page_view(night.source, HOST, (window,), chosen)
+    shown = viewer_page.page_view(night.source, HOST, (window,), chosen)
     wanted = top.top(night.source, window, chosen, kind="functions", limit=1000)
     found = functions(shown, window)
     # The page says "[unknown] in a.so" of a whole path; the table takes the path.
@@ -79,7 +79,7 @@ def test_filters_on_stacks_hold_on_a_page(night: captures.Night, chosen: Selecti
 def test_without_them_a_page_is_as_it_was(night: captures.Night) -> None:
     window = night.source.extent()
     plain = view.view(night.source, window, HOST)
-    shown = paging.page_view(night.source, HOST, (window,), Selection(process="nginx"))
+    shown = viewer_page.page_view(night.source, HOST, (window,), Selection(process="nginx"))
     assert shown.notes == plain.notes
     for name, array in plain.arrays.items():
         assert np.array_equal(array, shown.arrays[name])
@@ -89,7 +89,7 @@ def test_it_spans_window_and_baseline_and_shows_the_marks_alone(night: captures.
     window = captures.window(NIGHT + 250 * SECOND, NIGHT + 260 * SECOND)
     before = captures.window(NIGHT + 10 * SECOND, NIGHT + 20 * SECOND)
     marks = (Event(window.begin_us, "mark", "here"),)
-    shown = paging.page_view(
+    shown = viewer_page.page_view(
         night.source, HOST, (window, before), Selection(), marks=marks, title="t"
     )
     assert (shown.window.begin_us, shown.window.end_us) == (before.begin_us, window.end_us)
@@ -106,7 +106,7 @@ def test_where_not_all_fits_the_window_s_edges_stay_sharp(
     )
     window = captures.window(NIGHT + 250 * SECOND, NIGHT + 253 * SECOND)
     before = captures.window(NIGHT + 10 * SECOND, NIGHT + 200 * SECOND)
-    shown = paging.page_view(night.source, HOST, (window, before), Selection())
+    shown = viewer_page.page_view(night.source, HOST, (window, before), Selection())
     assert any(part.step_us for part in shown.detail)
     (at,) = [d for d in shown.detail if d.begin_us <= window.begin_us < d.end_us]
     assert at.step_us == 0
@@ -115,9 +115,9 @@ def test_where_not_all_fits_the_window_s_edges_stay_sharp(
     found = functions(shown, window)
     assert {row.name for row in wanted.rows if "unknown" not in row.name} <= set(found)
     with pytest.raises(errors.CannotError, match="cannot tell samples apart by core and threads"):
-        paging.page_view(
+        viewer_page.page_view(
             night.source, HOST, (window, before), Selection(), needs=("core", "threads")
         )
     # The window alone lies where every sample is: nothing stands in the way.
-    alone = paging.page_view(night.source, HOST, (window,), Selection(), needs=("core",))
+    alone = viewer_page.page_view(night.source, HOST, (window,), Selection(), needs=("core",))
     assert {part.step_us for part in alone.detail} == {0}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.queries import places
+from overnight.queries import key_index
 
 
 def slowly(wanted: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]) -> list[int]:
@@ -24,18 +24,18 @@ def random_keys(seed: int, count: int) -> npt.NDArray[np.uint64]:
 def test_keys_are_found(most: int, others: int) -> None:
     keys, strangers = random_keys(1, most), random_keys(2, others)
     wanted = np.concatenate([keys[::3], strangers])
-    assert places.find(wanted, keys).tolist() == slowly(wanted, keys)
+    assert key_index.find(wanted, keys).tolist() == slowly(wanted, keys)
 
 
 def test_keys_that_share_every_place_are_found() -> None:
     """Small numbers times an odd one have the same high bits only where it is undone."""
-    undone = [pow(odd, -1, 2**64) for odd in places.ODD]
+    undone = [pow(odd, -1, 2**64) for odd in key_index.ODD]
     keys = np.array(
         [i * inverse % 2**64 for inverse in undone for i in range(2000)] + [7], np.uint64
     )
     keys = np.unique(keys)
     wanted = np.concatenate([keys[::-1], keys + np.uint64(1)])
-    assert places.find(wanted, keys).tolist() == slowly(wanted, keys)
+    assert key_index.find(wanted, keys).tolist() == slowly(wanted, keys)
 
 
 @given(
@@ -44,7 +44,7 @@ def test_keys_that_share_every_place_are_found() -> None:
 def test_the_widest_comes_first_under_each_parent(rows: list[tuple[int, int]]) -> None:
     parent = np.array([row[0] for row in rows], np.int64)
     whole = np.array([row[1] for row in rows], np.int64)
-    assert places.by_parent(parent, whole).tolist() == np.lexsort((-whole, parent)).tolist()
+    assert key_index.by_parent(parent, whole).tolist() == np.lexsort((-whole, parent)).tolist()
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
@@ -52,4 +52,4 @@ def test_large_trees_are_ordered_too(kind: type) -> None:
     chance = np.random.default_rng(3)
     parent = chance.integers(-1, 50_000, 100_000).astype(kind)
     whole = chance.integers(0, 1_000_000, 100_000)
-    assert places.by_parent(parent, whole).tolist() == np.lexsort((-whole, parent)).tolist()
+    assert key_index.by_parent(parent, whole).tolist() == np.lexsort((-whole, parent)).tolist()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.model.selection import Coverage, Selection, Window
-from overnight.queries import diff, reader, stored
+from overnight.queries import diff, reader, segment_tables
 from overnight.store import parquet, tree
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ Who = tuple[str, str]  # process, unit
 class Piece:
     """Busy samples of one segment: a row for each second, core, task and stack."""
 
-    names: stored.Names
+    names: segment_tables.Names
     second: Integers  # of the epoch
     core: Integers
     who: Integers

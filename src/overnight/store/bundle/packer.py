@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 
 from overnight import errors
-from overnight.store.bundle import archive, header, opening
+from overnight.store.bundle import archive, header, unpacker
 
 __all__ = ["pack"]
 
@@ -74,7 +74,7 @@ def _files(home: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
     """The files of a bundle by their names, in the order of these."""
     found = [
         (header.HOME + path.relative_to(home).as_posix(), path)
-        for part in opening.PARTS
+        for part in unpacker.PARTS
         for path in (home / part).rglob("*")
         if path.is_file() and path.name != "lock"  # of the ring's writer
     ]

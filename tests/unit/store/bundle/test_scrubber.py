@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.store.bundle import scrubbing
+from overnight.store.bundle import scrubber
 
 HEX = "3f2a9c" * 11
 CONTAINER = HEX[:64]
@@ -34,7 +34,7 @@ TOKEN = "ghp_A1b2C3d4E5f6G7h8J9k0"
     ],
 )
 def test_names_of_a_host_stay(name: str) -> None:
-    masks = scrubbing.Scrubber()
+    masks = scrubber.Scrubber()
     assert masks.name("unit names", name) == name
     assert masks.text("event texts", f"something of {name} ended") == f"something of {name} ended"
     assert masks.masked == {}
@@ -45,7 +45,7 @@ def test_names_of_a_host_stay(name: str) -> None:
     ["ami-0a1b2c3d4e5f67890", "i-0a1b2c3d", "us-east-1a", "5.10.234-225.910.amzn2.x86_64", POD],
 )
 def test_labels_of_a_host_stay(label: str) -> None:
-    assert scrubbing.Scrubber().fact("image", label) == label
+    assert scrubber.Scrubber().fact("image", label) == label
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def test_labels_of_a_host_stay(label: str) -> None:
     ],
 )
 def test_secrets_in_names_go(name: str, left: str) -> None:
-    assert scrubbing.Scrubber().name("unit names", name) == left
+    assert scrubber.Scrubber().name("unit names", name) == left
 
 
 def test_a_pair_within_a_pair_is_found() -> None:
-    masks = scrubbing.Scrubber()
+    masks = scrubber.Scrubber()
     line = 'audit: op=login: password=hunter2 msg="token=hunter3"'
     assert "hunter" not in masks.text("event texts", line)
     assert masks.masked == {"event texts": 1}
 
 
 def test_mangled_and_java_names_of_functions_stay() -> None:
-    masks = scrubbing.Scrubber()
+    masks = scrubber.Scrubber()
     for name in (
         "_ZN4core3ptr85drop_in_place$LT$std..rt..lang_start$LT$$LP$$RP$$GT$17h0a1b2c3d4e5f6a7bE",
         "Lio/netty/Foo$$Lambda$14$0x0000000800c0a840;::run",
@@ -84,7 +84,7 @@ def test_mangled_and_java_names_of_functions_stay() -> None:
 
 @given(st.lists(st.text(max_size=60)))
 def test_names_that_differ_still_differ(names: list[str]) -> None:
-    masks = scrubbing.Scrubber()
+    masks = scrubber.Scrubber()
     secret = [f"{name}{TOKEN}{n}" for n, name in enumerate(names)]
     secret = ["(masked) 2", *secret, "(masked)", "(masked) 3"]
     made = [masks.name("x", name) for name in secret]
@@ -95,7 +95,7 @@ def test_names_that_differ_still_differ(names: list[str]) -> None:
 
 @given(st.text())
 def test_any_text_is_scrubbed(text: str) -> None:
-    masks = scrubbing.Scrubber()
+    masks = scrubber.Scrubber()
     masks.name("x", text)
     masks.function("x", text)
     masks.fact("image", text)

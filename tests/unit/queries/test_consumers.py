@@ -9,7 +9,7 @@ import captures
 import pytest
 
 from overnight.model.selection import Selection, Window
-from overnight.queries import who
+from overnight.queries import consumers
 
 SECOND = captures.SECOND
 BEGIN, END = captures.NIGHT + 5 * SECOND, captures.NIGHT + 290 * SECOND
@@ -37,9 +37,9 @@ def test_every_function_on_a_stack_counts_once(
     tmp_path: pathlib.Path, samples: list[captures.Sample], cores: tuple[int, ...]
 ) -> None:
     source = captures.store(tmp_path, captures.build(samples, begin=BEGIN, end=END))
-    told = who.tally(source, "alpha", windows(), Selection(cores=cores))
-    whole: collections.Counter[tuple[who.Item, int]] = collections.Counter()
-    own: collections.Counter[tuple[who.Item, int]] = collections.Counter()
+    told = consumers.tally(source, "alpha", windows(), Selection(cores=cores))
+    whole: collections.Counter[tuple[consumers.Item, int]] = collections.Counter()
+    own: collections.Counter[tuple[consumers.Item, int]] = collections.Counter()
     for number, window in enumerate(windows()):
         for s in samples:
             if within(s, window) and not s.idle and (not cores or s.cpu in cores):
@@ -50,9 +50,11 @@ def test_every_function_on_a_stack_counts_once(
                 distinct = set(s.path)
                 for frame in distinct:
                     label = labels[s.path.index(frame)]
-                    whole[who.Item(s.unit, s.process, label), number] += s.count
-                whole[who.Item(s.unit, s.process, ""), number] += s.count
-                own[who.Item(s.unit, s.process, labels[-1] if labels else ""), number] += s.count
+                    whole[consumers.Item(s.unit, s.process, label), number] += s.count
+                whole[consumers.Item(s.unit, s.process, ""), number] += s.count
+                own[consumers.Item(s.unit, s.process, labels[-1] if labels else ""), number] += (
+                    s.count
+                )
     for counted, table in ((whole, told.counts), (own, told.own)):
         made = {
             (item, number): int(table[place, number])
@@ -70,7 +72,7 @@ def test_soft_interrupts_are_not_their_victims(
 ) -> None:
     source = captures.store(tmp_path, captures.build(samples, begin=BEGIN, end=END))
     chosen = windows()
-    ran, idle = who.ran(source, "alpha", chosen)
+    ran, idle = consumers.ran(source, "alpha", chosen)
     mine = [s for s in samples if any(within(s, one) for one in chosen)]
     assert idle == sum(s.count for s in mine if s.idle)
     for one in ran:
@@ -85,5 +87,5 @@ def test_soft_interrupts_are_not_their_victims(
 
 def test_a_host_without_profiles_has_nobody(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path)
-    assert who.ran(source, "alpha", windows()) == ((), 0)
-    assert who.tally(source, "alpha", windows()).items == ()
+    assert consumers.ran(source, "alpha", windows()) == ((), 0)
+    assert consumers.tally(source, "alpha", windows()).items == ()
