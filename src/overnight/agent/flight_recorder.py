@@ -146,7 +146,7 @@ def add_cloud_labels(
         return found
 
     def opened(signal: sources.FactSignal) -> sources.FactSignal:
-        def start(root: pathlib.Path) -> sources.FactLook:
+        def start(root: pathlib.Path) -> sources.FactReader:
             look = signal.open(root)
 
             def with_labels() -> sources.Facts:

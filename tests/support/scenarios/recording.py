@@ -10,7 +10,7 @@ import numpy as np
 
 from overnight.agent import event_pins, kernel_events, recorder_loop, schedule, signals, watches
 from overnight.sources import kmsg
-from overnight.sources.kernelrules import loading
+from overnight.sources.kernelrules import rulefiles
 from overnight.store import capture
 from overnight.store import writer as profiles
 from overnight.store.ring import pins, writer
@@ -30,7 +30,7 @@ class Log:
         self._lines = sorted(night.log)
         self._night = night
         self._read = 0
-        self._watch = kernel_events.KernelWatch(loading.load())
+        self._watch = kernel_events.KernelWatch(rulefiles.load())
 
     def due(self, second: float) -> Iterator[float]:
         """When the lines before that second were written."""

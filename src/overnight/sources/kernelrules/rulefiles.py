@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from overnight import errors
 from overnight.sources import kernelrules
-from overnight.sources.kernelrules import matching, needles
+from overnight.sources.kernelrules import matcher, needles
 
 __all__ = ["built_in", "load", "parse_rules", "read_folder"]
 
@@ -235,13 +235,13 @@ def _check(rule: kernelrules.Rule) -> None:
             raise fail(f"no group of the regex is called {field!r}")
     if not rule.untested and not (rule.matches and rule.misses):
         raise fail("it needs lines it matches and lines it does not (or `untested` with a reason)")
-    for problem in _broken_samples(rule, matching.Matcher([rule])):
+    for problem in _broken_samples(rule, matcher.Matcher([rule])):
         raise fail(problem)
 
 
-def _broken_samples(rule: kernelrules.Rule, matcher: matching.Matcher) -> Iterable[str]:
+def _broken_samples(rule: kernelrules.Rule, rules_matcher: matcher.Matcher) -> Iterable[str]:
     for sample in rule.matches:
-        found = matcher.match(sample.line)
+        found = rules_matcher.match(sample.line)
         if not found:
             yield f"it does not match its own line {sample.line!r}"
             continue
@@ -249,5 +249,5 @@ def _broken_samples(rule: kernelrules.Rule, matcher: matching.Matcher) -> Iterab
             if found[0].fields.get(field) != value:
                 yield f"{field} of {sample.line!r} is {found[0].fields.get(field)!r}, not {value!r}"
     for line in rule.misses:
-        if matcher.match(line):
+        if rules_matcher.match(line):
             yield f"it matches {line!r}, which it must not"

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from overnight import errors
-from overnight.sources.kernelrules import loading, matching
+from overnight.sources.kernelrules import matcher, rulefiles
 
 RULE = """
 [[rule]]
@@ -30,7 +30,7 @@ def replaced(old: str, new: str) -> str:
 
 
 def test_a_rule_of_a_user() -> None:
-    (rule,) = loading.parse_rules(RULE, "mine.toml")
+    (rule,) = rulefiles.parse_rules(RULE, "mine.toml")
     assert (rule.family, rule.origin, rule.needles) == ("mine", "mine.toml", (" burns",))
 
 
@@ -71,28 +71,28 @@ def test_a_rule_of_a_user() -> None:
 )
 def test_what_is_wrong_is_told_with_the_file(text: str, why: str) -> None:
     with pytest.raises(errors.UsageError) as caught:
-        loading.parse_rules(text, "mine.toml")
+        rulefiles.parse_rules(text, "mine.toml")
     assert "mine.toml" in caught.value.what
     assert why in caught.value.why
 
 
 def test_the_rule_is_told_too() -> None:
     with pytest.raises(errors.UsageError, match=r"mine\.toml, rule mine "):
-        loading.parse_rules(with_line("colour = 1"), "mine.toml")
+        rulefiles.parse_rules(with_line("colour = 1"), "mine.toml")
 
 
 def test_untested_needs_a_reason() -> None:
     text = replaced('misses = ["disk sda is cool"]', 'untested = "no log at hand"')
-    assert loading.parse_rules(text, "mine.toml")[0].untested == "no log at hand"
+    assert rulefiles.parse_rules(text, "mine.toml")[0].untested == "no log at hand"
 
 
 def test_rules_of_a_folder_add_and_override(tmp_path: pathlib.Path) -> None:
-    ours = {rule.name for rule in loading.built_in()}
+    ours = {rule.name for rule in rulefiles.built_in()}
     (tmp_path / "mine.toml").write_text(RULE)
     (tmp_path / "oom.toml").write_text(
         RULE.replace('"mine"', '"oom-kill"').replace("my.kind", "memory.oom_kill")
     )
-    found = {rule.name: rule for rule in loading.load(tmp_path, tmp_path / "none")}
+    found = {rule.name: rule for rule in rulefiles.load(tmp_path, tmp_path / "none")}
     assert set(found) == ours | {"mine"}
     assert found["oom-kill"].meaning == "A disk burns."
 
@@ -101,25 +101,25 @@ def test_two_files_of_a_folder_with_one_name(tmp_path: pathlib.Path) -> None:
     for name in ("a.toml", "b.toml"):
         (tmp_path / name).write_text(RULE)
     with pytest.raises(errors.UsageError) as caught:
-        loading.load(tmp_path)
+        rulefiles.load(tmp_path)
     assert "two rules of the folder" in caught.value.why
 
 
 def test_a_file_that_is_no_text(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(errors.CannotError, match=r"a\.toml"):
-        loading.load(tmp_path)
+        rulefiles.load(tmp_path)
 
 
 def test_a_rule_without_fixed_words_sees_every_line() -> None:
-    (rule,) = loading.parse_rules(
+    (rule,) = rulefiles.parse_rules(
         replaced("'disk (?P<disk>\\w+) burns'", "'(?i)disk (?P<disk>\\w+) burns'"), "mine.toml"
     )
-    matcher = matching.Matcher([rule])
+    rules_matcher = matcher.Matcher([rule])
     assert rule.needles == ()
-    assert matcher.wanted(b"6,1,2,-;DISK sda BURNS")
-    assert matcher.match("DISK sda BURNS")
+    assert rules_matcher.wanted(b"6,1,2,-;DISK sda BURNS")
+    assert rules_matcher.match("DISK sda BURNS")
 
 
 def test_without_rules_no_line_is_wanted() -> None:
-    assert not matching.Matcher([]).wanted(b"6,1,2,-;x")
+    assert not matcher.Matcher([]).wanted(b"6,1,2,-;x")

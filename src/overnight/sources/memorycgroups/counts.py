@@ -162,7 +162,7 @@ class StatTimer:
         self.reads = 0
         self.slowest_us = 0
 
-    def look(self) -> int:
+    def read(self) -> int:
         """Microseconds of the slower file, now or when it was last read; 0 when none could be."""
         now = self._clock()
         if self.reads and now < self._next:

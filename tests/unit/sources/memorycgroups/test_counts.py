@@ -8,7 +8,7 @@ import pytest
 
 from overnight import sources
 from overnight.sources import memorycgroups
-from overnight.sources.memorycgroups import counting
+from overnight.sources.memorycgroups import counts
 
 V1_MOUNTS = """31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 32 24 0:28 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
@@ -47,8 +47,8 @@ def v2_host(root: pathlib.Path, stat: str) -> pathlib.Path:
 @pytest.mark.parametrize("mounts", [V1_MOUNTS, V1_MOUNTS + UNIFIED], ids=["v1", "hybrid"])
 def test_v1_is_the_column_less_the_directories(tmp_path: pathlib.Path, mounts: str) -> None:
     root = v1_host(tmp_path, 68_680, mounts=mounts)
-    layout = counting.read_layout(root)
-    assert counting.read_census(layout, root) == counting.Census(68_680, 6, 68_674)
+    layout = counts.read_layout(root)
+    assert counts.read_census(layout, root) == counts.Census(68_680, 6, 68_674)
 
 
 def test_more_directories_than_the_column_says_are_no_negative_zombies(
@@ -56,7 +56,7 @@ def test_more_directories_than_the_column_says_are_no_negative_zombies(
 ) -> None:
     """As when one is made between the two reads."""
     root = v1_host(tmp_path, 5)
-    assert counting.read_census(counting.read_layout(root), root).dying == 0
+    assert counts.read_census(counts.read_layout(root), root).dying == 0
 
 
 @pytest.mark.parametrize(
@@ -74,30 +74,30 @@ def test_v2_is_counted_by_the_kernel(
     tmp_path: pathlib.Path, stat: str, expected: tuple[int, int, int]
 ) -> None:
     root = v2_host(tmp_path, stat)
-    assert counting.read_census(counting.read_layout(root), root) == counting.Census(*expected)
+    assert counts.read_census(counts.read_layout(root), root) == counts.Census(*expected)
 
 
 def test_hosts_without_anything_to_count_say_so(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError, match="mountinfo"):
-        counting.read_layout(tmp_path)
+        counts.read_layout(tmp_path)
     root = v2_host(tmp_path, "nr_descendants 1\n")
     with pytest.raises(sources.NoDataError, match="dying"):
-        counting.read_census(counting.read_layout(root), root)
+        counts.read_census(counts.read_layout(root), root)
     mountinfo = root / "proc/self/mountinfo"
     mountinfo.write_text("1 1 0:1 / / rw - ext4 x rw\n")
     with pytest.raises(sources.NoDataError, match="no memory controller"):
-        counting.read_layout(root)
+        counts.read_layout(root)
     mountinfo.write_text(V1_MOUNTS.replace("0:27 / ", "0:27 /docker/7f "))
     with pytest.raises(sources.NoDataError, match="part"):
-        counting.read_layout(root)
+        counts.read_layout(root)
 
 
 def test_a_v1_host_whose_controller_is_off_says_so(tmp_path: pathlib.Path) -> None:
     root = v1_host(tmp_path, 1)
-    layout = counting.read_layout(root)
+    layout = counts.read_layout(root)
     (root / "proc/cgroups").write_text("memory\t0\t1\t0\n")
     with pytest.raises(sources.NoDataError, match="/proc/cgroups"):
-        counting.read_census(layout, root)
+        counts.read_census(layout, root)
 
 
 class Clock:
@@ -118,17 +118,17 @@ class Clock:
 def test_the_statistics_are_read_seldom(tmp_path: pathlib.Path, takes: float, rests: float) -> None:
     root = v1_host(tmp_path, 9)
     clock = Clock()
-    timer = counting.StatTimer(counting.read_layout(root), root, clock)
+    timer = counts.StatTimer(counts.read_layout(root), root, clock)
     clock.step = takes
-    first = timer.look()
+    first = timer.read()
     assert first == pytest.approx(takes * 1e6, rel=0.01)
     clock.step = 0
     begun = 1000.0 + takes  # the look's own first glance at the clock
     clock.now = begun + rests - 1
-    assert timer.look() == first
+    assert timer.read() == first
     assert timer.reads == 1
     clock.now = begun + rests
-    timer.look()
+    timer.read()
     assert timer.reads == 2
 
 
@@ -147,11 +147,11 @@ def test_directories_are_counted_where_links_are_not(
     for name in ("a/b", "a/c", "d"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "a/file").touch()
-    assert counting.count_directories(str(tmp_path)) == 5
-    real = counting.os.stat
+    assert counts.count_directories(str(tmp_path)) == 5
+    real = counts.os.stat
 
     class One:
         st_nlink = 1
 
-    monkeypatch.setattr(counting.os, "stat", lambda path: One() if path else real(path))
-    assert counting.count_directories(str(tmp_path)) == 5
+    monkeypatch.setattr(counts.os, "stat", lambda path: One() if path else real(path))
+    assert counts.count_directories(str(tmp_path)) == 5
