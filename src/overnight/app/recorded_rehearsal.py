@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overnight import errors, rehearsals
-from overnight.app import bundling, diagnosing, reporting, scoreboard
+from overnight.app import bundles, event_diagnosis, report_material, scoreboard
 from overnight.app import home as homes
 from overnight.model.truth import Truth
 from overnight.rehearsals import victim
@@ -27,7 +27,7 @@ FOLDER = pathlib.Path(rehearsals.__file__).parent / "recorded"
 
 def find_recorded(name: str, folder: pathlib.Path = FOLDER) -> pathlib.Path | None:
     """The bundle of a rehearsal, where one is shipped."""
-    path = folder / f"{name}{bundling.SUFFIX}"
+    path = folder / f"{name}{bundles.SUFFIX}"
     return path if path.is_file() and path.with_suffix(".json").is_file() else None
 
 
@@ -44,7 +44,7 @@ def save(outcome: scoreboard.Outcome, file: pathlib.Path, hide: Sequence[str] = 
             why="a bundle is made around an event, and there was none",
             todo="choose a rehearsal with an event, such as zombies",
         )
-    bundling.create(outcome.home, told, file, hide=hide)
+    bundles.create(outcome.home, told, file, hide=hide)
     kept = {name: value for name, value in outcome.as_json().items() if name not in LEFT_OUT}
     file.with_suffix(".json").write_text(json.dumps(kept, indent=2) + "\n")
 
@@ -55,11 +55,11 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
     said: dict[str, Any] = json.loads(bundle.with_suffix(".json").read_text())
     expected = Truth.from_json(said["expected"])
     began = time.monotonic()
-    with bundling.opened(bundle) as made:
+    with bundles.opened(bundle) as made:
         assert made.home is not None
-        told = diagnosing.choose_event(made.home, made.header.event or "last")
-        found, case = diagnosing.diagnose(made.home, told)
-        material = reporting.gather(case, found) if case is not None else diagnosis.EMPTY
+        told = event_diagnosis.choose_event(made.home, made.header.event or "last")
+        found, case = event_diagnosis.diagnose(made.home, told)
+        material = report_material.gather(case, found) if case is not None else diagnosis.EMPTY
     folder = home / "rehearsals" / f"{said['scenario']}-replayed"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     report = folder / "report.html"

@@ -278,7 +278,7 @@ class _Run:
         self.stage.ending.clear()
 
     def _diagnose(self) -> None:
-        from overnight.app import diagnosing, reporting
+        from overnight.app import event_diagnosis, report_material
         from overnight.reports import diagnosis
         from overnight.reports.diagnosis import html
         from overnight.reports.diagnosis import json as documents
@@ -287,14 +287,14 @@ class _Run:
         assert self._recording is not None
         self._problems += self._recording.stop()
         self._tell(Progress("diagnose"))
-        told = self._events[-1] if self._events else diagnosing.choose_event(self.home)
+        told = self._events[-1] if self._events else event_diagnosis.choose_event(self.home)
         if self._events:  # it may have grown since
-            told = diagnosing.choose_event(self.home, self._events[-1].id)
-        self._verdict, case = diagnosing.diagnose(self.home, told)
+            told = event_diagnosis.choose_event(self.home, self._events[-1].id)
+        self._verdict, case = event_diagnosis.diagnose(self.home, told)
         if told is not None:
             self._took = time.time() - told.time_us / 1e6
         self._material = (
-            reporting.gather(case, self._verdict) if case is not None else diagnosis.EMPTY
+            report_material.gather(case, self._verdict) if case is not None else diagnosis.EMPTY
         )
         self._report = self.home / "report.html"
         with self._report.open("wb") as file:

@@ -22,10 +22,10 @@ UNDER_WAY = 8
 FAULTS = ("softirq-storm", "reclaim", "lock-convoy")
 RUN = """
 import pathlib, sys
-from overnight.app import rehearsing
+from overnight.app import rehearsal
 say = lambda one: print(one.phase, flush=True)
-rehearsing.rehearse(
-    rehearsing.find(sys.argv[1]), seed=5, home=pathlib.Path(sys.argv[2]), brief=True, on_progress=say
+rehearsal.rehearse(
+    rehearsal.find(sys.argv[1]), seed=5, home=pathlib.Path(sys.argv[2]), brief=True, on_progress=say
 )
 """
 

@@ -13,16 +13,16 @@ import pytest
 import rehearsed
 
 from overnight.app import rehearsal_host
-from overnight.sources.memorycgroups import counting
+from overnight.sources.memorycgroups import counts
 from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_nspawn, pytest.mark.needs_perf, pytest.mark.timeout(240)]
 
-MEMORY = pathlib.Path(counting.folder_of(counting.read_layout(pathlib.Path("/")), pathlib.Path("/")))  # fmt: skip
+MEMORY = pathlib.Path(counts.folder_of(counts.read_layout(pathlib.Path("/")), pathlib.Path("/")))  # fmt: skip
 
 
 def dying() -> int:
-    return counting.read_census(counting.read_layout(pathlib.Path("/"))).dying
+    return counts.read_census(counts.read_layout(pathlib.Path("/"))).dying
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.agent import flight, kernellog, pinning, schedule, signals, watches
+from overnight.agent import event_pins, kernel_events, recorder_loop, schedule, signals, watches
 from overnight.sources import kmsg
-from overnight.sources.kernelrules import loading
+from overnight.sources.kernelrules import rulefiles
 from overnight.store import capture
 from overnight.store import writer as profiles
 from overnight.store.ring import pins, writer
@@ -30,7 +30,7 @@ class Log:
         self._lines = sorted(night.log)
         self._night = night
         self._read = 0
-        self._watch = kernellog.KernelWatch(loading.load())
+        self._watch = kernel_events.KernelWatch(rulefiles.load())
 
     def due(self, second: float) -> Iterator[float]:
         """When the lines before that second were written."""
@@ -74,14 +74,14 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
     )
     kept = pins.Pins(home, night.host.name)
     log = Log(night)
-    flying = flight.Flight(
-        flight.Parts(
+    flying = recorder_loop.RecorderLoop(
+        recorder_loop.Parts(
             host=night.host.name,
             boot=night.host.boot,
             signals=host.signals(),
             watches=signals.discover_watches(),
             keep=keep,
-            pins=pinning.Pinning(kept.pin, kept.unpin),
+            pins=event_pins.EventPins(kept.pin, kept.unpin),
             log=log,
             read_clock=lambda: now[0],
         )

@@ -111,7 +111,7 @@ def shown(
             board.take(now)
             if not threads and now.phase not in ("", "clean"):
                 # From here on this thread, and so the new one, keeps off the victim's core.
-                threads.append(live.fly(cores, stop, every={"memory-cgroups": 2.0}))
+                threads.append(live.start_loop(cores, stop, every={"memory-cgroups": 2.0}))
             on.update(board.draw(cores.view(), console.width), refresh=True)
 
         try:

@@ -25,7 +25,7 @@ from overnight import errors, sources
 from overnight.load import host_state
 from overnight.load.host_state import _zombie_maker
 from overnight.model import cgroups, sizes
-from overnight.sources.memorycgroups import counting, parents
+from overnight.sources.memorycgroups import counts, parents
 
 if TYPE_CHECKING:
     from overnight.undo import journal
@@ -64,7 +64,7 @@ def age(request: host_state.Request, book: journal.Journal) -> host_state.Aged:
     if room is not None:
         whole = set_limit(made.parent, room)
         remarks = (f"limited to {sizes.format_size(whole)}: what they hold and {sizes.format_size(room)}",)  # fmt: skip
-    where = "/" + str(made.parent.relative_to(counting.folder_of(layout, host_state.ROOT)))
+    where = "/" + str(made.parent.relative_to(counts.folder_of(layout, host_state.ROOT)))
     # As the census writes it.
     key = cgroups.key_of(os.fsencode(where))
     return host_state.Aged(made.count, key, made.charged_each, "dying", remarks)
@@ -73,7 +73,7 @@ def age(request: host_state.Request, book: journal.Journal) -> host_state.Aged:
 def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
     """As `overnight census` counts."""
     try:
-        return dataclasses.asdict(counting.read_census(counting.read_layout(root), root))
+        return dataclasses.asdict(counts.read_census(counts.read_layout(root), root))
     except sources.NoDataError:
         return {}
 
@@ -86,7 +86,7 @@ def remains(root: pathlib.Path = host_state.ROOT) -> str:
 
 def parent_of(layout: cgroups.Layout, run: str, under: str = "/") -> pathlib.Path:
     """The parent that a run may call its own, below `under`, which must be there already."""
-    top = pathlib.Path(counting.folder_of(layout, host_state.ROOT))
+    top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
     inside = pathlib.PurePosixPath("/" + under).parts[1:]
     place = top.joinpath(*inside)
     if ".." in inside or not place.is_dir():
@@ -240,14 +240,14 @@ def _own(
 
 def _layout() -> cgroups.Layout:
     try:
-        layout = counting.read_layout(host_state.ROOT)
+        layout = counts.read_layout(host_state.ROOT)
     except sources.NoDataError as error:
         raise errors.CannotError(
             f"no memory cgroups can be made: {error}",
             why="the kernel has no memory controller here, or this is a container that sees a part of it",
             todo="run it on the host itself; with cgroup_disable=memory on its command line, boot without",
         ) from error
-    top = pathlib.Path(counting.folder_of(layout, host_state.ROOT))
+    top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
     if layout.memory_version == 2 and "memory" not in (top / "cgroup.controllers").read_text().split():  # fmt: skip
         raise errors.CannotError(
             "no memory cgroups can be made: cgroup v2 has no memory controller",
@@ -259,7 +259,7 @@ def _layout() -> cgroups.Layout:
 
 def _home(layout: cgroups.Layout) -> str:
     """Where the maker belongs: the memory cgroup that this process is in."""
-    top = counting.folder_of(layout, host_state.ROOT)
+    top = counts.folder_of(layout, host_state.ROOT)
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         wanted = number == "0" if layout.memory_version == 2 else "memory" in controllers.split(",")

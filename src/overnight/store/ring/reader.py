@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from overnight.model.event import Event
 from overnight.store.ring import (
+    block_encoder,
     blocks,
     columns,
     frames,
     journal,
     layout,
-    looks,
-    packing,
+    open_block,
     pins,
     retention,
 )
@@ -292,7 +292,7 @@ class Reader:
                 continue
             try:
                 with path.open("rb") as file:
-                    made = looks.parse(file.read(layout.MOST_BYTES))
+                    made = open_block.parse(file.read(layout.MOST_BYTES))
             except FileNotFoundError:
                 continue
             except (OSError, columns.DamagedError) as error:
@@ -303,7 +303,7 @@ class Reader:
                 self._note(f"{path}: {made.damage}")
             if not made.tables and not made.facts:
                 continue
-            data = packing.pack_at_once(made, packed=False)
+            data = block_encoder.pack_at_once(made, packed=False)
             head = blocks.read_head(data)
             assert head is not None, "it was just made"
             yield (head.stamp_us, head.boot), blocks.Block(head, path, -1, 0, data)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session, stopping
+from overnight.interfaces.cli import session
+from overnight.model import stop_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +117,7 @@ def run_load(
     )
     plan = runner.Plan(workload, options, seconds, times.parse_duration(warm_up))
     stop = threading.Event()
-    with stopping.stopped_by_signals(stop), _screen(current, plan) as show:
+    with stop_signals.stop_on_signals(stop), _screen(current, plan) as show:
         made = load.make(plan, current.home, stop, show)
     if output is session.Output.JSON:
         current.print_json(made.as_json())

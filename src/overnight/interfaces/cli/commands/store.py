@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, session
+from overnight.interfaces.cli import profile_options, session
 
 if TYPE_CHECKING:
     from overnight.store import check as checking
@@ -86,11 +86,11 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
 
     The next `overnight record` does it too.
     """
-    from overnight.app import ingesting
+    from overnight.app import spool_ingest
 
     current: session.Session = context.obj
     with current.notes().status("bringing in what was left …"):
-        problems = list(ingesting.ingest_leftovers(current.home))
+        problems = list(spool_ingest.ingest_leftovers(current.home))
     if output is session.Output.JSON:
         current.print_json({"schema": "overnight.store-ingest/1", "problems": problems})
     else:
@@ -104,8 +104,8 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
 def pin(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")] = "",
-    begin: choosing.BeginOption = "",
-    end: choosing.EndOption = "",
+    begin: profile_options.BeginOption = "",
+    end: profile_options.EndOption = "",
     why: Annotated[str, typer.Option(metavar="TEXT", help="Why it is kept.")] = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
@@ -113,14 +113,14 @@ def pin(
     import dataclasses
 
     from overnight.agent import spool
-    from overnight.app import spooling
+    from overnight.app import spool_paths
     from overnight.model import times
 
     current: session.Session = context.obj
-    kept = spool.Spool(spooling.spool_folder(current.home), 0, 0)
+    kept = spool.Spool(spool_paths.spool_folder(current.home), 0, 0)
     if name:
-        source = choosing.open_reader(current)
-        window = choosing.window_between(source, source.hosts(), begin, end)
+        source = profile_options.open_reader(current)
+        window = profile_options.window_between(source, source.hosts(), begin, end)
         kept.pin(spool.Pin(name, window.begin_us * 1000, window.end_us * 1000, why))
     pins = kept.pins()
     if output is session.Output.JSON:
@@ -145,10 +145,10 @@ def unpin(
     import dataclasses
 
     from overnight.agent import spool
-    from overnight.app import spooling
+    from overnight.app import spool_paths
 
     current: session.Session = context.obj
-    kept = spool.Spool(spooling.spool_folder(current.home), 0, 0)
+    kept = spool.Spool(spool_paths.spool_folder(current.home), 0, 0)
     if not kept.unpin(name):
         raise errors.CannotError(
             f"nothing is pinned as {name!r}",
