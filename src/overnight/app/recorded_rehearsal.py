@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overnight import errors, rehearsals
-from overnight.app import bundles, event_diagnosis, report_material, scoring
+from overnight.app import bundles, event_diagnosis, report_material, scoreboard
 from overnight.app import home as homes
 from overnight.model.truth import Truth
 from overnight.rehearsals import victim
@@ -35,7 +35,7 @@ def find_recorded(name: str, folder: pathlib.Path = FOLDER) -> pathlib.Path | No
 LEFT_OUT = ("verdict", "home", "report", "problems", "leftovers", "others", "missed")
 
 
-def save(outcome: scoring.Outcome, file: pathlib.Path, hide: Sequence[str] = ()) -> None:
+def save(outcome: scoreboard.Outcome, file: pathlib.Path, hide: Sequence[str] = ()) -> None:
     """A run as a bundle, with its outcome beside it: what `replay` takes."""
     told = outcome.verdict.event if outcome.verdict else None
     if told is None:
@@ -49,7 +49,7 @@ def save(outcome: scoring.Outcome, file: pathlib.Path, hide: Sequence[str] = ())
     file.with_suffix(".json").write_text(json.dumps(kept, indent=2) + "\n")
 
 
-def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoring.Outcome:
+def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
     """The verdict on a recorded rehearsal, reached here and now, and compared with its truth."""
     homes.need_writable(home)
     said: dict[str, Any] = json.loads(bundle.with_suffix(".json").read_text())
@@ -67,7 +67,7 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoring.Outcome:
         html.write(found, file, material)
     problems = expected.problems(found)
     claimed = {step.kind for step in found.chain.steps} if found.chain else set()
-    return scoring.Outcome(
+    return scoreboard.Outcome(
         scenario=said["scenario"],
         seed=said["seed"],
         brief=said["brief"],

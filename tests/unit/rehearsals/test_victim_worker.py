@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from overnight.rehearsals import worker
+from overnight.rehearsals import victim_worker
 
 TOLD = {
     "run": "overnight-0", "bus": "0000:20:03.0", "interface": "ens5", "queue": 3, "core": 1,
@@ -18,7 +18,7 @@ TOLD = {
 }  # fmt: skip
 
 
-class Quiet(worker.Worker):
+class Quiet(victim_worker.Worker):
     """Says what it would write into the kernel log."""
 
     said: list[str]
@@ -37,7 +37,7 @@ def pair() -> Iterator[tuple[Quiet, socket.socket]]:
 
 
 def packet(number: int, late_s: float) -> bytes:
-    return worker.HEAD.pack(number, time.monotonic_ns() - round(late_s * 1e9)) + b"x" * 64
+    return victim_worker.HEAD.pack(number, time.monotonic_ns() - round(late_s * 1e9)) + b"x" * 64
 
 
 def test_what_comes_in_time_is_completed_and_numbers_that_are_missing_are_lost(

@@ -8,8 +8,8 @@ import pathlib
 import pytest
 
 from overnight import errors
-from overnight.app import ageing
-from overnight.load import ageing as load
+from overnight.app import age
+from overnight.load import host_state as load
 from overnight.sources.memorycgroups import parents
 from overnight.store import arms
 from overnight.undo import journal
@@ -48,8 +48,8 @@ def aged(made: int = 100) -> load.Aged:
         (195, (), True),
         (194, (), False),
         (0, (parents.Parent("/mine", 96, 96, 96, 0, 0, counted=True),), True),
-        (0, (parents.Parent("/mine", 3, 0, 3, 0, 100 * ageing.PAGE, counted=False),), True),
-        (0, (parents.Parent("/mine", 90, 0, 90, 0, 90 * ageing.PAGE, counted=False),), False),
+        (0, (parents.Parent("/mine", 3, 0, 3, 0, 100 * age.PAGE, counted=False),), True),
+        (0, (parents.Parent("/mine", 90, 0, 90, 0, 90 * age.PAGE, counted=False),), False),
         (0, (parents.Parent("/other", 100, 100, 100, 0, 0, counted=True),), False),
     ],
     ids=["counted", "too few", "there", "held there", "held by too few", "elsewhere"],
@@ -57,13 +57,13 @@ def aged(made: int = 100) -> load.Aged:
 def test_what_is_made_must_be_counted(
     after: int, hang: tuple[parents.Parent, ...], verified: bool
 ) -> None:
-    report = ageing.Report("x", "hot", {"dying": 100}, {"dying": after}, 100, aged(), hang=hang)
+    report = age.Report("x", "hot", {"dying": 100}, {"dying": after}, 100, aged(), hang=hang)
     assert report.verified is verified
 
 
 def test_uptime_is_noted_with_the_arm_the_host_is_in(home: pathlib.Path) -> None:
-    assert ageing.note(home, arm="purged", text="after the drain").arm == "purged"
-    assert ageing.note(home).arm == "purged"
+    assert age.note(home, arm="purged", text="after the drain").arm == "purged"
+    assert age.note(home).arm == "purged"
     first, second = arms.read(home)
     assert (first.note, first.did, second.arm) == ("after the drain", "uptime", "purged")
     assert first.uptime_s > 0
@@ -75,8 +75,8 @@ def test_uptime_is_noted_with_the_arm_the_host_is_in(home: pathlib.Path) -> None
 def test_without_a_note_uptime_tells_the_arm(
     home: pathlib.Path, monkeypatch: pytest.MonkeyPatch, up: float, arm: str
 ) -> None:
-    monkeypatch.setattr(ageing, "_uptime", lambda: up)
-    assert ageing.note(home).arm == arm
+    monkeypatch.setattr(age, "_uptime", lambda: up)
+    assert age.note(home).arm == arm
 
 
 def kept(undo: pathlib.Path, target: pathlib.Path, what: str = "age dentries 1") -> str:
@@ -93,11 +93,11 @@ def test_all_of_age_is_taken_off_and_nothing_of_others(
     mine, other = tmp_path / "mine", tmp_path / "other"
     run = kept(undo, mine)
     kept(undo, other, "rehearse zombies")
-    report = ageing.undo(home)
+    report = age.undo(home)
     assert report.undone == (f"age dentries 1 ({run})",)
     assert any("dentry slab" in remark for remark in report.remarks)
     assert (mine.exists(), other.exists(), report.verified) == (False, True, True)
-    assert ageing.undo(home).undone == ()
+    assert age.undo(home).undone == ()
     assert [(one.did, one.arm) for one in arms.read(home)] == [("undo", None)]
 
 
@@ -105,7 +105,7 @@ def test_it_is_taken_off_also_where_the_arm_cannot_be_noted(
     undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     kept(undo, tmp_path / "mine")
-    report = ageing.undo(pathlib.Path("/proc/nowhere"))
+    report = age.undo(pathlib.Path("/proc/nowhere"))
     assert not (tmp_path / "mine").exists()
     assert "the arm could not be noted" in report.remarks[-1]
 
@@ -116,9 +116,9 @@ def test_what_is_being_made_is_left_alone_and_told(
     with journal.Journal("age dentries 1", undo) as book:
         book.write("folder", tmp_path / "mine")
         (tmp_path / "mine").mkdir()
-        report = ageing.undo(home)
+        report = age.undo(home)
         assert [(one.run, one.state) for one in report.runs] == [(book.run, "running")]
-        assert [one.state for one in ageing.listing().runs] == ["running"]
+        assert [one.state for one in age.listing().runs] == ["running"]
         assert (tmp_path / "mine").exists()
 
 
@@ -126,7 +126,7 @@ def test_a_purge_takes_off_drops_caches_and_tells_what_stays(
     home: pathlib.Path, undo: pathlib.Path, host: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     kept(undo, tmp_path / "mine")
-    report = ageing.purge(home, root=host)
+    report = age.purge(home, root=host)
     assert (host / "proc/sys/vm/drop_caches").read_text() == "3"
     assert not (tmp_path / "mine").exists()
     assert (report.arm, report.after["dying"], len(report.undone)) == ("purged", 7, 1)
@@ -139,7 +139,7 @@ def test_a_purge_that_may_not_is_told_and_takes_nothing_off(
 ) -> None:
     kept(undo, tmp_path / "mine")
     with pytest.raises(errors.MissingPermissionError, match="cannot be dropped"):
-        ageing.purge(home, root=tmp_path / "nowhere")
+        age.purge(home, root=tmp_path / "nowhere")
     assert arms.read(home) == ()
     assert (tmp_path / "mine").exists()
 
@@ -174,18 +174,18 @@ class Kind:
 @pytest.fixture
 def kind(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Kind:
     one = Kind(tmp_path / "folders")
-    monkeypatch.setattr(ageing, "kinds", lambda: {"folders": one})
+    monkeypatch.setattr(age, "kinds", lambda: {"folders": one})
     return one
 
 
 def test_a_kind_is_made_kept_counted_and_noted(home: pathlib.Path, kind: Kind) -> None:
-    report = ageing.age("folders", load.Request(3, home), text="for tonight")
+    report = age.put_on_host("folders", load.Request(3, home), text="for tonight")
     assert (report.verified, report.arm, report.before, report.after) == (True, "hot", {"folders": 0}, {"folders": 3})  # fmt: skip
-    assert [(one.what, one.state) for one in ageing.runs()] == [("age folders 3", "kept")]
+    assert [(one.what, one.state) for one in age.runs()] == [("age folders 3", "kept")]
     (noted,) = arms.read(home)
     assert (noted.run, noted.note, noted.counts) == (report.run, "for tonight", {"folders": 3})
     assert json.loads(json.dumps(report.as_json()))["made"] == 3
-    assert ageing.undo(home).after == {"folders": 0}
+    assert age.undo(home).after == {"folders": 0}
 
 
 @pytest.mark.parametrize(("rate", "error"), [("1", errors.CannotError), ("stopped", KeyboardInterrupt)])  # fmt: skip
@@ -193,19 +193,19 @@ def test_an_error_or_a_stop_leaves_nothing(
     home: pathlib.Path, kind: Kind, rate: str, error: type[BaseException]
 ) -> None:
     with pytest.raises(error):
-        ageing.age("folders", load.Request(3, home, {"rate": rate}))
-    assert (kind.count(), ageing.runs(), arms.read(home)) == ({"folders": 0}, (), ())
+        age.put_on_host("folders", load.Request(3, home, {"rate": rate}))
+    assert (kind.count(), age.runs(), arms.read(home)) == ({"folders": 0}, (), ())
 
 
 def test_what_a_kind_does_not_take_is_refused(home: pathlib.Path, kind: Kind) -> None:
     with pytest.raises(errors.UsageError, match="does not take --under"):
-        ageing.age("folders", load.Request(3, home, {"under": "x"}))
+        age.put_on_host("folders", load.Request(3, home, {"under": "x"}))
     with pytest.raises(errors.UsageError, match="there is no state 'files'"):
-        ageing.age("files", load.Request(3, home))
+        age.put_on_host("files", load.Request(3, home))
 
 
 def test_every_kind_keeps_what_its_parent_promises() -> None:
-    for name, kind in ageing.kinds().items():
+    for name, kind in age.kinds().items():
         assert name == kind.NAME
         assert kind.ABOUT
         assert isinstance(kind.TAKES, frozenset)

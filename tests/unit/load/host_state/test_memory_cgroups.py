@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from overnight import errors
-from overnight.load import ageing
-from overnight.load.ageing import memory_cgroups
+from overnight.load import host_state
+from overnight.load.host_state import memory_cgroups
 from overnight.model import cgroups
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_on_v2_a_parent_with_processes_is_refused(tmp_path: pathlib.Path) -> Non
 def test_under_must_be_a_cgroup_that_is_there(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, under: str
 ) -> None:
-    monkeypatch.setattr(ageing, "ROOT", tmp_path)
+    monkeypatch.setattr(host_state, "ROOT", tmp_path)
     (tmp_path / "cg/a").mkdir(parents=True)
     (tmp_path / "etc").mkdir()
     assert memory_cgroups.parent_of(V1, "r", "a") == tmp_path / "cg/a/r"
@@ -129,7 +129,7 @@ def test_without_a_memory_controller_it_says_what_to_do(
     (tmp_path / "proc/self/mountinfo").write_text(mountinfo)
     (tmp_path / "cg").mkdir()
     (tmp_path / "cg/cgroup.controllers").write_text("cpu pids\n")
-    monkeypatch.setattr(ageing, "ROOT", tmp_path)
+    monkeypatch.setattr(host_state, "ROOT", tmp_path)
     with pytest.raises(errors.CannotError, match="no memory cgroups can be made") as raised:
         memory_cgroups._layout()
     assert raised.value.todo
@@ -140,7 +140,7 @@ def test_where_they_cannot_be_counted_there_is_no_count(tmp_path: pathlib.Path) 
 
 
 def test_more_than_a_share_of_memory_is_refused_with_how_many_would_do() -> None:
-    ageing.refuse_more_than(1_000, 10, 100, "of them")
+    host_state.refuse_more_than(1_000, 10, 100, "of them")
     with pytest.raises(errors.CannotError, match=r"would take about 1\.1 kB") as raised:
-        ageing.refuse_more_than(1_000, 11, 100, "of them")
+        host_state.refuse_more_than(1_000, 11, 100, "of them")
     assert "ask for 10 or fewer" in raised.value.todo

@@ -6,7 +6,7 @@ import random
 import socket
 import time
 
-from overnight.rehearsals import acting, worker
+from overnight.rehearsals import processes, victim_worker
 
 __all__ = ["main"]
 
@@ -15,10 +15,10 @@ TICK_SECONDS = 0.01
 
 def main() -> None:
     """The process."""
-    told = acting.begin()
+    told = processes.begin()
     if told["netns"]:
-        worker.enter(told["netns"])
-    to = (told["address"], worker.PORT)
+        victim_worker.enter(told["netns"])
+    to = (told["address"], victim_worker.PORT)
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     filling = random.Random(told["fill"]).randbytes(told["payload"])  # noqa: S311 - no secret
     number, begin = 0, time.monotonic()
@@ -29,7 +29,7 @@ def main() -> None:
             begin += (due - number) / told["rate"]
             continue
         while number < due:
-            out.sendto(worker.HEAD.pack(number, time.monotonic_ns()) + filling, to)
+            out.sendto(victim_worker.HEAD.pack(number, time.monotonic_ns()) + filling, to)
             number += 1
         time.sleep(TICK_SECONDS)
 

@@ -12,7 +12,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.load import ageing
+from overnight.load import host_state
 from overnight.model import sizes
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ INODE_BYTES = 1_300  # of ext4, with its dentry
 TRIED = 1_000  # so many tell whether the file system remembers at all
 
 
-def age(request: ageing.Request, book: journal.Journal) -> ageing.Aged:
+def age(request: host_state.Request, book: journal.Journal) -> host_state.Aged:
     """In a folder of the run, below `folder` or the data home."""
     positive = "positive" in request.options
     above = pathlib.Path(request.options.get("folder", request.home)).resolve()
     folder = above / f"{book.run}-dentries"
-    free = ageing.available()
+    free = host_state.available()
     most = int(free * request.share)
-    ageing.refuse_more_than(most, request.count, INODE_BYTES if positive else DENTRY_BYTES, "of them")  # fmt: skip
+    host_state.refuse_more_than(most, request.count, INODE_BYTES if positive else DENTRY_BYTES, "of them")  # fmt: skip
     if positive:
         _need_inodes(above, request.count)
     before = count()
@@ -48,13 +48,13 @@ def age(request: ageing.Request, book: journal.Journal) -> ageing.Aged:
             (_touch if positive else _look_up)(f"{folder}/{i}")
         made = upto
         _check(folder, before, made, free - most, positive=positive)
-        request.tell(made, f"{sizes.format_size(free - ageing.available())} less available")
+        request.tell(made, f"{sizes.format_size(free - host_state.available())} less available")
     each = INODE_BYTES if positive else DENTRY_BYTES
     counts = "dentries" if positive or "negative_dentries" not in before else "negative_dentries"
-    return ageing.Aged(made, str(folder), each, counts)
+    return host_state.Aged(made, str(folder), each, counts)
 
 
-def count(root: pathlib.Path = ageing.ROOT) -> dict[str, int]:
+def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
     """From /proc/sys/fs/dentry-state."""
     try:
         return parse_dentry_state((root / "proc/sys/fs/dentry-state").read_text())
@@ -62,7 +62,7 @@ def count(root: pathlib.Path = ageing.ROOT) -> dict[str, int]:
         return {}
 
 
-def remains(root: pathlib.Path = ageing.ROOT) -> str:
+def remains(root: pathlib.Path = host_state.ROOT) -> str:
     """Slabs of dentries that are partly empty."""
     try:
         held, room, size = parse_slab((root / "proc/slabinfo").read_text())
@@ -125,7 +125,7 @@ def _touch(path: str) -> None:
 def _check(
     folder: pathlib.Path, before: dict[str, int], made: int, floor: int, *, positive: bool
 ) -> None:
-    if ageing.available() < floor:
+    if host_state.available() < floor:
         raise errors.CannotError(
             f"memory became short after {made:,} of them",
             why=f"less than {sizes.format_size(floor)} was available, and the host must not suffer",

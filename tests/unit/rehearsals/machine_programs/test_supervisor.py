@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from overnight.rehearsals.inside import supervisor
+from overnight.rehearsals.machine_programs import supervisor
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from overnight import errors
-from overnight.machines import booted, container
-from overnight.rehearsals import acting, groups
+from overnight.machines import container, nspawn
+from overnight.rehearsals import cgroups, processes
 
 if TYPE_CHECKING:
     from overnight import rehearsals
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Agents", "Cast", "InMachine", "OnHost", "main"]
 
 PROGRAMS = ("collector.py", "supervisor.py")
-INSIDE = pathlib.Path(__file__).parent / "inside"
+INSIDE = pathlib.Path(__file__).parent / "machine_programs"
 MEMORY = pathlib.Path("/dev/shm")  # noqa: S108 - the task's state is to be in memory, and is a secret name there
 
 
@@ -53,14 +53,14 @@ class Agents(Protocol):
 
 def _agent(cast: Cast, opt: str, top: str, state: str) -> list[str]:
     return [
-        f"{opt}/{cast.supervisor}", "-I", "-S", f"{opt}/supervisor.py", f"{top}/{groups.SLICE}/{cast.unit}",
-        f"{top}/{groups.REST}", state, f"{opt}/{cast.task}", str(cast.zombies), str(cast.starts_per_second),
+        f"{opt}/{cast.supervisor}", "-I", "-S", f"{opt}/supervisor.py", f"{top}/{cgroups.SLICE}/{cast.unit}",
+        f"{top}/{cgroups.REST}", state, f"{opt}/{cast.task}", str(cast.zombies), str(cast.starts_per_second),
     ]  # fmt: skip
 
 
 def _collector(cast: Cast, opt: str, top: str, data: str) -> list[str]:
     files = [f"{data}/data-{number}" for number in range(cast.workers)]
-    group = f"{top}/{groups.SLICE}/{cast.collector_unit}"
+    group = f"{top}/{cgroups.SLICE}/{cast.collector_unit}"
     return [f"{opt}/{cast.collector}", "-I", "-S", f"{opt}/collector.py", group, *files]
 
 
@@ -73,20 +73,20 @@ class InMachine:
     """Units of a machine that is booted for them."""
 
     def __init__(
-        self, stage: rehearsals.Stage, cast: Cast, made: groups.Groups, data: pathlib.Path
+        self, stage: rehearsals.Stage, cast: Cast, made: cgroups.Groups, data: pathlib.Path
     ) -> None:
         self._collector, self._groups = cast.collector_unit, made
         state = "/dev/shm/state"  # noqa: S108 - the machine's own
-        agent = " ".join(_agent(cast, "/opt", groups.INSIDE, state))
-        reads = " ".join(_collector(cast, "/opt", groups.INSIDE, "/data"))
+        agent = " ".join(_agent(cast, "/opt", cgroups.INSIDE, state))
+        reads = " ".join(_collector(cast, "/opt", cgroups.INSIDE, "/data"))
         _, more = container.interpreter()
-        self._machine = booted.boot(
+        self._machine = nspawn.boot(
             stage.journal,
             {
-                cast.unit: booted.unit(f"exec {agent}", service="Restart=always"),
+                cast.unit: nspawn.unit(f"exec {agent}", service="Restart=always"),
                 # Inside a machine nothing tells systemd on v1 that a cgroup is empty: it looks at the main
                 # process alone.
-                cast.collector_unit: booted.unit(
+                cast.collector_unit: nspawn.unit(
                     f"exec {reads}",
                     service=f"CPUAffinity={stage.core}\nKillMode=process",
                     wanted=False,
@@ -94,7 +94,7 @@ class InMachine:
             },
             {f"opt/{name}": (INSIDE / name).read_text() for name in PROGRAMS},
             links={f"opt/{name}": target for name, target in _links(cast).items()},
-            binds={str(made.top): groups.INSIDE, str(data): "/data"},
+            binds={str(made.top): cgroups.INSIDE, str(data): "/data"},
             read_only=more,
             cores=(stage.spare,),
             name=stage.journal.run,
@@ -121,7 +121,7 @@ class OnHost:
     """Processes of this host, in cgroups that are named as a machine's would be."""
 
     def __init__(
-        self, stage: rehearsals.Stage, cast: Cast, made: groups.Groups, data: pathlib.Path
+        self, stage: rehearsals.Stage, cast: Cast, made: cgroups.Groups, data: pathlib.Path
     ) -> None:
         self._cast, self._groups = cast, made
         self._opt = stage.folder / "opt"
@@ -144,14 +144,16 @@ class OnHost:
     def _run(
         self, stage: rehearsals.Stage, name: str, core: int, words: list[str]
     ) -> subprocess.Popen[bytes]:
-        return acting.start(stage, "overnight.rehearsals.agents", name=name, core=core, words=words)
+        return processes.start(
+            stage, "overnight.rehearsals.zombie_agent", name=name, core=core, words=words
+        )
 
     def collect(self, stage: rehearsals.Stage) -> None:
         """Its process is started."""
         cast = self._cast
         words = _collector(cast, str(self._opt), str(self._groups.top), str(self._data))
         reads = self._run(stage, cast.collector, stage.core, words)
-        acting.ends_with_fault(stage, reads)
+        processes.ends_with_fault(stage, reads)
 
         def end() -> None:
             stage.stop.wait()
@@ -165,7 +167,7 @@ class OnHost:
 
 def main() -> None:
     """The process: takes its core and limits, and becomes the program that it is told."""
-    told = acting.begin()
+    told = processes.begin()
     os.execv(told["words"][0], told["words"])  # noqa: S606 - it dies with the run all the same
 
 

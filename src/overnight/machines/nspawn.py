@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.machines import container
-from overnight.undo import journal, steps
+from overnight.undo import journal, operations
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -106,7 +106,7 @@ def boot(
     machine sees it, to be written to; `read_only` those that it sees where they are. It keeps to `cores`.
     """
     container.require()
-    name = name or f"{steps.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
+    name = name or f"{operations.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
     book.write("machine", name)
     tree = pathlib.Path(tempfile.gettempdir()) / name
     book.write("folder", tree)
@@ -114,7 +114,7 @@ def boot(
     found = tree.stat()
     # nspawn's two locks of the tree stay when it is killed.
     book.write("file", tree.with_name(f".#{name}.lck"))
-    book.write("file", steps.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
+    book.write("file", operations.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
     container.plant(tree, units or {})
     for inside, text in (files or {}).items():
         container.place(tree, inside).write_text(text)

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from overnight import errors, sources
-from overnight.load import ageing
-from overnight.load.ageing import _zombiemaker
+from overnight.load import host_state
+from overnight.load.host_state import _zombie_maker
 from overnight.model import cgroups, sizes
 from overnight.sources.memorycgroups import counts, parents
 
@@ -50,7 +50,7 @@ class Made:
     charged_each: int
 
 
-def age(request: ageing.Request, book: journal.Journal) -> ageing.Aged:
+def age(request: host_state.Request, book: journal.Journal) -> host_state.Aged:
     """Below a parent of the run's own, with `limit` bytes of room above what they hold."""
     layout = _layout()
     rate = request.options.get("rate")
@@ -64,13 +64,13 @@ def age(request: ageing.Request, book: journal.Journal) -> ageing.Aged:
     if room is not None:
         whole = set_limit(made.parent, room)
         remarks = (f"limited to {sizes.format_size(whole)}: what they hold and {sizes.format_size(room)}",)  # fmt: skip
-    where = "/" + str(made.parent.relative_to(counts.folder_of(layout, ageing.ROOT)))
+    where = "/" + str(made.parent.relative_to(counts.folder_of(layout, host_state.ROOT)))
     # As the census writes it.
     key = cgroups.key_of(os.fsencode(where))
-    return ageing.Aged(made.count, key, made.charged_each, "dying", remarks)
+    return host_state.Aged(made.count, key, made.charged_each, "dying", remarks)
 
 
-def count(root: pathlib.Path = ageing.ROOT) -> dict[str, int]:
+def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
     """As `overnight census` counts."""
     try:
         return dataclasses.asdict(counts.read_census(counts.read_layout(root), root))
@@ -78,7 +78,7 @@ def count(root: pathlib.Path = ageing.ROOT) -> dict[str, int]:
         return {}
 
 
-def remains(root: pathlib.Path = ageing.ROOT) -> str:
+def remains(root: pathlib.Path = host_state.ROOT) -> str:
     """Nothing: what is gone from the count is freed."""
     del root
     return ""
@@ -86,7 +86,7 @@ def remains(root: pathlib.Path = ageing.ROOT) -> str:
 
 def parent_of(layout: cgroups.Layout, run: str, under: str = "/") -> pathlib.Path:
     """The parent that a run may call its own, below `under`, which must be there already."""
-    top = pathlib.Path(counts.folder_of(layout, ageing.ROOT))
+    top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
     inside = pathlib.PurePosixPath("/" + under).parts[1:]
     place = top.joinpath(*inside)
     if ".." in inside or not place.is_dir():
@@ -105,8 +105,8 @@ def make(
     *,
     rate: float | None = None,
     stop: threading.Event | None = None,
-    tell: Callable[[int, str], None] = ageing.silence,
-    share: float = ageing.SHARE,
+    tell: Callable[[int, str], None] = host_state.silence,
+    share: float = host_state.SHARE,
     name: str = "z",
 ) -> Made:
     """So many zombies below `parent`, which is made where it is not there; `rate` a second at most.
@@ -116,9 +116,11 @@ def make(
     """
     _need_root()
     layout = _layout()
-    free = ageing.available()
+    free = host_state.available()
     most = int(free * share)
-    ageing.refuse_more_than(most, count, parents.own_cost(os.cpu_count() or 1) + PAGE, "of them")
+    host_state.refuse_more_than(
+        most, count, parents.own_cost(os.cpu_count() or 1) + PAGE, "of them"
+    )
     _need_tmpfs(count)
     _own(parent, parent / name, layout, book)
     pages = SHM / f"{book.run}-{secrets.token_hex(4)}"
@@ -133,7 +135,7 @@ def make(
     made, charged = int(last["made"]), int(last["charged"])
     each = max(0, charged) / max(1, made)
     if last["why"] == "cost":
-        ageing.refuse_more_than(most, count, each, "of them")
+        host_state.refuse_more_than(most, count, each, "of them")
     if last["why"] == "floor":
         raise errors.CannotError(
             f"memory became short after {made:,} of them",
@@ -162,7 +164,7 @@ def _run(
     tell: Callable[[int, str], None],
 ) -> dict[str, str | int]:
     """The maker's last words. It carries the ledger's mark, and ends when nobody listens."""
-    command = [sys.executable, "-I", str(_zombiemaker.__file__), json.dumps(plan)]
+    command = [sys.executable, "-I", str(_zombie_maker.__file__), json.dumps(plan)]
     last: dict[str, str | int] = {"made": 0, "charged": 0, "why": "failed"}
     with subprocess.Popen(
         command, env=book.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
@@ -238,14 +240,14 @@ def _own(
 
 def _layout() -> cgroups.Layout:
     try:
-        layout = counts.read_layout(ageing.ROOT)
+        layout = counts.read_layout(host_state.ROOT)
     except sources.NoDataError as error:
         raise errors.CannotError(
             f"no memory cgroups can be made: {error}",
             why="the kernel has no memory controller here, or this is a container that sees a part of it",
             todo="run it on the host itself; with cgroup_disable=memory on its command line, boot without",
         ) from error
-    top = pathlib.Path(counts.folder_of(layout, ageing.ROOT))
+    top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
     if layout.memory_version == 2 and "memory" not in (top / "cgroup.controllers").read_text().split():  # fmt: skip
         raise errors.CannotError(
             "no memory cgroups can be made: cgroup v2 has no memory controller",
@@ -257,7 +259,7 @@ def _layout() -> cgroups.Layout:
 
 def _home(layout: cgroups.Layout) -> str:
     """Where the maker belongs: the memory cgroup that this process is in."""
-    top = counts.folder_of(layout, ageing.ROOT)
+    top = counts.folder_of(layout, host_state.ROOT)
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         wanted = number == "0" if layout.memory_version == 2 else "memory" in controllers.split(",")

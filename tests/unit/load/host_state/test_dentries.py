@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from overnight import errors
-from overnight.load import ageing
-from overnight.load.ageing import dentries
+from overnight.load import host_state
+from overnight.load.host_state import dentries
 from overnight.undo import journal
 
 
@@ -21,7 +21,7 @@ def undo(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_files_are_made_told_of_and_removed(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
     told: list[int] = []
-    request = ageing.Request(
+    request = host_state.Request(
         6_500, tmp_path, {"positive": "yes"}, tell=lambda done, _: told.append(done)
     )
     with journal.Journal("a test", undo) as book:
@@ -41,14 +41,14 @@ def test_a_file_system_that_forgets_is_told(
         pytest.raises(errors.CannotError, match="remembers no names") as raised,
         journal.Journal("a test", undo) as book,
     ):
-        dentries.age(ageing.Request(2_000, tmp_path), book)
+        dentries.age(host_state.Request(2_000, tmp_path), book)
     assert "--folder" in raised.value.todo
     assert [path.name for path in tmp_path.iterdir()] == ["undo"]
 
 
 def test_it_stops_when_told(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
     stop = threading.Event()
-    request = ageing.Request(
+    request = host_state.Request(
         1 << 20, tmp_path, {"positive": "yes"}, tell=lambda *_: stop.set(), stop=stop
     )
     with journal.Journal("a test", undo) as book:
@@ -59,12 +59,12 @@ def test_it_stops_before_memory_is_short(
     tmp_path: pathlib.Path, undo: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = iter([1 << 30, 1 << 20])
-    monkeypatch.setattr(ageing, "available", lambda: next(left))
+    monkeypatch.setattr(host_state, "available", lambda: next(left))
     with (
         pytest.raises(errors.CannotError, match="memory became short after 1,000"),
         journal.Journal("a test", undo) as book,
     ):
-        dentries.age(ageing.Request(5_000, tmp_path, {"positive": "yes"}), book)
+        dentries.age(host_state.Request(5_000, tmp_path, {"positive": "yes"}), book)
 
 
 def test_more_than_memory_or_inodes_is_refused_before_anything_is_made(
@@ -72,7 +72,7 @@ def test_more_than_memory_or_inodes_is_refused_before_anything_is_made(
 ) -> None:
     with journal.Journal("a test", undo) as book:
         with pytest.raises(errors.CannotError, match="would take about"):
-            dentries.age(ageing.Request(1 << 40, tmp_path), book)
+            dentries.age(host_state.Request(1 << 40, tmp_path), book)
         with pytest.raises(errors.CannotError, match="more files"):
             dentries._need_inodes(tmp_path, 1 << 40)
     assert [path.name for path in tmp_path.iterdir()] == ["undo"]
@@ -80,7 +80,7 @@ def test_more_than_memory_or_inodes_is_refused_before_anything_is_made(
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
     (tmp_path / "file").touch()
-    request = ageing.Request(10, tmp_path, {"folder": str(tmp_path / "file")})
+    request = host_state.Request(10, tmp_path, {"folder": str(tmp_path / "file")})
     with (
         pytest.raises(errors.CannotError, match="cannot be made"),
         journal.Journal("a test", undo) as book,

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from overnight.rehearsals import agents
+from overnight.rehearsals import zombie_agent
 
 
 def wait(true: Callable[[], object]) -> None:
@@ -39,7 +39,7 @@ def test_workers_end_with_it(tmp_path: pathlib.Path) -> None:
     for file in files:
         with file.open("wb") as made:
             made.truncate(1 << 20)
-    program = agents.INSIDE / "collector.py"
+    program = zombie_agent.INSIDE / "collector.py"
     collector = subprocess.Popen([sys.executable, "-I", "-S", program, tmp_path, *files])
     workers: list[int] = []
     try:

@@ -19,7 +19,7 @@ from overnight.app import record as recorder
 from overnight.rehearsals import victim
 from overnight.sources import cgroups, cpu
 from overnight.sources.perf import events
-from overnight.undo import journal, steps
+from overnight.undo import journal, operations
 
 __all__ = [
     "CROWDED",
@@ -192,7 +192,7 @@ def take_inventory() -> Inventory:
             f"{place}/{name}"
             for place in (tempfile.gettempdir(), "/dev/shm")  # noqa: S108 - only looked at
             for name in _names(pathlib.Path(place))
-            if steps.MACHINES in name
+            if operations.MACHINES in name
         ),
     )
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from overnight import errors, rehearsals
-from overnight.rehearsals import acting
+from overnight.rehearsals import processes
 from overnight.undo import journal
 
 ACTOR = """
 import signal
-from overnight.rehearsals import acting
-told = acting.begin()
+from overnight.rehearsals import processes
+told = processes.begin()
 open(told["file"], "w").write("there")
 signal.pause()
 """
@@ -50,7 +50,7 @@ def wait(true: Callable[[], object]) -> None:
 
 def start(stage: rehearsals.Stage, **more: object) -> subprocess.Popen[bytes]:
     file = stage.folder / "there"
-    actor = acting.start(
+    actor = processes.start(
         stage, "an_actor", name="servo-loop", core=stage.core, file=str(file), **more
     )
     wait(lambda: file.exists() and file.read_text())
@@ -64,7 +64,7 @@ def test_an_actor_has_its_name_its_core_and_the_mark(stage: rehearsals.Stage) ->
     assert os.sched_getaffinity(actor.pid) == {stage.core}
     assert (proc / "oom_score_adj").read_text() == "1000\n"
     assert stage.journal.processes() == (actor.pid,)
-    acting.end(actor)
+    processes.end(actor)
     assert actor.returncode == -signal.SIGKILL
 
 
@@ -74,7 +74,7 @@ def test_it_ends_by_itself_after_its_seconds(stage: rehearsals.Stage) -> None:
 
 def test_it_ends_with_the_fault_and_the_run_can_wait_for_that(stage: rehearsals.Stage) -> None:
     actor = start(stage)
-    acting.ends_with_fault(stage, actor)
+    processes.ends_with_fault(stage, actor)
     assert actor.poll() is None
     stage.stop.set()
     (thread,) = stage.ending
@@ -83,30 +83,30 @@ def test_it_ends_with_the_fault_and_the_run_can_wait_for_that(stage: rehearsals.
 
 
 def test_one_that_ends_at_once_is_told(stage: rehearsals.Stage) -> None:
-    actor = acting.start(stage, "no_such_module", name="x", core=stage.core)
+    actor = processes.start(stage, "no_such_module", name="x", core=stage.core)
     actor.wait(8)
     with pytest.raises(errors.CannotError, match="ended by itself") as told:
-        acting.ends_with_fault(stage, actor)
+        processes.ends_with_fault(stage, actor)
     assert "it ended with 1: " in told.value.why
     assert "no_such_module" in told.value.why
 
 
 def test_one_that_ends_before_the_fault_does_is_told(stage: rehearsals.Stage) -> None:
     actor = start(stage)
-    acting.ends_with_fault(stage, actor)
-    acting.check(stage)
+    processes.ends_with_fault(stage, actor)
+    processes.check(stage)
     actor.kill()
     actor.wait(8)
     with pytest.raises(errors.CannotError, match="ended by itself"):
-        acting.check(stage)
+        processes.check(stage)
     stage.stop.set()
-    acting.check(stage)
+    processes.check(stage)
 
 
 def test_an_actor_whose_run_is_gone_does_not_begin(tmp_path: pathlib.Path) -> None:
     told = {"name": "x", "core": 0, "seconds": 5, "parent": 1 << 22}
     done = subprocess.run(
-        [sys.executable, "-c", "from overnight.rehearsals import acting; acting.begin()", json.dumps(told)],
+        [sys.executable, "-c", "from overnight.rehearsals import processes; processes.begin()", json.dumps(told)],
         capture_output=True, text=True, timeout=8, check=False,
     )  # fmt: skip
     assert done.returncode == 1

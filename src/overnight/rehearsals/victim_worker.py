@@ -18,7 +18,7 @@ import struct
 import time
 from typing import Any
 
-from overnight.rehearsals import acting
+from overnight.rehearsals import processes
 
 __all__ = ["HEAD", "PORT", "lines", "main"]
 
@@ -177,7 +177,7 @@ def enter(netns: str) -> None:
 
 def main() -> None:
     """The process."""
-    told = acting.begin()
+    told = processes.begin()
     if told["netns"]:
         enter(told["netns"])
     queue = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from overnight import app, errors, sources
 from overnight.app import census
 from overnight.app import home as homes
-from overnight.load import ageing
+from overnight.load import host_state
 from overnight.model import times
 from overnight.sources import perf
 from overnight.store import arms
@@ -23,7 +23,18 @@ from overnight.undo import journal
 if TYPE_CHECKING:
     from overnight.sources.memorycgroups import parents
 
-__all__ = ["WHAT", "Report", "age", "counts", "kinds", "listing", "note", "purge", "runs", "undo"]
+__all__ = [
+    "WHAT",
+    "Report",
+    "counts",
+    "kinds",
+    "listing",
+    "note",
+    "purge",
+    "put_on_host",
+    "runs",
+    "undo",
+]
 
 SCHEMA = "overnight.age/1"
 WHAT = "age "  # how the ledgers of this command begin to say what they are
@@ -43,7 +54,7 @@ class Report:
     before: Mapping[str, int]
     after: Mapping[str, int]
     asked: int = 0
-    aged: ageing.Aged | None = None
+    aged: host_state.Aged | None = None
     run: str = ""
     seconds: float = 0.0
     hang: tuple[parents.Parent, ...] = ()
@@ -85,14 +96,14 @@ def _holds(parent: parents.Parent) -> int:
     return parent.dying if parent.counted else parent.held_bytes // PAGE
 
 
-def kinds() -> dict[str, ageing.Kind]:
+def kinds() -> dict[str, host_state.Kind]:
     """Every kind of state that there is, by its name on the command line."""
-    modules = cast("tuple[ageing.Kind, ...]", app.discover(ageing))
+    modules = cast("tuple[host_state.Kind, ...]", app.discover(host_state))
     return {kind.NAME: kind for kind in modules}
 
 
-def age(
-    name: str, request: ageing.Request, *, arm: str | None = None, text: str = ""
+def put_on_host(
+    name: str, request: host_state.Request, *, arm: str | None = None, text: str = ""
 ) -> Report:  # fmt: skip
     """Make the state and leave it there, in the ledger; on an error nothing of it is left."""
     kind = _kind(name, request)
@@ -131,7 +142,7 @@ def purge(
     *,
     arm: str | None = None,
     text: str = "",
-    root: pathlib.Path = ageing.ROOT,
+    root: pathlib.Path = host_state.ROOT,
     folder: pathlib.Path | None = None,
 ) -> Report:
     """What age put on, then the caches of the whole host; what still stays needs a reboot."""
@@ -211,7 +222,7 @@ def runs(folder: pathlib.Path | None = None) -> tuple[journal.Left, ...]:
     return journal.runs(folder, what=WHAT)
 
 
-def counts(root: pathlib.Path = ageing.ROOT) -> dict[str, int]:
+def counts(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
     """How much of every kind of state this host has."""
     found: dict[str, int] = {}
     for kind in kinds().values():
@@ -219,7 +230,7 @@ def counts(root: pathlib.Path = ageing.ROOT) -> dict[str, int]:
     return found
 
 
-def _kind(name: str, request: ageing.Request) -> ageing.Kind:
+def _kind(name: str, request: host_state.Request) -> host_state.Kind:
     known = kinds()
     if name not in known:
         raise errors.UsageError(
@@ -236,7 +247,7 @@ def _kind(name: str, request: ageing.Request) -> ageing.Kind:
     return known[name]
 
 
-def _hang(counted: str, root: pathlib.Path = ageing.ROOT) -> tuple[parents.Parent, ...]:
+def _hang(counted: str, root: pathlib.Path = host_state.ROOT) -> tuple[parents.Parent, ...]:
     """Below which cgroups they are, as the census says."""
     if counted != "dying":
         return ()
@@ -246,7 +257,7 @@ def _hang(counted: str, root: pathlib.Path = ageing.ROOT) -> tuple[parents.Paren
         return ()
 
 
-def _settled(root: pathlib.Path = ageing.ROOT) -> dict[str, int]:
+def _settled(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
     """The counts once they fall no more: the kernel frees cgroups a moment later, in the background."""
     now = counts(root)
     steady = end = time.monotonic()

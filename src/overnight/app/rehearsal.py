@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from overnight import app, errors, rehearsals
 from overnight.app import home as homes
-from overnight.app import scoring, staging
-from overnight.rehearsals import acting
+from overnight.app import rehearsal_host, scoreboard
+from overnight.rehearsals import processes
 from overnight.rehearsals import victim as victims
 from overnight.store.ring import reader as rings
 from overnight.undo import journal
@@ -94,16 +94,18 @@ def rehearse(
     core: int | None = None,
     keep: int = KEEP,
     on_progress: Callable[[Progress], None] = lambda _: None,
-) -> scoring.Outcome:
+) -> scoreboard.Outcome:
     """One rehearsal from the empty stage to the undone one. Whatever ends it, all is undone."""
     for one in clean():
         on_progress(Progress("clean", note=f"undone what a run that died had left: {one}"))
-    staging.check_needs(rehearsal.needs)
+    rehearsal_host.check_needs(rehearsal.needs)
     homes.need_writable(home)
-    plan = staging.draw(rehearsal.name, seed, os.sched_getaffinity(0), brief=brief, core=core)
-    with _interruptible(), staging.alone(), staging.away_from(plan.core):
+    plan = rehearsal_host.draw(
+        rehearsal.name, seed, os.sched_getaffinity(0), brief=brief, core=core
+    )
+    with _interruptible(), rehearsal_host.alone(), rehearsal_host.away_from(plan.core):
         began = time.monotonic()
-        before = staging.take_inventory()
+        before = rehearsal_host.take_inventory()
         with journal.Journal(f"rehearse {rehearsal.name} --seed {seed}") as book, _marked(book):
             run = _Run(rehearsal, plan, seed, brief, home, book, on_progress)
             try:
@@ -111,12 +113,12 @@ def rehearse(
             finally:
                 run.end()
         on_progress(Progress("check that all is undone"))
-        ours, others = staging.left_behind(
-            book.run, run.stage.folder, run.targets(), before, staging.take_inventory()
+        ours, others = rehearsal_host.left_behind(
+            book.run, run.stage.folder, run.targets(), before, rehearsal_host.take_inventory()
         )
     outcome = run.outcome(time.monotonic() - began, (*book.problems, *ours), others)
     (run.home / "outcome.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
-    staging.prune(home / "rehearsals", keep)
+    rehearsal_host.prune(home / "rehearsals", keep)
     return outcome
 
 
@@ -126,7 +128,7 @@ class _Run:
     def __init__(
         self,
         rehearsal: rehearsals.Rehearsal,
-        plan: staging.Plan,
+        plan: rehearsal_host.Plan,
         seed: int,
         brief: bool,
         home: pathlib.Path,
@@ -152,7 +154,7 @@ class _Run:
         )
         self._victim = victims.Victim(self.stage, plan.victim)
         self._last = victims.Status()
-        self._recording: staging.Recording | None = None
+        self._recording: rehearsal_host.Recording | None = None
         self._events: tuple[Event, ...] = ()
         self._verdict: Verdict | None = None
         self._truth: Truth | None = None
@@ -164,7 +166,7 @@ class _Run:
     def play(self) -> None:
         """All of it."""
         self.home.mkdir(parents=True, mode=0o700)
-        (self.home / staging.MARKER).write_text(json.dumps({"run": self._book.run}) + "\n")
+        (self.home / rehearsal_host.MARKER).write_text(json.dumps({"run": self._book.run}) + "\n")
         self._book.write("folder", self.stage.folder)
         self.stage.folder.mkdir()
         self._tell(Progress("prepare"))
@@ -172,7 +174,7 @@ class _Run:
         self._truth = self._rehearsal.truth(self.stage)
         # The recorder first: cores may share their execution units, and the victim's work is measured.
         self._tell(Progress("start recording"))
-        self._recording = staging.Recording(self.home, self._plan.longest)
+        self._recording = rehearsal_host.Recording(self.home, self._plan.longest)
         self._recording.wait()
         self._tell(Progress("calibrate the victim"))
         self._victim.start()
@@ -189,7 +191,7 @@ class _Run:
         self._diagnose()
 
     def _baseline(self) -> None:
-        crowd = staging.Crowd(self._book.run)
+        crowd = rehearsal_host.Crowd(self._book.run)
         late = [one.late_p50_ms for one in self._seconds("baseline", self._plan.baseline)]
         usual = sorted(late)[len(late) // 2]
         if usual < victims.KEEPS_UP_MS and self._victim.status().resets == 0:
@@ -206,20 +208,20 @@ class _Run:
         of = f" {number} of {self._plan.strikes}" if self._plan.strikes > 1 else ""
         self.stage.stop.clear()
         began_us = time.time_ns() // 1000
-        crowd = staging.Crowd(self._book.run)
+        crowd = rehearsal_host.Crowd(self._book.run)
         self._tell(Progress(f"strike{of}", note="the fault begins"))
         self._rehearsal.strike(self.stage)
         for _ in self._seconds(f"strike{of}", self._plan.patience):
             found = self._resets(began_us)
             if found:
                 break
-            acting.check(self.stage)
+            processes.check(self.stage)
         else:
             self._stop_fault()
             self._problems.append(self._nothing_came())
             return
         self._events = (*self._events, found[0])
-        if others := crowd.told(staging.CROWDED):
+        if others := crowd.told(rehearsal_host.CROWDED):
             self._problems.append(
                 f"others used this host during the strike: {', '.join(others[:3])}"
             )
@@ -312,7 +314,9 @@ class _Run:
         """What the ledger says was made."""
         return self._book.targets()
 
-    def outcome(self, seconds: float, left: tuple[str, ...], others: list[str]) -> scoring.Outcome:
+    def outcome(
+        self, seconds: float, left: tuple[str, ...], others: list[str]
+    ) -> scoreboard.Outcome:
         """Compared with the truth."""
         assert self._truth is not None
         assert self._verdict is not None
@@ -324,7 +328,7 @@ class _Run:
         claimed = (
             {step.kind for step in self._verdict.chain.steps} if self._verdict.chain else set()
         )
-        return scoring.Outcome(
+        return scoreboard.Outcome(
             scenario=self._rehearsal.name,
             seed=self.stage.seed,
             brief=self.stage.brief,

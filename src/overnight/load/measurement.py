@@ -15,7 +15,7 @@ from overnight.sources import cpu, pressure
 
 if TYPE_CHECKING:
     from overnight import load
-    from overnight.load import workers
+    from overnight.load import processes
 
 __all__ = ["Meter", "Second"]
 
@@ -64,7 +64,7 @@ class Meter:
 
     def __init__(
         self,
-        running: workers.Workers,
+        running: processes.Workers,
         metrics: tuple[load.Metric, ...],
         cores: tuple[int, ...],
         root: pathlib.Path = sources.ROOT,

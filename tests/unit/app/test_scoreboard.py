@@ -11,13 +11,13 @@ import pytest
 
 import scenarios
 from overnight import errors
-from overnight.app import event_diagnosis, rehearsing, replaying, scoring
+from overnight.app import event_diagnosis, recorded_rehearsal, rehearsal, scoreboard
 from overnight.model.truth import FOUND, Truth, forbidden
 from overnight.rehearsals import victim
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
 TRUE = Truth(FOUND, (("cpu.rt_hog", {"core": 1}),), frozenset({"memory.reclaim"}))
-ONE = scoring.Outcome(
+ONE = scoreboard.Outcome(
     scenario="rt-hog", seed=1, brief=True, run="overnight-1", correct=True, rank=1,
     event_to_verdict_s=4.0, seconds=30.0, verdict=None, problems=(), missed=(), expected=TRUE,
     facts={"core": 1}, victim=victim.Status(), events=1, leftovers=(), others=(),
@@ -25,7 +25,7 @@ ONE = scoring.Outcome(
 )  # fmt: skip
 
 
-def fits(outcome: scoring.Outcome) -> None:
+def fits(outcome: scoreboard.Outcome) -> None:
     schema = json.loads((REPOSITORY / "docs/schemas/rehearsal-1.json").read_text())
     jsonschema.validate(json.loads(json.dumps(outcome.as_json())), schema)
 
@@ -36,7 +36,7 @@ def test_a_scoreboard_counts_by_scenario() -> None:
         problems=("status inconclusive, not cause-found",), leftovers=("netns x",),
     )  # fmt: skip
     calm = dataclasses.replace(ONE, scenario="quiet", event_to_verdict_s=None)
-    hog, quiet = scoring.score([ONE, calm, wrong, wrong])
+    hog, quiet = scoreboard.score([ONE, calm, wrong, wrong])
     assert (hog.scenario, hog.runs, hog.right, hog.ranks) == ("rt-hog", 3, 1, (1, 2, 2))
     assert hog.event_to_verdict_s == 8.0
     assert hog.missed == (("cpu.rt_hog", 2),)
@@ -50,13 +50,13 @@ def test_an_outcome_fits_its_schema() -> None:
 
 
 def test_every_rehearsal_has_a_name_and_says_what_it_does() -> None:
-    known = rehearsing.discover()
+    known = rehearsal.discover()
     assert {"quiet", "rt-hog"} <= {one.name for one in known}
     for one in known:
         assert one.about.endswith(".")
         assert set(one.needs) <= {"root", "kmsg", "memory-cgroups", "netns", "nspawn", "realtime"}
     with pytest.raises(errors.UsageError, match="no rehearsal 'nothing'"):
-        rehearsing.find("nothing")
+        rehearsal.find("nothing")
 
 
 def test_a_run_that_was_kept_as_a_bundle_is_diagnosed_again(tmp_path: pathlib.Path) -> None:
@@ -66,14 +66,14 @@ def test_a_run_that_was_kept_as_a_bundle_is_diagnosed_again(tmp_path: pathlib.Pa
     told = event_diagnosis.choose_event(home)
     said, _ = event_diagnosis.diagnose(home, told)
     expected = Truth(made.status, made.chain, forbidden(made.chain))
-    assert replaying.find_recorded("rt-hog", folder) is None
-    replaying.save(
+    assert recorded_rehearsal.find_recorded("rt-hog", folder) is None
+    recorded_rehearsal.save(
         dataclasses.replace(ONE, home=home, verdict=said, expected=expected),
         folder / "rt-hog.overnight",
     )
-    bundle = replaying.find_recorded("rt-hog", folder)
+    bundle = recorded_rehearsal.find_recorded("rt-hog", folder)
     assert bundle is not None
-    again = replaying.replay(bundle, tmp_path / "mine")
+    again = recorded_rehearsal.replay(bundle, tmp_path / "mine")
     assert again.replayed
     assert again.correct, again.problems
     assert again.rank == 1
@@ -85,4 +85,4 @@ def test_a_run_that_was_kept_as_a_bundle_is_diagnosed_again(tmp_path: pathlib.Pa
 
 def test_a_run_without_an_event_cannot_be_a_bundle(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.CannotError, match="cannot be made a bundle"):
-        replaying.save(ONE, tmp_path / "x.overnight")
+        recorded_rehearsal.save(ONE, tmp_path / "x.overnight")

@@ -8,12 +8,12 @@ import pathlib
 import pytest
 
 from overnight import errors
-from overnight.machines import booted, container
-from overnight.undo import journal, steps
+from overnight.machines import container, nspawn
+from overnight.undo import journal, operations
 
 
 def test_a_unit_says_what_systemd_needs() -> None:
-    text = booted.unit("exit 3", service="Restart=always\nRestartSec=50ms")
+    text = nspawn.unit("exit 3", service="Restart=always\nRestartSec=50ms")
     read = configparser.ConfigParser(interpolation=None)
     read.optionxform = str  # type: ignore[assignment,method-assign]  # systemd minds the case
     read.read_string(text)
@@ -23,7 +23,7 @@ def test_a_unit_says_what_systemd_needs() -> None:
         "RestartSec": "50ms",
     }
     assert read["Install"]["WantedBy"] == "multi-user.target"
-    assert "WantedBy=\n" in booted.unit("exit 3", wanted=False)
+    assert "WantedBy=\n" in nspawn.unit("exit 3", wanted=False)
 
 
 @pytest.mark.parametrize("lacks", ["root", "nspawn"])
@@ -36,7 +36,7 @@ def test_without_root_or_nspawn_nothing_is_begun(
     )
     with journal.Journal("a test", tmp_path / "undo") as book:
         with pytest.raises(errors.CannotError, match="no machine"):
-            booted.boot(book)
+            nspawn.boot(book)
         assert book.targets() == []
 
 
@@ -49,11 +49,11 @@ def test_only_machines_of_ours_are_forgotten(tmp_path: pathlib.Path, name: str) 
 def test_what_a_killed_nspawn_left_is_removed_and_nothing_else(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "NSPAWN", tmp_path)
+    monkeypatch.setattr(operations, "NSPAWN", tmp_path)
     for name in ("overnight-1", "overnight-12", "web"):
         (tmp_path / "propagate" / name / "inside").mkdir(parents=True)
     (tmp_path / "unix-export").mkdir()
     (tmp_path / "unix-export/overnight-1").touch()
     for _ in range(2):
-        steps.UNDO["machine"]("overnight-1")
+        operations.UNDO["machine"]("overnight-1")
     assert {path.name for path in tmp_path.glob("*/*")} == {"overnight-12", "web"}
