@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from overnight.model.event import Value
-    from overnight.queries import burning
     from overnight.queries import case as cases
+    from overnight.queries import function_usage
 
 __all__ = [
     "SHELF",
@@ -109,7 +109,7 @@ def command(what: str, window: Window, host: str, *more: str) -> str:
     return " ".join(("overnight", what, "-b", begin, "-e", end, "--host", shlex.quote(host), *more))
 
 
-def stacks(case: cases.Case) -> tuple[burning.Stacks, burning.Stacks | None]:
+def stacks(case: cases.Case) -> tuple[function_usage.Stacks, function_usage.Stacks | None]:
     """The stacks of the hot stretch and of the baseline, None where that was not recorded."""
     if not case.has_profile(case.window):
         raise MissingError("no stacks were sampled around the event")
@@ -138,7 +138,7 @@ def require_stacks(case: cases.Case) -> None:
             )
 
 
-def stands_out(one: burning.Burner, *, baseline: bool) -> bool:
+def stands_out(one: function_usage.Burner, *, baseline: bool) -> bool:
     """Whether it burnt enough, for long enough, and more than it does otherwise."""
     if one.samples < LEAST_SAMPLES or one.cores_burnt < LEAST_CORES:
         return False
@@ -149,7 +149,7 @@ def stands_out(one: burning.Burner, *, baseline: bool) -> bool:
     return one.lift_low >= LEAST_LIFT or one.share_of_core_samples >= FULL_CORE
 
 
-def burn_magnitude(one: burning.Burner) -> dict[str, float]:
+def burn_magnitude(one: function_usage.Burner) -> dict[str, float]:
     """The numbers by which what burns cores is compared; no infinite ones."""
     found = {
         "cores_burnt": one.cores_burnt,
@@ -166,7 +166,7 @@ def burn_magnitude(one: burning.Burner) -> dict[str, float]:
 
 
 def burn_evidence(
-    case: cases.Case, one: burning.Burner, now: burning.Stacks, function: str
+    case: cases.Case, one: function_usage.Burner, now: function_usage.Stacks, function: str
 ) -> Evidence:
     """Who burnt how much where, with the stack that was met most."""
     process, unit = one.who
@@ -215,7 +215,7 @@ def lasting(case: cases.Case, back_us: int) -> Window:
     return Window(case.window.end_us - back_us, end)
 
 
-def lost_factor(now: burning.Stacks) -> float:
+def lost_factor(now: function_usage.Stacks) -> float:
     """By how much lost samples lower what is said about the rest."""
     told = now.coverage.lost / max(1, now.coverage.samples + now.coverage.lost)
     return 0.8 if told > LOST_SHARE else 1.0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from overnight.queries import case as cases
-    from overnight.queries import who
+    from overnight.queries import consumers
 
 __all__ = [
     "LEAST_ADDED",
@@ -164,7 +164,7 @@ def magnitude(told: Share | None) -> dict[str, float]:
 
 
 def rising(
-    before: Before | None, ran: tuple[who.Ran, ...], capacity: float
+    before: Before | None, ran: tuple[consumers.Ran, ...], capacity: float
 ) -> dict[tuple[str, str], Share]:
     """Of each that ran, both shares; empty where there is nothing to compare with."""
     if before is None or capacity <= 0:

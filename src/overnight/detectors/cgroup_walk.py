@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _signatures
 from overnight.model.finding import Evidence, Finding, Subject
-from overnight.queries import burning
+from overnight.queries import function_usage
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -42,11 +42,13 @@ class CgroupWalk(_base.Asking):
         shrinking = _signatures.pattern(KIND, "reader", "walk", "shrink")
         wider = {
             one.who: one
-            for one in burning.hottest(
-                now, before, burning.innermost_marks(shrinking), near_us=near, most=24
+            for one in function_usage.hottest(
+                now, before, function_usage.innermost_marks(shrinking), near_us=near, most=24
             )
         }
-        for one in burning.hottest(now, before, burning.innermost_marks(walk), near_us=near):
+        for one in function_usage.hottest(
+            now, before, function_usage.innermost_marks(walk), near_us=near
+        ):
             share = self._walk_share(now, one.who)
             # The walk is what this reclaim is about: the pages it looks at on its way count, too.
             walking = share is not None and share >= WALK_SHARE
@@ -68,18 +70,18 @@ class CgroupWalk(_base.Asking):
         return found[:MOST], f"{why}; {now.coverage.samples} samples, {now.coverage.lost} lost"
 
     @staticmethod
-    def _walk_share(now: burning.Stacks, who: burning.Who) -> float | None:
+    def _walk_share(now: function_usage.Stacks, who: function_usage.Who) -> float | None:
         """Of its samples in reclaim, those in the step; None where it did not reclaim."""
         step = _signatures.pattern(KIND, "walk")
-        both, all_ = burning.share(now, step, _signatures.pattern(KIND, "shrink"), (who,))
+        both, all_ = function_usage.share(now, step, _signatures.pattern(KIND, "shrink"), (who,))
         return both / all_ if all_ >= _base.LEAST_SAMPLES else None
 
     def _finding(
         self,
         case: cases.Case,
-        now: burning.Stacks,
-        one: burning.Burner,
-        whole: burning.Burner,
+        now: function_usage.Stacks,
+        one: function_usage.Burner,
+        whole: function_usage.Burner,
         share: float | None,
         reads: str,
         dying: int | None,
@@ -130,11 +132,13 @@ class CgroupWalk(_base.Asking):
         )
 
 
-def _reads(one: burning.Burner) -> str:
+def _reads(one: function_usage.Burner) -> str:
     """The function that reads statistics, where it is on the stack met most."""
     search = _signatures.matcher(KIND, "reader")
     names = [*one.marked, *one.path]
-    return next((burning.plain(name) for name in names if search(burning.plain(name))), "")
+    return next(
+        (function_usage.plain(name) for name in names if search(function_usage.plain(name))), ""
+    )
 
 
 DETECTORS = (CgroupWalk(),)

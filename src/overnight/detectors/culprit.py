@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from overnight.queries import case as cases
-    from overnight.queries import flame, who
+    from overnight.queries import consumers, flame
 
 __all__ = ["DETECTORS", "KIND", "Culprit"]
 
@@ -97,7 +97,7 @@ def _from_samples(
     case: cases.Case,
     stretch: saturation.Stretch,
     where: place.Place,
-    ran: tuple[who.Ran, ...],
+    ran: tuple[consumers.Ran, ...],
     total: int,
 ) -> tuple[list[Finding], str]:
     before = shares.before_by_samples(case, stretch.core)
@@ -157,7 +157,7 @@ def _sampled(
     case: cases.Case,
     stretch: saturation.Stretch,
     where: place.Place,
-    one: who.Ran,
+    one: consumers.Ran,
     total: int,
     told: shares.Share | None = None,
     busy_before: float = 0.0,

@@ -21,7 +21,7 @@ from overnight.model.selection import Window
 if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
-    from overnight.queries import who
+    from overnight.queries import consumers
 
 __all__ = ["DETECTORS", "KIND", "Lift", "Plan", "plan"]
 
@@ -133,7 +133,7 @@ _ONE = "; recurrence is 1: the interval is that of sampling only, and this may b
 @dataclasses.dataclass(frozen=True)
 class _Context:
     case: cases.Case
-    tally: who.Tally
+    tally: consumers.Tally
     counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     against: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]  # of the window before each event
     own: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -182,7 +182,7 @@ def _labels(recurrences: int) -> int:
 
 
 def _table(
-    tally: who.Tally, made: Plan
+    tally: consumers.Tally, made: Plan
 ) -> tuple[
     np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     np.ndarray[tuple[int, ...], np.dtype[np.int64]],

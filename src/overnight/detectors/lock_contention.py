@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from overnight.detectors import _base, _signatures
 from overnight.detectors import _event_location as place
 from overnight.model.finding import Evidence, Finding, Subject
-from overnight.queries import burning
+from overnight.queries import function_usage
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -61,10 +61,10 @@ class LockContention(_base.Asking):
 
     @staticmethod
     def _by_lock(
-        now: burning.Stacks, before: burning.Stacks | None, role: str, near_us: int
-    ) -> dict[str, list[burning.Burner]]:
-        locks: dict[str, list[burning.Burner]] = {}
-        for one in burning.hottest(
+        now: function_usage.Stacks, before: function_usage.Stacks | None, role: str, near_us: int
+    ) -> dict[str, list[function_usage.Burner]]:
+        locks: dict[str, list[function_usage.Burner]] = {}
+        for one in function_usage.hottest(
             now, before, _callers(role), near_us=near_us, by_function=True, most=24
         ):
             locks.setdefault(one.label, []).append(one)
@@ -73,9 +73,9 @@ class LockContention(_base.Asking):
     def _finding(
         self,
         case: cases.Case,
-        now: burning.Stacks,
+        now: function_usage.Stacks,
         lock: str,
-        burners: list[burning.Burner],
+        burners: list[function_usage.Burner],
         role: str,
     ) -> Finding:
         leading = burners[0]  # on the core of the event, where somebody waits there
@@ -114,19 +114,19 @@ class LockContention(_base.Asking):
         )
 
 
-def _waits_in(one: burning.Burner, role: str) -> str:
+def _waits_in(one: function_usage.Burner, role: str) -> str:
     """The waiting function itself, of the stack met most."""
     waits = _signatures.matcher(KIND, role)
-    names = [burning.plain(name) for name in reversed(one.path)]
+    names = [function_usage.plain(name) for name in reversed(one.path)]
     return next((name for name in names if waits(name)), one.label)
 
 
-def _callers(role: str) -> burning.Marks:
+def _callers(role: str) -> function_usage.Marks:
     """Marks samples that wait: the first function above the lock's own code."""
     waits = _signatures.pattern(KIND, role)
     own = _signatures.pattern(KIND, "spin", "futex", "plumbing")
 
-    def marks(piece: burning.Piece) -> burning.Integers:
+    def marks(piece: function_usage.Piece) -> function_usage.Integers:
         at = piece.innermost(piece.node, piece.kernel_frames(waits))
         if role == "futex":
             return at

@@ -13,7 +13,7 @@ import numpy as np
 from overnight.detectors import _base, _signatures
 from overnight.model.finding import Evidence, Finding, Subject
 from overnight.model.selection import Window
-from overnight.queries import burning, signals
+from overnight.queries import function_usage, signals
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -113,7 +113,7 @@ class Reclaim(_base.Asking):
             marks = _signatures.pattern(KIND, "limit", "direct", "background", "work")
             found = [
                 self._finding(case, now, one, scanned)
-                for one in burning.hottest(
+                for one in function_usage.hottest(
                     now, before, _outermost(marks), near_us=case.event.time_us
                 )
                 if _base.stands_out(one, baseline=before is not None)
@@ -134,7 +134,11 @@ class Reclaim(_base.Asking):
         )
 
     def _finding(
-        self, case: cases.Case, now: burning.Stacks, one: burning.Burner, scanned: _Scanned
+        self,
+        case: cases.Case,
+        now: function_usage.Stacks,
+        one: function_usage.Burner,
+        scanned: _Scanned,
     ) -> Finding:
         process, unit = one.who
         way = _way(one)
@@ -168,7 +172,9 @@ class Reclaim(_base.Asking):
             )
             (evidence if waited >= PRESSURE else against).append(made)
         step = _signatures.pattern(WALK, "walk")
-        both, all_ = burning.share(now, step, _signatures.pattern(WALK, "shrink"), (one.who,))
+        both, all_ = function_usage.share(
+            now, step, _signatures.pattern(WALK, "shrink"), (one.who,)
+        )
         dying = _base.dying_now(case)
         if all_ and both / all_ >= WALK_SHARE:
             text = f"{both / all_:.0%} of its samples in reclaim only step from one memory cgroup to the next"
@@ -211,11 +217,11 @@ class Reclaim(_base.Asking):
         )
 
 
-def _outermost(pattern: str) -> burning.Marks:
+def _outermost(pattern: str) -> function_usage.Marks:
     """Why there is reclaim is said by its entry; only what has none is marked by the work itself."""
     entries = _signatures.pattern(KIND, "limit", "direct", "background")
 
-    def marks(piece: burning.Piece) -> burning.Integers:
+    def marks(piece: function_usage.Piece) -> function_usage.Integers:
         entry = piece.innermost(piece.node, piece.kernel_frames(entries))
         work = piece.innermost(piece.node, piece.kernel_frames(pattern))
         return np.where(entry >= 0, entry, work)
@@ -223,7 +229,7 @@ def _outermost(pattern: str) -> burning.Marks:
     return marks
 
 
-def _way(one: burning.Burner) -> str:
+def _way(one: function_usage.Burner) -> str:
     for role in ("limit", "direct", "background"):
         if _signatures.matcher(KIND, role)(one.label):
             return role
