@@ -121,7 +121,7 @@ def test_a_window_is_pinned_listed_and_let_go(
 ) -> None:
     store = ["--home", str(home), "store"]
     assert cli.main([*store, "pin"]) == 0
-    assert "nothing is pinned" in capsys.readouterr().out
+    assert "no pins" in capsys.readouterr().out
     assert cli.main([*store, "pin", "reset", "-b", "0", "-e", "+1s", "--why", "NIC \x1b[31m"]) == 0
     listed = capsys.readouterr().out
     assert listed.startswith("reset  2026-11-15T")

@@ -86,10 +86,11 @@ def _resolve(request: Request) -> tuple[windows.Samples, tuple[str, ...], Window
     samples = windows.open_samples(request.home, request.query)
     reader, window = samples.reader, samples.window
     hosts = reader.hosts(request.baseline_hosts) if request.baseline_hosts else samples.hosts
+    extent = reader.extent(hosts)
     if request.baseline:
         end = request.baseline_end or str(window.begin_us / 1e6)
-        return samples, hosts, windows.resolve_window(reader, hosts, request.baseline, end)
-    first = max(reader.extent(hosts).begin_us, window.begin_us - BASELINE_US)
+        return samples, hosts, windows.resolve_window(extent, request.baseline, end)
+    first = max(extent.begin_us, window.begin_us - BASELINE_US)
     if first >= window.begin_us:
         raise errors.UsageError(
             "there is no baseline before the window",

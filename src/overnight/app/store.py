@@ -1,21 +1,25 @@
-"""`overnight store`: verify what is stored, ingest leftovers, pin windows."""
+"""`overnight store`: verify what is stored, ingest leftovers, pin windows.
+
+Listing and removing pins imports neither numpy nor DuckDB.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from overnight import errors
-from overnight.agent import spool
-from overnight.app import spool_ingest, spool_paths, windows
-from overnight.store import check as checks
-from overnight.store import segments
+from overnight.app import pins as window_pins
+from overnight.app import windows
 
-__all__ = ["CheckReport", "Leftovers", "Pinned", "check", "ingest", "list_pins", "pin", "unpin"]
+if TYPE_CHECKING:
+    from overnight.model.pins import Pin
+    from overnight.store import check as checks
 
-CheckReport: TypeAlias = checks.Report
+    CheckReport: TypeAlias = checks.Report
+
+__all__ = ["Leftovers", "Pinned", "check", "ingest", "list_pins", "pin", "unpin"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Leftovers:
 class Pinned:
     """The pinned windows of a data home."""
 
-    pins: tuple[spool.Pin, ...]
+    pins: tuple[Pin, ...]
 
     def as_json(self) -> dict[str, object]:
         pins = [dataclasses.asdict(pin) for pin in self.pins]
@@ -44,6 +48,9 @@ def check(home: pathlib.Path, *, clean: bool, progress: Callable[[int, int], Non
 
     `progress` gets the number of segments done, and of all.
     """
+    from overnight.store import check as checks
+    from overnight.store import segments
+
     report = checks.check(segments.Catalogue(home), progress)
     if clean:
         checks.remove_unfinished(report)
@@ -52,33 +59,23 @@ def check(home: pathlib.Path, *, clean: bool, progress: Callable[[int, int], Non
 
 def ingest(home: pathlib.Path) -> Leftovers:
     """Ingest what a killed recording left in the spool."""
+    from overnight.app import spool_ingest
+
     return Leftovers(tuple(spool_ingest.ingest_leftovers(home)))
 
 
 def list_pins(home: pathlib.Path) -> Pinned:
-    return Pinned(_spool(home).pins())
+    return Pinned(window_pins.list_pins(home))
 
 
 def pin(home: pathlib.Path, name: str, begin: str, end: str, why: str) -> Pinned:
-    """Keep a window whatever the budget; return all pins."""
-    pins = _spool(home)
-    reader = windows.open_reader(home)
-    window = windows.resolve_window(reader, reader.hosts(), begin, end)
-    pins.pin(spool.Pin(name, window.begin_us * 1000, window.end_us * 1000, why))
-    return Pinned(pins.pins())
+    """Keep a window of profiles and signals whatever the budget; return all pins."""
+    window = windows.resolve_window(window_pins.recorded_window(home), begin, end)
+    window_pins.pin_window(home, name, window, why)
+    return list_pins(home)
 
 
 def unpin(home: pathlib.Path, name: str) -> Pinned:
     """Remove a pin; return the pins that are left."""
-    pins = _spool(home)
-    if not pins.unpin(name):
-        raise errors.CannotError(
-            f"no pin {name!r}",
-            why="it was removed before, or never set",
-            todo="overnight store pin   lists all pins",
-        )
-    return Pinned(pins.pins())
-
-
-def _spool(home: pathlib.Path) -> spool.Spool:
-    return spool.Spool(spool_paths.spool_folder(home), 0, 0)
+    window_pins.unpin(home, name)
+    return list_pins(home)

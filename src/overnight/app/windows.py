@@ -85,13 +85,12 @@ def open_samples(home: pathlib.Path, query: Query) -> Samples:
     selection = Selection(cores=cores, event=event, **filters)
     reader = open_reader(home)
     hosts = reader.hosts(query.host)
-    window = resolve_window(reader, hosts, query.begin, query.end)
+    window = resolve_window(reader.extent(hosts), query.begin, query.end)
     return Samples(reader, hosts, window, selection, query)
 
 
-def resolve_window(reader: reader.Reader, hosts: tuple[str, ...], begin: str, end: str) -> Window:
-    """Return the window between two texts; an empty one means the recording's begin or end."""
-    extent = reader.extent(hosts)
+def resolve_window(extent: Window, begin: str, end: str) -> Window:
+    """Return the window between two texts; an empty one means the begin or end of `extent`."""
     now = time.time_ns() // 1000
     first = (
         times.parse_instant(begin, now_us=now, origin_us=extent.begin_us)
@@ -104,7 +103,7 @@ def resolve_window(reader: reader.Reader, hosts: tuple[str, ...], begin: str, en
     if window.end_us <= extent.begin_us or window.begin_us >= extent.end_us:
         recorded = [times.format_instant(us) for us in (extent.begin_us, extent.end_us)]
         raise errors.CannotError(
-            f"no profiles between {times.format_instant(first)} and {times.format_instant(last)}",
+            f"nothing was recorded between {times.format_instant(first)} and {times.format_instant(last)}",
             why=f"the recording covers {recorded[0]} to {recorded[1]}",
             todo="choose -b and -e within the recording",
         )

@@ -107,7 +107,10 @@ def pin(
     why: Annotated[str, typer.Option(metavar="TEXT", help="Reason, shown in the list.")] = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Keep a window whatever the disk budget, or list pins."""
+    """Pin a window against the disk budget, or list pins.
+
+    Profiles and signals of every host here are kept.
+    """
     from overnight.app import store
     from overnight.model import times
 
@@ -120,7 +123,7 @@ def pin(
         current.print_json(pinned.as_json())
         return errors.ExitCode.DONE
     for entry in pinned.pins:
-        first, last = (times.format_instant(ns // 1000) for ns in (entry.begin_ns, entry.end_ns))
+        first, last = times.format_instant(entry.begin_us), times.format_instant(entry.end_us)
         typer.echo(f"{entry.id}  {first} … {last}  {printable(entry.why)}")
     if not pinned.pins:
         typer.echo("no pins")
