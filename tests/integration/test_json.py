@@ -92,8 +92,8 @@ def test_every_format_becomes_a_file(
     [
         (["flame", "--host", "nobody"], 3, "no profiles of nobody"),
         (["flame", "-b", "yesterday"], 2, "is not a time"),
-        (["flame", "-b", "5s", "-e", "1s"], 2, "ends before it begins"),
-        (["flame", "-b", "2001-01-01", "-e", "2001-01-02"], 3, "nothing is recorded"),
+        (["flame", "-b", "5s", "-e", "1s"], 2, "-e must be after -b"),
+        (["flame", "-b", "2001-01-01", "-e", "2001-01-02"], 3, "nothing was recorded"),
         (["top", "--process", "("], 2, "not a regular expression"),
         (["top", "everything"], 2, "no top everything"),
         (["heatmap", "--core", "x"], 2, "not a list of cores"),
