@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from overnight.agent import recording
+from overnight.agent import profiler
 
 if TYPE_CHECKING:
     from overnight.store import capture
@@ -70,8 +70,8 @@ def _gap(before: capture.Capture, after: capture.Capture) -> float:
 def main(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) -> None:
     spool = folder / "spool"
     spool.mkdir(parents=True)
-    made = recording.record(
-        recording.RecordingOptions(
+    made = profiler.run(
+        profiler.ProfilerOptions(
             spool=spool,
             recorder="native" if recorder == "native" else "perf",
             frequency=frequency,

@@ -14,20 +14,20 @@ import sys
 import threading
 
 from overnight import errors, sources
-from overnight.agent import assembly
+from overnight.agent import flight_recorder
 
 __all__ = ["main"]
 
 PR_SET_PDEATHSIG = 1
 
 
-def _arguments(words: list[str] | None) -> assembly.FlightOptions:
+def _arguments(words: list[str] | None) -> flight_recorder.FlightOptions:
     parser = argparse.ArgumentParser(prog="python -m overnight.agent", description=__doc__)
     add = parser.add_argument
     add("--home", type=pathlib.Path, required=True, help="data home")
     add("--for", dest="seconds", type=float, default=0.0, help="seconds; 0 is until stopped")
     add("--budget", type=int, default=1 << 30, help="bytes that the ring may take")
-    add("--age", type=float, default=30 * assembly.DAY, help="seconds that a look is kept")
+    add("--age", type=float, default=30 * flight_recorder.DAY, help="seconds that a look is kept")
     add("--root", type=pathlib.Path, default=sources.ROOT, help="root of the host that is read")
     add(
         "--rules", type=pathlib.Path, action="append", default=[], help="folder of kernel-log rules"
@@ -40,17 +40,17 @@ def _arguments(words: list[str] | None) -> assembly.FlightOptions:
     said = parser.parse_args(words)
     if said.with_parent:
         _end_with_parent()
-    return assembly.FlightOptions(
+    return flight_recorder.FlightOptions(
         home=said.home,
         seconds=said.seconds,
         budget_bytes=said.budget,
         age_seconds=said.age,
         root=said.root,
         rules=tuple(said.rules),
-        metrics=assembly.parse_address(said.metrics) if said.metrics else None,
+        metrics=flight_recorder.parse_address(said.metrics) if said.metrics else None,
         lines=said.events,
         cloud=said.cloud_labels,
-        every=dict(map(assembly.parse_every, said.every)),
+        every=dict(map(flight_recorder.parse_every, said.every)),
     )
 
 
@@ -71,7 +71,7 @@ def main(words: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        summary = assembly.fly(_arguments(words), stop)
+        summary = flight_recorder.run(_arguments(words), stop)
     except errors.OvernightError as error:
         sys.stderr.write(f"error: {error.what}\nwhy:   {error.why}\ndo:    {error.todo}\n")
         return error.exit_code

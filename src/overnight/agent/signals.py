@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from overnight import errors, sources
 from overnight.agent import watches
 
-__all__ = ["discover_signals", "discover_watches", "paced"]
+__all__ = ["discover_signals", "discover_watches", "set_intervals"]
 
 
 def discover_signals() -> tuple[sources.Signal | sources.FactSignal, ...]:
@@ -36,7 +36,7 @@ def discover_watches() -> tuple[watches.Watch, ...]:
     )
 
 
-def paced(
+def set_intervals(
     found: tuple[sources.Signal | sources.FactSignal, ...], every: Mapping[str, float]
 ) -> tuple[sources.Signal | sources.FactSignal, ...]:
     """The signals, some of them looked at more often or more seldom than they ask for."""

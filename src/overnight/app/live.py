@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from overnight.agent import flight, kernelfeed, signals
+from overnight.agent import kernel_log, recorder_loop, signals
 from overnight.sources import perf
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Event
 
-__all__ = ["Board", "CoreStrip", "ProcessLoad", "View", "fly"]
+__all__ = ["Board", "CoreStrip", "ProcessLoad", "View", "start_loop"]
 
 # Those that a screen shows or that make events; what is only for the morning is left to the recorder.
 SIGNALS = frozenset(
@@ -211,7 +211,7 @@ class Board:
             )
 
 
-def fly(
+def start_loop(
     board: Board,
     stop: threading.Event,
     root: pathlib.Path = pathlib.Path("/"),
@@ -221,13 +221,13 @@ def fly(
 
     `every` says which signals are looked at more often than usual, and after how many seconds.
     """
-    log, why_not = kernelfeed.open_feed(root)
+    log, why_not = kernel_log.open_kernel_log(root)
     if why_not:
         board.note("kernel log", why_not)
-    parts = flight.Parts(
+    parts = recorder_loop.Parts(
         host=board.host,
         boot=perf.read_identity(root).boot,
-        signals=signals.paced(
+        signals=signals.set_intervals(
             tuple(one for one in signals.discover_signals() if one.name in SIGNALS), every or {}
         ),
         watches=signals.discover_watches(),
@@ -235,6 +235,8 @@ def fly(
         log=log,
         root=root,
     )
-    thread = threading.Thread(target=flight.Flight(parts).run, args=(stop,), daemon=True)
+    thread = threading.Thread(
+        target=recorder_loop.RecorderLoop(parts).run, args=(stop,), daemon=True
+    )
     thread.start()
     return thread

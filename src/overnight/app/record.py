@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.agent import recording as agent
-from overnight.app import beside, spooling
+from overnight.agent import profiler as agent
+from overnight.app import recorder_processes, spool_paths
 from overnight.model.recording import CoreSummary, Cost, ProcessShare, Profile, Recording
 from overnight.model.selection import Window
 from overnight.sources import cpu, perf
@@ -119,10 +119,10 @@ def record(
     begin = time.monotonic()
     problems: list[str] = []
     with contextlib.ExitStack() as stack:
-        flight = beside.SignalAgent()
+        flight = recorder_processes.FlightRecorder()
         if options.signals:
             flight = stack.enter_context(
-                beside.recording_signals(options.home, problems, *options.agent)
+                recorder_processes.run_flight_recorder(options.home, problems, *options.agent)
             )
         watch.look(cpu.read_cpu())
         if chosen is None:
@@ -148,19 +148,19 @@ def _record_stacks(
 ) -> Recording:
     begin_us = time.time_ns() // 1000
     begin = time.monotonic()
-    folder = spooling.spool_folder(options.home)
+    folder = spool_paths.spool_folder(options.home)
     _make(folder)
-    spooling.save_kallsyms(folder, perf.read_identity().boot)
+    spool_paths.save_kallsyms(folder, perf.read_identity().boot)
 
     def look(status: agent.Status) -> None:
         on_progress(Progress(time.monotonic() - begin, status, watch.look(cpu.read_cpu())))
 
     problems: list[str] = []
-    with beside.ingesting(
+    with recorder_processes.run_ingest(
         options.home, options.budget_bytes, options.keep_seconds, problems
     ) as ingest:
-        made = agent.record(
-            agent.RecordingOptions(
+        made = agent.run(
+            agent.ProfilerOptions(
                 spool=folder,
                 recorder="native" if chosen == "native" else "perf",
                 frequency=options.frequency,
@@ -241,7 +241,7 @@ def _watch_alone(
 
 
 def _stored(options: Options) -> int:
-    return spooling.bytes_under(options.home / "profiles")
+    return spool_paths.bytes_under(options.home / "profiles")
 
 
 def _profile(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import perfsamples
 import pytest
 
-from overnight.agent import recording
+from overnight.agent import profiler
 from overnight.sources import cpu, perf
 from overnight.sources.perf import native_recorder, perf_recorder
 
@@ -37,10 +37,10 @@ while True:
 
 AGENT = """
 import json, pathlib, sys, threading
-from overnight.agent import recording
+from overnight.agent import profiler
 options = json.loads(sys.argv[1])
 options["spool"] = pathlib.Path(options["spool"])
-recording.record(recording.RecordingOptions(**options), threading.Event())
+profiler.run(profiler.ProfilerOptions(**options), threading.Event())
 """
 
 
@@ -146,7 +146,7 @@ class Agent:
     @property
     def status(self) -> dict[str, object]:
         with contextlib.suppress(OSError, ValueError):
-            status = json.loads((self.folder / recording.STATUS).read_text())
+            status = json.loads((self.folder / profiler.STATUS).read_text())
             if status["pid"] == self.process.pid:
                 return dict(status)
         return {}

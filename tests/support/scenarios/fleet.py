@@ -8,7 +8,7 @@ import random
 import uuid
 from collections.abc import Iterator
 
-from overnight.agent import eventbook, watches
+from overnight.agent import event_tracker, watches
 from overnight.model import clock
 from overnight.store.ring import writer
 from scenarios import inventory, nights, setting, truth
@@ -138,7 +138,7 @@ def _record(
         if chance.random() < plan.rate(host, boot.uptime + at) / most:
             moments.append(at)
     keep = writer.Writer(home, host.name, host.boot, budget_bytes=1 << 28, age_seconds=1e9)
-    book = eventbook.Eventbook(host.name, host.boot, boot.clock_at(0))
+    book = event_tracker.EventTracker(host.name, host.boot, boot.clock_at(0))
     births = chance.uniform(200, 300) if leaks else 0.5
     happened = []
     # The first look of a boot and its last say how long the host was watched.

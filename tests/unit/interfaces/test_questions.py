@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from overnight.interfaces import cli
-from overnight.interfaces.cli import choosing, formats
+from overnight.interfaces.cli import formats, profile_options
 from overnight.model.selection import Selection
 
 QUESTIONS = ("heatmap", "flame", "diff", "top")
@@ -35,21 +35,21 @@ def test_every_question_has_every_option_of_the_shared_block() -> None:
     commands = typer.main.get_command(cli.build()).commands  # type: ignore[attr-defined]
     for name in QUESTIONS:
         have = {parameter.name for parameter in commands[name].params}
-        want = {field.name for field in dataclasses.fields(choosing.Asked)}
+        want = {field.name for field in dataclasses.fields(profile_options.Asked)}
         assert want - have == ({"idle"} if name == "heatmap" else set())
         assert "asked" not in have
 
 
 def test_every_filter_of_the_block_is_one_of_the_model() -> None:
-    asked = {field.name for field in dataclasses.fields(choosing.Asked)}
+    asked = {field.name for field in dataclasses.fields(profile_options.Asked)}
     known = {field.name for field in dataclasses.fields(Selection)}
     assert asked - {"begin", "end", "host", "core", "perf_event"} == known - {"cores", "event"}
 
 
 def test_filters_are_spelled_as_they_are_typed() -> None:
-    asked = choosing.Asked(begin="1s", host=["a"], core="0-3", process="d d", idle=True)
+    asked = profile_options.Asked(begin="1s", host=["a"], core="0-3", process="d d", idle=True)
     assert asked.spelled() == "--core 0-3 --process d d --idle"
-    assert choosing.Asked().spelled() == ""
+    assert profile_options.Asked().spelled() == ""
 
 
 @pytest.mark.parametrize("output", [*formats.Format])

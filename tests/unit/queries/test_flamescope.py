@@ -7,7 +7,7 @@ import pathlib
 
 import captures
 
-from overnight.app import importing
+from overnight.app import imports
 from overnight.model.selection import Selection
 from overnight.queries import diff, flame, heatmap, top
 from overnight.queries import reader as readers
@@ -103,7 +103,7 @@ def test_samples_out_of_order_names_with_digits_and_symbols_with_a_plus(
 ) -> None:
     text = tmp_path / "out.perf"
     text.write_text(OUT_OF_ORDER)
-    list(importing.import_files(tmp_path / "home", [text]))
+    list(imports.import_files(tmp_path / "home", [text]))
     source = readers.Reader(segments.Catalogue(tmp_path / "home"))
     window = source.extent()
     assert flame.flame(source, window).coverage.samples == 3

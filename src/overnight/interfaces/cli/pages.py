@@ -13,7 +13,7 @@ from overnight import errors
 from overnight.interfaces.cli import files
 
 if TYPE_CHECKING:
-    from overnight.interfaces.cli import choosing
+    from overnight.interfaces.cli import profile_options
     from overnight.model.event import Event
     from overnight.model.flame import Folded
     from overnight.model.selection import Window
@@ -34,7 +34,7 @@ MarkOption = Annotated[
 NEEDS_SAMPLES = ("core", "thread", "unit")
 
 
-def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[Event, ...]:
+def parse_marks(chosen: profile_options.Chosen, marks: list[str] | None) -> tuple[Event, ...]:
     """The instants that --mark names, and the recorded events of the window that matter most."""
     from overnight.model import times
     from overnight.model.event import Event
@@ -51,7 +51,7 @@ def parse_marks(chosen: choosing.Chosen, marks: list[str] | None) -> tuple[Event
     return tuple(sorted(found, key=lambda one: one.time_us))
 
 
-def _recorded(chosen: choosing.Chosen) -> list[Event]:
+def _recorded(chosen: profile_options.Chosen) -> list[Event]:
     from overnight.store.ring import reader
 
     told = reader.Reader(chosen.reader.catalogue.home).events(
@@ -65,14 +65,14 @@ def _recorded(chosen: choosing.Chosen) -> list[Event]:
     return worst[:MOST_EVENTS]
 
 
-def folded(tree: query.FlameTree, chosen: choosing.Chosen, *, title: str = "") -> Folded:
+def folded(tree: query.FlameTree, chosen: profile_options.Chosen, *, title: str = "") -> Folded:
     """The value that the writers of formats take."""
-    from overnight.app import folding
+    from overnight.app import folded_stacks
 
     covered = tree.coverage
     touched = chosen.reader.touched(covered.hosts, covered.window)
     meta = touched[0].meta() if touched else None
-    return folding.fold(
+    return folded_stacks.fold(
         tree,
         title or chosen.title,
         event=meta.events[0] if meta and meta.events else "",
@@ -81,7 +81,7 @@ def folded(tree: query.FlameTree, chosen: choosing.Chosen, *, title: str = "") -
 
 
 def deliver_page(
-    chosen: choosing.Chosen,
+    chosen: profile_options.Chosen,
     marks: tuple[Event, ...],
     file: pathlib.Path | None,
     *,
@@ -94,7 +94,7 @@ def deliver_page(
 
     `opening` is what else `reports.html.Opening` says.
     """
-    from overnight.app import paging
+    from overnight.app import viewer_page
     from overnight.reports import html
 
     if len(chosen.hosts) != 1:
@@ -112,7 +112,7 @@ def deliver_page(
         )
     needs = [name for name in NEEDS_SAMPLES if name in asked.filters()]
     needs += [what for what in (opening.get("top"),) if what in ("threads", "units")]
-    shown = paging.page_view(
+    shown = viewer_page.page_view(
         chosen.reader,
         chosen.hosts[0],
         (chosen.window, *([baseline] if baseline else [])),

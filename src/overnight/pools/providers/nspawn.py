@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from overnight import errors, pools
 from overnight.machines import container
 from overnight.pools.providers import _capacity, _folder_lock, _images
-from overnight.undo import steps
+from overnight.undo import operations
 
 __all__ = ["NAME", "Machines", "create"]
 
@@ -52,19 +52,19 @@ def create(home: pathlib.Path) -> Machines:
 class Machines:
     """Machines outlive whoever booted them, and end as if their power went.
 
-    `steps` is told each step of a launch; tests kill the launcher there.
+    `on_step` is called at each step of a launch; tests kill the launcher there.
     """
 
     name = NAME
     inventory_lag_seconds = 0.0
 
     def __init__(
-        self, folder: pathlib.Path, steps: Callable[[str], None] = lambda _step: None
+        self, folder: pathlib.Path, on_step: Callable[[str], None] = lambda _step: None
     ) -> None:
         self._folder = folder / NAME
         self._members = self._folder / "members"
         self._trees = _images.Images(self._folder / "trees", folder / "templates")
-        self._steps = steps
+        self._steps = on_step
 
     def check(self, order: pools.Order) -> None:
         """An instance type that is none is refused at the door; its template may come later."""
@@ -215,7 +215,7 @@ def _plant(place: pathlib.Path, layers: list[pathlib.Path], order: pools.Order) 
 
 
 def _spawn(place: pathlib.Path) -> subprocess.Popen[bytes]:
-    steps.NSPAWN.mkdir(parents=True, exist_ok=True)
+    operations.NSPAWN.mkdir(parents=True, exist_ok=True)
     lower = sorted(path.name for path in place.glob("lower*"))
     _, bound = container.interpreter()
     words = container.words(_name(place), place / "root", read_only=bound)
@@ -241,7 +241,7 @@ def _not_started(place: pathlib.Path) -> pools.ProviderError:
 
 
 def _name(place: pathlib.Path) -> str:
-    return f"{steps.MACHINES}{place.name}"
+    return f"{operations.MACHINES}{place.name}"
 
 
 def _cgroups(place: pathlib.Path) -> tuple[pathlib.Path, ...]:
@@ -281,7 +281,7 @@ def _clear(place: pathlib.Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(leader, signal.SIGKILL)
     for cgroup in cgroups:
-        steps.remove_cgroups(str(cgroup))
+        operations.remove_cgroups(str(cgroup))
     for path in place.iterdir():
         if path.is_symlink():
             path.unlink()

@@ -103,15 +103,15 @@ def _apply(
     yes: bool,
     output: session.Output,
 ) -> int:
-    from overnight.app.audit import applying
+    from overnight.app.audit import changes
 
-    steps, cannot = applying.plan(report, root)
+    steps, cannot = changes.plan(report, root)
     typer.echo("this will be changed:" if steps else "there is nothing to change", err=True)
     for line in (*map(str, steps), *cannot):
         typer.echo(f"  {session.printable(line)}", err=True)
     if steps:
         _confirm(yes)
-        record = applying.apply(steps, root, current.home)
+        record = changes.apply(steps, root, current.home)
         typer.echo(f"done; overnight audit --undo takes it back ({record})", err=True)
         if report.live:
             typer.echo("what runs goes on until it is stopped, or the host reboots", err=True)
@@ -120,10 +120,10 @@ def _apply(
 
 
 def _undo(current: session.Session, root: pathlib.Path, yes: bool, output: session.Output) -> int:
-    from overnight.app.audit import applying
+    from overnight.app.audit import changes
 
     _confirm(yes)
-    taken, left = applying.undo(root, current.home)
+    taken, left = changes.undo(root, current.home)
     for line in (*(f"taken back: {step}" for step in taken), *left):
         typer.echo(session.printable(line), err=True)
     _tell(current, "undone", root, [str(step) for step in taken], list(left), output)

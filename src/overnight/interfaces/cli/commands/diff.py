@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, files, formats, pages, session
+from overnight.interfaces.cli import files, formats, pages, profile_options, session
 
 if TYPE_CHECKING:
     from overnight.model.selection import Window
@@ -30,10 +30,10 @@ def register(cli: typer.Typer) -> None:
     )(diff)
 
 
-@choosing.asks()
+@profile_options.asks()
 def diff(
     context: typer.Context,
-    asked: choosing.Asked,
+    asked: profile_options.Asked,
     baseline: Annotated[
         str,
         typer.Option(metavar="TIME", help="The baseline's begin. Default: 10 minutes before -b."),
@@ -64,7 +64,7 @@ def diff(
     from overnight.queries import diff as query
 
     current: session.Session = context.obj
-    chosen = choosing.choose(current, asked)
+    chosen = profile_options.choose(current, asked)
     others = chosen.reader.hosts(baseline_host) if baseline_host else chosen.hosts
     before = _baseline(chosen, others, baseline, baseline_end)
     if output is Format.HTML:
@@ -94,14 +94,16 @@ def diff(
     return errors.ExitCode.DONE
 
 
-def _baseline(chosen: choosing.Chosen, hosts: tuple[str, ...], begin: str, end: str) -> Window:
+def _baseline(
+    chosen: profile_options.Chosen, hosts: tuple[str, ...], begin: str, end: str
+) -> Window:
     from overnight.model.selection import Window
 
-    if begin:
-        return choosing.window_between(
-            chosen.reader, hosts, begin, end or str(chosen.window.begin_us / 1e6)
-        )
     extent = chosen.reader.extent(hosts)
+    if begin:
+        return profile_options.window_between(
+            extent, begin, end or str(chosen.window.begin_us / 1e6)
+        )
     first = max(extent.begin_us, chosen.window.begin_us - 600_000_000)
     if first >= chosen.window.begin_us:
         raise errors.UsageError(
@@ -112,7 +114,9 @@ def _baseline(chosen: choosing.Chosen, hosts: tuple[str, ...], begin: str, end: 
     return Window(first, chosen.window.begin_us)
 
 
-def _picture(chosen: choosing.Chosen, others: tuple[str, ...], before: Window) -> pages.Write:
+def _picture(
+    chosen: profile_options.Chosen, others: tuple[str, ...], before: Window
+) -> pages.Write:
     from overnight.queries import flame
     from overnight.reports.pictures import difference
 
@@ -133,7 +137,7 @@ def _show(found: query.Difference, current: session.Session) -> None:
     import rich.table
     from rich.markup import escape
 
-    from overnight.interfaces.cli import drawing
+    from overnight.interfaces.cli import terminal
 
     table = rich.table.Table(box=None, pad_edge=False)
     table.add_column("function", overflow="fold")
@@ -148,8 +152,8 @@ def _show(found: query.Difference, current: session.Session) -> None:
         )
         table.add_row(
             name + where,
-            drawing.percent(change.rate),
-            drawing.percent(change.baseline_rate),
+            terminal.percent(change.rate),
+            terminal.percent(change.baseline_rate),
             f"{100 * change.difference:+.2f}",
             f"{100 * change.low:+.2f} … {100 * change.high:+.2f}",
             f"[{COLOURS[change.status]}]{change.status}[/]",
@@ -162,5 +166,5 @@ def _show(found: query.Difference, current: session.Session) -> None:
     if found.others:
         console.print(f"[dim]and {found.others} more (--limit)[/]")
     for what, coverage in (("window", found.coverage), ("baseline", found.baseline)):
-        for line in drawing.coverage_lines(coverage):
+        for line in terminal.coverage_lines(coverage):
             console.print(f"[dim]{what}: {escape(session.printable(line))}[/]")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, session
+from overnight.interfaces.cli import profile_options, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,8 @@ def events(
     event_id: Annotated[
         str, typer.Argument(metavar="ID", help="One event, with everything known of it.")
     ] = "",
-    begin: choosing.BeginOption = "",
-    end: choosing.EndOption = "",
+    begin: profile_options.BeginOption = "",
+    end: profile_options.EndOption = "",
     host: Annotated[
         list[str] | None, typer.Option("--host", metavar="NAME", help="One host; again for more.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, files, formats, pages, session
+from overnight.interfaces.cli import files, formats, pages, profile_options, session
 
 if TYPE_CHECKING:
     from overnight.queries import flame as query
@@ -29,10 +29,10 @@ def register(cli: typer.Typer) -> None:
     )(flame)
 
 
-@choosing.asks()
+@profile_options.asks()
 def flame(
     context: typer.Context,
-    asked: choosing.Asked,
+    asked: profile_options.Asked,
     reverse: Annotated[
         bool,
         typer.Option("--reverse", help="Merge from the leaves: under each function its callers."),
@@ -47,7 +47,7 @@ def flame(
     from overnight.queries import flame as query
 
     current: session.Session = context.obj
-    chosen = choosing.choose(current, asked)
+    chosen = profile_options.choose(current, asked)
     if output is Format.HTML:
         pages.deliver_page(chosen, pages.parse_marks(chosen, mark), file, callers=reverse)
         return errors.ExitCode.DONE
@@ -62,7 +62,7 @@ def flame(
     return errors.ExitCode.DONE
 
 
-def _writer(output: Format, tree: query.FlameTree, chosen: choosing.Chosen) -> pages.Write:
+def _writer(output: Format, tree: query.FlameTree, chosen: profile_options.Chosen) -> pages.Write:
     import importlib
 
     module = importlib.import_module(f"overnight.reports.{output}")
@@ -78,7 +78,7 @@ def _show(tree: query.FlameTree, current: session.Session) -> None:
     """An indented tree of what holds at least one percent, narrowest lines left out."""
     import rich.text
 
-    from overnight.interfaces.cli import drawing
+    from overnight.interfaces.cli import terminal
 
     console = current.console()
     total = max(1, tree.coverage.samples)
@@ -92,7 +92,7 @@ def _show(tree: query.FlameTree, current: session.Session) -> None:
         if share < SHOWN_SHARE:
             hidden += 1
             continue
-        line = rich.text.Text(f"{drawing.percent(share):>7}  " + "  " * min(depth[i], 40))
+        line = rich.text.Text(f"{terminal.percent(share):>7}  " + "  " * min(depth[i], 40))
         style = {2: "bold", 1: "red"}.get(tree.kinds[number], "")
         name = tree.names[number]
         line.append(
@@ -102,8 +102,8 @@ def _show(tree: query.FlameTree, current: session.Session) -> None:
         console.print(line, no_wrap=True, overflow="ellipsis")
     if hidden:
         console.print(
-            f"[dim]{hidden} narrower than {drawing.percent(SHOWN_SHARE)} are left out; -O html or svg shows all[/]"
+            f"[dim]{hidden} narrower than {terminal.percent(SHOWN_SHARE)} are left out; -O html or svg shows all[/]"
         )
     console.print("[dim]shares are of the samples; kernel functions are red[/]")
-    for line_ in drawing.coverage_lines(tree.coverage):
+    for line_ in terminal.coverage_lines(tree.coverage):
         console.print(rich.text.Text(session.printable(line_), "dim"))

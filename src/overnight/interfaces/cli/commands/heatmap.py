@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, files, formats, pages, session
+from overnight.interfaces.cli import files, formats, pages, profile_options, session
 
 if TYPE_CHECKING:
     from overnight.queries import heatmap as query
@@ -45,10 +45,10 @@ def register(cli: typer.Typer) -> None:
     )(heatmap)
 
 
-@choosing.asks(without=("idle",))
+@profile_options.asks(without=("idle",))
 def heatmap(
     context: typer.Context,
-    asked: choosing.Asked,
+    asked: profile_options.Asked,
     by: Annotated[
         By, typer.Option(help="Rows: each core, or each part of a second (all cores together).")
     ] = By.CORE,
@@ -75,7 +75,7 @@ def heatmap(
     from overnight.queries import heatmap as query
 
     current: session.Session = context.obj
-    chosen = choosing.choose(current, asked)
+    chosen = profile_options.choose(current, asked)
     marks = pages.parse_marks(chosen, mark)
     if output is Format.HTML:
         if mode not in (Mode.BUSY, Mode.KERNEL):
@@ -118,9 +118,9 @@ def heatmap(
 
 
 def _show(found: query.Heatmap, current: session.Session, marks: dict[int, str]) -> None:
-    from overnight.interfaces.cli import drawing
+    from overnight.interfaces.cli import terminal
 
     console = current.console()
-    drawing.draw_heatmap(found, console, marks)
-    for line in drawing.coverage_lines(found.coverage):
+    terminal.draw_heatmap(found, console, marks)
+    for line in terminal.coverage_lines(found.coverage):
         console.print(session.printable(line), style="dim", markup=False)

@@ -47,19 +47,19 @@ def import_(
 
     Importing a file again changes nothing.
     """
-    from overnight.app import importing
+    from overnight.app import imports
     from overnight.model import times
 
     current: session.Session = context.obj
-    if kind and kind not in importing.format_names():
+    if kind and kind not in imports.format_names():
         raise errors.UsageError(
             f"no format {kind!r}",
-            why="overnight reads " + ", ".join(importing.format_names()),
+            why="overnight reads " + ", ".join(imports.format_names()),
             todo="leave --format out to have it recognised",
         )
     done = []
     with current.notes().status(f"importing {files[0].name} …") as status:
-        for made in importing.import_files(
+        for made in imports.import_files(
             current.home, files, host=host, kind=kind, kallsyms=kallsyms, root=root
         ):
             done.append(made)

@@ -51,7 +51,7 @@ def live(
     seconds = times.parse_duration(lasting) if lasting else 0.0
     stop = threading.Event()
     shown = board.Board(platform.node() or "host")
-    thread = board.fly(shown, stop)
+    thread = board.start_loop(shown, stop)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             if output is session.Output.JSON:

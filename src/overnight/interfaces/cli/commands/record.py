@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session, stopping
+from overnight.interfaces.cli import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,7 +85,7 @@ def record(
     the last seconds can be read afterwards.
     """
     from overnight.app import record as recorder
-    from overnight.model import sizes, times
+    from overnight.model import sizes, stop_signals, times
 
     current: session.Session = context.obj
     options = recorder.Options(
@@ -107,7 +107,7 @@ def record(
             todo="leave one of them out, or both for both",
         )
     stop = threading.Event()
-    with stopping.stopped_by_signals(stop), _progress(current, options) as progress:
+    with stop_signals.stop_on_signals(stop), _progress(current, options) as progress:
         made = recorder.record(options, stop, progress)
     if output is session.Output.JSON:
         current.print_json(made.as_json())
@@ -119,9 +119,9 @@ def record(
 def _agent(metrics: str, rules: list[str] | None, *, cloud: bool) -> tuple[str, ...]:
     """The flight recorder's own arguments; a bad address is an error here, not in its log."""
     if metrics:
-        from overnight.agent import assembly
+        from overnight.agent import flight_recorder
 
-        assembly.parse_address(metrics)
+        flight_recorder.parse_address(metrics)
     words = [word for folder in rules or () for word in ("--rules", folder)]
     words += ["--metrics", metrics] if metrics else []
     return (*words, *(["--cloud-labels"] if cloud else []))
@@ -183,7 +183,7 @@ def _show(made: Recording, console: rich.console.Console) -> None:
     import rich.table
     from rich.markup import escape
 
-    from overnight.interfaces.cli import drawing
+    from overnight.interfaces.cli import terminal
     from overnight.model import times
 
     console.print(
@@ -203,7 +203,7 @@ def _show(made: Recording, console: rich.console.Console) -> None:
             f"{core.busy_mean:.0f} %",
             f"[{colour}]{core.busy_peak:.0f} %[/]",
             f"{core.kernel_peak:.0f} %",
-            drawing.strip([value / 100 for value in core.busy], width),
+            terminal.strip([value / 100 for value in core.busy], width),
         )
     console.print(cores)
     if len(made.cores) > 16:
@@ -227,7 +227,7 @@ def _show_profile(profile: Profile, console: rich.console.Console) -> None:
     import rich.table
     from rich.markup import escape
 
-    from overnight.interfaces.cli import drawing
+    from overnight.interfaces.cli import terminal
 
     table = rich.table.Table(box=None, pad_edge=False)
     table.add_column("process")
@@ -236,8 +236,8 @@ def _show_profile(profile: Profile, console: rich.console.Console) -> None:
     for row in profile.processes[:8]:
         table.add_row(
             escape(session.printable(row.process)),
-            drawing.percent(row.share_of_samples),
-            drawing.percent(row.share_of_capacity),
+            terminal.percent(row.share_of_samples),
+            terminal.percent(row.share_of_capacity),
             f"{row.cores:.2f}",
         )
     console.print()

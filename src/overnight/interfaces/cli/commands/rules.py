@@ -12,7 +12,7 @@ from overnight import errors
 from overnight.interfaces.cli import session
 
 if TYPE_CHECKING:
-    from overnight.app import kernelrules as using
+    from overnight.app import rules as using
 
 __all__ = ["ORDER", "register"]
 
@@ -53,7 +53,7 @@ def list_rules(
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """List the rules in force, and check those that are yours."""
-    from overnight.app import kernelrules as using
+    from overnight.app import rules as using
 
     current: session.Session = context.obj
     rules = using.load(current.home, folder)
@@ -103,12 +103,12 @@ def try_rules(
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Say what the rules see in a log, or in one line; or run the samples of a rule file."""
-    from overnight.app import kernelrules as using
-    from overnight.sources.kernelrules import loading
+    from overnight.app import rules as using
+    from overnight.sources.kernelrules import rulefiles
 
     current: session.Session = context.obj
     if what.endswith(".toml"):
-        checked = loading.parse_rules(_read(what).decode("utf-8", "replace"), what)
+        checked = rulefiles.parse_rules(_read(what).decode("utf-8", "replace"), what)
         if output is session.Output.JSON:
             current.print_json(_document(len(checked), []))
         else:
@@ -185,7 +185,7 @@ def import_rules(
 
     Ends with 1 when there are such.
     """
-    from overnight.app import kernelrules as using
+    from overnight.app import rules as using
     from overnight.sources.kernelrules import npd
 
     current: session.Session = context.obj

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import choosing, files, formats, pages, session
+from overnight.interfaces.cli import files, formats, pages, profile_options, session
 
 __all__ = ["ORDER", "register"]
 
@@ -25,10 +25,10 @@ def register(cli: typer.Typer) -> None:
     )(top)
 
 
-@choosing.asks()
+@profile_options.asks()
 def top(
     context: typer.Context,
-    asked: choosing.Asked,
+    asked: profile_options.Asked,
     kind: Annotated[
         str, typer.Argument(metavar="WHAT", help="processes, threads, units or functions.")
     ] = "processes",
@@ -44,7 +44,7 @@ def top(
     from overnight.queries import top as query
 
     current: session.Session = context.obj
-    chosen = choosing.choose(current, asked)
+    chosen = profile_options.choose(current, asked)
     if output is Format.HTML:
         if kind not in query.KINDS:
             raise errors.UsageError(
@@ -79,7 +79,7 @@ def _show(found: object, current: session.Session) -> None:
     import rich.table
     from rich.markup import escape
 
-    from overnight.interfaces.cli import drawing
+    from overnight.interfaces.cli import terminal
     from overnight.queries import top as query
 
     assert isinstance(found, query.Top)
@@ -100,13 +100,13 @@ def _show(found: object, current: session.Session) -> None:
             escape(session.printable(row.name)),
             str(row.samples),
             *([str(row.own)] if functions else []),
-            drawing.percent(row.share_of_samples),
-            drawing.percent(row.share_of_capacity),
+            terminal.percent(row.share_of_samples),
+            terminal.percent(row.share_of_capacity),
             "-" if row.cores is None else f"{row.cores:.2f}",
         )
     console = current.console()
     console.print(table)
     if found.others:
         console.print(f"[dim]and {found.others} more (--limit)[/]")
-    for line in drawing.coverage_lines(found.coverage):
+    for line in terminal.coverage_lines(found.coverage):
         console.print(f"[dim]{escape(session.printable(line))}[/]")

@@ -1,0 +1,324 @@
+"""Records the stacks of all cores for a night: recorder, spool, journal of gaps, its own cost.
+
+Whatever ends the recorder, it is started again and the time without samples is written down.
+`status.json` in the spool says each second how it goes, and what it costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from overnight import errors
+from overnight.agent import decisions, spool, usage
+from overnight.sources import cpu, perf
+from overnight.sources.perf import native_recorder, perf_recorder, recovery
+
+__all__ = [
+    "SCHEMA",
+    "STATUS",
+    "ProfilerOptions",
+    "Recording",
+    "Status",
+    "Summary",
+    "lock_spool",
+    "make_recorder",
+    "run",
+]
+
+SCHEMA = "overnight.recording-status/1"
+STATUS = "status.json"
+LOCK = "lock"
+TICK_SECONDS = 1.0
+TRIM_SECONDS = 10.0
+STOP_LOOK_SECONDS = 0.25  # poll(2) goes on after a signal (PEP 475): look at `stop` in between
+STOPPED = "stopped"
+
+
+@dataclasses.dataclass(frozen=True)
+class ProfilerOptions:
+    """What to record, for how long, and how much of it to keep. `seconds` 0 is until stopped."""
+
+    spool: pathlib.Path
+    recorder: Literal["perf", "native"] = "perf"
+    frequency: int = 97
+    segment_seconds: float = 120.0
+    seconds: float = 0.0
+    budget_bytes: int = 20 << 30
+    keep_seconds: float = 2 * 3600.0
+    floor_bytes: int = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """How the recording goes. CPU and memory are ours and the recorder's helpers' together."""
+
+    mode: str
+    why: str
+    pid: int
+    recorder: str
+    frequency: int
+    updated_ns: int
+    began_ns: int
+    seconds: float
+    cpu_seconds: float
+    cpu_percent: float
+    rss_bytes: int
+    written_bytes: int
+    lost: int
+    segments: int
+    gaps: int
+    spool_bytes: int
+    over_budget: bool
+    free_bytes: int
+
+    def as_json(self) -> dict[str, object]:
+        """The stable form, as in status.json."""
+        return {"schema": SCHEMA, **dataclasses.asdict(self)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """One recording from start to stop; `gaps` are those of this run."""
+
+    seconds: float
+    segments: tuple[pathlib.Path, ...]
+    removed: int
+    gaps: tuple[perf.Gap, ...]
+    written_bytes: int
+    lost: int
+    cpu_seconds: float
+    rss_peak_bytes: int
+
+
+def make_recorder(options: ProfilerOptions) -> perf.Recorder:
+    """The recorder that the options name."""
+    kind = (
+        native_recorder.NativeRecorder
+        if options.recorder == "native"
+        else perf_recorder.PerfRecorder
+    )
+    return kind(perf.read_identity(), frequency=options.frequency, online=cpu.online)
+
+
+def run(
+    options: ProfilerOptions,
+    stop: threading.Event,
+    on_status: Callable[[Status], None] = lambda _: None,
+) -> Summary:
+    """Record until `stop` is set, the time is up, or SIGTERM or SIGINT comes.
+
+    Only what prevents the very first start is an error; the thread that calls this is the one
+    that keeps the recorder, and must live as long.
+    """
+    store = spool.Spool(options.spool, options.budget_bytes, options.keep_seconds)
+    with lock_spool(options.spool), _stop_on_signals(stop):
+        return Recording(options, store, make_recorder(options)).run(stop, on_status)
+
+
+@contextlib.contextmanager
+def lock_spool(folder: pathlib.Path) -> Iterator[None]:
+    """The only recording in this folder. The kernel frees the lock of a run that died."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            raise errors.CannotError(
+                f"another recording already writes into {folder}",
+                why=f"process {owner} holds its lock",
+                todo=f"stop it first (kill {owner}), or record into another folder",
+            ) from error
+        with contextlib.suppress(OSError):  # only tells who; a full disk may refuse it
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`, where Python lets us: only its main thread may say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    chosen = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: stop.set()) for number in chosen]
+    try:
+        yield
+    finally:
+        for number, handler in zip(chosen, before, strict=True):
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+class Recording:
+    """One run of the loop; `record` is the way in."""
+
+    def __init__(
+        self, options: ProfilerOptions, store: spool.Spool, recorder: perf.Recorder
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._recorder = recorder
+        self._policy = decisions.Policy(options.segment_seconds, options.floor_bytes)
+        self._segments: list[pathlib.Path] = []
+        self._removed = 0
+        self._gaps: dict[tuple[int, str], perf.Gap] = {}
+        self._trim_at = 0.0
+        self._spool_bytes = 0
+        self._rss_peak = 0
+        self._began = perf.Clock(0, 0)
+        self._cost: tuple[float, float] = (0.0, 0.0)
+        self._percent = 0.0
+
+    def run(self, stop: threading.Event, on_status: Callable[[Status], None]) -> Summary:
+        """Start, look each second, and stop."""
+        self._take_up()
+        self._recorder.start(self._options.spool)
+        began = time.monotonic()
+        self._began = perf.read_clock()
+        self._cost = (began, usage.read_usage(()).cpu_seconds)
+        first_cpu = self._cost[1]
+        state = decisions.State(decisions.Mode.RECORDING, self._began, began, began)
+        until = began + self._options.seconds if self._options.seconds else float("inf")
+        try:
+            self._report(state.mode, state.why, on_status)
+            while not stop.is_set() and time.monotonic() < until:
+                failed = self._wait(stop, min(time.monotonic() + TICK_SECONDS, until))
+                state = self._step(state, failed)
+                self._report(state.mode, state.why, on_status)
+        finally:
+            self._keep(self._recorder.stop())
+            if state.mode is not decisions.Mode.RECORDING:
+                self._note(perf.Gap(state.since_ns, perf.read_clock().wall_ns, state.why))
+            self._report(STOPPED, "", on_status)
+        return Summary(
+            seconds=time.monotonic() - began,
+            segments=tuple(self._segments),
+            removed=self._removed,
+            gaps=tuple(self._gaps.values()),
+            written_bytes=self._recorder.written,
+            lost=self._recorder.lost,
+            cpu_seconds=self._cost[1] - first_cpu,
+            rss_peak_bytes=self._rss_peak,
+        )
+
+    def _take_up(self) -> None:
+        """What a killed run left: its last segment, and the time since, which is a gap."""
+        folder = self._options.spool
+        recovery.take_up(folder, perf.read_identity(), len(cpu.online()))
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            before = json.loads((folder / STATUS).read_text())
+            if before["mode"] != STOPPED:
+                why = f"the recording of process {before['pid']} was killed"
+                now = perf.read_clock().wall_ns
+                self._note(perf.Gap(int(before["updated_ns"]), now, why))
+
+    def _wait(self, stop: threading.Event, until: float) -> str:
+        """Let the recorder work until the next look; why it failed, if it did."""
+        while (left := until - time.monotonic()) > 0 and not stop.is_set():
+            if not self._recorder.alive:
+                failed = self._keep(self._recorder.poll(0))
+                if failed:
+                    return failed
+                stop.wait(left)
+            elif failed := self._keep(self._recorder.poll(min(left, STOP_LOOK_SECONDS))):
+                return failed
+        return ""
+
+    def _keep(self, progress: perf.Progress) -> str:
+        self._segments += progress.finished
+        for gap in progress.gaps:
+            self._note(gap)
+        if progress.finished:
+            self._trim_at = 0.0
+        return progress.failed
+
+    def _step(self, state: decisions.State, failed: str) -> decisions.State:
+        """Trim, look, decide, and do what was decided."""
+        now, clock = time.monotonic(), perf.read_clock()
+        free = self._store.free_bytes()
+        if now >= self._trim_at or free < self._policy.floor_bytes * decisions.RESUME_FACTOR:
+            self._trim(clock.wall_ns)
+            self._trim_at = now + TRIM_SECONDS
+            free = self._store.free_bytes()
+        self._store.journal.flush()
+        look = decisions.Look(now, clock, free, failed)
+        state, actions = decisions.decide(state, look, self._policy)
+        for action in actions:
+            match action:
+                case decisions.Note(gap):
+                    self._note(gap)
+                case decisions.Switch():
+                    self._recorder.switch()
+                case decisions.Stop():
+                    self._keep(self._recorder.stop())
+                case decisions.Start():
+                    state = self._start(state)
+        return state
+
+    def _start(self, state: decisions.State) -> decisions.State:
+        why = ""
+        try:
+            self._recorder.start(self._options.spool)
+        except errors.OvernightError as error:
+            why = f"{error.what}: {error.why}"
+        state, note = decisions.started(state, time.monotonic(), perf.read_clock(), why)
+        self._note(note.gap)
+        return state
+
+    def _trim(self, now_ns: int) -> None:
+        floor = round(self._policy.floor_bytes * decisions.RESUME_FACTOR)
+        self._removed += len(self._store.trim(now_ns, floor_bytes=floor))
+        self._spool_bytes = sum(one.bytes for one in self._store.segments())
+        self._spool_bytes += self._store.writing_bytes()
+
+    def _note(self, gap: perf.Gap) -> None:
+        self._gaps[gap.begin_ns, gap.why] = gap
+        self._store.journal.add(gap)
+
+    def _report(self, mode: str, why: str, on_status: Callable[[Status], None]) -> None:
+        now = time.monotonic()
+        cost = usage.read_usage(self._recorder.processes)
+        then, spent = self._cost
+        if now - then >= TICK_SECONDS / 2:  # over less, starting and stopping would look like load
+            self._percent = round(100 * (cost.cpu_seconds - spent) / (now - then), 2)
+        self._cost = (now, cost.cpu_seconds)
+        self._rss_peak = max(self._rss_peak, cost.rss_bytes)
+        clock = perf.read_clock()
+        status = Status(
+            mode=str(mode),
+            why=why,
+            pid=os.getpid(),
+            recorder=self._options.recorder,
+            frequency=self._options.frequency,
+            updated_ns=clock.wall_ns,
+            began_ns=self._began.wall_ns,
+            seconds=round((clock.monotonic_ns - self._began.monotonic_ns) / 1e9, 3),
+            cpu_seconds=round(cost.cpu_seconds, 4),
+            cpu_percent=self._percent,
+            rss_bytes=cost.rss_bytes,
+            written_bytes=self._recorder.written,
+            lost=self._recorder.lost,
+            segments=len(self._segments),
+            gaps=len(self._gaps),
+            spool_bytes=self._spool_bytes,
+            over_budget=self._spool_bytes > self._options.budget_bytes,
+            free_bytes=self._store.free_bytes(),
+        )
+        with contextlib.suppress(OSError):  # a full disk: the last one stays
+            fresh = self._options.spool / (STATUS + ".new")
+            fresh.write_text(json.dumps(status.as_json()))
+            fresh.replace(self._options.spool / STATUS)
+        on_status(status)

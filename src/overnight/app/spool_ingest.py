@@ -1,0 +1,203 @@
+"""From the spool of raw segments to the store, while the recording goes on.
+
+Runs as a process of its own beside the recorder: the recorder stays small and never waits for it,
+and what it has not come to yet is still there after a crash. Its standard input is the recorder's
+hand: when that lets go, for whatever reason, the rest is brought in and it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import gzip
+import os
+import pathlib
+import select
+import sys
+import time
+from collections.abc import Iterator
+
+from overnight import errors
+from overnight.agent import profiler as agent
+from overnight.agent import spool
+from overnight.app import spool_paths
+from overnight.ingest import perfdata
+from overnight.sources import cpu, perf, processes
+from overnight.sources.perf import recovery
+from overnight.store import capture, segments, trim, writer
+
+__all__ = ["DONE", "Ingester", "find_pending", "ingest_leftovers"]
+
+DONE = "ingested.txt"
+SECOND_NS = 1_000_000_000
+LOOK_SECONDS = 1.0
+UNITS_SECONDS = 10.0
+FORGET_SECONDS = 600.0
+
+
+def find_pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
+    """Finished raw segments that are not in the store yet, oldest first."""
+    try:
+        done = set((folder / DONE).read_text(errors="replace").split("\n"))
+    except OSError:
+        done = set()
+    found = spool.Spool(folder, 0, 0).segments()
+    return tuple(segment.path for segment in found if segment.path.name not in done)
+
+
+class ProcessUnits:
+    """Which unit each process belongs to; remembers those that ended a while ago."""
+
+    def __init__(self) -> None:
+        self._units: dict[int, str] = {}
+        self._seen: dict[int, float] = {}
+        self._looked = 0.0
+
+    def look(self) -> None:
+        """Learn of new processes, at most every few seconds: reading all costs 10 ms."""
+        now = time.monotonic()
+        if now - self._looked < UNITS_SECONDS:
+            return
+        self._looked = now
+        alive = {int(p.name) for p in pathlib.Path("/proc").iterdir() if p.name.isdecimal()}
+        for pid in alive - self._units.keys():
+            self._units[pid] = processes.read_unit(pid)
+        self._seen.update(dict.fromkeys(alive, now))
+        for pid in [pid for pid, when in self._seen.items() if now - when > FORGET_SECONDS]:
+            del self._seen[pid]
+            self._units.pop(pid, None)
+
+    def unit_of(self, pid: int) -> str:
+        """The unit, '' where nobody knows."""
+        return self._units.get(pid) or processes.read_unit(pid)
+
+
+class Ingester:
+    """Brings raw segments in; keeps symbol tables in memory between them."""
+
+    def __init__(self, home: pathlib.Path, budget_bytes: int, keep_seconds: float) -> None:
+        self.home = home
+        self.folder = spool_paths.spool_folder(home)
+        self.budget_bytes = budget_bytes
+        self.keep_seconds = keep_seconds
+        self.units = ProcessUnits()
+        self._live = perfdata.live_symbols(unit_of=self.units.unit_of)
+        self._boot = perf.read_identity().boot[:8]
+        self._journal = spool.Journal(self.folder / "gaps.jsonl")
+        self._told_until = 0
+        self._failed: set[str] = set()
+
+    def run(self) -> Iterator[str]:
+        """One segment after the other until none is left; yields what went wrong.
+
+        A segment that cannot be read stays in the spool, and is tried again by the next process.
+        """
+        brought_in = False
+        for path in find_pending(self.folder):
+            if path.name in self._failed:
+                continue
+            try:
+                self._ingest(path)
+            except OSError as error:  # a full disk: it is tried again
+                yield f"{path.name} waits: {error.strerror or error}"
+                return
+            except Exception as error:  # one bad segment must not stop the night
+                self._failed.add(path.name)
+                what = error.what if isinstance(error, errors.OvernightError) else repr(error)
+                yield f"{path.name} could not be brought in: {what}"
+                continue
+            with (self.folder / DONE).open("a") as done:
+                done.write(path.name + "\n")
+            brought_in = True
+        if brought_in:
+            self._trim()
+            _give_back_memory()
+
+    def _trim(self) -> None:
+        """Raw data first, then what is stored: together they keep the budget."""
+        raw = spool.Spool(self.folder, 0, self.keep_seconds)
+        stored = spool_paths.bytes_under(self.home / "profiles")
+        raw.budget_bytes = max(0, self.budget_bytes - stored)
+        raw.trim(time.time_ns())
+        trim.trim_store(
+            segments.Catalogue(self.home),
+            budget_bytes=self.budget_bytes,
+            keep_seconds=self.keep_seconds,
+            now_us=time.time_ns() // 1000,
+            pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins()],
+        )
+
+    def _ingest(self, path: pathlib.Path) -> None:
+        name = perf.parse_segment_name(path.name)
+        if name is None:
+            return
+        made = perfdata.read(path, self._symbols(name.boot), host=name.host, begin=name.start_ns)
+        writer.write_capture(
+            self.home,
+            dataclasses.replace(made, gaps=self._gaps(made)),
+            source=path.name,
+            segment_seconds=24 * 3600,  # it is a segment already
+        )
+
+    def _symbols(self, boot: str) -> perfdata.Symbols:
+        if boot == self._boot:
+            return self._live
+        try:
+            text = gzip.decompress(spool_paths.kallsyms_file(self.folder, boot).read_bytes())
+        except (OSError, EOFError, gzip.BadGzipFile):
+            text = None
+        return perfdata.foreign_symbols(text, pathlib.Path("/"))
+
+    def _gaps(self, made: capture.Capture) -> tuple[capture.Gap, ...]:
+        """Gaps in this segment, and those since the one before."""
+        since = self._told_until or made.begin - SECOND_NS
+        self._told_until = made.end
+        return tuple(
+            capture.Gap(gap.begin_ns, gap.end_ns, gap.why)
+            for gap in self._journal.read()
+            if gap.end_ns > since and gap.begin_ns < made.end
+        )
+
+
+def _give_back_memory() -> None:
+    """Let the host have what a segment took, 100 MB and more: the next one comes in two minutes."""
+    with contextlib.suppress(AttributeError, OSError):  # only glibc keeps it, and only glibc can
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def ingest_leftovers(home: pathlib.Path) -> Iterator[str]:
+    """Bring in what a killed recording left, its unfinished segment too; yields what went wrong.
+
+    While a recording runs, its own ingest does the work: then this does nothing.
+    """
+    folder = spool_paths.spool_folder(home)
+    if not folder.is_dir():
+        return
+    with contextlib.suppress(errors.CannotError), agent.lock_spool(folder):
+        recovery.take_up(folder, perf.read_identity(), len(cpu.online()))
+        yield from Ingester(home, 1 << 62, 0.0).run()
+
+
+def main(arguments: list[str]) -> None:
+    """The process beside the recorder: HOME BUDGET KEEP-SECONDS."""
+    home, budget, keep = pathlib.Path(arguments[0]), int(arguments[1]), float(arguments[2])
+    os.nice(10)  # the host's work comes first, the recorder second
+    ingester = Ingester(home, budget, keep)
+    told: set[str] = set()
+    going = True
+    while going:
+        readable, _, _ = select.select([sys.stdin], [], [], LOOK_SECONDS)
+        going = not readable or bool(os.read(0, 4096))
+        ingester.units.look()
+        for problem in ingester.run():
+            if problem not in told:
+                told.add(problem)
+                sys.stderr.write(problem + "\n")
+                sys.stderr.flush()
+    # What this has cost, for whoever started it.
+    sys.stdout.write(f"{time.process_time():.3f}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

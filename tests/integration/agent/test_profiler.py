@@ -1,0 +1,231 @@
+"""The recording loop against what a night brings: kills, a full disk, a stepped clock."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+
+import perfsamples
+import pytest
+
+from overnight import errors
+from overnight.agent import profiler, spool
+from overnight.sources import perf
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+# perf is what most hosts have; the other recorder is put through the same in the long tests.
+KINDS = [pytest.param("native", marks=pytest.mark.long), "perf"]
+
+
+def segments(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(folder.glob("*.perf.data"))
+
+
+def unfinished(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(folder.glob("*.writing*"))
+
+
+def gaps(folder: pathlib.Path) -> tuple[perf.Gap, ...]:
+    return spool.Journal(folder / "gaps.jsonl").read()
+
+
+@contextlib.contextmanager
+def small_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "overnight", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize(("kind", "number"), [("native", signal.SIGINT), ("perf", signal.SIGTERM)])
+def test_a_stop_leaves_everything_finished(tmp_path, agent, readable, kind, number):
+    one = agent(tmp_path, recorder=kind, frequency=499)
+    one.until(lambda status: status["segments"] >= 1)
+    assert one.end(number) == 0
+    assert one.status["mode"] == "stopped"
+    assert unfinished(tmp_path) == []
+    assert one.perfs() == []
+    paths = segments(tmp_path)
+    assert len(paths) == one.status["segments"] >= 2
+    assert all(readable(path) and perfsamples.read_samples(path).finished for path in paths)
+    assert sum(path.stat().st_size for path in paths) >= one.status["written_bytes"] > 0
+    assert 0 < one.status["cpu_percent"] < 50
+    assert gaps(tmp_path) == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kill_9_at_any_moment_leaves_everything_readable(tmp_path, agent, readable, wait_for, kind):
+    folder = tmp_path
+    one = agent(folder, recorder=kind, frequency=499)
+    one.until(lambda status: status["mode"] == "recording")
+    time.sleep(random.uniform(0.8, 2.2))
+    killed = time.monotonic()
+    one.end(signal.SIGKILL)
+    wait_for(lambda: not one.perfs(), 5)
+    last = 0
+    for path in [*segments(folder), *unfinished(folder)]:
+        samples = perfsamples.read_samples(path)
+        last = max([last, *samples.time])
+        # perf itself shows nothing of an unfinished file; the next run finishes it.
+        assert readable(path) or not samples.finished
+    assert killed - last / 1e9 < 2
+    left = len([*segments(folder), *unfinished(folder)])
+    # The next run takes over the dead one's lock, finishes its segment, writes the gap down.
+    two = agent(folder, recorder=kind, frequency=499)
+    two.until(lambda status: status["mode"] == "recording")
+    assert two.end(signal.SIGTERM) == 0
+    paths = segments(folder)
+    assert len(paths) > left
+    assert unfinished(folder) == []
+    assert all(readable(path) and perfsamples.read_samples(path).finished for path in paths)
+    (gap,) = gaps(folder)
+    assert str(one.process.pid) in gap.why
+    assert 0 < gap.end_ns - gap.begin_ns < 10e9
+
+
+def test_kill_9_of_perf_is_a_gap_and_recording_goes_on(tmp_path, agent, readable):
+    one = agent(tmp_path, recorder="perf", frequency=499)
+    one.until(lambda status: status["segments"] >= 1)
+    time.sleep(0.3)
+    before = time.time()
+    os.kill(one.perfs()[0], signal.SIGKILL)
+    one.until(lambda status: status["mode"] == "failed", 2)
+    assert time.time() - before < 1.5
+    one.until(lambda status: status["mode"] == "recording")
+    one.until(lambda status, n=one.status["segments"]: status["segments"] > n)
+    assert one.end(signal.SIGTERM) == 0
+    (gap,) = gaps(tmp_path)
+    assert "SIGKILL" in gap.why
+    assert gap.begin_ns / 1e9 < before + 0.1
+    assert before < gap.end_ns / 1e9 < before + 5
+    paths = segments(tmp_path)
+    assert all(readable(path) for path in paths)
+    # What was drained before the kill is there: perf was pinged within the second before.
+    ends = [max(perfsamples.read_samples(path).time) / 1e9 for path in paths]
+    offset = time.time() - time.monotonic()
+    assert min(before - end - offset for end in ends if end + offset <= before + 0.1) < 1.5
+
+
+def test_a_disk_nearly_full_pauses_and_loses_nothing(tmp_path, agent, readable):
+    with small_disk(tmp_path / "disk") as folder:
+        one = agent(folder, recorder="perf", frequency=499, floor_bytes=4 << 20)
+        one.until(lambda status: status["segments"] >= 1)
+        (folder / "filler").write_bytes(bytes(one.status["free_bytes"] - (3 << 20)))
+        one.until(lambda status: status["mode"] == "paused", 4)
+        had = {path: path.read_bytes() for path in segments(folder)}
+        assert unfinished(folder) == []
+        assert one.perfs() == []
+        (folder / "filler").unlink()
+        one.until(lambda status: status["segments"] > len(had), 8)
+        assert one.end(signal.SIGTERM) == 0
+        assert all(path.read_bytes() == data for path, data in had.items())
+        assert all(readable(path) for path in segments(folder))
+        (gap,) = gaps(folder)
+        assert "disk" in gap.why
+        assert gap.end_ns > gap.begin_ns
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_disk_full_to_the_last_byte_loses_nothing_written(
+    tmp_path, agent, readable, wait_for, kind
+):
+    with small_disk(tmp_path / "disk") as folder:
+        one = agent(folder, recorder=kind, frequency=997)
+        one.until(lambda status: status["segments"] >= 1)
+        with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        # status.json cannot be written either: see it by what happens to the spool.
+        wait_for(lambda: not unfinished(folder), 5)
+        had = {path: perfsamples.read_samples(path) for path in segments(folder)}
+        (folder / "filler").unlink()
+        one.until(lambda status: status["segments"] > len(had), 12)
+        assert one.end(signal.SIGTERM) == 0
+        for path, samples in had.items():
+            assert len(perfsamples.read_samples(path)) == len(samples)
+        assert max(map(len, had.values())) > 0
+        for path in segments(folder):
+            perfsamples.read_samples(path)
+        assert gaps(folder), "nothing tells of the time without samples"
+        assert all(readable(path) for path in segments(folder) if path.stat().st_size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clock_step_is_noted_and_the_next_segment_tells_the_new_time(tmp_path, monkeypatch, kind):
+    real, begin = perf.read_clock, time.monotonic()
+    hour = 3600 * 10**9
+
+    def stepped() -> perf.Clock:
+        clock = real()
+        late = time.monotonic() > begin + 1.2
+        return perf.Clock(clock.wall_ns + hour * late, clock.monotonic_ns)
+
+    monkeypatch.setattr(perf, "read_clock", stepped)
+    options = profiler.ProfilerOptions(
+        tmp_path, recorder=kind, frequency=199, seconds=3.2, floor_bytes=0
+    )
+    summary = profiler.run(options, threading.Event())
+    assert [gap.why for gap in summary.gaps] == ["the clock was set +3600.000 s"]
+    before, after = summary.segments
+    for path, shift in ((before, 0), (after, hour)):
+        data = path.read_bytes()
+        wall, mono = struct.unpack_from("<QQ", data, data.rindex(struct.pack("<II", 1, 1)) + 8)
+        assert abs(wall - mono - real().offset_ns - shift) < 50_000_000
+        name = perf.parse_segment_name(path.name)
+        assert name is not None
+        assert abs(name.start_ns - real().wall_ns - shift) < 20 * 10**9
+
+
+def test_two_recordings_do_not_share_a_folder(tmp_path, agent):
+    one = agent(tmp_path, recorder="native")
+    one.until(lambda status: status["mode"] == "recording")
+    with pytest.raises(errors.CannotError, match="another recording") as refused:
+        profiler.run(profiler.ProfilerOptions(tmp_path), threading.Event())
+    assert str(one.process.pid) in refused.value.why
+
+
+def test_the_budget_is_kept_and_pins_are_respected(tmp_path, agent):
+    one = agent(
+        tmp_path, recorder="native", frequency=997, budget_bytes=1, keep_seconds=0,
+        segment_seconds=0.5,
+    )  # fmt: skip
+    one.until(lambda status: status["segments"] >= 1)
+    store = spool.Spool(tmp_path, 1, 0)
+    now = time.time_ns()
+    store.pin(spool.Pin("event-1", now, now, "a driver reset"))
+    one.until(lambda status: status["segments"] >= 4, 12)
+    assert one.end(signal.SIGTERM) == 0
+    kept = store.segments()
+    assert any(store.pins()[0].covers(segment) for segment in kept)
+    assert len(kept) < one.status["segments"]
+    assert one.status["over_budget"]
+
+
+def test_without_perf_the_other_recorder_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(errors.MissingToolError, match="no perf") as refused:
+        profiler.run(profiler.ProfilerOptions(tmp_path), threading.Event())
+    assert "native" in refused.value.todo
+
+
+def test_status_is_for_others_to_read(tmp_path):
+    seen: list[profiler.Status] = []
+    options = profiler.ProfilerOptions(tmp_path, recorder="native", seconds=2.2, floor_bytes=0)
+    summary = profiler.run(options, threading.Event(), seen.append)
+    written = json.loads((tmp_path / profiler.STATUS).read_text())
+    assert written == seen[-1].as_json()
+    assert [one.mode for one in seen] == ["recording"] * 4 + ["stopped"]
+    assert (summary.lost, len(summary.segments)) == (0, 1)
+    assert 2 <= summary.seconds < 4
+    assert 0 < summary.cpu_seconds < 1

@@ -1,0 +1,46 @@
+"""How the agent is put together."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from overnight import errors, sources
+from overnight.agent import flight_recorder, signals
+
+
+def test_what_the_cloud_says_is_among_the_hosts_labels_and_counts_more():
+    facts = {"": {"zone": "", "kernel": "6.1"}, "eth0": {"driver": "ena"}}
+    host = sources.FactSignal("host", 600.0, "", lambda root: lambda: facts, "made up")
+    other = sources.FactSignal("units", 30.0, "", lambda root: lambda: facts, "made up")
+    named, left = flight_recorder.add_cloud_labels((host, other), {"zone": "us-east-1a"})
+    assert named.open(pathlib.Path("/"))() == {
+        "": {"zone": "us-east-1a", "kernel": "6.1"},
+        "eth0": {"driver": "ena"},
+    }
+    assert left is other
+    assert facts[""]["zone"] == ""
+    assert flight_recorder.add_cloud_labels((host,), {}) == (host,)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.2.3.4:", "127.0.0.1:70000", ":-1"])
+def test_an_address_without_a_port_is_refused(text):
+    with pytest.raises(errors.UsageError, match="no address"):
+        flight_recorder.parse_address(text)
+
+
+def test_a_signal_is_looked_at_as_often_as_asked_for():
+    census = sources.FactSignal("census", 60.0, "", lambda root: dict, "made up")
+    host = sources.FactSignal("host", 600.0, "", lambda root: dict, "made up")
+    named, left = signals.set_intervals((census, host), {"census": 2.0})
+    assert (named.name, named.every) == ("census", 2.0)
+    assert left is host
+    with pytest.raises(errors.UsageError, match="no signal is called nothing"):
+        signals.set_intervals((census,), {"nothing": 1.0})
+
+
+@pytest.mark.parametrize("text", ["", "cpu", "cpu=", "cpu=x", "=1", "cpu=0", "cpu=-1", "cpu=inf"])
+def test_how_often_must_be_a_signal_and_its_seconds(text):
+    with pytest.raises(errors.UsageError, match="how often"):
+        flight_recorder.parse_every(text)

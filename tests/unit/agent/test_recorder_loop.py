@@ -1,0 +1,238 @@
+"""The loop on made-up signals: everything is kept, watched, told; nothing that fails ends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+
+import pytest
+
+from overnight import sources
+from overnight.agent import event_pins, queues, recorder_loop, watches
+from overnight.model import clock
+from overnight.model.event import Event
+
+NOW = clock.Clock(1_700_000_000_000_000_000, 5_000_000_000)
+
+
+class Keep:
+    """The ring, as lists."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple] = []
+        self.words: list[tuple] = []
+        self.events: list[Event] = []
+        self.gaps: list[tuple] = []
+        self.ticks = 0
+
+    def numbers(self, signal, columns, clock, rows, every=()):
+        self.rows.append((signal, columns, rows))
+
+    def facts(self, signal, clock, rows):
+        self.words.append((signal, rows))
+
+    def event(self, event):
+        self.events.append(event)
+
+    def note_gap(self, begin_us, end_us, why):
+        self.gaps.append((begin_us, end_us, why))
+
+    def tick(self, clock):
+        self.ticks += 1
+
+
+def signal(name: str, looks, every: float = 1.0) -> sources.Signal:
+    """A signal whose looks come from a list; an exception in it is raised."""
+    remaining = iter(looks)
+
+    def look():
+        one = next(remaining)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    return sources.Signal(name, every, "core", (sources.Column("n"),), lambda root: look, "made up")
+
+
+class Above:
+    """A watch that sees every value above ten."""
+
+    name = "above"
+    needs = ("a",)
+
+    def look(self, signal, now, rows):
+        for key, row in rows.items():
+            if row[0] > 10:
+                yield watches.Sighting("test.above", key, now, f"{key} is {row[0]}", core=int(key))
+
+
+class Log:
+    """Lines that come through a pipe, each of them a sighting."""
+
+    def __init__(self) -> None:
+        self.hear, self.speak = os.pipe()
+        self.counts = {"rule": 3}
+        self.lines = (7, 0, 0)
+
+    def fileno(self) -> int:
+        return self.hear
+
+    def sightings(self, now):
+        os.set_blocking(self.hear, False)
+        try:
+            text = os.read(self.hear, 100).decode()
+        except BlockingIOError:
+            return []
+        fields = {"rule": "ena-tx-paused", "device": "0000:20:03.0", "queue": 5}
+        return [watches.Sighting("net.driver_reset", "ena", now, text, "critical", fields=fields)]
+
+    def finish(self, now):
+        return self.sightings(now)
+
+    def close(self) -> None:
+        os.close(self.hear)
+        os.close(self.speak)
+
+
+def parts(keep: Keep, *signals, **changes) -> recorder_loop.Parts:
+    return recorder_loop.Parts(
+        **{"host": "db-7", "boot": "0123", "signals": signals, "watches": (Above(),), "keep": keep}
+        | changes
+    )
+
+
+def test_a_look_is_kept_and_watched():
+    keep = Keep()
+    flying = recorder_loop.RecorderLoop(parts(keep, signal("a", [{"0": (5,), "1": (50,)}])))
+    assert flying.look("a", NOW) is None
+    assert keep.rows == [("a", ("n",), {"0": (5,), "1": (50,)})]
+    (told,) = keep.events
+    assert (told.kind, told.core, told.source, told.host) == ("test.above", 1, "above", "db-7")
+
+
+def test_what_fails_is_counted_opened_anew_and_said():
+    keep = Keep()
+    opened = []
+    looks = iter([OSError(5, "I/O error"), {"0": (1,)}])
+
+    def start(root):
+        opened.append(root)
+
+        def look():
+            one = next(looks)
+            if isinstance(one, Exception):
+                raise one
+            return one
+
+        return look
+
+    made = sources.Signal("a", 1.0, "", (sources.Column("n"),), start, "made up")
+    flying = recorder_loop.RecorderLoop(parts(keep, made))
+    assert isinstance(flying.look("a", NOW), OSError)
+    assert flying.states["a"].failures == 1
+    flying.finish()
+    assert keep.words[-1][0] == "agent-problems"
+    assert "I/O error" in keep.words[-1][1]["a"]["problem"]
+    assert flying.look("a", NOW) is None
+    assert len(opened) == 2
+
+
+def test_the_loop_runs_for_its_time_and_survives_every_failure():
+    keep = Keep()
+    stop = threading.Event()
+    bad = signal("bad", [sources.NoDataError("not here")])
+    broken = signal("broken", [ValueError("junk"), {"0": (1,)}])
+    good = signal("a", [{"0": (n,)} for n in range(100)], every=0.05)
+    recorder_loop.RecorderLoop(parts(keep, bad, broken, good)).run(stop, 0.3)
+    assert sum(name == "a" for name, _, _ in keep.rows) >= 3
+    assert keep.ticks >= 1
+
+
+def test_a_loop_that_was_kept_from_its_second_says_so(monkeypatch):
+    monkeypatch.setattr(recorder_loop, "LATE_SECONDS", 0.1)
+    keep = Keep()
+    stop = threading.Event()
+
+    def stall():
+        time.sleep(1.3)
+        return {"0": (1,)}
+
+    made = sources.Signal("a", 60.0, "", (sources.Column("n"),), lambda root: stall, "made up")
+    recorder_loop.RecorderLoop(parts(keep, made)).run(stop, 1.5)
+    (gap,) = keep.gaps
+    assert 100_000 < gap[1] - gap[0] < 1_000_000
+    assert "did not let the agent run" in gap[2]
+
+
+def test_stop_ends_the_loop():
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    recorder_loop.RecorderLoop(parts(Keep())).run(stop, 60)
+    assert stop.is_set()
+
+
+@pytest.fixture
+def log():
+    made = Log()
+    yield made
+    made.close()
+
+
+def test_a_kernel_line_becomes_an_event_on_the_core_of_its_queue(log):
+    keep = Keep()
+    facts = {"eth0 q5": {"interface": "eth0", "queue": 5, "core": 39}}
+    drivers = {"eth0": {"driver": "ena", "bus": "0000:20:03.0"}}
+    nic = sources.FactSignal("nic-queues", 10.0, "queue", lambda root: lambda: facts, "made up")
+    nics = sources.FactSignal("nic-drivers", 60.0, "nic", lambda root: lambda: drivers, "made up")
+    flying = recorder_loop.RecorderLoop(parts(keep, nic, nics, log=log))
+    flying.look("nic-queues", NOW)
+    flying.look("nic-drivers", NOW)
+    os.write(log.speak, b"TX q 5 is paused for too long")
+    flying.read_log()
+    (told,) = keep.events
+    assert (told.kind, told.core, told.source) == ("net.driver_reset", 39, "ena-tx-paused")
+    assert told.fields["interface"] == "eth0"
+
+
+def test_a_line_wakes_the_loop(log):
+    keep = Keep()
+    timer = threading.Timer(0.05, os.write, (log.speak, b"reset"))
+    timer.start()
+    recorder_loop.RecorderLoop(parts(keep, log=log)).run(threading.Event(), 0.3)
+    assert [one.kind for one in keep.events][:1] == ["net.driver_reset"]
+
+
+def test_a_queue_of_several_cores_has_no_core_and_a_process_line_keeps_its_key():
+    known = queues.QueueCores()
+    known.learn("nic-queues", {"eth0 q1": {"interface": "eth0", "queue": 1, "core": -1}})
+    seen = watches.Sighting(
+        "net.tx_timeout", "0000:1", NOW, "", fields={"interface": "eth0", "queue": 1}
+    )
+    assert (known.place(seen).core, known.place(seen).key) == (-1, "eth0")
+    written = dataclasses.replace(seen, fields={**seen.fields, "written_by_process": True})
+    assert known.place(written).key == "0000:1"
+
+
+def test_windows_around_warnings_are_pinned_and_the_least_goes_first():
+    pinned: dict[str, tuple] = {}
+    pins = event_pins.EventPins(lambda i, b, e, w: pinned.__setitem__(i, (b, e, w)), pinned.pop, 2)
+
+    def told(name: str, severity: str, at: int) -> Event:
+        return Event(at, "k", "t", id=name, severity=severity, until_us=at + 5_000_000)
+
+    pins.event(told("quiet", "info", 1))
+    pins.event(told("bad", "critical", 100_000_000))
+    pins.event(told("old", "warning", 200_000_000))
+    pins.event(told("new", "warning", 300_000_000))
+    assert sorted(pinned) == ["bad", "new"]
+    assert pinned["bad"][:2] == (40_000_000, 135_000_000)
+
+
+def test_a_window_is_pinned_anew_only_when_its_end_comes_near():
+    calls = []
+    pins = event_pins.EventPins(lambda *said: calls.append(said), lambda _: None)
+    for second in range(60):
+        pins.event(Event(0, "k", "t", id="e", severity="warning", until_us=second * 1_000_000))
+    assert [end // 1_000_000 for _, _, end, _ in calls] == [30, 50, 70]

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+
+import images
+import pytest
+
+from overnight import errors
+from overnight.app import audit
+from overnight.app.audit import changes, fixes
+
+LINK = "etc/systemd/system/multi-user.target.wants/ecs.service"
+MASK = "etc/systemd/system/ecs.service"
+
+
+def tree_of(root: pathlib.Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): str(path.readlink()) if path.is_symlink() else path.read_text()
+        for path in sorted(root.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def change(root: pathlib.Path, home: pathlib.Path) -> None:
+    steps, cannot = changes.plan(audit.examine(root), root)
+    assert cannot == ()
+    changes.apply(steps, root, home)
+
+
+def test_an_image_is_changed_and_changed_back(tmp_path: pathlib.Path) -> None:
+    root, home = tmp_path / "image", tmp_path / "home"
+    images.deep_learning(root)
+    before = tree_of(root)
+    change(root, home)
+    after = tree_of(root)
+    assert after[MASK] == "/dev/null"
+    assert LINK not in after
+    assert "disable ecs.service" in after[fixes.PRESET.lstrip("/")]
+    assert "ecs.service" not in audit.examine(root).to_turn_off
+    taken, left = changes.undo(root, home)
+    assert tree_of(root) == before
+    assert (len(taken), left) == (3, ())
+    with pytest.raises(errors.CannotError, match="nothing was applied"):
+        changes.undo(root, home)
+
+
+def test_applying_twice_is_taken_back_at_once(tmp_path: pathlib.Path) -> None:
+    root, home = tmp_path / "image", tmp_path / "home"
+    image = images.deep_learning(root)
+    image.file("sys/class/dmi/id/sys_vendor", "Amazon EC2\n")
+    before = tree_of(root)
+    change(root, home)
+    agent = "google-guest-agent.service"
+    image.unit(agent, images.SSH, enabled=True)
+    change(root, home)
+    assert tree_of(root)[f"etc/systemd/system/{agent}"] == "/dev/null"
+    changes.undo(root, home)
+    after = tree_of(root)
+    assert {name: after[name] for name in before} == before
+    assert {name for name in after if "overnight" in name} == set()
+
+
+def test_what_was_changed_since_is_left(tmp_path: pathlib.Path) -> None:
+    root, home = tmp_path / "image", tmp_path / "home"
+    images.deep_learning(root)
+    change(root, home)
+    (root / MASK).unlink()
+    (root / MASK).write_text("[Service]\nExecStart=/mine\n")
+    (root / fixes.PRESET.lstrip("/")).write_text("enable mine.service\n")
+    _, left = changes.undo(root, home)
+    assert len(left) == 2
+    assert "/mine" in (root / MASK).read_text()
+
+
+def test_a_file_of_ones_own_is_not_masked(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "image"
+    images.deep_learning(root).file(MASK, images.ECS)
+    steps, cannot = changes.plan(audit.examine(root), root)
+    assert [step.kind for step in steps] == ["unlink", "preset"]
+    assert "not masked" in cannot[0]
+
+
+def test_nothing_is_written_outside_a_hostile_image(tmp_path: pathlib.Path) -> None:
+    root, home, outside = tmp_path / "image", tmp_path / "home", tmp_path / "outside"
+    outside.mkdir()
+    images.deep_learning(root)
+    (root / "etc/systemd/system-preset").symlink_to(outside)
+    with pytest.raises(errors.CannotError, match="could not write"):
+        change(root, home)
+    assert list(outside.iterdir()) == []
+    changes.undo(root, home)  # the steps before it
+    assert (root / LINK).is_symlink()
+    (root / "etc/systemd/system-preset").unlink()
+    (root / "etc/systemd/system-preset").mkdir()
+    (outside / "victim").write_text("mine")
+    (root / fixes.PRESET.lstrip("/")).symlink_to(outside / "victim")
+    change(root, home)
+    assert (outside / "victim").read_text() == "mine"
+
+
+def test_a_damaged_record_is_said(tmp_path: pathlib.Path) -> None:
+    root, home = tmp_path / "image", tmp_path / "home"
+    images.deep_learning(root)
+    change(root, home)
+    record = next((home / "audit").iterdir())
+    assert json.loads(record.read_text())["version"] == 1
+    record.write_text("{")
+    with pytest.raises(errors.CannotError, match="cannot be read"):
+        changes.undo(root, home)
+
+
+def test_every_form_of_the_fix_names_the_unit_once_in_each_command(tmp_path: pathlib.Path) -> None:
+    images.deep_learning(tmp_path)
+    report = audit.examine(tmp_path)
+    preset, shell, packer, cloud = (fixes.write_fix(report, form) for form in fixes.Form)
+    assert preset.splitlines()[-1] == "disable ecs.service"
+    assert "systemctl mask -- ecs.service\n" in shell
+    assert '"sudo systemctl disable -- ecs.service",' in packer
+    assert cloud.startswith("#cloud-config\n")
+    assert '- [systemctl, mask, --now, "ecs.service"]' in cloud
+
+
+def test_a_hostile_name_stays_in_its_comment_and_its_quotes() -> None:
+    from overnight.model.audit import Belonging, Finding, Report, Risk
+
+    name = "a\nrm -rf x;$(reboot)${y}.service"
+    finding = Finding("x", name, Risk.HIGH, "w\nat", "why", "fix", (), turn_off=True)
+    nobody = Belonging("", "", (), {})
+    report = Report("h", "/", False, 1, 1, nobody, nobody, (finding,), ())
+    assert "disable -- 'a\nrm -rf x;$(reboot)${y}.service'" in fixes.write_fix(
+        report, fixes.Form.SHELL
+    )
+    assert "$${y}" in fixes.write_fix(report, fixes.Form.PACKER)
+    assert "\nrm" not in fixes.write_fix(report, fixes.Form.CLOUD_INIT)
+
+
+def test_systemctl_is_called_on_a_running_host(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A systemctl that writes down how it is called stands in: PID 1 is no systemd here."""
+    log = tmp_path / "log"
+    fake = tmp_path / "bin/systemctl"
+    fake.parent.mkdir()
+    fake.write_text(
+        f'#!/bin/sh\necho "$@" >> {log}\n[ "$1" != mask ] || [ ! -e {tmp_path}/fail ]\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    steps = (
+        changes.Step("systemctl", "ecs.service", "enabled", "disable"),
+        changes.Step("systemctl", "ecs.service", "enabled", "mask"),
+    )
+    changes.apply(steps, pathlib.Path("/"), tmp_path / "home")
+    changes.undo(pathlib.Path("/"), tmp_path / "home")
+    assert log.read_text().splitlines() == [
+        "disable -- ecs.service",
+        "mask -- ecs.service",
+        "unmask -- ecs.service",
+        "enable -- ecs.service",
+    ]
+    (tmp_path / "fail").touch()
+    with pytest.raises(errors.CannotError, match=r"mask ecs\.service failed"):
+        changes.apply(steps, pathlib.Path("/"), tmp_path / "home")

@@ -1,0 +1,164 @@
+"""Files of other tools, known by their content, all the way into answers."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pathlib
+
+import captures
+import pytest
+import zstandard
+
+from overnight import errors
+from overnight.app import imports
+from overnight.model.flame import Folded, FoldedStack, Frame
+from overnight.queries import flame, reader
+from overnight.reports import collapsed, pprof
+from overnight.store import segments, writer
+
+SCRIPT = """\
+nginx     10/11  [001]  1000.000100:   10309278 cpu-clock:ppp:
+\t    55d0c0de work+0x1f (/usr/bin/nginx)
+\t    55d0c000 main+0x10 (/usr/bin/nginx)
+
+nginx     10/11  [001]  1000.010100:   10309278 cpu-clock:ppp:
+\t    55d0c0de work+0x1f (/usr/bin/nginx)
+\t    55d0c000 main+0x10 (/usr/bin/nginx)
+
+swapper     0/0  [000]  1000.020100:   10309278 cpu-clock:ppp:
+\tffffffff821f1eab pv_native_safe_halt+0xb ([kernel.kallsyms])
+
+"""
+FOLDED = Folded(
+    title="t", host="web", begin_ns=captures.NIGHT, end_ns=captures.NIGHT + captures.SECOND,
+    frequency=100, cores=(0,), event="cpu-clock",
+    stacks=(
+        FoldedStack((Frame("nginx"), Frame("main"), Frame("work")), 2),
+        FoldedStack((Frame("nginx"), Frame("main"), Frame("tcp_sendmsg", "", 1)), 3),
+    ),
+)  # fmt: skip
+
+
+def written(writer_: object) -> bytes:
+    buffer = io.BytesIO()
+    writer_.write(FOLDED, buffer)  # type: ignore[attr-defined]
+    return buffer.getvalue()
+
+
+FILES = {
+    "perf script": (SCRIPT.encode(), 2, 3),
+    "collapsed": (written(collapsed), 5, 5),
+    "pprof": (gzip.decompress(written(pprof)), 5, None),
+}
+
+
+def answer(home: pathlib.Path) -> flame.FlameTree:
+    source = reader.Reader(segments.Catalogue(home))
+    return flame.flame(source, source.extent())
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("packed", ["plain", "gzip", "zstd"])
+def test_a_format_is_known_by_its_content(tmp_path: pathlib.Path, kind: str, packed: str) -> None:
+    data, busy, samples = FILES[kind]
+    if packed == "gzip":
+        data = gzip.compress(data)
+    elif packed == "zstd":
+        data = zstandard.ZstdCompressor().compress(data)
+    path = tmp_path / "misnamed.data"
+    path.write_bytes(data)
+    (found,) = imports.import_files(tmp_path / "home", [path], host="web-7")
+    assert (found.format, found.host, found.path, found.lost) == (kind, "web-7", str(path), 0)
+    assert found.segments == 1
+    assert samples is None or found.samples == samples
+    assert found.begin_us <= found.end_us
+    tree = answer(tmp_path / "home")
+    assert tree.coverage.samples == busy
+    assert {"main", "work"} <= set(tree.names)
+
+
+def test_the_same_file_twice_changes_nothing(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.perf"
+    path.write_text(SCRIPT)
+    first, again = imports.import_files(tmp_path / "home", [path, path])
+    assert first == again
+    assert answer(tmp_path / "home").coverage.samples == 2
+    assert answer(tmp_path / "home").coverage.idle == 1
+
+
+def test_two_collapsed_files_of_one_moment_are_both_kept(tmp_path: pathlib.Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f"app;main;{name} 4\n")
+        os.utime(tmp_path / name, ns=(captures.NIGHT, captures.NIGHT))
+    list(imports.import_files(tmp_path / "home", [tmp_path / "a", tmp_path / "b"]))
+    assert answer(tmp_path / "home").coverage.samples == 8
+
+
+def test_a_file_of_no_known_format(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(b"\xff\xd8\xff\xe0" * 100)
+    with pytest.raises(errors.CannotError, match="no format that overnight knows") as caught:
+        list(imports.import_files(tmp_path / "home", [path]))
+    assert all(name in caught.value.todo for name in imports.format_names())
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("kind", ["", "collapsed", "perf.data"])
+def test_a_file_that_is_not_there(tmp_path: pathlib.Path, kind: str) -> None:
+    for path in (tmp_path / "gone", tmp_path):
+        with pytest.raises(errors.CannotError, match="cannot be read") as caught:
+            list(imports.import_files(tmp_path / "home", [path], kind=kind))
+        assert caught.value.why in {"No such file or directory", "Is a directory"}
+
+
+def test_a_named_format_is_taken_at_its_word(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "one-line"
+    path.write_text("a 1\n")  # too little to be recognised
+    with pytest.raises(errors.CannotError):
+        list(imports.import_files(tmp_path / "home", [path]))
+    (found,) = imports.import_files(tmp_path / "home", [path], kind="collapsed")
+    assert found.samples == 1
+    for kind in ("pprof", "perf.data", "perf script"):
+        with pytest.raises(errors.DamagedFileError):
+            list(imports.import_files(tmp_path / "home", [path], kind=kind))
+    with pytest.raises(errors.UsageError, match="no format 'jfr'"):
+        list(imports.import_files(tmp_path / "home", [path], kind="jfr"))
+
+
+def test_names_of_formats() -> None:
+    assert imports.format_names() == ("perf.data", "collapsed", "perf script", "pprof")
+
+
+def test_what_came_before_a_bad_file_is_stored(tmp_path: pathlib.Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.write_text(SCRIPT)
+    bad.write_text("?")
+    with pytest.raises(errors.CannotError, match="bad"):
+        list(imports.import_files(tmp_path / "home", [good, bad]))
+    assert answer(tmp_path / "home").coverage.samples == 2
+
+
+def test_a_store_that_cannot_be_written_says_so(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.perf"
+    path.write_text(SCRIPT)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writer, "write_capture", full)
+    with pytest.raises(errors.CannotError, match="cannot be stored") as caught:
+        list(imports.import_files(tmp_path / "home", [path]))
+    assert caught.value.why == "No space left on device"
+
+
+def test_kallsyms_that_cannot_be_read(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "perf.data"
+    path.write_bytes(b"PERFILE2" + bytes(200))
+    with pytest.raises(errors.CannotError, match="kallsyms cannot be read"):
+        list(imports.import_files(tmp_path / "home", [path], kallsyms=tmp_path / "kallsyms"))
+    with pytest.raises(errors.DamagedFileError):
+        list(imports.import_files(tmp_path / "home", [path], root=tmp_path))
