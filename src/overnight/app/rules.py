@@ -7,6 +7,7 @@ import pathlib
 import re
 from collections.abc import Iterable, Iterator
 
+from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
 from overnight.sources.kernelrules import matcher, rulefiles
 
@@ -48,7 +49,7 @@ def lines_of(data: bytes) -> Iterator[str]:
                 yield record.text
                 continue
         text = raw.decode("utf-8", "backslashreplace")
-        yield kmsg.visible(PREFIX.sub("", text, count=1))[: kmsg.TEXT_LIMIT]
+        yield printable(PREFIX.sub("", text, count=1))[: kmsg.TEXT_LIMIT]
 
 
 def try_lines(rules: Iterable[kernelrules.Rule], lines: Iterable[str]) -> Iterator[Found]:
