@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 import rehearsed
 
-from overnight.app import staging
+from overnight.app import rehearsal_host
 from overnight.sources.memorycgroups import counts
 from overnight.undo import journal
 
@@ -97,7 +97,7 @@ def striking(run: str) -> bool:
 def test_a_run_that_is_killed_is_undone_by_the_next(
     tmp_path: pathlib.Path, moment: Callable[[str], bool]
 ) -> None:
-    before, count = staging.take_inventory(), dying()
+    before, count = rehearsal_host.take_inventory(), dying()
     book = tmp_path / "undo"
     with (tmp_path / "said").open("wb") as said, subprocess.Popen(
         [sys.executable, "-m", "overnight", "--home", str(tmp_path / "home"), "rehearse", "zombies", "--brief", "--seed", "5", "-O", "json"],
@@ -113,7 +113,7 @@ def test_a_run_that_is_killed_is_undone_by_the_next(
     done, problems = journal.clean(book)
     assert (len(done), problems) == (1, [])
     assert journal.processes_of(left.stem) == ()
-    after = staging.take_inventory()
+    after = rehearsal_host.take_inventory()
     for kind in ("cgroups", "netns", "links", "mounts"):
         new = getattr(after, kind) - getattr(before, kind)
         assert not [name for name in new if left.stem in name]
