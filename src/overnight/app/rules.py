@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from overnight import errors
 from overnight.model import files
+from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
 from overnight.sources.kernelrules import matcher, npd, rulefiles
 
@@ -188,4 +189,4 @@ def _messages(log: bytes) -> Iterator[str]:
                 yield record.text
                 continue
         text = raw.decode("utf-8", "backslashreplace")
-        yield kmsg.visible(PREFIX.sub("", text, count=1))[: kmsg.TEXT_LIMIT]
+        yield printable(PREFIX.sub("", text, count=1))[: kmsg.TEXT_LIMIT]
