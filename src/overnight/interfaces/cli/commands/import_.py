@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
+
+if TYPE_CHECKING:
+    from overnight.app import imports
 
 __all__ = ["ORDER", "register"]
 
@@ -17,7 +20,6 @@ ORDER = 30
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(
         "import",
         rich_help_panel="During the night",
@@ -28,55 +30,48 @@ def register(cli: typer.Typer) -> None:
 def import_(
     context: typer.Context,
     files: Annotated[list[pathlib.Path], typer.Argument(metavar="FILE…", help="Captures.")],
-    host: Annotated[str, typer.Option(metavar="NAME", help="The host they are of.")] = "",
+    host: Annotated[str, typer.Option(metavar="NAME", help="Host of the captures.")] = "",
     kind: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="Do not guess the format.")
+        str, typer.Option("--format", metavar="NAME", help="Format. Default: detected.")
     ] = "",
     kallsyms: Annotated[
         pathlib.Path | None,
-        typer.Option(
-            metavar="FILE", help="A copy of that host's /proc/kallsyms, for kernel names."
-        ),
+        typer.Option(metavar="FILE", help="Copy of the host's /proc/kallsyms, for kernel names."),
     ] = None,
     root: Annotated[
-        pathlib.Path, typer.Option(metavar="DIR", help="A folder with that host's binaries.")
+        pathlib.Path, typer.Option(metavar="DIR", help="Folder with the host's binaries.")
     ] = pathlib.Path("/"),
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Bring captures into the store: perf.data, perf script text (.gz, .zst), collapsed, pprof.
+    """Import captures: perf.data, perf script, collapsed, pprof.
 
-    Importing a file again changes nothing.
+    Text formats may be compressed (.gz, .zst). Importing a file again changes nothing.
     """
     from overnight.app import imports
-    from overnight.model import times
 
     current: session.Session = context.obj
-    if kind and kind not in imports.format_names():
-        raise errors.UsageError(
-            f"no format {kind!r}",
-            why="overnight reads " + ", ".join(imports.format_names()),
-            todo="leave --format out to have it recognised",
-        )
-    done = []
+    imported: list[imports.Imported] = []
     with current.notes().status(f"importing {files[0].name} …") as status:
-        for made in imports.import_files(
+        for file in imports.import_files(
             current.home, files, host=host, kind=kind, kallsyms=kallsyms, root=root
         ):
-            done.append(made)
-            if len(done) < len(files):
-                status.update(f"importing {files[len(done)].name} …")
+            imported.append(file)
+            if len(imported) < len(files):
+                status.update(f"importing {files[len(imported)].name} …")
             if output is session.Output.TEXT:
-                where = (
-                    f"{times.format_instant(made.begin_us)} … {times.format_instant(made.end_us)}"
-                )
-                typer.echo(
-                    f"{session.printable(made.path)}: {made.samples} samples of {session.printable(made.host)}, "
-                    f"{where}, {made.lost} lost ({made.format})"
-                )
-                for note in made.notes:
-                    typer.echo(f"  note: {session.printable(note)}")
+                _show(file)
     if output is session.Output.JSON:
-        current.print_json(
-            {"schema": "overnight.import/1", "files": [dataclasses.asdict(made) for made in done]}
-        )
+        current.print_json(imports.ImportReport(tuple(imported)).as_json())
     return errors.ExitCode.DONE
+
+
+def _show(file: imports.Imported) -> None:
+    from overnight.model import times
+
+    begin, end = times.format_instant(file.begin_us), times.format_instant(file.end_us)
+    typer.echo(
+        f"{printable(file.path)}: {file.samples} samples of {printable(file.host)}, "
+        f"{begin} … {end}, {file.lost} lost ({file.format})"
+    )
+    for note in file.notes:
+        typer.echo(f"  note: {printable(note)}")
