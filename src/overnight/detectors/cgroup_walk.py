@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _signatures
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.queries import function_usage
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ MANY_DYING = 1_000  # as the watch that warns of them
 MOST = 4
 
 
-class CgroupWalk(_base.Asking):
+class CgroupWalk(_base.BaseDetector):
     """Who walks, on which core, how much of it."""
 
     name = "cgroup-walk"
-    needs = ("profiles", "memory-cgroups")
+    needs = (Need.PROFILES, Need.MEMORY_CGROUPS)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """Signature functions on stacks of the hot stretch, against the baseline."""
         now, before = _base.stacks(case)
         near = case.event.time_us
@@ -67,7 +67,8 @@ class CgroupWalk(_base.Asking):
             if seen
             else "no function that visits every memory cgroup is on a stack"
         )
-        return found[:MOST], f"{why}; {now.coverage.samples} samples, {now.coverage.lost} lost"
+        clear = f"{why}; {now.coverage.samples} samples, {now.coverage.lost} lost"
+        return self.answer(found[:MOST], clear=clear)
 
     @staticmethod
     def _walk_share(now: function_usage.Stacks, who: function_usage.Who) -> float | None:
