@@ -80,7 +80,7 @@ def _from_samples(
     case: cases.Case,
     stretch: _saturation.Stretch,
     location: _event_location.Location,
-    ran: tuple[consumers.Ran, ...],
+    ran: tuple[consumers.Consumer, ...],
     total: int,
 ) -> tuple[list[Finding], str]:
     baseline = _core_shares.read_baseline(case, stretch.core)
@@ -132,7 +132,7 @@ def _sampled_finding(
     case: cases.Case,
     stretch: _saturation.Stretch,
     location: _event_location.Location,
-    consumer: consumers.Ran,
+    consumer: consumers.Consumer,
     total: int,
     compared: _core_shares.Share | None = None,
     busy_before: float = 0.0,

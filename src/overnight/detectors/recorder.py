@@ -92,7 +92,7 @@ class RecorderCost(_base.BaseDetector):
         return self.answer([finding], clear="")
 
 
-def is_overnight(process: consumers.Ran) -> bool:
+def is_overnight(process: consumers.Consumer) -> bool:
     """Return whether a process is overnight's: by name, unit, or code that only overnight has.
 
     The name alone is not enough: a Python program is named after Python.
