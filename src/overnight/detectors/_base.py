@@ -181,7 +181,7 @@ def burn_evidence(
     case: cases.Case, one: function_usage.Usage, now: samples.WindowSamples, function: str
 ) -> Evidence:
     """Who burnt how much where, with the stack that was met most."""
-    process, unit = one.process
+    process, unit = one.actor
     of_unit = f" of {unit}" if unit else ""
     than = f"{one.baseline_cores:.2f} cores in the {case.usual}"
     kernel = " > ".join(one.path[-8:])

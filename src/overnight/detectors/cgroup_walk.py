@@ -14,6 +14,7 @@ from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.queries import function_usage, samples
 
 if TYPE_CHECKING:
+    from overnight.model.actor import Actor
     from overnight.queries import case as cases
 
 __all__ = ["DETECTORS", "CgroupWalk"]
@@ -41,7 +42,7 @@ class CgroupWalk(_base.BaseDetector):
         found, seen = [], 0.0
         shrinking = _signatures.pattern(KIND, "reader", "walk", "shrink")
         wider = {
-            one.process: one
+            one.actor: one
             for one in function_usage.top_consumers(
                 now, before, function_usage.mark_innermost(shrinking), near_us=near, limit=24
             )
@@ -49,10 +50,10 @@ class CgroupWalk(_base.BaseDetector):
         for one in function_usage.top_consumers(
             now, before, function_usage.mark_innermost(walk), near_us=near
         ):
-            share = self._walk_share(now, one.process)
+            share = self._walk_share(now, one.actor)
             # The walk is what this reclaim is about: the pages it looks at on its way count, too.
             walking = share is not None and share >= WALK_SHARE
-            whole = wider.get(one.process, one) if walking else one
+            whole = wider.get(one.actor, one) if walking else one
             seen = max(seen, whole.cores_used)
             reads = _reads(one)
             if share is not None and share < WALK_SHARE and not reads:
@@ -71,7 +72,7 @@ class CgroupWalk(_base.BaseDetector):
         return self.answer(found[:MOST], clear=clear)
 
     @staticmethod
-    def _walk_share(now: samples.WindowSamples, who: samples.Process) -> float | None:
+    def _walk_share(now: samples.WindowSamples, who: Actor) -> float | None:
         """Of its samples in reclaim, those in the step; None where it did not reclaim."""
         step = _signatures.pattern(KIND, "walk")
         both, all_ = function_usage.nested_share(
@@ -89,7 +90,7 @@ class CgroupWalk(_base.BaseDetector):
         reads: str,
         dying: int | None,
     ) -> Finding:
-        process, unit = whole.process
+        process, unit = whole.actor
         subject = Subject(
             host=case.host, core=whole.core, unit=unit, process=process, function=one.function
         )

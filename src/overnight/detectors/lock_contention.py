@@ -79,12 +79,12 @@ class LockContention(_base.BaseDetector):
         role: str,
     ) -> Finding:
         leading = burners[0]  # on the core of the event, where somebody waits there
-        process, unit = leading.process
+        process, unit = leading.actor
         waits_in = _waits_in(leading, role)
         whole = sum(one.cores_used for one in burners)
         magnitude = _base.burn_magnitude(leading)
         magnitude.update(cores_burnt=whole, waiters=float(len(burners)))
-        others = [f"{one.process.name} {one.cores_used:.2f}" for one in burners[1:4]]
+        others = [f"{one.actor.process} {one.cores_used:.2f}" for one in burners[1:4]]
         also = f"; also {', '.join(others)} cores" if others else ""
         waits = (
             "waiting for a lock"

@@ -145,7 +145,7 @@ class Reclaim(_base.BaseDetector):
         one: function_usage.Usage,
         scanned: _Scanned,
     ) -> Finding:
-        process, unit = one.process
+        process, unit = one.actor
         way = _way(one)
         pages = scanned.within(one.window)
         evidence = [_base.burn_evidence(case, one, now, one.function)]
@@ -178,7 +178,7 @@ class Reclaim(_base.BaseDetector):
             (evidence if waited >= PRESSURE else against).append(made)
         step = _signatures.pattern(WALK, "walk")
         both, all_ = function_usage.nested_share(
-            now, step, _signatures.pattern(WALK, "shrink"), (one.process,)
+            now, step, _signatures.pattern(WALK, "shrink"), (one.actor,)
         )
         dying = _base.dying_now(case)
         if all_ and both / all_ >= WALK_SHARE:
