@@ -82,15 +82,16 @@ def focus(case: cases.Case, told: Verdict) -> tuple[int, Window]:
     end = min(case.event.time_us + SECOND, case.window.end_us)
     if chosen is None:
         return case.event.core, Window(end - 10 * SECOND, end)
+    core = -1 if chosen.subject.core is None else chosen.subject.core
     begin = max(chosen.window.begin_us, case.window.begin_us - LONGEST_HOT)
     until = min(chosen.window.end_us, case.window.end_us)
     if until <= begin:  # it lies elsewhere: nothing of it is around the event
-        return chosen.subject.core, Window(end - 10 * SECOND, end)
-    return chosen.subject.core, Window(max(begin, until - LONGEST_HOT), until)
+        return core, Window(end - 10 * SECOND, end)
+    return core, Window(max(begin, until - LONGEST_HOT), until)
 
 
 def _foremost(those: Iterable[Finding]) -> Finding | None:
-    placed = [one for one in those if one.subject.core >= 0 and one.kind in FOCUS]
+    placed = [one for one in those if one.subject.core is not None and one.kind in FOCUS]
     return min(placed, key=lambda one: (FOCUS.index(one.kind), -one.confidence), default=None)
 
 
