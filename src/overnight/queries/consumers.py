@@ -241,8 +241,9 @@ def _tabulate(
 def _function(tables: segment_tables.Names, frame: int) -> str:
     if tables.frame_kind[frame] == tree.PROCESS:
         return ""
-    name, module = str(tables.frame_name[frame]), str(tables.frame_module[frame])
-    return f"[unknown] in {module}" if name == "[unknown]" and module not in ("", name) else name
+    return segment_tables.function_label(
+        str(tables.frame_name[frame]), str(tables.frame_module[frame])
+    )
 
 
 def _is_overnight(tables: segment_tables.Names) -> samples.Mask:
