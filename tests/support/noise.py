@@ -1,0 +1,26 @@
+"""How much the rest of the machine held a process back, so that a deadline can allow for exactly that.
+
+A test that says "within a second" means a second in which the process could run. The kernel counts how
+long each thread was runnable and had to wait for a core (/proc/PID/task/TID/schedstat, second field).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterable
+
+__all__ = ["HANG_SECONDS", "read_waited"]
+
+# For waits that only guard against a hang: nothing is proven by how short they are.
+HANG_SECONDS = 60.0
+
+
+def read_waited(pids: Iterable[int]) -> float:
+    """Seconds that threads of these processes waited for a core so far; those that ended count as 0."""
+    total = 0
+    for pid in pids:
+        for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                total += int(path.read_text().split()[1])
+    return total / 1e9
