@@ -21,7 +21,7 @@ from benchmarks import Result
 from overnight.agent import kernel_events
 from overnight.model import clock
 from overnight.sources import kmsg
-from overnight.sources.kernelrules import loading
+from overnight.sources.kernelrules import rulefiles
 
 __all__ = ["measure"]
 
@@ -68,7 +68,7 @@ def _cpu() -> float:
 
 
 def _flood() -> list[Result]:
-    watch = kernel_events.KernelWatch(loading.built_in())
+    watch = kernel_events.KernelWatch(rulefiles.built_in())
     resets = 0
     with kmsg.KernelLog.open() as log:
         waiting = select.poll()
@@ -107,7 +107,7 @@ def _flood() -> list[Result]:
 
 
 def _rules_alone() -> list[Result]:
-    rules = loading.built_in()
+    rules = rulefiles.built_in()
     watch = kernel_events.KernelWatch(rules)
     raw = [f"7,{n},{n},-;{NOISE[n % len(NOISE)]}\n".encode() for n in range(100_000)]
     filtered = _cpu_of(lambda: sum(1 for data in raw if watch.wanted(data)))
@@ -117,7 +117,7 @@ def _rules_alone() -> list[Result]:
         records = (kmsg.parse_record(data, _now()) for data in hits)
         watch.look((one for one in records if one is not None), _now())
 
-    loaded = _cpu_of(loading.built_in)
+    loaded = _cpu_of(rulefiles.built_in)
     return [
         Result("rules: lines a second that no rule knows", len(raw) / filtered, "1/s"),
         Result("rules: lines a second that are resets, all folded", len(hits) / _cpu_of(fold), "1/s"),

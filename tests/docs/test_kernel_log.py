@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import re
 
-from overnight.sources.kernelrules import loading
+from overnight.sources.kernelrules import rulefiles
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/kernel-log.md"
 
@@ -13,7 +13,7 @@ DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/kernel-log.md"
 def table() -> str:
     """What the document must say, to be copied there when a rule has changed."""
     rows = ["| rule | event | severity | one event for each | meaning |", "|---|---|---|---|---|"]
-    for rule in loading.built_in():
+    for rule in rulefiles.built_in():
         star = "" if rule.confidence == "sure" else "*"
         severity = f"{rule.severity}/critical" if rule.critical_when else rule.severity
         each = " ".join(re.findall(r"\{(\w+)\}", rule.incident)) or "host"
@@ -29,5 +29,5 @@ def test_the_rules_are_listed_as_they_are() -> None:
 
 def test_the_example_of_a_rule_is_one() -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    (rule,) = loading.parse_rules(example, "example.toml")
+    (rule,) = rulefiles.parse_rules(example, "example.toml")
     assert rule.name == "disk-burns"

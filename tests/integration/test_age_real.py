@@ -21,8 +21,8 @@ import pytest
 import zombies
 
 from overnight import errors
-from overnight.load import ageing
-from overnight.load.ageing import memory_cgroups
+from overnight.load import host_state
+from overnight.load.host_state import memory_cgroups
 from overnight.sources.memorycgroups import parents
 from overnight.undo import journal
 
@@ -230,7 +230,7 @@ def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
     # One whose cost was thought to be nothing is found out by what the kernel charges.
     monkeypatch.setattr(parents, "own_cost", lambda _: -memory_cgroups.PAGE)
     # Room for the maker's own start, and far less than so many cost.
-    share = 50_000_000 / ageing.available()
+    share = 50_000_000 / host_state.available()
     with (
         journal.Journal("a test", place.undo) as book,
         pytest.raises(errors.CannotError, match="would take about"),

@@ -11,7 +11,7 @@ import nights
 import pytest
 
 from overnight.interfaces import cli
-from overnight.store.bundle import archive, header, packing
+from overnight.store.bundle import archive, header, packer
 
 SCHEMA = pathlib.Path(__file__).parents[2] / "docs/schemas/bundle-1.json"
 EVENT = nights.reset(nights.RESET_S).id
@@ -113,7 +113,7 @@ def test_what_a_stranger_packed_with_right_sums_never_fails_on_a_bug(
     for name, data in inside.items():
         (place / "forged" / name.removeprefix("home/")).parent.mkdir(parents=True, exist_ok=True)
         (place / "forged" / name.removeprefix("home/")).write_bytes(data)
-    packing.pack(place / "forged", place / "y", said)
+    packer.pack(place / "forged", place / "y", said)
     assert run(home, "open", "y", "--into", "opened") == 0
     for words in (["events"], ["store", "check"], ["heatmap"], ["top"], ["bundle", "create", "--event", EVENT, "-o", "z"]):  # fmt: skip
         assert cli.main(["--home", "opened", *words]) in (0, 1, 3), words

@@ -12,7 +12,7 @@ import pytest
 
 import scenarios
 from overnight import errors
-from overnight.app import bundling
+from overnight.app import bundles
 from overnight.model.selection import Window
 from overnight.queries import case, signals
 from overnight.store import check, loads, segments
@@ -33,13 +33,13 @@ class Pair:
     file: pathlib.Path
     opened: pathlib.Path
     told: Event
-    made: bundling.Made
+    made: bundles.Made
 
 
 def pair_of(place: pathlib.Path, planted: nights.Secrets | None = None) -> Pair:
     told = nights.build(place / "home", planted)
-    made = bundling.create(place / "home", told, place / "reset.overnight", now_us=7)
-    bundling.open_into(made.file, place / "opened")
+    made = bundles.create(place / "home", told, place / "reset.overnight", now_us=7)
+    bundles.open_into(made.file, place / "opened")
     return Pair(place / "home", made.file, place / "opened", told, made)
 
 
@@ -153,25 +153,25 @@ def test_of_the_snapshots_the_one_before_and_the_one_after(pair: Pair) -> None:
 
 
 def test_the_same_home_gives_the_same_bytes(pair: Pair, tmp_path: pathlib.Path) -> None:
-    again = bundling.create(pair.home, pair.told, tmp_path / "again", now_us=7)
+    again = bundles.create(pair.home, pair.told, tmp_path / "again", now_us=7)
     assert again.file.read_bytes() == pair.file.read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["again"]
 
 
 def test_a_masked_home_gives_the_same_bytes(secret: Pair, tmp_path: pathlib.Path) -> None:
-    again = bundling.create(secret.home, secret.told, tmp_path / "again", now_us=7)
+    again = bundles.create(secret.home, secret.told, tmp_path / "again", now_us=7)
     assert again.file.read_bytes() == secret.file.read_bytes()
 
 
 def test_another_time_is_all_that_differs(pair: Pair, tmp_path: pathlib.Path) -> None:
-    later = bundling.create(pair.home, pair.told, tmp_path / "later", now_us=8)
+    later = bundles.create(pair.home, pair.told, tmp_path / "later", now_us=8)
     assert dataclasses.replace(later.header, created_us=7) == pair.made.header
     assert later.bytes == pair.made.bytes
 
 
 def test_a_bundle_of_a_bundle_is_the_same_evidence(pair: Pair, tmp_path: pathlib.Path) -> None:
-    again = bundling.create(pair.opened, pair.told, tmp_path / "again", now_us=7)
-    with bundling.opened(again.file) as twice:
+    again = bundles.create(pair.opened, pair.told, tmp_path / "again", now_us=7)
+    with bundles.opened(again.file) as twice:
         assert twice.home is not None
         one, two = (case.Case(home, pair.told) for home in (pair.opened, twice.home))
         assert nights.plain(one.cores(one.window)) == nights.plain(two.cores(two.window))
@@ -179,7 +179,7 @@ def test_a_bundle_of_a_bundle_is_the_same_evidence(pair: Pair, tmp_path: pathlib
 
 
 def test_cost_grows_with_the_window(pair: Pair, tmp_path: pathlib.Path) -> None:
-    short = bundling.create(pair.home, pair.told, tmp_path / "short", before_s=60, after_s=10)
+    short = bundles.create(pair.home, pair.told, tmp_path / "short", before_s=60, after_s=10)
     assert short.bytes < pair.made.bytes / 2
     (span,) = short.header.windows
     assert span.end_us - span.begin_us == 70 * nights.SECOND_US
@@ -188,7 +188,7 @@ def test_cost_grows_with_the_window(pair: Pair, tmp_path: pathlib.Path) -> None:
 def test_all_recurrences_bring_their_windows(pair: Pair, tmp_path: pathlib.Path) -> None:
     assert pair.made.header.left_out == 1
     assert any("--all-recurrences" in note for note in pair.made.header.notes)
-    made = bundling.create(pair.home, pair.told, tmp_path / "all", all_recurrences=True)
+    made = bundles.create(pair.home, pair.told, tmp_path / "all", all_recurrences=True)
     assert (made.header.recurrences, made.header.left_out) == (1, 0)
     assert [(span.begin_us, span.end_us) for span in made.header.windows] == [
         (nights.us(second - 900), nights.us(second + 120)) for second in (nights.EARLIER_S, RESET)
@@ -271,7 +271,7 @@ def test_the_store_itself_is_not_changed(secret: Pair, tmp_path: pathlib.Path) -
     """Segments are linked, not copied, where that is possible: masking writes new files."""
     shutil.copytree(secret.home, tmp_path / "home")
     before = {p: p.read_bytes() for p in (tmp_path / "home").rglob("*") if p.is_file()}
-    bundling.create(tmp_path / "home", secret.told, tmp_path / "home" / "x.overnight")
+    bundles.create(tmp_path / "home", secret.told, tmp_path / "home" / "x.overnight")
     (tmp_path / "home" / "x.overnight").unlink()
     assert {p: p.read_bytes() for p in (tmp_path / "home").rglob("*") if p.is_file()} == before
 
@@ -282,35 +282,35 @@ def test_a_damaged_segment_is_left_out_and_said(pair: Pair, tmp_path: pathlib.Pa
         nights.HOST, nights.us(RESET - 30), nights.us(RESET)
     )
     (found[0].path / "tasks.parquet").write_bytes(b"PAR1 no more PAR1")
-    made = bundling.create(tmp_path / "home", pair.told, tmp_path / "x")
+    made = bundles.create(tmp_path / "home", pair.told, tmp_path / "x")
     assert any(found[0].path.name in note for note in made.header.notes)
-    with bundling.opened(made.file) as opened:
+    with bundles.opened(made.file) as opened:
         assert opened.home is not None
         assert check.check(segments.Catalogue(opened.home)).problems == ()
 
 
 def test_a_place_that_cannot_be_written_leaves_nothing(pair: Pair, tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.CannotError, match="cannot be written"):
-        bundling.create(pair.home, pair.told, tmp_path / "absent" / "x")
+        bundles.create(pair.home, pair.told, tmp_path / "absent" / "x")
     (tmp_path / "x").mkdir()
     with pytest.raises(errors.CannotError, match="cannot be written"):
-        bundling.create(pair.home, pair.told, tmp_path / "x")
+        bundles.create(pair.home, pair.told, tmp_path / "x")
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_an_event_that_is_not_kept(pair: Pair) -> None:
-    assert bundling.find_event(pair.home, pair.told.id) == pair.told
+    assert bundles.find_event(pair.home, pair.told.id) == pair.told
     for absent in ("net.driver_reset-ffffffff", ""):
         with pytest.raises(errors.CannotError, match="is kept"):
-            bundling.find_event(pair.home, absent)
+            bundles.find_event(pair.home, absent)
 
 
 def test_a_made_up_night_gives_the_same_evidence(tmp_path: pathlib.Path) -> None:
     """What the agent itself recorded of a host: every signal, facts, folded events."""
     truth = scenarios.build("reference", tmp_path / "home", seed=5, cores=4, minutes=20.0)
     assert truth.event is not None
-    made = bundling.create(truth.home, truth.event, tmp_path / "x", all_recurrences=True)
-    with bundling.opened(made.file) as opened:
+    made = bundles.create(truth.home, truth.event, tmp_path / "x", all_recurrences=True)
+    with bundles.opened(made.file) as opened:
         assert opened.home is not None
         cases = [case.Case(home, truth.event) for home in (truth.home, opened.home)]
         for over in (cases[0].window, cases[0].baseline):
@@ -354,8 +354,8 @@ def test_loads_of_the_windows_are_in_a_bundle_without_secrets(
         said = {"status": "not constant", "says": "cpu CV 12 %", "crossed": ["cpu CV 12 %"]}
         book.verdict(begin + 90_000_000, said, ended=True)
         book.close()
-    made = bundling.create(home, pair.told, tmp_path / "with-load", now_us=7)
-    with bundling.opened(made.file) as there:
+    made = bundles.create(home, pair.told, tmp_path / "with-load", now_us=7)
+    with bundles.opened(made.file) as there:
         assert there.home is not None
         (one,) = loads.read_loads(there.home)
         assert one == loads.read_loads(home)[-1]

@@ -21,13 +21,13 @@ def test_a_thread_that_was_made_real_time_is_told() -> None:
         os.sched_setscheduler(helper.native_id or 0, os.SCHED_FIFO, os.sched_param(3))
         with contextlib.closing(table.Table()) as processes:
             seen = threads.RealTime(processes)
-            processes.look()
+            processes.read()
             begin = time.process_time()
             while time.process_time() - begin < 0.7:
                 pass
             processes.full_scan()
-            processes.look()
-            rows = seen.look()
+            processes.read()
+            rows = seen.read()
     finally:
         done.set()
         helper.join()

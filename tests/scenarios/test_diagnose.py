@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import scenarios
-from overnight.app import bundling, diagnosing
+from overnight.app import bundles, event_diagnosis
 from overnight.interfaces import cli
 from overnight.queries import case
 
@@ -19,7 +19,7 @@ CAUSES = [name for name in scenarios.NAMES if name not in ("quiet", "random", "f
 
 
 def diagnosed(truth: scenarios.Truth) -> list[str]:
-    said, _ = diagnosing.diagnose(truth.home, truth.event)
+    said, _ = event_diagnosis.diagnose(truth.home, truth.event)
     failed = [f"{a.detector} failed: {a.why}" for a in said.answers if a.status == "failed"]
     return truth.problems(said) + failed
 
@@ -83,7 +83,7 @@ def test_without_stacks_what_the_kernel_counts_itself_is_still_a_cause(
 ) -> None:
     """Soft interrupts and real-time priority are in /proc; that somebody walks over cgroups is not."""
     truth = scenarios.build(name, tmp_path, seed=3, profiles=False, **SHORT)
-    said, _ = diagnosing.diagnose(truth.home, truth.event)
+    said, _ = event_diagnosis.diagnose(truth.home, truth.event)
     assert said.status == status
     assert said.confidence < 0.55
     if status == "cause-found":
@@ -92,7 +92,7 @@ def test_without_stacks_what_the_kernel_counts_itself_is_still_a_cause(
 
 def test_the_device_s_own_fault_is_told_from_a_starved_queue(tmp_path: pathlib.Path) -> None:
     truth = scenarios.build("polled", tmp_path, seed=4, **SHORT)
-    said, _ = diagnosing.diagnose(truth.home, truth.event)
+    said, _ = event_diagnosis.diagnose(truth.home, truth.event)
     assert said.status == "no-cause"
     assert "the event itself says that nothing waited for the core" in said.summary
 
@@ -111,7 +111,7 @@ def _invented(folder: pathlib.Path, seeds: range) -> list[int]:
     found = []
     for seed in seeds:
         truth = scenarios.build("random", folder / str(seed), seed=seed, minutes=14, cores=8)
-        said, _ = diagnosing.diagnose(truth.home, truth.event)
+        said, _ = event_diagnosis.diagnose(truth.home, truth.event)
         if said.status == "cause-found":
             found.append(seed)
     return found
@@ -120,13 +120,13 @@ def _invented(folder: pathlib.Path, seeds: range) -> list[int]:
 def test_a_bundle_gives_the_same_verdict_elsewhere(tmp_path: pathlib.Path) -> None:
     truth = scenarios.build("reference", tmp_path / "home", seed=5, **SHORT)
     assert truth.event is not None
-    here, _ = diagnosing.diagnose(truth.home, truth.event)
+    here, _ = event_diagnosis.diagnose(truth.home, truth.event)
     file = tmp_path / "incident.overnight"
-    bundling.create(truth.home, truth.event, file)
-    with bundling.opened(file) as made:
+    bundles.create(truth.home, truth.event, file)
+    with bundles.opened(file) as made:
         assert made.home is not None
-        told = diagnosing.choose_event(made.home, truth.event.id)
-        there, _ = diagnosing.diagnose(made.home, told)
+        told = event_diagnosis.choose_event(made.home, truth.event.id)
+        there, _ = event_diagnosis.diagnose(made.home, told)
     assert truth.problems(there) == []
     assert (there.status, there.summary) == (here.status, here.summary)
     assert there.chain is not None
@@ -141,15 +141,15 @@ def test_a_bundle_has_the_quiet_time_before_a_row_of_events(tmp_path: pathlib.Pa
     )
     assert truth.event is not None
     here = case.Case(truth.home, truth.event)
-    assert here.baseline.begin_us < truth.event.time_us - round(bundling.BEFORE_S * 1e6)
+    assert here.baseline.begin_us < truth.event.time_us - round(bundles.BEFORE_S * 1e6)
     file = tmp_path / "incident.overnight"
-    bundling.create(truth.home, truth.event, file)
-    with bundling.opened(file) as made:
+    bundles.create(truth.home, truth.event, file)
+    with bundles.opened(file) as made:
         assert made.home is not None
         there = case.Case(made.home, truth.event)
         assert there.baseline == here.baseline
         assert there.top(there.baseline) == here.top(here.baseline)
-        said, _ = diagnosing.diagnose(made.home, truth.event)
+        said, _ = event_diagnosis.diagnose(made.home, truth.event)
     assert truth.problems(said) == []
 
 

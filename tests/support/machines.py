@@ -1,15 +1,15 @@
-"""A real machine for the length of a test; what it is, `overnight.machines.booted` says."""
+"""A real machine for the length of a test; what it is, `overnight.machines.nspawn` says."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from overnight.machines import booted
+from overnight.machines import nspawn
 from overnight.undo import journal
 
-Machine = booted.Machine
-unit = booted.unit
+Machine = nspawn.Machine
+unit = nspawn.unit
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def machine(
     book = journal.Journal("a machine of a test")
     try:
         with book:
-            one = booted.boot(book, units, files)
+            one = nspawn.boot(book, units, files)
             try:
                 yield one
             finally:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
-from overnight.sources.kernelrules import matching
+from overnight.sources.kernelrules import matcher
 
 if TYPE_CHECKING:
     from overnight.model import clock
@@ -116,7 +116,7 @@ class KernelWatch:
         caps: Caps | None = None,
         fold_seconds: float = 10.0,
     ) -> None:
-        self._matcher = matching.Matcher(rules)
+        self._matcher = matcher.Matcher(rules)
         self._caps = caps or Caps()
         self._fold_seconds = fold_seconds
         self._fold_ns = round(fold_seconds * 1e9)
@@ -167,7 +167,7 @@ class KernelWatch:
             alive = {(one.rule.family, key) for (_, key), one in self._open.items()}
             self._shared = {key: shared for key, shared in self._shared.items() if key in alive}
 
-    def _matches(self, record: kmsg.Record, now: clock.Clock) -> Iterable[matching.Match]:
+    def _matches(self, record: kmsg.Record, now: clock.Clock) -> Iterable[matcher.Match]:
         second = now.monotonic_ns // 1_000_000_000
         if second != self._second:
             self._second = second
@@ -184,12 +184,12 @@ class KernelWatch:
                     continue
                 self._used[rule.name] = used + 1
                 self._used_together += 1
-            match = matching.try_rule(rule, record.text, record.device)
+            match = matcher.try_rule(rule, record.text, record.device)
             if match is not None:
                 kinds.add(rule.kind)
                 yield match
 
-    def _fold(self, record: kmsg.Record, match: matching.Match, now: clock.Clock) -> None:
+    def _fold(self, record: kmsg.Record, match: matcher.Match, now: clock.Clock) -> None:
         rule, counts = match.rule, self.counts[match.rule.name]
         counts.matched += 1
         key = match.key[:MAX_KEY] + (BY_PROCESS if record.from_user else "")

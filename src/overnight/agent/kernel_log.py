@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from overnight import errors, sources
 from overnight.agent import kernel_events
 from overnight.sources import kmsg
-from overnight.sources.kernelrules import loading
+from overnight.sources.kernelrules import rulefiles
 
 if TYPE_CHECKING:
     from overnight.agent import watches
@@ -60,4 +60,4 @@ def open_kernel_log(root: pathlib.Path, *rules: pathlib.Path) -> tuple[KernelLog
         log = kmsg.KernelLog.open(root)
     except (sources.NoDataError, errors.MissingPermissionError) as error:
         return None, f"the kernel log is not read: {error}"
-    return KernelLogFeed(log, kernel_events.KernelWatch(loading.load(*rules))), ""
+    return KernelLogFeed(log, kernel_events.KernelWatch(rulefiles.load(*rules))), ""

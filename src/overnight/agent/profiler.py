@@ -21,7 +21,7 @@ from typing import Literal
 from overnight import errors
 from overnight.agent import decisions, spool, usage
 from overnight.sources import cpu, perf
-from overnight.sources.perf import leftovers, native_recorder, perf_recorder
+from overnight.sources.perf import native_recorder, perf_recorder, recovery
 
 __all__ = [
     "SCHEMA",
@@ -217,7 +217,7 @@ class Recording:
     def _take_up(self) -> None:
         """What a killed run left: its last segment, and the time since, which is a gap."""
         folder = self._options.spool
-        leftovers.take_up(folder, perf.read_identity(), len(cpu.online()))
+        recovery.take_up(folder, perf.read_identity(), len(cpu.online()))
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = json.loads((folder / STATUS).read_text())
             if before["mode"] != STOPPED:

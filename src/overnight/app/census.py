@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from overnight import errors, sources
 from overnight.sources import cgroupchurn, processes
-from overnight.sources.memorycgroups import counting, parents
+from overnight.sources.memorycgroups import counts, parents
 
 __all__ = [
     "CRITICAL_DYING",
@@ -233,22 +233,22 @@ def _take(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> Report:
-    layout = counting.read_layout(root)
+    layout = counts.read_layout(root)
     with contextlib.closing(cgroupchurn.Churn(cgroupchurn.hierarchies(root))) as churn:
-        births = dict(churn.look())
-        samples = [_sample(counting.read_census(layout, root), clock)]
+        births = dict(churn.read())
+        samples = [_sample(counts.read_census(layout, root), clock)]
         end = samples[0][0] + seconds
         while (left := end - clock()) > 0:
             sleep(min(STEP_S, left))
-            churn.look()  # often: how long a cgroup lived is known to the look
-            samples.append(_sample(counting.read_census(layout, root), clock))
-        after = churn.look()
+            churn.read()  # often: how long a cgroup lived is known to the look
+            samples.append(_sample(counts.read_census(layout, root), clock))
+        after = churn.read()
     _, tracked, in_use, dying = samples[-1]
     took = samples[-1][0] - samples[0][0]
     known = since_last_fall(history if len(history) > 1 else samples)
     growth = growth_per_hour(known)
     measured = known[-1][0] - known[0][0]
-    stat_read_us = counting.StatTimer(layout, root).look()
+    stat_read_us = counts.StatTimer(layout, root).read()
     severity, reasons = judge(tracked, in_use, dying, growth, measured / 3600, stat_read_us)
     return Report(
         tracked, in_use, dying, growth, measured, stat_read_us,
@@ -258,5 +258,5 @@ def _take(
     )  # fmt: skip
 
 
-def _sample(census: counting.Census, clock: Callable[[], float]) -> Sample:
+def _sample(census: counts.Census, clock: Callable[[], float]) -> Sample:
     return clock(), census.tracked, census.in_use, census.dying

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from overnight.sources import kernelrules, kmsg
-from overnight.sources.kernelrules import loading, matching
+from overnight.sources.kernelrules import matcher, rulefiles
 
 __all__ = ["Found", "lines_of", "load", "rules_folder", "try_lines"]
 
@@ -26,7 +26,7 @@ class Found:
 
     number: int
     text: str
-    match: matching.Match
+    match: matcher.Match
 
 
 def rules_folder(home: pathlib.Path) -> pathlib.Path:
@@ -36,7 +36,7 @@ def rules_folder(home: pathlib.Path) -> pathlib.Path:
 
 def load(home: pathlib.Path, folder: pathlib.Path | None = None) -> list[kernelrules.Rule]:
     """Ours, those of the data home, those of the folder; each may override what came before."""
-    return loading.load(rules_folder(home), *([folder] if folder else []))
+    return rulefiles.load(rules_folder(home), *([folder] if folder else []))
 
 
 def lines_of(data: bytes) -> Iterator[str]:
@@ -53,7 +53,7 @@ def lines_of(data: bytes) -> Iterator[str]:
 
 def try_lines(rules: Iterable[kernelrules.Rule], lines: Iterable[str]) -> Iterator[Found]:
     """What the rules see there."""
-    matcher = matching.Matcher(rules)
+    rules_matcher = matcher.Matcher(rules)
     for number, text in enumerate(lines, 1):
-        for match in matcher.match(text):
+        for match in rules_matcher.match(text):
             yield Found(number, text, match)

@@ -24,7 +24,7 @@ from overnight.agent import spool
 from overnight.app import spool_paths
 from overnight.ingest import perfdata
 from overnight.sources import cpu, perf, processes
-from overnight.sources.perf import leftovers
+from overnight.sources.perf import recovery
 from overnight.store import capture, segments, trim, writer
 
 __all__ = ["DONE", "Ingester", "find_pending", "ingest_leftovers"]
@@ -175,7 +175,7 @@ def ingest_leftovers(home: pathlib.Path) -> Iterator[str]:
     if not folder.is_dir():
         return
     with contextlib.suppress(errors.CannotError), agent.lock_spool(folder):
-        leftovers.take_up(folder, perf.read_identity(), len(cpu.online()))
+        recovery.take_up(folder, perf.read_identity(), len(cpu.online()))
         yield from Ingester(home, 1 << 62, 0.0).run()
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _answering, _signatures
+from overnight.detectors import _base, _signatures
 from overnight.model.finding import Evidence, Finding, Subject
-from overnight.queries import burning
+from overnight.queries import function_usage
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -26,7 +26,7 @@ MANY_DYING = 1_000  # as the watch that warns of them
 MOST = 4
 
 
-class CgroupWalk(_answering.Asking):
+class CgroupWalk(_base.Asking):
     """Who walks, on which core, how much of it."""
 
     name = "cgroup-walk"
@@ -34,19 +34,21 @@ class CgroupWalk(_answering.Asking):
 
     def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """Signature functions on stacks of the hot stretch, against the baseline."""
-        now, before = _answering.stacks(case)
+        now, before = _base.stacks(case)
         near = case.event.time_us
         walk = _signatures.pattern(KIND, "reader", "walk")
-        dying = _answering.dying_now(case)
+        dying = _base.dying_now(case)
         found, seen = [], 0.0
         shrinking = _signatures.pattern(KIND, "reader", "walk", "shrink")
         wider = {
             one.who: one
-            for one in burning.hottest(
-                now, before, burning.innermost_marks(shrinking), near_us=near, most=24
+            for one in function_usage.hottest(
+                now, before, function_usage.innermost_marks(shrinking), near_us=near, most=24
             )
         }
-        for one in burning.hottest(now, before, burning.innermost_marks(walk), near_us=near):
+        for one in function_usage.hottest(
+            now, before, function_usage.innermost_marks(walk), near_us=near
+        ):
             share = self._walk_share(now, one.who)
             # The walk is what this reclaim is about: the pages it looks at on its way count, too.
             walking = share is not None and share >= WALK_SHARE
@@ -55,10 +57,10 @@ class CgroupWalk(_answering.Asking):
             reads = _reads(one)
             if share is not None and share < WALK_SHARE and not reads:
                 continue
-            if _answering.stands_out(whole, baseline=before is not None):
+            if _base.stands_out(whole, baseline=before is not None):
                 found.append(self._finding(case, now, one, whole, share, reads, dying))
         if not found:
-            _answering.require_stacks(case)
+            _base.require_stacks(case)
         found.sort(key=lambda made: -made.magnitude["cores_burnt"])
         why = (
             f"functions that visit every memory cgroup burnt {seen:.2f} cores at most, or no more than before"
@@ -68,18 +70,18 @@ class CgroupWalk(_answering.Asking):
         return found[:MOST], f"{why}; {now.coverage.samples} samples, {now.coverage.lost} lost"
 
     @staticmethod
-    def _walk_share(now: burning.Stacks, who: burning.Who) -> float | None:
+    def _walk_share(now: function_usage.Stacks, who: function_usage.Who) -> float | None:
         """Of its samples in reclaim, those in the step; None where it did not reclaim."""
         step = _signatures.pattern(KIND, "walk")
-        both, all_ = burning.share(now, step, _signatures.pattern(KIND, "shrink"), (who,))
-        return both / all_ if all_ >= _answering.LEAST_SAMPLES else None
+        both, all_ = function_usage.share(now, step, _signatures.pattern(KIND, "shrink"), (who,))
+        return both / all_ if all_ >= _base.LEAST_SAMPLES else None
 
     def _finding(
         self,
         case: cases.Case,
-        now: burning.Stacks,
-        one: burning.Burner,
-        whole: burning.Burner,
+        now: function_usage.Stacks,
+        one: function_usage.Burner,
+        whole: function_usage.Burner,
         share: float | None,
         reads: str,
         dying: int | None,
@@ -88,7 +90,7 @@ class CgroupWalk(_answering.Asking):
         subject = Subject(
             host=case.host, core=whole.core, unit=unit, process=process, function=one.label
         )
-        evidence = [_answering.burn_evidence(case, whole, now, one.label)]
+        evidence = [_base.burn_evidence(case, whole, now, one.label)]
         against: list[Evidence] = []
         confidence = 0.9
         if reads:
@@ -112,16 +114,16 @@ class CgroupWalk(_answering.Asking):
             else:
                 against.append(told)
                 confidence *= 0.45
-        magnitude = _answering.burn_magnitude(whole)
+        magnitude = _base.burn_magnitude(whole)
         if dying is not None:
             magnitude["dying"] = float(dying)
         of_unit = f" ({unit})" if unit else ""
-        return _answering.make(
+        return _base.make(
             self.name,
             KIND,
             subject,
             whole.window,
-            confidence * _answering.lost_factor(now),
+            confidence * _base.lost_factor(now),
             f"{process}{of_unit} burnt {whole.cores_burnt:.2f} cores on core {whole.core} for"
             f" {whole.window.seconds:.0f} s visiting memory cgroups one by one, in {one.label}",
             evidence,
@@ -130,11 +132,13 @@ class CgroupWalk(_answering.Asking):
         )
 
 
-def _reads(one: burning.Burner) -> str:
+def _reads(one: function_usage.Burner) -> str:
     """The function that reads statistics, where it is on the stack met most."""
     search = _signatures.matcher(KIND, "reader")
     names = [*one.marked, *one.path]
-    return next((burning.plain(name) for name in names if search(burning.plain(name))), "")
+    return next(
+        (function_usage.plain(name) for name in names if search(function_usage.plain(name))), ""
+    )
 
 
 DETECTORS = (CgroupWalk(),)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _place as place
+from overnight.detectors import _core_shares as shares
+from overnight.detectors import _event_location as place
 from overnight.detectors import _saturation as saturation
-from overnight.detectors import _shares as shares
-from overnight.detectors import _starvation as starvation
+from overnight.detectors import _starved_queues as starvation
 from overnight.detectors import core_saturation
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from overnight.queries import case as cases
-    from overnight.queries import flame, who
+    from overnight.queries import consumers, flame
 
 __all__ = ["DETECTORS", "KIND", "Culprit"]
 
@@ -97,7 +97,7 @@ def _from_samples(
     case: cases.Case,
     stretch: saturation.Stretch,
     where: place.Place,
-    ran: tuple[who.Ran, ...],
+    ran: tuple[consumers.Ran, ...],
     total: int,
 ) -> tuple[list[Finding], str]:
     before = shares.before_by_samples(case, stretch.core)
@@ -157,7 +157,7 @@ def _sampled(
     case: cases.Case,
     stretch: saturation.Stretch,
     where: place.Place,
-    one: who.Ran,
+    one: consumers.Ran,
     total: int,
     told: shares.Share | None = None,
     busy_before: float = 0.0,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _ratios as ratios
+from overnight.detectors import _rate_ratios as ratios
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.selection import Window
@@ -21,7 +21,7 @@ from overnight.model.selection import Window
 if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
-    from overnight.queries import who
+    from overnight.queries import consumers
 
 __all__ = ["DETECTORS", "KIND", "Lift", "Plan", "plan"]
 
@@ -133,7 +133,7 @@ _ONE = "; recurrence is 1: the interval is that of sampling only, and this may b
 @dataclasses.dataclass(frozen=True)
 class _Context:
     case: cases.Case
-    tally: who.Tally
+    tally: consumers.Tally
     counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     against: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]  # of the window before each event
     own: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -182,7 +182,7 @@ def _labels(recurrences: int) -> int:
 
 
 def _table(
-    tally: who.Tally, made: Plan
+    tally: consumers.Tally, made: Plan
 ) -> tuple[
     np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     np.ndarray[tuple[int, ...], np.dtype[np.int64]],

@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _place as place
+from overnight.detectors import _event_location as place
 from overnight.detectors import _saturation as saturation
 from overnight.detectors import core_saturation
 from overnight.model import times
@@ -15,7 +15,7 @@ from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
-    from overnight.queries import who
+    from overnight.queries import consumers
 
 __all__ = ["DETECTORS", "KIND", "RecorderCost", "is_ours"]
 
@@ -103,7 +103,7 @@ class RecorderCost:
         return Answer(self.name, Status.FOUND, (made,))
 
 
-def is_ours(one: who.Ran) -> bool:
+def is_ours(one: consumers.Ran) -> bool:
     """By name, unit, or code that only overnight has: a Python program is named after Python."""
     return bool(OURS.fullmatch(one.process) or UNIT.search(one.unit) or one.ours)
 
@@ -134,7 +134,7 @@ def _harmless(held: float, core: int) -> Evidence:
     return Evidence(text, "profiles", {"share_of_core_samples": round(held, 4)})
 
 
-def _names(mine: list[who.Ran]) -> str:
+def _names(mine: list[consumers.Ran]) -> str:
     return ", ".join(sorted({one.process for one in mine})) or "nobody"
 
 

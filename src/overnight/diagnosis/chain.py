@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.diagnosis import conditions, fleetwise, knowledge
+from overnight.diagnosis import conditions, fleet_evidence, knowledge
 from overnight.model.verdict import Chain, Link
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def build(
         incoming[effect.id] = _strongest(found)
     lines = _lines(event, incoming, lambda steps, links: score_chain(steps, links, told))
     of_fleet = [one for one in every if one.kind in {rule.says for rule in told.fleet}]
-    chains = [fleetwise.weigh(one, of_fleet, told) for one in lines]
+    chains = [fleet_evidence.weigh(one, of_fleet, told) for one in lines]
     used = {step.id for one in chains for step in one.steps}
     for one in usable:
         if one.id not in used and one not in of_fleet:  # those argue, and are no cause themselves

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.diagnosis import chain, completeness, knowledge, remedies, telling
+from overnight.diagnosis import chain, completeness, knowledge, narrative, remedies
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.selection import Window
 from overnight.model.verdict import Chain, RuledOut, Verdict
@@ -50,7 +50,7 @@ def decide(
     )
     if end is None:
         return dataclasses.replace(
-            base, summary=telling.no_event(), next=telling.keep_recording(gaps)
+            base, summary=narrative.no_event(), next=narrative.keep_recording(gaps)
         )
     candidates = chain.build(findings, end, known)
     unusual = [
@@ -73,7 +73,7 @@ def decide(
     return dataclasses.replace(
         base,
         status="cause-found",
-        summary=telling.cause_found(winner, confidence, known),
+        summary=narrative.cause_found(winner, confidence, known),
         chain=winner,
         alternatives=others,
         next=remedies.experiment(winner, known),
@@ -166,14 +166,14 @@ def _nothing(
     if enough and completeness.factor(completeness.around_event(base.gaps)) >= COMPLETE:
         return dataclasses.replace(
             base,
-            summary=telling.no_cause(end, unusual, len(looked), base.gaps, known, base.ruled_out),
-            next=telling.keep_recording(base.gaps),
+            summary=narrative.no_cause(end, unusual, len(looked), base.gaps, known, base.ruled_out),
+            next=narrative.keep_recording(base.gaps),
         )
     return dataclasses.replace(
         base,
         status="inconclusive",
-        summary=telling.inconclusive(end, unusual, base.gaps, None, known),
-        next=telling.needed(base.gaps, None),
+        summary=narrative.inconclusive(end, unusual, base.gaps, None, known),
+        next=narrative.needed(base.gaps, None),
     )
 
 
@@ -195,15 +195,15 @@ def _suspicion(
     first = next(
         n
         for n in range(len(leading.steps))
-        if all(step.kind in telling.PLACES for step in leading.steps[n:-1])
+        if all(step.kind in narrative.PLACES for step in leading.steps[n:-1])
     )
     seen = leading.steps[first:], leading.links[first:]
     place = Chain(*seen, chain.score_chain(*seen, known)) if seen[1] else None
     return dataclasses.replace(
         base,
         status="inconclusive",
-        summary=telling.inconclusive(leading.steps[-1], (), base.gaps, leading, known),
+        summary=narrative.inconclusive(leading.steps[-1], (), base.gaps, leading, known),
         chain=place,
         alternatives=((not_claimed,) if first else ()) + others[: MOST_ALTERNATIVES - 1],
-        next=(*telling.needed(base.gaps, leading), *remedies.experiment(leading, known)),
+        next=(*narrative.needed(base.gaps, leading), *remedies.experiment(leading, known)),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from overnight import errors
 from overnight.ingest import losses
 from overnight.ingest.symbols import files, kallsyms, resolver, vdso
-from overnight.sources.perf import packed, perfdata
+from overnight.sources.perf import compressed, perfdata
 from overnight.store import capture
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _or(given: int | None, otherwise: int) -> int:
     return otherwise if given is None else given
 
 
-def _zstd() -> packed.Decompress:
+def _zstd() -> compressed.Decompress:
     import zstandard  # files that are packed are few
 
     return zstandard.ZstdDecompressor().decompressobj().decompress

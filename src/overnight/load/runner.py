@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors, load
-from overnight.load import constancy, measuring, workers, workloads
+from overnight.load import constancy, measurement, processes, workloads
 from overnight.sources import cpu
 from overnight.store import loads
 
@@ -36,7 +36,7 @@ VERDICT_EVERY = 10
 
 CORES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 
-OnSecond = Callable[[measuring.Second, constancy.Verdict], None]
+OnSecond = Callable[[measurement.Second, constancy.Verdict], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,12 +146,12 @@ def run(
     metrics = workload.metrics(plan.options)
     with _aside(plan.options.cores):
         jobs = workload.prepare(plan.options, book)
-        running = workers.Workers(_module(workload), jobs, book)
+        running = processes.Workers(_module(workload), jobs, book)
         file = None
         try:
             running.wait_ready(stop)
             began = time.time_ns() // 1000
-            meter = measuring.Meter(running, metrics, plan.options.cores)
+            meter = measurement.Meter(running, metrics, plan.options.cores)
             if home is not None:
                 file = loads.Book(home, host, workload.name, plan.options.cores, began, _said(plan))
             on_ready()
@@ -189,7 +189,7 @@ class Beside:
         self.ready = threading.Event()
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
-        self.latest: tuple[measuring.Second, constancy.Verdict] | None = None
+        self.latest: tuple[measurement.Second, constancy.Verdict] | None = None
 
 
 @contextlib.contextmanager
@@ -228,15 +228,15 @@ class _Loop:
     def __init__(
         self,
         plan: Plan,
-        running: workers.Workers,
-        meter: measuring.Meter,
+        running: processes.Workers,
+        meter: measurement.Meter,
         metrics: tuple[load.Metric, ...],
         file: loads.Book | None,
         on_second: OnSecond,
     ) -> None:
         self._plan, self._running, self._meter = plan, running, meter
         self._metrics, self._file, self._on_second = metrics, file, on_second
-        self._kept: list[measuring.Second] = []
+        self._kept: list[measurement.Second] = []
         self._cold_trials = 0  # of the warm-up
         self._deaths: tuple[str, ...] = ()
 
@@ -300,7 +300,7 @@ class _Loop:
         )  # fmt: skip
         return constancy.judge(seconds, self._plan.limits)
 
-    def _write(self, second: measuring.Second, verdict: constancy.Verdict, number: int) -> None:
+    def _write(self, second: measurement.Second, verdict: constancy.Verdict, number: int) -> None:
         if self._file is None:
             return
         self._file.second(second.as_json())

@@ -21,7 +21,7 @@ from overnight.store.ring import reader as rings
 if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.load import Load
-    from overnight.queries import burning, diff, flame, top, who
+    from overnight.queries import consumers, diff, flame, function_usage, top
 
 __all__ = ["Case"]
 
@@ -161,15 +161,15 @@ class Case:
 
     def ran(
         self, windows: Sequence[Window], chosen: Selection | None = None
-    ) -> tuple[tuple[who.Ran, ...], int]:
+    ) -> tuple[tuple[consumers.Ran, ...], int]:
         """Who ran in any of the windows, by unit and process, the most first; and the idle samples."""
-        from overnight.queries import who as people
+        from overnight.queries import consumers as people
 
         return people.ran(self.profiles, self.host, windows, chosen)
 
-    def tally(self, windows: Sequence[Window], chosen: Selection | None = None) -> who.Tally:
+    def tally(self, windows: Sequence[Window], chosen: Selection | None = None) -> consumers.Tally:
         """Samples of every unit, process and function in each window."""
-        from overnight.queries import who as people
+        from overnight.queries import consumers as people
 
         return people.tally(self.profiles, self.host, windows, chosen)
 
@@ -208,12 +208,12 @@ class Case:
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), kind=kind, limit=limit)
 
     @functools.cached_property
-    def _stacks(self) -> dict[tuple[Window, bool], burning.Stacks]:
+    def _stacks(self) -> dict[tuple[Window, bool], function_usage.Stacks]:
         return {}
 
-    def stacks(self, window: Window, *, by_second: bool = True) -> burning.Stacks:
+    def stacks(self, window: Window, *, by_second: bool = True) -> function_usage.Stacks:
         """Busy samples by who ran them, core and second; read once, as several detectors ask."""
-        from overnight.queries import burning as burners
+        from overnight.queries import function_usage as burners
 
         key = (window, by_second)
         if key not in self._stacks:

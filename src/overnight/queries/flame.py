@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.model.selection import Coverage, Selection, Window
-from overnight.queries import places, reader, stored
+from overnight.queries import key_index, reader, segment_tables
 from overnight.store import tree
 
 __all__ = ["FlameTree", "flame"]
@@ -50,7 +50,9 @@ class Frames:
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str, int], int] = {}
 
-    def number(self, names: stored.Names, used: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def number(
+        self, names: segment_tables.Names, used: npt.NDArray[np.integer]
+    ) -> npt.NDArray[np.int64]:
         """Our numbers for a segment's frames."""
         there = np.zeros(len(names.frame_name), bool)
         there[used] = True
@@ -142,7 +144,7 @@ def _numbered(parts: list[reader.Part]) -> tuple[list[npt.NDArray[np.int64]], _C
     fresh_ones = []
     for part in parts:
         keys = part.names.frame_key
-        number = places.find(keys, known)
+        number = key_index.find(keys, known)
         fresh = number < 0
         number[fresh] = np.arange(len(known), len(known) + int(fresh.sum()))
         known = np.concatenate([known, keys[fresh]])
@@ -184,7 +186,7 @@ def _merged(trees: list[Preorder]) -> Preorder:
         return trees[0]
     one, two = trees
     n = len(one.key)
-    found = places.find(two.key, one.key)
+    found = key_index.find(two.key, one.key)
     known = found >= 0
     fresh = np.flatnonzero(~known)
     above = two.parent[fresh]
@@ -255,7 +257,7 @@ def _places(
     n = len(parent)
     # Most nodes are an only child, and stand right behind their parent.
     several = np.flatnonzero(np.bincount(parent + 1, minlength=n + 1)[parent + 1] > 1)
-    order = several[places.by_parent(parent[several], whole[several])]
+    order = several[key_index.by_parent(parent[several], whole[several])]
     before = np.cumsum(size[order]) - size[order]
     begins = np.flatnonzero(np.diff(parent[order], prepend=-2))
     before -= np.repeat(before[begins], np.diff(np.append(begins, len(order))))

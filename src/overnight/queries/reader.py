@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from overnight import errors
 from overnight.model.selection import Coverage, Selection, Window, match_event
-from overnight.queries import stored
+from overnight.queries import segment_tables
 from overnight.store import hours, parquet, segments, tree
 
 __all__ = ["Part", "Reader", "Sums"]
@@ -31,7 +31,7 @@ class Part:
     """One segment's share of an answer: samples by node, filters applied, idle ones apart."""
 
     segment: segments.Segment
-    names: stored.Names
+    names: segment_tables.Names
     own: npt.NDArray[np.int64]
     idle: int
 
@@ -46,7 +46,7 @@ class Sums:
     """A segment that lies in the window whole and unfiltered: the sums written at ingest will do."""
 
     segment: segments.Segment
-    names: stored.Names
+    names: segment_tables.Names
     samples: int
     idle: int
 
@@ -56,7 +56,7 @@ class Reader:
 
     def __init__(self, catalogue: segments.Catalogue) -> None:
         self.catalogue = catalogue
-        self._names: collections.OrderedDict[str, stored.Names] = collections.OrderedDict()
+        self._names: collections.OrderedDict[str, segment_tables.Names] = collections.OrderedDict()
         self._metas: dict[pathlib.Path, segments.Meta] = {}
         self._hours: dict[pathlib.Path, hours.Hour] = {}
 
@@ -127,12 +127,12 @@ class Reader:
             (one.path / "segment.json", 0, 0) for one in found if one.path not in self._metas
         )
 
-    def names(self, segment: segments.Segment) -> stored.Names:
+    def names(self, segment: segments.Segment) -> segment_tables.Names:
         """A segment's tables, read once."""
         key = str(segment.path)
         found = self._names.get(key)
         if found is None:
-            found = stored.Names(self.meta(segment), segment.path)
+            found = segment_tables.Names(self.meta(segment), segment.path)
             self._names[key] = found
             while len(self._names) > CACHED_SEGMENTS:
                 self._names.popitem(last=False)
@@ -221,7 +221,7 @@ class Reader:
         return np.flatnonzero(mask)
 
 
-def _by_node(names: stored.Names, counts: parquet.Columns) -> npt.NDArray[np.int64]:
+def _by_node(names: segment_tables.Names, counts: parquet.Columns) -> npt.NDArray[np.int64]:
     if "node" not in counts:
         return counts["n"]
     own = np.zeros(len(names.frame), np.int64)
@@ -242,7 +242,7 @@ def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool
     return out
 
 
-def node_mask(names: stored.Names, chosen: Selection) -> npt.NDArray[np.bool_]:
+def node_mask(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.bool_]:
     """Nodes that the filters on stacks let through."""
     mask = np.ones(len(names.frame), bool)
     if chosen.side:

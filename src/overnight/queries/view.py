@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from overnight import errors
 from overnight.model.selection import Selection, Window
-from overnight.queries import flame, heatmap, reader, stored
+from overnight.queries import flame, heatmap, reader, segment_tables
 from overnight.store import parquet, segments, tree
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class _Tables:
         self.tasks: dict[tuple[int, int, str, str, str], int] = {}
 
     def number_stacks(
-        self, names: stored.Names, nodes: npt.NDArray[np.int64]
+        self, names: segment_tables.Names, nodes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """The page's stacks for nodes of a segment, without the process at their root."""
         distinct, inverse = np.unique(nodes, return_inverse=True)
@@ -110,7 +110,7 @@ class _Tables:
 
 
 def _paths(
-    names: stored.Names, nodes: npt.NDArray[np.int64], frames: flame.Frames
+    names: segment_tables.Names, nodes: npt.NDArray[np.int64], frames: flame.Frames
 ) -> list[npt.NDArray[np.int64]]:
     """Frames from just below the process down to each node."""
     if not len(nodes):
@@ -275,7 +275,7 @@ def _samples(
 
 
 def _sums(
-    names: stored.Names,
+    names: segment_tables.Names,
     own: npt.NDArray[np.int64],
     stretch: Detail,
     tables: _Tables,

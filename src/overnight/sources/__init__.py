@@ -20,12 +20,12 @@ __all__ = [
     "ROOT",
     "Column",
     "Fact",
-    "FactLook",
+    "FactReader",
     "FactSignal",
     "Facts",
     "KeptFile",
-    "Look",
     "NoDataError",
+    "Reader",
     "Rows",
     "Signal",
     "clean",
@@ -37,10 +37,10 @@ __all__ = [
 ROOT = pathlib.Path("/")
 
 Rows = Mapping[str, tuple[int, ...]]
-Look = Callable[[], Rows]
+Reader = Callable[[], Rows]
 Fact = Mapping[str, str | int | float | bool]
 Facts = Mapping[str, Fact]
-FactLook = Callable[[], Facts]
+FactReader = Callable[[], Facts]
 
 
 class NoDataError(Exception):
@@ -70,7 +70,7 @@ class Signal:
     every: float  # seconds
     key: str  # what a row is about: "core", "interface", …; "" when there is one row, under ""
     columns: tuple[Column, ...]
-    open: Callable[[pathlib.Path], Look]
+    open: Callable[[pathlib.Path], Reader]
     about: str  # one line for docs/signals.md: file or call it comes from, and what it tells
 
 
@@ -81,7 +81,7 @@ class FactSignal:
     name: str
     every: float
     key: str
-    open: Callable[[pathlib.Path], FactLook]
+    open: Callable[[pathlib.Path], FactReader]
     about: str
 
 

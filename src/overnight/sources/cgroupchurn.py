@@ -98,7 +98,7 @@ class Churn:
         if getattr(self, "_inotify", -1) >= 0:
             self.close()
 
-    def look(self) -> sources.Rows:
+    def read(self) -> sources.Rows:
         """What happened up to now; counters since the start."""
         now = self._clock()
         self._take(now)
@@ -258,9 +258,9 @@ def hierarchies(root: pathlib.Path) -> tuple[str, ...]:
     return tops
 
 
-def open_churn(root: pathlib.Path) -> sources.Look:
+def open_churn(root: pathlib.Path) -> sources.Reader:
     """The look of `cgroup-births`."""
-    return Churn(hierarchies(root)).look
+    return Churn(hierarchies(root)).read
 
 
 SIGNALS = (

@@ -36,21 +36,21 @@ def parse_clocksync(timex: bytes) -> tuple[int, ...]:
     return int(bool(status & STA_UNSYNC)), status, offset, largest, estimated
 
 
-def open_clocksync(_root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_clocksync(_root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at the kernel's clock; changes nothing and needs no permission."""
     import ctypes
 
     adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     buffer = ctypes.create_string_buffer(_SIZE)
 
-    def look() -> dict[str, tuple[int, ...]]:
+    def read() -> dict[str, tuple[int, ...]]:
         ctypes.memset(buffer, 0, _SIZE)  # modes = 0: only tell
         if adjtimex(buffer) < 0:
             number = ctypes.get_errno()
             raise sources.NoDataError(f"adjtimex: {os.strerror(number)}")
         return {"": parse_clocksync(buffer.raw)}
 
-    return look
+    return read
 
 
 def read_clocksync(root: pathlib.Path = sources.ROOT) -> sources.Rows:

@@ -144,7 +144,7 @@ def parse_ticks(data: bytes) -> dict[str, tuple[int, ...]]:
     return rows
 
 
-def open_ticks(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_ticks(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at every online core; a core that is off-line has no row."""
     file = sources.KeptFile(root / "proc/stat", room=65536)
     return lambda: parse_ticks(file.read())

@@ -189,7 +189,7 @@ def open_ethtool(
     root: pathlib.Path = sources.ROOT,
     interfaces: Callable[[], list[str]] | None = None,
     ask: Ask | None = None,
-) -> sources.Look:
+) -> sources.Reader:
     """The look at every interface that is hardware, or at those that `interfaces` tells."""
     listed = interfaces or (lambda: sources.hardware_interfaces(root))
     if ask is None and not _same_namespace(root):
@@ -197,7 +197,7 @@ def open_ethtool(
     ask = ask or Door()
     known: dict[str, Counters] = {}
 
-    def look() -> sources.Rows:
+    def read() -> sources.Rows:
         rows: dict[str, tuple[int, ...]] = {}
         now = listed()
         if not now:
@@ -216,7 +216,7 @@ def open_ethtool(
                     raise
         return rows
 
-    return look
+    return read
 
 
 def _elsewhere(_interface: str, _answer: array.array[int]) -> None:
@@ -232,14 +232,14 @@ def open_drivers(
     root: pathlib.Path = sources.ROOT,
     interfaces: Callable[[], list[str]] | None = None,
     ask: Ask | None = None,
-) -> sources.FactLook:
+) -> sources.FactReader:
     """The look at which driver, version and firmware each interface has."""
     listed = interfaces or (lambda: sources.hardware_interfaces(root))
     if ask is None and not _same_namespace(root):
         ask = _elsewhere
     ask = ask or Door()
 
-    def look() -> sources.Facts:
+    def read() -> sources.Facts:
         facts: dict[str, sources.Fact] = {}
         now = listed()
         if not now:
@@ -256,7 +256,7 @@ def open_drivers(
             facts[sources.clean(interface)] = parse_driver(answer.tobytes())
         return facts
 
-    return look
+    return read
 
 
 def read_drivers(root: pathlib.Path = sources.ROOT) -> sources.Facts:

@@ -228,11 +228,11 @@ def _read(path: pathlib.Path, most: int = 1024) -> str:
     return raw.decode("utf-8", "backslashreplace").strip() if most == LONG else sources.clean(raw.strip())[:LONGEST]  # fmt: skip
 
 
-def open_host(root: pathlib.Path) -> sources.FactLook:
+def open_host(root: pathlib.Path) -> sources.FactReader:
     """The look of `host`."""
     booted: dict[object, object] = {}
 
-    def look() -> sources.Facts:
+    def read() -> sources.Facts:
         facts = read_host(root)
         labels = facts[""]
         # The kernel counts back from now: slewing the clock would move it by a second now and then.
@@ -240,7 +240,7 @@ def open_host(root: pathlib.Path) -> sources.FactLook:
             labels["booted_at"] = booted.setdefault(labels.get("boot"), labels["booted_at"])  # type: ignore[assignment]  # what was put there
         return facts
 
-    return look
+    return read
 
 
 SIGNALS = (

@@ -197,7 +197,7 @@ def _device_irqs(device: str) -> list[int]:
     return [int(line)] if line and line.strip().isdigit() and int(line) else []
 
 
-def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at the counts, under the same keys as the queues.
 
     The counts of single cores are not kept, so this look compares with the one before: `top_core` is
@@ -208,7 +208,7 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Look:
     before: dict[int, tuple[tuple[int, ...], int]] = {}
     columns: tuple[str, ...] = ()
 
-    def look() -> sources.Rows:
+    def read() -> sources.Rows:
         nonlocal columns
         devices = read_nic_irqs(root)
         if not devices:
@@ -233,7 +233,7 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Look:
         columns = cores
         return rows
 
-    return look
+    return read
 
 
 def risen(then: Sequence[int], now: Sequence[int]) -> list[int]:
@@ -273,7 +273,7 @@ def read_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Rows:
     return open_interrupts(root)()
 
 
-def open_queues(root: pathlib.Path = sources.ROOT) -> sources.FactLook:
+def open_queues(root: pathlib.Path = sources.ROOT) -> sources.FactReader:
     """The look at which core serves each queue.
 
     `cores` is where the interrupt goes, `core` the one core where it is one, else -1. `xps` are the
@@ -283,7 +283,7 @@ def open_queues(root: pathlib.Path = sources.ROOT) -> sources.FactLook:
     irq_folder = os.fspath(root / "proc/irq")
     net_folder = os.fspath(root / "sys/class/net")
 
-    def look() -> sources.Facts:
+    def read() -> sources.Facts:
         devices = read_nic_irqs(root)
         if not devices:
             raise sources.NoDataError("no network interface here has interrupts of its own")
@@ -309,7 +309,7 @@ def open_queues(root: pathlib.Path = sources.ROOT) -> sources.FactLook:
                 facts[vector.key] = fact
         return facts
 
-    return look
+    return read
 
 
 def _action(folder: str, irq: int) -> str:

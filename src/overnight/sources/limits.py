@@ -39,7 +39,7 @@ def parse_files(data: bytes) -> tuple[int, int]:
     return int(allocated) - int(free), int(most)
 
 
-def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at every limit that this kernel has; connections only where they are tracked."""
     sysctl = root / "proc/sys"
     load = sources.KeptFile(root / "proc/loadavg")
@@ -49,16 +49,16 @@ def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Look:
     tracked = sources.KeptFile(sysctl / "net/netfilter/nf_conntrack_count")
     tracked_most = sources.KeptFile(sysctl / "net/netfilter/nf_conntrack_max")
 
-    looks: dict[str, Callable[[], tuple[int, int]]] = {
+    readers: dict[str, Callable[[], tuple[int, int]]] = {
         "pids": lambda: (parse_threads(load.read()), int(pids.read())),
         "threads": lambda: (parse_threads(load.read()), int(threads.read())),
         "files": lambda: parse_files(files.read()),
         "conntrack": lambda: (int(tracked.read()), int(tracked_most.read())),
     }
 
-    def look() -> dict[str, tuple[int, ...]]:
+    def read() -> dict[str, tuple[int, ...]]:
         rows: dict[str, tuple[int, ...]] = {}
-        for name, used in looks.items():
+        for name, used in readers.items():
             try:
                 rows[name] = used()
             except sources.NoDataError:
@@ -67,7 +67,7 @@ def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Look:
             raise sources.NoDataError("no limit of the kernel's can be read under /proc/sys")
         return rows
 
-    return look
+    return read
 
 
 def read_limits(root: pathlib.Path = sources.ROOT) -> sources.Rows:

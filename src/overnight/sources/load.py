@@ -29,7 +29,7 @@ def parse_load(data: bytes) -> tuple[int, ...]:
     return (*averages, int(runnable), int(every))
 
 
-def open_load(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_load(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at the whole host."""
     file = sources.KeptFile(root / "proc/loadavg")
     return lambda: {"": parse_load(file.read())}

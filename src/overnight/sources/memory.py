@@ -49,7 +49,7 @@ def parse_memory(data: bytes) -> tuple[int, ...]:
     return tuple(int(levels.get(b"%s:" % field.encode("ascii"), b"0")) for field in FIELDS.values())
 
 
-def open_memory(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_memory(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at the whole host."""
     file = sources.KeptFile(root / "proc/meminfo")
     return lambda: {"": parse_memory(file.read())}

@@ -46,7 +46,7 @@ def parse_interfaces(data: bytes) -> dict[bytes, tuple[int, ...]]:
     return rows
 
 
-def open_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at the interfaces: all that are hardware, then others until there are 64."""
     # /proc/net is the reader's own network namespace: a container that looks at its host asks for
     # that of the host's first process.
@@ -55,7 +55,7 @@ def open_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Look:
     folder = os.fspath(root / "sys/class/net")
     chosen: dict[bytes, str] = {}
 
-    def look() -> sources.Rows:
+    def read() -> sources.Rows:
         found = parse_interfaces(file.read())
         for name in [name for name in chosen if name not in found]:
             del chosen[name]
@@ -70,7 +70,7 @@ def open_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Look:
             for name, key in chosen.items()
         }
 
-    return look
+    return read
 
 
 def _carrier_changes(interface: str) -> int:
@@ -82,14 +82,14 @@ def read_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Rows:
     return open_interfaces(root)()
 
 
-def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at every transmit queue of every interface that is hardware.
 
     Nothing stays open: a host may have more queues than a process may have files.
     """
     folder = os.fspath(root / "sys/class/net")
 
-    def look() -> sources.Rows:
+    def read() -> sources.Rows:
         rows: dict[str, tuple[int, ...]] = {}
         interfaces = sources.hardware_interfaces(root)
         if not interfaces:
@@ -104,7 +104,7 @@ def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Look:
                     rows[f"{key} q{queue[3:]}"] = (int(text),)
         return rows
 
-    return look
+    return read
 
 
 def read_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Rows:

@@ -38,7 +38,7 @@ def parse_pressure(data: bytes) -> tuple[int, int]:
     return some, full
 
 
-def open_pressure(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_pressure(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at every resource this kernel accounts."""
     files = {
         resource: sources.KeptFile(root / "proc/pressure" / resource)
@@ -47,7 +47,7 @@ def open_pressure(root: pathlib.Path = sources.ROOT) -> sources.Look:
         if (root / "proc/pressure" / resource).exists()
     }
 
-    def look() -> dict[str, tuple[int, ...]]:
+    def read() -> dict[str, tuple[int, ...]]:
         rows: dict[str, tuple[int, ...]] = {}
         for resource, file in files.items():
             try:
@@ -60,7 +60,7 @@ def open_pressure(root: pathlib.Path = sources.ROOT) -> sources.Look:
             )
         return rows
 
-    return look
+    return read
 
 
 def read_pressure(root: pathlib.Path = sources.ROOT) -> sources.Rows:

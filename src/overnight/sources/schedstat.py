@@ -45,7 +45,7 @@ def parse_schedstat(data: bytes) -> dict[str, tuple[int, ...]]:
     return rows
 
 
-def open_schedstat(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_schedstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at every online core."""
     file = sources.KeptFile(root / "proc/schedstat", room=16384)
     return lambda: parse_schedstat(file.read())

@@ -56,13 +56,13 @@ def parse_softirqs(data: bytes) -> dict[str, tuple[int, ...]]:
     return dict(zip(cores, zip(*(counts[kind] for kind in KINDS), strict=True), strict=True))
 
 
-def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at every core that is switched on."""
     file = sources.KeptFile(root / "proc/softirqs", room=65536)
     online = sources.KeptFile(root / "sys/devices/system/cpu/online")
     seen: tuple[bytes, frozenset[str]] = b"", frozenset()
 
-    def look() -> dict[str, tuple[int, ...]]:
+    def read() -> dict[str, tuple[int, ...]]:
         nonlocal seen
         rows = parse_softirqs(file.read())
         try:
@@ -76,7 +76,7 @@ def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Look:
                 del rows[core]
         return rows
 
-    return look
+    return read
 
 
 def _cores(text: bytes) -> frozenset[str]:

@@ -56,7 +56,7 @@ def parse_softnet(data: bytes, online: Callable[[], list[int]]) -> dict[str, tup
     )
 
 
-def open_softnet(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_softnet(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at every online core."""
     file = sources.KeptFile(root / "proc/net/softnet_stat", room=16384)
     kept = sources.KeptFile(root / "sys/devices/system/cpu/online")

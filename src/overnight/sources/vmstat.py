@@ -67,20 +67,20 @@ def _pick(words: list[bytes], places: tuple[tuple[int, ...], ...]) -> tuple[int,
     )
 
 
-def open_vmstat(root: pathlib.Path = sources.ROOT) -> sources.Look:
+def open_vmstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at this kernel's counters, which stand in one order until it is booted anew."""
     file = sources.KeptFile(root / "proc/vmstat", room=16384)
     places: tuple[tuple[int, ...], ...] = ()
     known = -1
 
-    def look() -> dict[str, tuple[int, ...]]:
+    def read() -> dict[str, tuple[int, ...]]:
         nonlocal places, known
         words = file.read().split()
         if len(words) != known:
             places, known = _places(words), len(words)
         return {"": _pick(words, places)}
 
-    return look
+    return read
 
 
 def _unit(column: str) -> str:

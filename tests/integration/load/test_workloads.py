@@ -17,7 +17,7 @@ import pytest
 
 from overnight import errors, load
 from overnight.interfaces import cli
-from overnight.load import constancy, measuring, runner, workloads
+from overnight.load import constancy, measurement, runner, workloads
 from overnight.sources import cpu
 from overnight.store import loads
 from overnight.undo import journal
@@ -53,9 +53,9 @@ class Watch:
         self.stop = threading.Event()
         self.cores: set[tuple[int, ...]] = set()
         self.names: set[str] = set()
-        self.seconds: list[measuring.Second] = []
+        self.seconds: list[measurement.Second] = []
 
-    def __call__(self, second: measuring.Second, verdict: constancy.Verdict) -> None:
+    def __call__(self, second: measurement.Second, verdict: constancy.Verdict) -> None:
         self.seconds.append(second)
         for pid in self.book.processes():
             self.cores.add(own_cores(pid))
@@ -105,7 +105,7 @@ def test_packets_arrive_over_a_veth_pair_that_goes_with_the_run(tmp_path: pathli
         watch = Watch(book)
         made = []
 
-        def look(second: measuring.Second, verdict: constancy.Verdict) -> None:
+        def look(second: measurement.Second, verdict: constancy.Verdict) -> None:
             watch(second, verdict)
             made.extend(path for path in folder.glob(f"{book.run}-*"))
 
@@ -137,7 +137,7 @@ def test_trials_end_with_the_same_loss(book: journal.Journal) -> None:
 
 
 def test_a_worker_that_dies_ends_the_load_and_is_told(book: journal.Journal) -> None:
-    def kill(_: measuring.Second, __: constancy.Verdict) -> None:
+    def kill(_: measurement.Second, __: constancy.Verdict) -> None:
         for pid in book.processes():
             os.kill(pid, signal.SIGKILL)
 

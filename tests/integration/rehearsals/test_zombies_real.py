@@ -12,17 +12,17 @@ from collections.abc import Callable
 import pytest
 import rehearsed
 
-from overnight.app import staging
-from overnight.sources.memorycgroups import counting
+from overnight.app import rehearsal_host
+from overnight.sources.memorycgroups import counts
 from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_nspawn, pytest.mark.needs_perf, pytest.mark.timeout(240)]
 
-MEMORY = pathlib.Path(counting.folder_of(counting.read_layout(pathlib.Path("/")), pathlib.Path("/")))  # fmt: skip
+MEMORY = pathlib.Path(counts.folder_of(counts.read_layout(pathlib.Path("/")), pathlib.Path("/")))  # fmt: skip
 
 
 def dying() -> int:
-    return counting.read_census(counting.read_layout(pathlib.Path("/"))).dying
+    return counts.read_census(counts.read_layout(pathlib.Path("/"))).dying
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
@@ -97,7 +97,7 @@ def striking(run: str) -> bool:
 def test_a_run_that_is_killed_is_undone_by_the_next(
     tmp_path: pathlib.Path, moment: Callable[[str], bool]
 ) -> None:
-    before, count = staging.take_inventory(), dying()
+    before, count = rehearsal_host.take_inventory(), dying()
     book = tmp_path / "undo"
     with (tmp_path / "said").open("wb") as said, subprocess.Popen(
         [sys.executable, "-m", "overnight", "--home", str(tmp_path / "home"), "rehearse", "zombies", "--brief", "--seed", "5", "-O", "json"],
@@ -113,7 +113,7 @@ def test_a_run_that_is_killed_is_undone_by_the_next(
     done, problems = journal.clean(book)
     assert (len(done), problems) == (1, [])
     assert journal.processes_of(left.stem) == ()
-    after = staging.take_inventory()
+    after = rehearsal_host.take_inventory()
     for kind in ("cgroups", "netns", "links", "mounts"):
         new = getattr(after, kind) - getattr(before, kind)
         assert not [name for name in new if left.stem in name]

@@ -13,7 +13,7 @@ import pytest
 import zombies
 
 from overnight.model import cgroups
-from overnight.sources.memorycgroups import counting, parents
+from overnight.sources.memorycgroups import counts, parents
 
 UNIFIED = zombies.LAYOUT.unified
 PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
@@ -53,7 +53,7 @@ def test_dying_ones_are_counted_and_located(parent: pathlib.Path) -> None:
     # As on a host whose memory controller is on v2; that it is another one that keeps them here
     # makes no difference to nr_dying_descendants.
     layout = cgroups.Layout("v2", UNIFIED, UNIFIED, memory_version=2)
-    before = counting.read_census(layout)
+    before = counts.read_census(layout)
     with contextlib.ExitStack() as held:
         for below, number in (("a", 7), ("b/c", 3)):
             (parent / below).mkdir(parents=True)
@@ -62,7 +62,7 @@ def test_dying_ones_are_counted_and_located(parent: pathlib.Path) -> None:
                 one.mkdir()
                 held.callback(os.close, hold(one))
                 one.rmdir()
-        now = counting.read_census(layout)
+        now = counts.read_census(layout)
         assert now.dying - before.dying == 10
         key = f"/{parent.name}"
         found = {one.path: one for one in parents.read_parents(layout, now.dying)}

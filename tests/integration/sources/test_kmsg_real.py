@@ -12,7 +12,7 @@ import pytest
 from overnight.agent import kernel_events
 from overnight.model import clock
 from overnight.sources import kmsg
-from overnight.sources.kernelrules import loading
+from overnight.sources.kernelrules import rulefiles
 
 pytestmark = pytest.mark.needs_root
 PAUSED = "ena 0000:ff:03.0 rehearsal0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"
@@ -49,7 +49,7 @@ def test_a_line_arrives_and_becomes_a_sighting(log: kmsg.KernelLog) -> None:
     (record,) = [one for one in read_until(log, PAUSED) if PAUSED in one.text]
     assert record.from_user
     assert record.priority == 7
-    watch = kernel_events.KernelWatch(loading.built_in())
+    watch = kernel_events.KernelWatch(rulefiles.built_in())
     now = clock.Clock(time.time_ns(), time.monotonic_ns())
     (found,) = watch.look([record], now)
     assert found.kind == "net.driver_reset"
@@ -63,7 +63,7 @@ def test_a_line_arrives_and_becomes_a_sighting(log: kmsg.KernelLog) -> None:
 
 
 def test_the_filter_lets_the_line_through_on_real_bytes(log: kmsg.KernelLog) -> None:
-    watch = kernel_events.KernelWatch(loading.built_in())
+    watch = kernel_events.KernelWatch(rulefiles.built_in())
     write("nothing special", PAUSED, "the last")
     found: list[kmsg.Record] = []
     waiting = select.poll()

@@ -64,7 +64,7 @@ def test_units_of_a_machine_and_their_restarts(machine: machines.Machine) -> Non
 
     def looped() -> bool:
         # systemd forgets the last result while the next start is under way.
-        found.update(one.look())
+        found.update(one.read())
         loop = found["loop.service"]
         return loop.restarts >= 5 and loop.result == "exit-code"
 
@@ -81,16 +81,16 @@ def test_units_of_a_machine_and_their_restarts(machine: machines.Machine) -> Non
 
 def test_the_signals_name_the_machine(machine: machines.Machine) -> None:
     fleet = units.Fleet()
-    found = fleet.look()
+    found = fleet.read()
     assert f"{machine.name}:loop.service" in found
-    assert fleet.look() is found  # both signals of one look ask once
+    assert fleet.read() is found  # both signals of one look ask once
 
 
 def test_a_loop_that_systemd_does_not_see_is_found_by_births(machine: machines.Machine) -> None:
     with contextlib.closing(cgroupchurn.Churn(cgroupchurn.hierarchies(pathlib.Path("/")))) as churn:
 
         def births() -> tuple[int, ...]:
-            rows = churn.look()
+            rows = churn.read()
             return next(
                 (
                     row
@@ -103,7 +103,7 @@ def test_a_loop_that_systemd_does_not_see_is_found_by_births(machine: machines.M
         wait_for(lambda: births()[2] >= 6)
         born, died, short, _ = births()
         assert born >= died >= short >= 6
-        rows = churn.look()
+        rows = churn.read()
     assert not any("idle.service" in key for key in rows)
     shown = machine.run("systemctl", "show", "hidden.service", "-p", "NRestarts", "--value")
     assert int(shown) == 0
@@ -118,10 +118,10 @@ def test_the_watches_see_both_loops(machine: machines.Machine) -> None:
 
         def look() -> bool:
             now = clock.Clock(time.time_ns(), time.monotonic_ns())
-            restarts = {name: (one.restarts,) for name, one in fleet.look().items()}
+            restarts = {name: (one.restarts,) for name, one in fleet.read().items()}
             sightings = [
                 *crash.look("unit-restarts", now, restarts),
-                *hidden.look("cgroup-births", now, churn.look()),
+                *hidden.look("cgroup-births", now, churn.read()),
             ]
             seen.update({one.kind: one.key for one in sightings if one.key.endswith(OURS)})
             return len(seen) == 2
@@ -158,11 +158,11 @@ def test_a_machine_that_goes_away_is_asked_no_more() -> None:
     now = [1000.0]
     fleet = units.Fleet(clock=lambda: now[0])
     with machines.machine() as one:
-        assert any(key.startswith(f"{one.name}:") for key in fleet.look())
+        assert any(key.startswith(f"{one.name}:") for key in fleet.read())
     now[0] += 30
     with contextlib.suppress(units.sources.NoDataError):
-        fleet.look()
+        fleet.read()
     now[0] += 30
     with contextlib.suppress(units.sources.NoDataError):
-        assert not any(key.startswith(f"{one.name}:") for key in fleet.look())
+        assert not any(key.startswith(f"{one.name}:") for key in fleet.read())
     assert one.name not in fleet._managers

@@ -20,7 +20,7 @@ import zombies
 
 from overnight.app import census
 from overnight.sources import cgroupchurn
-from overnight.sources.memorycgroups import counting, parents
+from overnight.sources.memorycgroups import counts, parents
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
 SCHEMA = json.loads((REPOSITORY / "docs/schemas/census-1.json").read_text())
@@ -45,13 +45,13 @@ def churn(leak: zombies.Zombies) -> Iterator[cgroupchurn.Churn]:
         yield one
 
 
-def counted() -> counting.Census:
-    return counting.read_census(counting.read_layout(ROOT), ROOT)
+def counted() -> counts.Census:
+    return counts.read_census(counts.read_layout(ROOT), ROOT)
 
 
 def of_others(churn: cgroupchurn.Churn, leak: zombies.Zombies) -> int:
     """Births and deaths elsewhere since the start; and FREED, the last of other tests' zombies."""
-    return FREED + sum(row[0] + row[1] for key, row in churn.look().items() if not key.startswith(leak.key))  # fmt: skip
+    return FREED + sum(row[0] + row[1] for key, row in churn.read().items() if not key.startswith(leak.key))  # fmt: skip
 
 
 def wait_until_gone(level: int, slack: int) -> None:
@@ -67,7 +67,7 @@ def test_zombies_are_counted_located_and_gone_after_a_purge(
 ) -> None:
     for name in "ab":
         (leak.parent / name).mkdir()
-    churn.look()
+    churn.read()
     before = counted()
     leak.make(100, "a")
     leak.make(300, "b")
@@ -76,9 +76,9 @@ def test_zombies_are_counted_located_and_gone_after_a_purge(
     assert after.tracked - before.tracked == pytest.approx(400, abs=slack)
     assert after.in_use - before.in_use == pytest.approx(0, abs=slack)
     assert after.dying - before.dying == pytest.approx(400, abs=slack)
-    assert churn.look()[f"{leak.key}/b"][:3] == (300, 300, 300)
+    assert churn.read()[f"{leak.key}/b"][:3] == (300, 300, 300)
 
-    found = parents.read_parents(counting.read_layout(ROOT), after.dying, ROOT, budget_s=5)
+    found = parents.read_parents(counts.read_layout(ROOT), after.dying, ROOT, budget_s=5)
     located = {one.path: one for one in found}
     for name, number in (("a", 100), ("b", 300)):
         one = located[f"{leak.key}/{name}"]
@@ -109,11 +109,11 @@ def test_a_watched_cgroup_is_not_kept_by_its_watch(churn: cgroupchurn.Churn, lea
     before = counted()
     for i in range(50):
         (leak.parent / str(i)).mkdir()
-    churn.look()
+    churn.read()
     watched = len(churn._by_watch)
     for i in range(50):
         (leak.parent / str(i)).rmdir()
-    churn.look()
+    churn.read()
     assert watched - len(churn._by_watch) == 50
     info = pathlib.Path(f"/proc/self/fdinfo/{churn.fileno()}").read_text()
     assert info.count("inotify wd:") == len(churn._by_watch)

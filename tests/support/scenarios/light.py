@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.model.event import Event
-from overnight.queries import who
+from overnight.queries import consumers
 from scenarios import acts, setting, work
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class LightCase:
         chunks = list(self.load.chunks())
         self._time = np.concatenate([one.time for one in chunks])
         self._stack = np.concatenate([one.stack for one in chunks])
-        self._items: dict[who.Item, int] = {}
+        self._items: dict[consumers.Item, int] = {}
         members = [
             [self._items.setdefault(item, len(self._items)) for item in _items_of(one.who, path)]
             for one in self.load.works
@@ -50,7 +50,7 @@ class LightCase:
     def events(self, window: Window, *kinds: str) -> tuple[Event, ...]:
         return (self.event, *self.recurrences)
 
-    def tally(self, windows: Sequence[Window]) -> who.Tally:
+    def tally(self, windows: Sequence[Window]) -> consumers.Tally:
         counts = np.zeros((len(self._items), len(windows)), np.int64)
         seconds = np.zeros(len(windows))
         for n, window in enumerate(windows):
@@ -64,12 +64,14 @@ class LightCase:
             seconds[n] = max(0.0, min(end, self.made.seconds) - max(begin, 0.0))
         none = np.zeros(len(windows), np.int64)
         whole = counts[[not item.function for item in self._items]].sum(axis=0)
-        return who.Tally(tuple(self._items), counts, counts, whole, seconds, none, work.FREQUENCY)
+        return consumers.Tally(
+            tuple(self._items), counts, counts, whole, seconds, none, work.FREQUENCY
+        )
 
 
-def _items_of(person: work.Who, path: work.Path) -> set[who.Item]:
+def _items_of(person: work.Who, path: work.Path) -> set[consumers.Item]:
     names = {"", *(frame[0] for frame in path)}
-    return {who.Item(person.unit, person.process, name) for name in names}
+    return {consumers.Item(person.unit, person.process, name) for name in names}
 
 
 def of(made: setting.Setting, act: acts.Act, moments: Sequence[float]) -> LightCase:

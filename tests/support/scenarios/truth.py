@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from overnight.model import truth
 from overnight.model.truth import CAUSES, FOUND, NONE, OPEN, Expected, Part, forbidden
 from overnight.store.ring import reader
 
@@ -47,7 +48,7 @@ class Truth:
 
     def problems(self, said: Verdict) -> list[str]:
         """Where a verdict differs from the truth, in words; none when it is right."""
-        return Truth(self.status, self.chain, self.absent).problems(said)
+        return truth.Truth(self.status, self.chain, self.absent).problems(said)
 
 
 def find_event(home: pathlib.Path, host: str, kind: str, near_us: int) -> Event:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from overnight.agent import event_tracker, kernel_events
 from overnight.model import clock
 from overnight.sources import kmsg
-from overnight.sources.kernelrules import loading
+from overnight.sources.kernelrules import rulefiles
 
-RULES = loading.built_in()
+RULES = rulefiles.built_in()
 PAUSED = "ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"
 STARVED = "ena 0000:20:03.0 eth0: napi handler hasn't been called for a long time but is scheduled"
 TRIGGER = "ena 0000:20:03.0 eth0: Trigger reset is on"

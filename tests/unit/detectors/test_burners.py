@@ -9,8 +9,8 @@ import evidence
 import pytest
 import rings
 
-from overnight.app import diagnosing
-from overnight.detectors import cgroup_walk, locks, reclaim
+from overnight.app import event_diagnosis
+from overnight.detectors import cgroup_walk, lock_contention, reclaim
 from overnight.model.finding import Status, Subject
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 (WALK,) = cgroup_walk.DETECTORS
 (RECLAIM,) = reclaim.DETECTORS
-(LOCKS,) = locks.DETECTORS
+(LOCKS,) = lock_contention.DETECTORS
 SECONDS, AT = 900, 860
 READ = ("do_syscall_64", "seq_read", "memcg_numa_stat_show", "mem_cgroup_nr_lru_pages")
 LIMIT = ("try_charge", "try_to_free_mem_cgroup_pages", "do_try_to_free_pages", "shrink_node")
@@ -198,7 +198,7 @@ def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) ->
     made = _case(home)
     for file in home.path.glob("profiles/**/nodes.parquet"):
         file.write_bytes(b"PAR1 no more")
-    (answer,) = diagnosing.look(made, (WALK,))
+    (answer,) = event_diagnosis.look(made, (WALK,))
     assert answer.status == Status.FAILED
     assert answer.why
 

@@ -11,9 +11,9 @@ import rich.console
 from overnight import load
 from overnight.interfaces import cli
 from overnight.interfaces.cli.commands import load as command
-from overnight.load import constancy, measuring, runner
+from overnight.load import constancy, measurement, runner
 
-SECOND = measuring.Second(
+SECOND = measurement.Second(
     us=0, at=12.0, warm=True, values={"resident": 283e6, "written": 64e6, "cpu": 0.0098},
     sys={1: 0.012, 2: 0.079}, steal=0.001, waits=0.0,
     pressure={"cpu": 0.52, "memory": 0.0, "io": 0.04}, trials=0,
@@ -54,7 +54,7 @@ def test_the_screen_fits_80_columns_and_every_figure_has_its_unit() -> None:
 
 def test_the_screen_says_warm_up_as_long_as_it_is() -> None:
     plan = runner.Plan("memory", load.Options((1, 2)), 60.0)
-    cold = measuring.Second(**{**vars(SECOND), "warm": False})
+    cold = measurement.Second(**{**vars(SECOND), "warm": False})
     console = rich.console.Console(file=io.StringIO(), width=80)
     with console.capture() as said:
         console.print(command._table(plan, cold, judged(0), UNITS))

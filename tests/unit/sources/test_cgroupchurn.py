@@ -45,7 +45,7 @@ def churn(top: pathlib.Path, clock: Clock) -> Iterator[cgroupchurn.Churn]:
 
 
 def test_what_was_there_is_not_born(churn: cgroupchurn.Churn) -> None:
-    assert churn.look() == {}
+    assert churn.read() == {}
 
 
 def test_one_that_came_and_went_between_two_looks_is_counted(
@@ -54,7 +54,7 @@ def test_one_that_came_and_went_between_two_looks_is_counted(
     for i in range(6):
         (top / f"ecs.service/{i}").mkdir()
         (top / f"ecs.service/{i}").rmdir()
-    assert churn.look() == {"/ecs.service": (6, 6, 6, 0)}
+    assert churn.read() == {"/ecs.service": (6, 6, 6, 0)}
 
 
 def test_the_same_name_again_and_again_is_each_time_another(
@@ -62,14 +62,14 @@ def test_the_same_name_again_and_again_is_each_time_another(
 ) -> None:
     one = top / "ecs.service/task"
     one.mkdir()
-    churn.look()
+    churn.read()
     for _ in range(3):
         one.rmdir()
         one.mkdir()
     clock.now += 2
-    assert churn.look() == {"/ecs.service": (4, 3, 3, 2000)}
+    assert churn.read() == {"/ecs.service": (4, 3, 3, 2000)}
     (one / "inside").mkdir()
-    assert churn.look()["/ecs.service/task"] == (1, 0, 0, 0)
+    assert churn.read()["/ecs.service/task"] == (1, 0, 0, 0)
 
 
 def test_lifetimes_and_who_was_short_lived(
@@ -77,44 +77,44 @@ def test_lifetimes_and_who_was_short_lived(
 ) -> None:
     for name in ("quick", "slow"):
         (top / "ecs.service" / name).mkdir()
-    churn.look()
+    churn.read()
     clock.now += 10
     (top / "ecs.service/quick").rmdir()
-    churn.look()
+    churn.read()
     clock.now += 90
     (top / "ecs.service/slow").rmdir()
-    assert churn.look()["/ecs.service"] == (2, 2, 1, 110_000)
+    assert churn.read()["/ecs.service"] == (2, 2, 1, 110_000)
 
 
 def test_one_that_was_there_before_us_dies_of_unknown_age(
     churn: cgroupchurn.Churn, top: pathlib.Path
 ) -> None:
     (top / "ecs.service").rmdir()
-    assert churn.look() == {"/": (0, 1, 0, 0)}
+    assert churn.read() == {"/": (0, 1, 0, 0)}
 
 
 def test_what_is_made_in_a_new_one_before_it_is_watched_counts(
     churn: cgroupchurn.Churn, top: pathlib.Path
 ) -> None:
     (top / "new/below/deep").mkdir(parents=True)
-    assert churn.look() == {"/": (1, 0, 0, 0), "/new": (1, 0, 0, 0), "/new/below": (1, 0, 0, 0)}
+    assert churn.read() == {"/": (1, 0, 0, 0), "/new": (1, 0, 0, 0), "/new/below": (1, 0, 0, 0)}
 
 
 def test_a_parent_that_dies_has_no_row(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
     (top / "pod/a").mkdir(parents=True)
-    churn.look()
+    churn.read()
     (top / "pod/a").rmdir()
     (top / "pod").rmdir()
-    assert churn.look() == {"/": (1, 1, 1, 0)}
+    assert churn.read() == {"/": (1, 1, 1, 0)}
 
 
 def test_quiet_parents_have_no_row(
     churn: cgroupchurn.Churn, top: pathlib.Path, clock: Clock
 ) -> None:
     (top / "ecs.service/a").mkdir()
-    churn.look()
+    churn.read()
     clock.now += cgroupchurn.QUIET_S + 1
-    assert churn.look() == {}
+    assert churn.read() == {}
 
 
 def test_watches_are_bounded_and_births_at_the_edge_still_seen(
@@ -123,12 +123,12 @@ def test_watches_are_bounded_and_births_at_the_edge_still_seen(
     for i in range(10):
         (top / f"many/{i}").mkdir(parents=True)
     with contextlib.closing(cgroupchurn.Churn((str(top),), most_watches=3, clock=clock)) as churn:
-        assert churn.look() == {cgroupchurn.UNWATCHED: (10, 0, 0, 0)}
+        assert churn.read() == {cgroupchurn.UNWATCHED: (10, 0, 0, 0)}
         (top / "new").mkdir()
-        assert churn.look()["/"] == (1, 0, 0, 0)
+        assert churn.read()["/"] == (1, 0, 0, 0)
         clock.now += 5
         (top / "new").rmdir()
-        assert churn.look()["/"] == (1, 1, 1, 5000)
+        assert churn.read()["/"] == (1, 1, 1, 5000)
 
 
 def test_one_cgroup_in_two_hierarchies_is_one_row(tmp_path: pathlib.Path, clock: Clock) -> None:
@@ -139,20 +139,20 @@ def test_one_cgroup_in_two_hierarchies_is_one_row(tmp_path: pathlib.Path, clock:
         for top in tops:
             (top / "a.service/x").mkdir()
         (tops[1] / "a.service/only").mkdir()
-        assert churn.look() == {"/a.service": (2, 0, 0, 0)}
+        assert churn.read() == {"/a.service": (2, 0, 0, 0)}
 
 
 def test_hostile_names(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
     for name in (b"\x1b[31m", b"\xff\xfe", b"n" * 255, "ü".encode() * 100):
         (top / os.fsdecode(name) / "x").mkdir(parents=True)
-    keys = list(churn.look())
+    keys = list(churn.read())
     assert len(keys) == 5
     assert all(key.isprintable() for key in keys)
 
 
 def test_files_are_no_cgroups(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
     (top / "file").touch()
-    assert churn.look() == {}
+    assert churn.read() == {}
 
 
 def test_after_an_overflow_it_looks_again(
@@ -170,7 +170,7 @@ def test_after_an_overflow_it_looks_again(
         raise BlockingIOError
 
     monkeypatch.setattr(cgroupchurn.os, "read", read)
-    assert churn.look() == {"/": (1, 1, 0, 0)}
+    assert churn.read() == {"/": (1, 1, 0, 0)}
     assert churn.overflows == 1
 
 
@@ -211,7 +211,7 @@ def test_births_nested_deeper_than_calls_may_be(
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 100)
     try:
-        rows = churn.look()
+        rows = churn.read()
     finally:
         sys.setrecursionlimit(before)
     assert sum(row[0] for row in rows.values()) == 300

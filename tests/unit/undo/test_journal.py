@@ -12,7 +12,7 @@ import time
 import pytest
 
 from overnight import errors
-from overnight.undo import journal, steps
+from overnight.undo import journal, operations
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_changes_are_undone_the_latest_first(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    monkeypatch.setitem(steps.UNDO, "file", order.append)
+    monkeypatch.setitem(operations.UNDO, "file", order.append)
     with journal.Journal("a test", folder) as book:
         book.write("file", tmp_path / "first")
         book.write("file", tmp_path / "second")
@@ -121,7 +121,7 @@ def test_what_cannot_be_undone_stays_written_and_is_told(
         raise OSError("busy")
 
     with monkeypatch.context() as changed:
-        changed.setitem(steps.UNDO, "file", fail)
+        changed.setitem(operations.UNDO, "file", fail)
         with journal.Journal("a test", folder) as book:
             book.write("file", tmp_path / "stuck")
     assert "busy" in book.problems[0]
@@ -139,7 +139,7 @@ def test_one_that_was_stopped_says_itself_what_it_could_not_undo(
             book.write("file", tmp_path / "stuck")
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(steps.UNDO, "file", fail)
+    monkeypatch.setitem(operations.UNDO, "file", fail)
     with pytest.raises(errors.CannotError, match=r"not all of it is undone: file .*busy") as told:
         stop()
     assert "KeyboardInterrupt" in told.value.why
@@ -157,7 +157,7 @@ def test_what_no_run_would_write_is_refused_also_when_read(
     folder: pathlib.Path, kind: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[str] = []
-    monkeypatch.setitem(steps.UNDO, kind, called.append)
+    monkeypatch.setitem(operations.UNDO, kind, called.append)
     with pytest.raises(ValueError, match="is no"), journal.Journal("a test", folder) as book:
         book.write(kind, target)
     head = {"schema": journal.SCHEMA, "run": "overnight-0", "what": "hostile", "pid": "0"}
@@ -221,7 +221,7 @@ def test_two_that_undo_at_once_undo_once(
         while len(undone) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    monkeypatch.setitem(steps.UNDO, "file", slowly)
+    monkeypatch.setitem(operations.UNDO, "file", slowly)
     threads = [threading.Thread(target=journal.clean, args=(folder,), kwargs={"kept": True}) for _ in range(2)]  # fmt: skip
     for thread in threads:
         thread.start()
@@ -233,9 +233,9 @@ def test_two_that_undo_at_once_undo_once(
 def test_pages_are_not_left_to_zombies(tmp_path: pathlib.Path) -> None:
     """v1 has one file for it, v2 another, to which it is said how much."""
     (tmp_path / "memory.force_empty").write_text("")
-    steps._let_pages_go(tmp_path)
+    operations._let_pages_go(tmp_path)
     assert (tmp_path / "memory.force_empty").read_text() == "0"
     (tmp_path / "memory.current").write_text("4096\n")
     (tmp_path / "memory.reclaim").write_text("")
-    steps._let_pages_go(tmp_path)
+    operations._let_pages_go(tmp_path)
     assert (tmp_path / "memory.reclaim").read_text() == str(4096 + (1 << 20))

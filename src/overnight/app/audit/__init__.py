@@ -9,7 +9,7 @@ from overnight import errors, sources
 from overnight.app.audit import knowledge, owners, restarts, rules, runtime
 from overnight.model.audit import Report, Risk
 from overnight.sources import systemd
-from overnight.sources.image import presets, running, unitfile, units
+from overnight.sources.image import presets, unit_states, unitfile, units
 from overnight.sources.image import tree as trees
 
 __all__ = ["examine"]
@@ -84,11 +84,11 @@ def _running(enabled: tuple[units.Unit, ...], gaps: list[tuple[str, str]]) -> Fa
     shown: dict[str, dict[str, str]] = {}
     told: dict[str, int] = {}
     try:
-        shown = {name: dict(said) for name, said in running.read_show(u.name for u in enabled).items()}  # fmt: skip
+        shown = {name: dict(said) for name, said in unit_states.read_show(u.name for u in enabled).items()}  # fmt: skip
     except sources.NoDataError as error:
         gaps.append(("running units", str(error)))
     try:
-        told = dict(running.read_journal())
+        told = dict(unit_states.read_journal())
     except sources.NoDataError as error:
         gaps.append(("journal", str(error)))
     try:

@@ -67,12 +67,12 @@ def _recorded(chosen: profile_options.Chosen) -> list[Event]:
 
 def folded(tree: query.FlameTree, chosen: profile_options.Chosen, *, title: str = "") -> Folded:
     """The value that the writers of formats take."""
-    from overnight.app import folding
+    from overnight.app import folded_stacks
 
     covered = tree.coverage
     touched = chosen.reader.touched(covered.hosts, covered.window)
     meta = touched[0].meta() if touched else None
-    return folding.fold(
+    return folded_stacks.fold(
         tree,
         title or chosen.title,
         event=meta.events[0] if meta and meta.events else "",
@@ -94,7 +94,7 @@ def deliver_page(
 
     `opening` is what else `reports.html.Opening` says.
     """
-    from overnight.app import paging
+    from overnight.app import viewer_page
     from overnight.reports import html
 
     if len(chosen.hosts) != 1:
@@ -112,7 +112,7 @@ def deliver_page(
         )
     needs = [name for name in NEEDS_SAMPLES if name in asked.filters()]
     needs += [what for what in (opening.get("top"),) if what in ("threads", "units")]
-    shown = paging.page_view(
+    shown = viewer_page.page_view(
         chosen.reader,
         chosen.hosts[0],
         (chosen.window, *([baseline] if baseline else [])),

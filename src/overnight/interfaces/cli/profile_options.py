@@ -147,12 +147,11 @@ def open_reader(current: session.Session) -> reader.Reader:
     return reader.Reader(segments.Catalogue(current.home))
 
 
-def window_between(source: reader.Reader, hosts: tuple[str, ...], begin: str, end: str) -> Window:
-    """The window that two texts name; what is left out is where the recording begins or ends."""
+def window_between(extent: Window, begin: str, end: str) -> Window:
+    """Return the window that two texts name; an empty one means the begin or end of `extent`."""
     from overnight.model import times
     from overnight.model.selection import Window
 
-    extent = source.extent(hosts)
     now = time.time_ns() // 1000
     first = (
         times.parse_instant(begin, now_us=now, origin_us=extent.begin_us)
@@ -188,5 +187,5 @@ def choose(current: session.Session, asked: Asked) -> Chosen:
     wanted = Selection(cores=cores, event=sampled, **filters)
     source = open_reader(current)
     names = source.hosts(asked.host or ())
-    window = window_between(source, names, asked.begin, asked.end)
+    window = window_between(source.extent(names), asked.begin, asked.end)
     return Chosen(source, names, window, wanted, asked)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from overnight.reports import diagnosis
-from overnight.reports.diagnosis import parts, style, words
+from overnight.reports.diagnosis import parts, style, wording
 from overnight.reports.diagnosis.pictures import census, chain, embedded, timeline
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def write(told: Verdict, file: BinaryIO, material: diagnosis.Material = diagnosi
     ]
     made = [(name, heading, "\n".join(body)) for name, heading, body in sections]
     shown = [(name, heading, body) for name, heading, body in made if body]
-    title = words.title(told)
+    title = wording.title(told)
     links = "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in shown)
     body = "\n".join(
         f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{heading}</h2>\n{text}\n</section>'
@@ -75,10 +75,10 @@ def write(told: Verdict, file: BinaryIO, material: diagnosis.Material = diagnosi
 
 
 def _head(told: Verdict, material: diagnosis.Material, title: str) -> str:
-    status = told.status if told.status in words.STATUS else "inconclusive"
+    status = told.status if told.status in wording.STATUS else "inconclusive"
     share = min(1.0, max(0.0, told.confidence))
     bar = f'<span class="bar" aria-hidden="true"><i style="width:{100 * share:.0f}%"></i></span>'
-    said = words.confidence_words(told)
+    said = wording.confidence_words(told)
     sure = f'<span class="confidence">{said} {bar}</span>' if said else ""
     facts = []
     if told.event:
@@ -91,10 +91,10 @@ def _head(told: Verdict, material: diagnosis.Material, title: str) -> str:
 <ul class="facts">{"".join(facts)}</ul>
 {line}
 <div class="verdict">
-<p><span class="badge {status}"><span aria-hidden="true">{SYMBOLS[status]} </span>{h(words.STATUS.get(told.status, told.status))}</span>
+<p><span class="badge {status}"><span aria-hidden="true">{SYMBOLS[status]} </span>{h(wording.STATUS.get(told.status, told.status))}</span>
 {sure}</p>
 <p class="said">{h(told.summary, 3000)}</p>
-<p class="small">{h(words.STATUS_MEANS.get(told.status, ""))} {h(words.confidence_means(told), 1000)}</p>
+<p class="small">{h(wording.STATUS_MEANS.get(told.status, ""))} {h(wording.confidence_means(told), 1000)}</p>
 </div>"""
 
 
@@ -102,7 +102,7 @@ def _chain(told: Verdict) -> Iterator[str]:
     if told.chain is None or not told.chain.steps:
         yield "<p>No chain is claimed: nothing that was recorded leads to the event.</p>"
         return
-    claimed = words.is_claimed(told)
+    claimed = wording.is_claimed(told)
     top = (
         "The cause on top" if claimed else "No cause is claimed: the earliest that is known on top"
     )
@@ -129,7 +129,7 @@ def _timeline(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
     )
     if material.events:
         rows = [
-            [f"<td class=k>{words.clock(one.time_us, '%H:%M:%S')}</td>", f"<td class=k>{h(one.severity, 20)}</td>",
+            [f"<td class=k>{wording.clock(one.time_us, '%H:%M:%S')}</td>", f"<td class=k>{h(one.severity, 20)}</td>",
              parts.short(one.kind), f"<td class=n>{one.core if one.core >= 0 else '-'}</td>",
              f"<td>{h(one.text)}</td>"]
             for one in material.events[:40]
@@ -145,7 +145,7 @@ def _timeline(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
 
 def _where(material: diagnosis.Material) -> str:
     core = f"core {material.core}" if material.core >= 0 else "all cores"
-    when = words.when_words(material.hot.begin_us, material.hot.end_us) if material.hot else ""
+    when = wording.when_words(material.hot.begin_us, material.hot.end_us) if material.hot else ""
     return f"{core}, {when}".strip(", ")
 
 
@@ -154,17 +154,17 @@ def _who(material: diagnosis.Material) -> Iterator[str]:
     if shown is None or not shown.rows:
         return
     rows = [
-        [f"<td>{parts.name(row.name)}</td>", f"<td class=n>{row.samples:,}</td>", f"<td class=n>{words.percent(row.share_of_samples)}</td>",
-         f"<td class=n>{words.percent(row.share_of_capacity)}</td>", f"<td class=n>{'-' if row.cores is None else f'{row.cores:.2f}'}</td>"]
+        [f"<td>{parts.name(row.name)}</td>", f"<td class=n>{row.samples:,}</td>", f"<td class=n>{wording.percent(row.share_of_samples)}</td>",
+         f"<td class=n>{wording.percent(row.share_of_capacity)}</td>", f"<td class=n>{'-' if row.cores is None else f'{row.cores:.2f}'}</td>"]
         for row in shown.rows
     ]  # fmt: skip
     more = f" {shown.others:,} more are left out." if shown.others else ""
     yield parts.table(
         f"{shown.kind.capitalize()} on {_where(material)}. {shown.coverage.samples:,} busy samples, {shown.coverage.lost:,} lost.{more}",
-        (shown.kind, "n:samples", *(f"n:{name}" for name, _ in words.DENOMINATORS)),
+        (shown.kind, "n:samples", *(f"n:{name}" for name, _ in wording.DENOMINATORS)),
         rows,
     )
-    told = "; ".join(f"<b>{name}</b>: {meaning}" for name, meaning in words.DENOMINATORS)
+    told = "; ".join(f"<b>{name}</b>: {meaning}" for name, meaning in wording.DENOMINATORS)
     yield f'<p class="small">Three denominators. {told}.</p>'
 
 
@@ -185,8 +185,8 @@ def _stacks(material: diagnosis.Material) -> Iterator[str]:
         sure = [one for one in shown.changes if one.status != "unclear"] or shown.changes
         ranked = sorted(sure, key=lambda one: -abs(one.own_difference))[:MOST_CHANGES]
         rows = [
-            [f"<td>{parts.name(one.name)}</td>", f"<td class=k>{'kernel' if one.kernel else 'user'}</td>", f"<td class=n>{words.percent(one.baseline_rate)}</td>",
-             f"<td class=n>{words.percent(one.rate)}</td>", f"<td class=n>{100 * one.difference:+.3g} ({100 * one.low:+.3g} to {100 * one.high:+.3g})</td>",
+            [f"<td>{parts.name(one.name)}</td>", f"<td class=k>{'kernel' if one.kernel else 'user'}</td>", f"<td class=n>{wording.percent(one.baseline_rate)}</td>",
+             f"<td class=n>{wording.percent(one.rate)}</td>", f"<td class=n>{100 * one.difference:+.3g} ({100 * one.low:+.3g} to {100 * one.high:+.3g})</td>",
              f"<td class=n>{100 * one.own_difference:+.3g}</td>", f"<td class=k>{h(one.status, 20)}</td>"]
             for one in ranked
         ]  # fmt: skip
@@ -239,7 +239,7 @@ def _fleet(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
 def _alternatives(told: Verdict) -> Iterator[str]:
     for number, one in enumerate(told.alternatives, 1):
         line = (
-            " → ".join(words.kind_words(step.kind) for step in one.steps)
+            " → ".join(wording.kind_words(step.kind) for step in one.steps)
             or "a chain without findings"
         )
         lost = h(one.why_not, 1000) or "It scored less."
@@ -254,14 +254,14 @@ def _winner(told: Verdict) -> str:
 
 def _gaps(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
     if not told.gaps and not material.problems:
-        yield f"<p>{words.nothing_missing(told)}</p>"
+        yield f"<p>{wording.nothing_missing(told)}</p>"
         return
     if told.gaps:
         rows = [
             [f"<td>{h(gap.what)}</td>", f"<td>{h(gap.why)}</td>", f"<td class=n>{gap.factor:.2f}</td>"]
             for gap in told.gaps
         ]  # fmt: skip
-        whole = words.gap_factor(told.gaps)
+        whole = wording.gap_factor(told.gaps)
         yield parts.table(
             f"Each multiplies the confidence by its factor; all together by {whole:.2f}.",
             ("missing", "why", "n:factor"),
@@ -293,7 +293,7 @@ def _answers(told: Verdict) -> Iterator[str]:
     order = list(symbols)
     rows = [
         [f"<td class=k>{h(symbols.get(str(one.status), one.status))}</td>", f"<td>{h(one.detector, 80)}</td>",
-         f"<td>{h(one.why) or h('; '.join(words.kind_words(f.kind) for f in one.findings))}</td>"]
+         f"<td>{h(one.why) or h('; '.join(wording.kind_words(f.kind) for f in one.findings))}</td>"]
         for one in sorted(told.answers, key=lambda a: (order.index(str(a.status)), a.detector))
     ]  # fmt: skip
     yield parts.table(

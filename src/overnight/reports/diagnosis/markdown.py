@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from overnight.reports import diagnosis
-from overnight.reports.diagnosis import words
+from overnight.reports.diagnosis import wording
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
@@ -25,13 +25,13 @@ LEADING = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
 
 def write(told: Verdict, file: BinaryIO, material: diagnosis.Material = diagnosis.EMPTY) -> None:
     """The whole text."""
-    sure = f", {words.confidence_words(told)}" if words.confidence_words(told) else ""
+    sure = f", {wording.confidence_words(told)}" if wording.confidence_words(told) else ""
     lines = [
-        f"# {m(words.title(told))}",
+        f"# {m(wording.title(told))}",
         "",
-        f"**{m(words.STATUS.get(told.status, told.status))}**{sure}. {m(told.summary, 3000)}",
+        f"**{m(wording.STATUS.get(told.status, told.status))}**{sure}. {m(told.summary, 3000)}",
         "",
-        f"{m(words.confidence_means(told), 1000)}",
+        f"{m(wording.confidence_means(told), 1000)}",
         *_chain(told),
         *_who(material),
         *_next(told),
@@ -44,13 +44,13 @@ def write(told: Verdict, file: BinaryIO, material: diagnosis.Material = diagnosi
     file.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 
 
-def m(text: object, longest: int = words.LONGEST) -> str:
+def m(text: object, longest: int = wording.LONGEST) -> str:
     r"""Text from a host as Markdown: nothing in it is a mark, a link, a tag, or calls anybody.
 
     >>> m("*a* <b> mem_cgroup_iter")
     '\\*a\\* \\<b\\> mem_cgroup_iter'
     """
-    escaped = SPECIAL.sub(lambda found: "\\" + found[0], words.clean(text, longest))
+    escaped = SPECIAL.sub(lambda found: "\\" + found[0], wording.clean(text, longest))
     # The blank of no width keeps `@name` from sending a message, and an address from being a link.
     quiet = escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
     return LEADING.sub(lambda found: found[1] + _escaped(found[2]), quiet)
@@ -62,7 +62,7 @@ def _escaped(mark: str) -> str:
 
 def code(text: str, longest: int = 160) -> str:
     """A name as code; its own back ticks do not end it."""
-    shown = words.clean(text, longest)
+    shown = wording.clean(text, longest)
     if not shown:
         return "-"
     ticks = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
@@ -79,39 +79,39 @@ def block(command: str) -> list[str]:
     """A command to copy."""
     if not command.strip():
         return []
-    shown = words.command(command)
+    shown = wording.command(command)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
     return ["", f"{fence}sh", *shown.split("\n"), fence, ""]
 
 
 def _chain(told: Verdict) -> Iterator[str]:
-    yield from ("", f"## {words.chain_heading(told)}", "")
+    yield from ("", f"## {wording.chain_heading(told)}", "")
     if not told.chain or not told.chain.steps:
         yield "No chain is claimed."
         return
     following = {link.cause: link for link in told.chain.links}
     for number, step in enumerate(told.chain.steps, 1):
-        where = ", ".join(filter(None, (words.who_words(step.subject), words.place_words(step.subject))))  # fmt: skip
-        numbers = words.number_words(step)
-        yield f"{number}. **{m(words.kind_words(step.kind))}**: {m(step.summary, 1000)}  "
+        where = ", ".join(filter(None, (wording.who_words(step.subject), wording.place_words(step.subject))))  # fmt: skip
+        numbers = wording.number_words(step)
+        yield f"{number}. **{m(wording.kind_words(step.kind))}**: {m(step.summary, 1000)}  "
         yield f"   {m(' · '.join(filter(None, (where, numbers))), 600)}"
         if link := following.get(step.id):
             against = f"; against: {m('; '.join(link.against), 600)}" if link.against else ""
-            yield f"   ↓ {link.strength:.2f} {words.strength_words(link.strength)}: {m('; '.join(link.reasons), 600)}{against}"
+            yield f"   ↓ {link.strength:.2f} {wording.strength_words(link.strength)}: {m('; '.join(link.reasons), 600)}{against}"
 
 
 def _who(material: diagnosis.Material) -> Iterator[str]:
     if not material.processes or not material.processes.rows:
         return
-    names = " | ".join(name for name, _ in words.DENOMINATORS)
+    names = " | ".join(name for name, _ in wording.DENOMINATORS)
     where = f"core {material.core}" if material.core >= 0 else "all cores"
     yield from ("", f"## Who ran on {where} in the hot window", "")
     yield f"| {material.processes.kind} | samples | {names} |"
     yield "|---|--:|--:|--:|--:|"
     for row in material.processes.rows[:MOST_ROWS]:
         cores = "-" if row.cores is None else f"{row.cores:.2f}"
-        yield f"| {_cell(row.name)} | {row.samples:,} | {words.percent(row.share_of_samples)} | {words.percent(row.share_of_capacity)} | {cores} |"
-    told = "; ".join(f"{name}: {meaning}" for name, meaning in words.DENOMINATORS)
+        yield f"| {_cell(row.name)} | {row.samples:,} | {wording.percent(row.share_of_samples)} | {wording.percent(row.share_of_capacity)} | {cores} |"
+    told = "; ".join(f"{name}: {meaning}" for name, meaning in wording.DENOMINATORS)
     yield from ("", f"{told}. {material.processes.coverage.lost:,} samples were lost.")
 
 
@@ -128,8 +128,8 @@ def _next(told: Verdict) -> Iterator[str]:
 def _facts(found: Finding) -> Iterator[str]:
     for lead, those in (("", found.evidence), ("against: ", found.against)):
         for one in those:
-            look = f": {code(' ; '.join(words.command(one.look).split(chr(10))), 400)}" if one.look else ""  # fmt: skip
-            yield f"  - {lead}{m(one.text, 1000)} ({m(words.look_words(one), 600)}){look}"
+            look = f": {code(' ; '.join(wording.command(one.look).split(chr(10))), 400)}" if one.look else ""  # fmt: skip
+            yield f"  - {lead}{m(one.text, 1000)} ({m(wording.look_words(one), 600)}){look}"
 
 
 def _evidence(told: Verdict) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _evidence(told: Verdict) -> Iterator[str]:
     ruled_out = {one.finding: one.why for one in told.ruled_out}
     for one in told.findings:
         why = f" Not in the chain: {m(ruled_out[one.id], 600)}" if one.id in ruled_out else ""
-        yield f"- **{m(words.kind_words(one.kind))}**: {m(one.summary, 1000)}{why}"
+        yield f"- **{m(wording.kind_words(one.kind))}**: {m(one.summary, 1000)}{why}"
         yield from _facts(one)
 
 
@@ -157,7 +157,7 @@ def _alternatives(told: Verdict) -> Iterator[str]:
         return
     yield from ("", "## Alternatives, and why each lost", "")
     for one in told.alternatives:
-        line = " → ".join(words.kind_words(step.kind) for step in one.steps)
+        line = " → ".join(wording.kind_words(step.kind) for step in one.steps)
         yield f"- {m(line, 600)} (score {one.score:.2f}): {m(one.why_not, 1000) or 'it scored less.'}"
 
 
@@ -168,7 +168,7 @@ def _gaps(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
     for problem in material.problems:
         yield f"- not in this report: {m(problem)}"
     if not told.gaps and not material.problems:
-        yield words.nothing_missing(told)
+        yield wording.nothing_missing(told)
 
 
 def _answers(told: Verdict) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.reports import svg
-from overnight.reports.diagnosis import words
+from overnight.reports.diagnosis import wording
 
 if TYPE_CHECKING:
     from overnight.model.finding import Evidence, Finding
@@ -20,9 +20,9 @@ DEEPEST = 3
 MOST_ITEMS = 60
 
 
-def h(text: object, longest: int = words.LONGEST) -> str:
+def h(text: object, longest: int = wording.LONGEST) -> str:
     """Text from a host as HTML, for elements and for attributes in double quotes."""
-    return svg.safe(words.clean(text, longest))
+    return svg.safe(wording.clean(text, longest))
 
 
 def name(text: str) -> str:
@@ -39,7 +39,7 @@ def command(text: str) -> str:
     """A command that can be copied; the button shows itself where scripts run."""
     if not text.strip():
         return ""
-    shown = "\n".join(svg.safe(line) for line in words.command(text).split("\n"))
+    shown = "\n".join(svg.safe(line) for line in wording.command(text).split("\n"))
     return (
         f'<div class="command"><code>{shown}</code>'
         f'<button class="copy" type="button" hidden aria-label="copy the command">copy</button></div>'
@@ -69,7 +69,7 @@ def evidence(those: Iterable[Evidence], against: Iterable[Evidence]) -> str:
 
 
 def _fact(one: Evidence, lead: str) -> str:
-    source = h(words.look_words(one), 1200)
+    source = h(wording.look_words(one), 1200)
     return f'<li>{lead}{h(one.text, 1000)}<div class="from">{source}</div>{command(one.look)}</li>'
 
 
@@ -87,16 +87,16 @@ def evidence_steps(chain: Chain) -> Iterator[str]:
 
 def _heading(step: Finding) -> str:
     where = " · ".join(
-        filter(None, (words.who_words(step.subject), words.place_words(step.subject)))
+        filter(None, (wording.who_words(step.subject), wording.place_words(step.subject)))
     )
     facts = (
-        words.number_words(step, 8),
+        wording.number_words(step, 8),
         f"confidence {step.confidence:.2f}",
-        words.when_words(step.window.begin_us, step.window.end_us),
+        wording.when_words(step.window.begin_us, step.window.end_us),
     )
     place = f'<div class="from">{h(where, 900)}</div>' if where else ""
     return (
-        f"<b>{h(words.kind_words(step.kind))}.</b> {h(step.summary, 1000)}"
+        f"<b>{h(wording.kind_words(step.kind))}.</b> {h(step.summary, 1000)}"
         f'{place}<div class="from">{h(" · ".join(filter(None, facts)), 1200)}</div>'
     )
 
@@ -105,7 +105,7 @@ def _link(link: Link) -> str:
     against = "".join(f'; <span class="against">against:</span> {h(one)}' for one in link.against)
     why = h("; ".join(link.reasons), 1500)
     return (
-        f'<div class="small">leads to the next, {link.strength:.2f} {words.strength_words(link.strength)}: '
+        f'<div class="small">leads to the next, {link.strength:.2f} {wording.strength_words(link.strength)}: '
         f"{why}{against}</div>"
     )
 

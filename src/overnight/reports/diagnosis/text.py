@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight.reports import diagnosis
-from overnight.reports.diagnosis import words
+from overnight.reports.diagnosis import wording
 
 if TYPE_CHECKING:
     import rich.console
@@ -76,21 +76,21 @@ def _heading(name: str) -> Iterator[rich.console.RenderableType]:
 
 
 def _head(told: Verdict) -> Iterator[rich.console.RenderableType]:
-    yield _line((words.title(told), "bold"))
-    status = words.STATUS.get(told.status, words.clean(told.status, 40))
-    sure = words.confidence_words(told)
+    yield _line((wording.title(told), "bold"))
+    status = wording.STATUS.get(told.status, wording.clean(told.status, 40))
+    sure = wording.confidence_words(told)
     yield _line(
         (status.upper(), STYLES.get(told.status, "bold")),
         f", {sure}" if sure else "",
     )
     yield _line("")
-    yield _line(words.clean(told.summary, 3000))
+    yield _line(wording.clean(told.summary, 3000))
     yield _line("")
-    yield _line((words.confidence_means(told), "dim"))
+    yield _line((wording.confidence_means(told), "dim"))
 
 
 def _chain(told: Verdict) -> Iterator[rich.console.RenderableType]:
-    yield from _heading(words.chain_heading(told))
+    yield from _heading(wording.chain_heading(told))
     if not told.chain or not told.chain.steps:
         yield _line("No chain is claimed.")
         return
@@ -99,20 +99,22 @@ def _chain(told: Verdict) -> Iterator[rich.console.RenderableType]:
     for at, step in enumerate(told.chain.steps):
         rail = "│" if at < last else " "
         mark = "●" if at in (0, last) else "○"
-        yield _behind(f"{mark} ", _text((words.kind_words(step.kind), "bold"), f"  {_when(step)}"))
+        yield _behind(
+            f"{mark} ", _text((wording.kind_words(step.kind), "bold"), f"  {_when(step)}")
+        )
         for detail, style in (
-            (words.who_words(step.subject), "cyan"),
-            (words.place_words(step.subject), ""),
-            (words.number_words(step), ""),
+            (wording.who_words(step.subject), "cyan"),
+            (wording.place_words(step.subject), ""),
+            (wording.number_words(step), ""),
         ):
             if detail:
                 yield _Railed(rail, _text((detail, style)))
         for one in step.evidence[:3]:
-            yield _Railed(rail, _text(("· ", "dim"), words.clean(one.text, 600)))
+            yield _Railed(rail, _text(("· ", "dim"), wording.clean(one.text, 600)))
             if one.look:
-                yield _Railed(rail, _text(("  $ " + words.command(one.look), "dim")))
+                yield _Railed(rail, _text(("  $ " + wording.command(one.look), "dim")))
         for one in step.against[:2]:
-            yield _Railed(rail, _text(("against: ", "yellow"), words.clean(one.text, 600)))
+            yield _Railed(rail, _text(("against: ", "yellow"), wording.clean(one.text, 600)))
         link = following.get(step.id)
         if at < last:
             yield _Railed("│", _link(link) if link else _text("no link is recorded"), "▼")
@@ -138,20 +140,20 @@ class _Railed:
 
 
 def _link(link: Link) -> rich.text.Text:
-    strength = f"{link.strength:.2f} {words.strength_words(link.strength)}"
-    against = f"; against: {words.clean('; '.join(link.against))}" if link.against else ""
+    strength = f"{link.strength:.2f} {wording.strength_words(link.strength)}"
+    against = f"; against: {wording.clean('; '.join(link.against))}" if link.against else ""
     return _text(
         (f"leads to the next, {strength}: ", "italic"),
-        f"{words.clean('; '.join(link.reasons))}{against}",
+        f"{wording.clean('; '.join(link.reasons))}{against}",
     )
 
 
 def _when(step: Finding) -> str:
     begin, end = step.window.begin_us, step.window.end_us
     if end - begin >= 3_600_000_000:
-        return f"since {words.clock(begin, '%Y-%m-%d %H:%M')}"
-    length = words.length_words((end - begin) / 1e6)
-    return words.clock(begin, "%H:%M:%S") + (f", {length}" if length else "")
+        return f"since {wording.clock(begin, '%Y-%m-%d %H:%M')}"
+    length = wording.length_words((end - begin) / 1e6)
+    return wording.clock(begin, "%H:%M:%S") + (f", {length}" if length else "")
 
 
 def _who(material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
@@ -164,12 +166,12 @@ def _who(material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
     yield from _heading(f"Who ran on {where} in the hot window")
     table = rich.table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(material.processes.kind, overflow="fold")
-    for name in ("samples", *(name for name, _ in words.DENOMINATORS)):
+    for name in ("samples", *(name for name, _ in wording.DENOMINATORS)):
         table.add_column(name, justify="right")
     for row in material.processes.rows[:MOST_ROWS]:
         table.add_row(
-            rich.text.Text(words.clean(row.name, 60)), f"{row.samples:,}", words.percent(row.share_of_samples),
-            words.percent(row.share_of_capacity), "-" if row.cores is None else f"{row.cores:.2f}",
+            rich.text.Text(wording.clean(row.name, 60)), f"{row.samples:,}", wording.percent(row.share_of_samples),
+            wording.percent(row.share_of_capacity), "-" if row.cores is None else f"{row.cores:.2f}",
         )  # fmt: skip
     yield table
     yield _line((f"{material.processes.coverage.lost:,} samples were lost.", "dim"))
@@ -180,9 +182,9 @@ def _alternatives(told: Verdict) -> Iterator[rich.console.RenderableType]:
         return
     yield from _heading("Alternatives, and why each lost")
     for number, one in enumerate(told.alternatives, 1):
-        line = " → ".join(words.kind_words(step.kind) for step in one.steps)
-        why = words.clean(one.why_not, 1000) or "It scored less."
-        yield _behind(f"{number}. ", _text(f"{words.clean(line, 600)} (score {one.score:.2f}). ", why))  # fmt: skip
+        line = " → ".join(wording.kind_words(step.kind) for step in one.steps)
+        why = wording.clean(one.why_not, 1000) or "It scored less."
+        yield _behind(f"{number}. ", _text(f"{wording.clean(line, 600)} (score {one.score:.2f}). ", why))  # fmt: skip
 
 
 def _ruled_out(told: Verdict) -> Iterator[rich.console.RenderableType]:
@@ -190,7 +192,7 @@ def _ruled_out(told: Verdict) -> Iterator[rich.console.RenderableType]:
         return
     yield from _heading("Found, but in no chain")
     for one in told.ruled_out:
-        yield _behind("- ", _text(f"{words.kind_words(one.kind)}: {words.clean(one.why, 600)}"))
+        yield _behind("- ", _text(f"{wording.kind_words(one.kind)}: {wording.clean(one.why, 600)}"))
 
 
 def _gaps(told: Verdict, material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
@@ -198,12 +200,12 @@ def _gaps(told: Verdict, material: diagnosis.Material) -> Iterator[rich.console.
     if told.gaps:
         yield _line(("Each multiplies the confidence by its factor.", "dim"))
     for gap in told.gaps:
-        body = f"{words.clean(gap.what)}: {words.clean(gap.why)}"
+        body = f"{wording.clean(gap.what)}: {wording.clean(gap.why)}"
         yield _behind(f"{gap.factor:.2f}  ", _text(body))
     for problem in material.problems:
-        yield _behind("not shown  ", _text(words.clean(problem)))
+        yield _behind("not shown  ", _text(wording.clean(problem)))
     if not told.gaps and not material.problems:
-        yield _line(words.nothing_missing(told))
+        yield _line(wording.nothing_missing(told))
 
 
 def _steps(heading: str, steps: tuple[Step, ...]) -> Iterator[rich.console.RenderableType]:
@@ -211,19 +213,19 @@ def _steps(heading: str, steps: tuple[Step, ...]) -> Iterator[rich.console.Rende
         return
     yield from _heading(heading)
     for number, step in enumerate(steps, 1):
-        yield _behind(f"{number}. ", _text(words.clean(step.what, 1000)))
+        yield _behind(f"{number}. ", _text(wording.clean(step.what, 1000)))
         for line in _command_lines(step.command):
             # Without a prompt: what is selected is what is run.
             yield _line((line, "green"), indent=5)
         if step.expect:
-            yield _behind("   ", _text(("expect: ", "dim"), words.clean(step.expect, 1000)))
+            yield _behind("   ", _text(("expect: ", "dim"), wording.clean(step.expect, 1000)))
 
 
 def _command_lines(command: str) -> list[str]:
     """Long ones are broken where the shell lets them be: a terminal would break them anywhere."""
     if not command.strip():
         return []
-    lines = words.command(command).split("\n")
+    lines = wording.command(command).split("\n")
     return [
         part
         for line in lines
@@ -239,8 +241,8 @@ def _answers(told: Verdict) -> Iterator[rich.console.RenderableType]:
         those = [one for one in told.answers if one.status == status]
         if those:
             named = ", ".join(
-                words.clean(one.detector, 60)
-                + (f" ({words.clean(one.why, 120)})" if one.why and status != "clear" else "")
+                wording.clean(one.detector, 60)
+                + (f" ({wording.clean(one.why, 120)})" if one.why and status != "clear" else "")
                 for one in those
             )
             yield _behind(f"{status:8} ", _text(named))

@@ -23,43 +23,43 @@ import pathlib
 import time
 
 from overnight import sources
-from overnight.sources.memorycgroups import counting, parents
+from overnight.sources.memorycgroups import counts, parents
 
 __all__ = ["SIGNALS"]
 
 
-def open_census(root: pathlib.Path) -> sources.Look:
+def open_census(root: pathlib.Path) -> sources.Reader:
     """The look of `memory-cgroups`."""
-    layout = counting.read_layout(root)
-    timer = counting.StatTimer(layout, root)
+    layout = counts.read_layout(root)
+    timer = counts.StatTimer(layout, root)
 
-    def look() -> sources.Rows:
-        now = counting.read_census(layout, root)
-        return {"": (now.tracked, now.in_use, now.dying, timer.look(), timer.reads)}
+    def read() -> sources.Rows:
+        now = counts.read_census(layout, root)
+        return {"": (now.tracked, now.in_use, now.dying, timer.read(), timer.reads)}
 
-    return look
+    return read
 
 
-def open_parents(root: pathlib.Path) -> sources.Look:
+def open_parents(root: pathlib.Path) -> sources.Reader:
     """The look of `memory-cgroup-parents`. After one that took long it rests for an hour."""
-    layout = counting.read_layout(root)
+    layout = counts.read_layout(root)
     rows: dict[str, tuple[int, ...]] = {}
     rests_until = 0.0
 
-    def look() -> sources.Rows:
+    def read() -> sources.Rows:
         nonlocal rows, rests_until
         began = time.monotonic()
         if began >= rests_until:
-            dying = counting.read_census(layout, root).dying
+            dying = counts.read_census(layout, root).dying
             rows = {
                 one.path: (one.dying, one.at_least, one.at_most, one.in_use)
                 for one in parents.read_parents(layout, dying, root)
             }
-            if time.monotonic() - began > counting.STAT_SLOW_S:
-                rests_until = began + counting.STAT_REST
+            if time.monotonic() - began > counts.STAT_SLOW_S:
+                rests_until = began + counts.STAT_REST
         return rows
 
-    return look
+    return read
 
 
 SIGNALS = (

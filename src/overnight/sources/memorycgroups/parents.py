@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from overnight import sources
 from overnight.model import cgroups
-from overnight.sources.memorycgroups import counting
+from overnight.sources.memorycgroups import counts
 
 __all__ = ["Charge", "Parent", "own_cost", "read_parents", "share_out"]
 
@@ -56,7 +56,7 @@ def read_parents(
     memory until they are freed (3e38e0aaca9e, 5.9). So what a directory has charged, less its own and
     less its children's, bounds how many can hang there. See `share_out` for what is made of that.
     """
-    top = counting.folder_of(layout, root)
+    top = counts.folder_of(layout, root)
     if layout.memory_version == 2:
         return _counted(top, limit)
     deadline = clock() + budget_s
@@ -75,7 +75,7 @@ def read_parents(
 
 
 def _below(path: str, depth: int) -> list[str]:
-    return list(counting.children(path)) if depth < DEEPEST else []
+    return list(counts.children(path)) if depth < DEEPEST else []
 
 
 def _counted(top: str, limit: int) -> tuple[Parent, ...]:
@@ -83,7 +83,7 @@ def _counted(top: str, limit: int) -> tuple[Parent, ...]:
 
     def visit(path: str, depth: int = 0) -> int:
         """Dying ones at and below; where there are none, nothing below is opened."""
-        stat = counting.parse_cgroup_stat(sources.read_once(f"{path}/cgroup.stat") or b"")
+        stat = counts.parse_cgroup_stat(sources.read_once(f"{path}/cgroup.stat") or b"")
         mine = stat.get("nr_dying_subsys_memory", stat.get("nr_dying_descendants", 0))
         if not mine:
             return 0
@@ -164,8 +164,8 @@ def _charges(top: str, clock: Callable[[], float], deadline: float) -> dict[str,
         began = clock()
         if began > deadline:
             return None
-        stat = counting.parse_cgroup_stat(sources.read_once(f"{path}/memory.stat") or b"")
-        if clock() - began > counting.STAT_SLOW_S:
+        stat = counts.parse_cgroup_stat(sources.read_once(f"{path}/memory.stat") or b"")
+        if clock() - began > counts.STAT_SLOW_S:
             return None
         kernel = _number(f"{path}/memory.kmem.usage_in_bytes")
         total = sum(stat.get(f"total_{name}", 0) for name in HELD)

@@ -52,7 +52,7 @@ class CoreWatch:
         self._uevents = _open_uevents()
         self._known = frozenset(online())
 
-    def look(self) -> Change:
+    def poll(self) -> Change:
         """What changed since the last look, or since this watch was made."""
         flapped = self._drain() & self._known
         now = frozenset(self._online())

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from overnight import errors
 from overnight.sources import perf
-from overnight.sources.perf import events, leftovers, processes, ring, segmentfile
+from overnight.sources.perf import events, processes, recovery, ring, segmentfile
 
 __all__ = ["NativeRecorder"]
 
@@ -256,7 +256,7 @@ class NativeRecorder:
         ids = [one.id for one in self._rings.values()]
         self._file = segmentfile.SegmentFile.create(path, self._attr.pack(), ids)
         self._file.write([*self._kernel, existing])
-        leftovers.mark(self._spool, leftovers.Current(path.name, self._began))
+        recovery.mark(self._spool, recovery.Current(path.name, self._began))
 
     def _end(self) -> None:
         """Finish the file and show it under its name, whole or, without room, as it is.

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from overnight import errors
 from overnight.sources import perf
-from overnight.sources.perf import command, hotplug, leftovers, segmentfile
+from overnight.sources.perf import command, hotplug, recovery, segmentfile
 
 __all__ = ["PerfRecorder"]
 
@@ -256,7 +256,7 @@ class PerfRecorder:
         self._looked = time.monotonic()
         if self._watch is None:
             return ""
-        change = self._watch.look()
+        change = self._watch.poll()
         before = perf.read_clock().wall_ns
         for core in change.gone:
             self._away.setdefault(core, before)
@@ -302,11 +302,11 @@ class PerfRecorder:
     def _begin(self, began: perf.Clock) -> None:
         self._starts.append(began)
         assert self._perf is not None
-        current = leftovers.Current(
-            self._base.name, began, self._head, self._perf.pid, leftovers.birth(self._perf.pid)
+        current = recovery.Current(
+            self._base.name, began, self._head, self._perf.pid, recovery.birth(self._perf.pid)
         )
         with contextlib.suppress(OSError):  # no room: perf meets it too, and ends
-            leftovers.mark(self._spool, current)
+            recovery.mark(self._spool, current)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._perf is not None:

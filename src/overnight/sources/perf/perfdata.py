@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from overnight import errors
-from overnight.sources.perf import decode, packed
+from overnight.sources.perf import compressed, decode
 
 try:
     from overnight.sources.perf import _perfdata
@@ -139,7 +139,7 @@ class _Reader:
 
 @contextlib.contextmanager
 def open_perfdata(
-    path: pathlib.Path, decompress: Callable[[], packed.Decompress] | None = None
+    path: pathlib.Path, decompress: Callable[[], compressed.Decompress] | None = None
 ) -> Iterator[PerfData]:
     """Map a perf.data file, finished or not, from a file or a pipe, plain or `-z`.
 
@@ -171,7 +171,7 @@ def _close(mapped: mmap.mmap) -> None:
         mapped.close()
 
 
-def _open_file(reader: _Reader, decompress: Callable[[], packed.Decompress] | None) -> PerfData:
+def _open_file(reader: _Reader, decompress: Callable[[], compressed.Decompress] | None) -> PerfData:
     _, _, attr_size, attrs, attrs_size, start, length, *_ = reader.unpack(HEADER, 0)
     if attr_size < ATTR.size + SECTION.size or attrs_size < attr_size:
         raise reader.damaged(16, f"no room for an event in {attrs_size} bytes")
@@ -187,9 +187,9 @@ def _open_file(reader: _Reader, decompress: Callable[[], packed.Decompress] | No
     length = min(length or len(reader.data), len(reader.data) - start)
     features = _features(reader, start + length) if finished else {}
     view = reader.data[start : start + length]
-    compressed = packed.unpack(view, start, decompress, reader.damaged)
-    if compressed is not None:
-        return _assemble(reader, events, features, finished, compressed, None)
+    unpacked = compressed.unpack(view, start, decompress, reader.damaged)
+    if unpacked is not None:
+        return _assemble(reader, events, features, finished, unpacked, None)
     return _assemble(reader, events, features, finished, view, start)
 
 
@@ -210,7 +210,7 @@ def _features(reader: _Reader, table: int) -> dict[str, tuple[int, bytes]]:
     return found
 
 
-def _open_pipe(reader: _Reader, decompress: Callable[[], packed.Decompress] | None) -> PerfData:
+def _open_pipe(reader: _Reader, decompress: Callable[[], compressed.Decompress] | None) -> PerfData:
     events: list[Event] = []
     features: dict[str, tuple[int, bytes]] = {}
     offset, end = 16, len(reader.data)
@@ -219,7 +219,7 @@ def _open_pipe(reader: _Reader, decompress: Callable[[], packed.Decompress] | No
         kind, _, size = RECORD.unpack_from(reader.data, offset)
         if size < RECORD.size:
             raise reader.damaged(offset, f"a record of {size} bytes")
-        if kind in (SAMPLE, packed.COMPRESSED, packed.COMPRESSED2) or offset + size > end:
+        if kind in (SAMPLE, compressed.COMPRESSED, compressed.COMPRESSED2) or offset + size > end:
             break
         if kind == HEADER_ATTR:
             if size < RECORD.size + ATTR.size:
@@ -242,10 +242,10 @@ def _open_pipe(reader: _Reader, decompress: Callable[[], packed.Decompress] | No
     if start > end:
         raise reader.damaged(16, "trace data runs past the end of the file")
     view = reader.data[start:]
-    compressed = packed.unpack(view, start, decompress, reader.damaged)
+    unpacked = compressed.unpack(view, start, decompress, reader.damaged)
     # A pipe has no end mark: whether its writer was cut off cannot be told.
-    if compressed is not None:
-        return _assemble(reader, events, features, True, compressed, None)
+    if unpacked is not None:
+        return _assemble(reader, events, features, True, unpacked, None)
     return _assemble(reader, events, features, True, view, start)
 
 

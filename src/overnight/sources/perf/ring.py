@@ -99,7 +99,7 @@ class Ring:
         """Start sampling."""
         fcntl.ioctl(self.descriptor, events.IOC_ENABLE, 0)
 
-    def look(self) -> None:
+    def update_head(self) -> None:
         """See how far the kernel has written; a barrier must follow before the bytes are read."""
         self.head = self._control[HEAD_AT]
 
@@ -150,7 +150,7 @@ def drained(rings: Iterable[Ring]) -> Iterator[list[memoryview]]:
     """What all rings hold now, in order of core; given back to the kernel unless the block fails."""
     held = list(rings)
     for ring in held:
-        ring.look()
+        ring.update_head()
     barrier()
     chunks = [piece for ring in held for piece in ring.chunks()]
     try:

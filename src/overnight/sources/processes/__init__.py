@@ -26,19 +26,19 @@ def full_scan(root: pathlib.Path = sources.ROOT) -> None:
     _shared(root).full_scan()
 
 
-def open_processes(root: pathlib.Path) -> sources.Look:
+def open_processes(root: pathlib.Path) -> sources.Reader:
     """The look of `processes`."""
-    return _shared(root).look
+    return _shared(root).read
 
 
-def open_states(root: pathlib.Path) -> sources.Look:
+def open_states(root: pathlib.Path) -> sources.Reader:
     """The look of `process-states`: what the other look has seen last of each."""
     return _shared(root).states
 
 
-def open_real_time(root: pathlib.Path) -> sources.Look:
+def open_real_time(root: pathlib.Path) -> sources.Reader:
     """The look of `rt-threads`."""
-    return threads.RealTime(_shared(root), root).look
+    return threads.RealTime(_shared(root), root).read
 
 
 SIGNALS = (

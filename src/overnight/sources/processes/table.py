@@ -149,7 +149,7 @@ class Table:
         self._loadavg.close()
         os.close(self._folder)
 
-    def look(self) -> sources.Rows:
+    def read(self) -> sources.Rows:
         """The busiest, and some that are blocked."""
         if self._full:
             self._full = False
@@ -167,7 +167,7 @@ class Table:
     def burning(self, most: int) -> dict[int, tuple[int, int]]:
         """Start time and number of threads of those that use half of a core, the busiest first."""
         if not self._known:
-            self.look()
+            self.read()
         hot = [(one.heat, pid) for pid in self._hot if (one := self._known[pid]).heat >= BURNING]
         hot.sort(reverse=True)
         return {pid: (self._known[pid].started, self._known[pid].threads) for _, pid in hot[:most]}
@@ -175,7 +175,7 @@ class Table:
     def states(self) -> sources.Rows:
         """How many are in which state, as each was last seen."""
         if not self._known:
-            self.look()
+            self.read()
         tally: dict[int, int] = {}
         for one in self._known.values():
             tally[one.state] = tally.get(one.state, 0) + 1

@@ -44,7 +44,7 @@ class RealTime:
         self._known: dict[int, _Process] = {}
         self._looks = 0
 
-    def look(self) -> sources.Rows:
+    def read(self) -> sources.Rows:
         """A row for each real-time thread that is not the first of its process."""
         self._looks += 1
         burning = self._table.burning(MOST_PROCESSES)

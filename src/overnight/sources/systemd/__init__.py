@@ -20,28 +20,28 @@ def _shared(root: pathlib.Path) -> units.Fleet:
     return units.Fleet(root)
 
 
-def open_states(root: pathlib.Path) -> sources.FactLook:
+def open_states(root: pathlib.Path) -> sources.FactReader:
     """The look of `units`."""
     fleet = _shared(root)
 
-    def look() -> sources.Facts:
-        return {key: one.fact() for key, one in fleet.look().items()}
+    def read() -> sources.Facts:
+        return {key: one.fact() for key, one in fleet.read().items()}
 
-    return look
+    return read
 
 
-def open_restarts(root: pathlib.Path) -> sources.Look:
+def open_restarts(root: pathlib.Path) -> sources.Reader:
     """The look of `unit-restarts`."""
     fleet = _shared(root)
 
-    def look() -> sources.Rows:
+    def read() -> sources.Rows:
         return {
             key: (one.restarts, one.since_us // 1_000_000)
-            for key, one in fleet.look().items()
+            for key, one in fleet.read().items()
             if one.restarts or one.restart != "no"
         }
 
-    return look
+    return read
 
 
 SIGNALS = (

@@ -76,7 +76,7 @@ class Manager:
         self._known: dict[str, Unit] = {}
         self._looks = 0
 
-    def look(self) -> dict[str, Unit]:
+    def read(self) -> dict[str, Unit]:
         """Its services, by name; raises OSError when it does not answer.
 
         A line for each look: systemd tells every change on its own socket, asked or not, and what
@@ -158,7 +158,7 @@ class Fleet:
         self._looked = -SAME_LOOK_S
         self._units: dict[str, Unit] = {}
 
-    def look(self) -> dict[str, Unit]:
+    def read(self) -> dict[str, Unit]:
         """Services by name, those of a machine as `machine:unit`; NoDataError where nobody answers."""
         now = self._clock()
         if now - self._looked < SAME_LOOK_S:
@@ -170,7 +170,7 @@ class Fleet:
         answered = False
         for machine, one in list(self._managers.items()):
             try:
-                found = one.look()
+                found = one.read()
             except OSError:
                 # A machine that is gone is found gone at the next search; another may have its name.
                 self._searched = min(self._searched, now - MACHINES_EVERY_S + 30)

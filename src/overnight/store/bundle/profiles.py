@@ -16,7 +16,7 @@ from overnight import errors
 from overnight.store import parquet, segments, tree
 
 if TYPE_CHECKING:
-    from overnight.store.bundle import scrubbing
+    from overnight.store.bundle import scrubber
 
 __all__ = ["copy_segment"]
 
@@ -27,7 +27,7 @@ FRAMES = ("name", "module", "kind", "own", "whole")
 
 
 def copy_segment(
-    segment: segments.Segment, home: pathlib.Path, target: pathlib.Path, masks: scrubbing.Scrubber
+    segment: segments.Segment, home: pathlib.Path, target: pathlib.Path, masks: scrubber.Scrubber
 ) -> str:
     """Bring a segment of `home` into the home `target`; what was wrong with it, '' where nothing was.
 
@@ -55,7 +55,7 @@ def _link(source: pathlib.Path, target: pathlib.Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _mask(segment: segments.Segment, masks: scrubbing.Scrubber) -> None:
+def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
     """Write those of its files anew that hold something secret; the others stay byte for byte."""
     meta = segment.meta()
     changed: dict[str, tuple[int, str]] = {}

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overnight import errors
 from overnight.model import clock
-from overnight.store.ring import frames, layout, pins, reader, writer
+from overnight.model.pins import EVER_NS
+from overnight.store.ring import frames, layout, reader, writer
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
-    from overnight.store.bundle import scrubbing
+    from overnight.store.bundle import scrubber
 
 __all__ = ["Wanted", "copy_signals", "merge_spans"]
 
@@ -71,7 +72,7 @@ def copy_signals(
     target: pathlib.Path,
     host: str,
     wanted: Wanted,
-    masks: scrubbing.Scrubber,
+    masks: scrubber.Scrubber,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> int:
     """Write what is wanted of a host under the home `target`; how many looks that were.
@@ -118,7 +119,7 @@ def _chunks(first: int, last: int, wanted: Wanted) -> Iterator[tuple[int, int, b
 class _Out:
     """The ring being written: a writer a boot."""
 
-    def __init__(self, target: pathlib.Path, host: str, masks: scrubbing.Scrubber) -> None:
+    def __init__(self, target: pathlib.Path, host: str, masks: scrubber.Scrubber) -> None:
         self.looks = 0
         self._target, self._host, self._masks = target, host, masks
         self._boot = ""
@@ -206,7 +207,7 @@ def _copy_words(
     source: reader.Reader,
     target: pathlib.Path,
     host: str,
-    masks: scrubbing.Scrubber,
+    masks: scrubber.Scrubber,
 ) -> None:
     """Events, gaps and pins of all stored time."""
     folder = layout.host_folder(target, host)
@@ -225,15 +226,15 @@ def _copy_words(
             text = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
             if text:
                 (folder / name).write_text(text, "ascii")
-        kept = pins.Pins(target, host)
+        kept = layout.ring_pins(target, host)
         for pin in source.pins(host):
-            if pin.end_us < EVER:  # else its file cannot be read
-                kept.pin(pin.id, pin.begin_us, pin.end_us, masks.text("pins", pin.why))
+            if pin.end_ns < EVER_NS:  # otherwise its file is unreadable
+                kept.pin(dataclasses.replace(pin, why=masks.text("pins", pin.why)))
     except OSError as error:
         raise _no_room(target) from error
 
 
-def _scrubbed(one: Event, masks: scrubbing.Scrubber) -> Event:
+def _scrubbed(one: Event, masks: scrubber.Scrubber) -> Event:
     return dataclasses.replace(
         one,
         text=masks.text("event texts", one.text),

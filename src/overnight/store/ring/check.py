@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 
-from overnight.store.ring import blocks, columns, frames, journal, layout, looks, retention
+from overnight.store.ring import blocks, columns, frames, journal, layout, open_block, retention
 
 __all__ = ["Problem", "Report", "check"]
 
@@ -70,10 +70,10 @@ class _Check:
             return
         self.bytes += len(data)
         try:
-            made = looks.parse(data)
+            made = open_block.parse(data)
         except columns.DamagedError as error:
             # One that has no whole record yet is being begun.
-            if len(data) >= looks.RECORD.size and "no whole record" not in str(error):
+            if len(data) >= open_block.RECORD.size and "no whole record" not in str(error):
                 self.add(path, str(error))
             return
         self.looks += sum(len(table.looks) for table in made.tables)

@@ -8,20 +8,22 @@ import json
 import os
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from overnight.model.event import Event
 from overnight.store.ring import (
+    block_encoder,
     blocks,
     columns,
     frames,
     journal,
     layout,
-    looks,
-    packing,
-    pins,
+    open_block,
     retention,
 )
+
+if TYPE_CHECKING:
+    from overnight.model.pins import Pin
 
 __all__ = ["Change", "Facts", "Gap", "Reader", "Stretch", "Told"]
 
@@ -241,9 +243,9 @@ class Reader:
                 found.add(gap)
         return tuple(sorted(found, key=lambda gap: (gap.begin_us, gap.end_us, gap.why)))
 
-    def pins(self, host: str) -> tuple[pins.Pin, ...]:
+    def pins(self, host: str) -> tuple[Pin, ...]:
         """The pinned windows of a host."""
-        return pins.Pins(self.home, host).pins()
+        return layout.ring_pins(self.home, host).pins()
 
     def _facts_begin(self, host: str, at_us: int) -> int:
         """The begin of the last file that begins no later than `at_us` with all facts in it."""
@@ -292,7 +294,7 @@ class Reader:
                 continue
             try:
                 with path.open("rb") as file:
-                    made = looks.parse(file.read(layout.MOST_BYTES))
+                    made = open_block.parse(file.read(layout.MOST_BYTES))
             except FileNotFoundError:
                 continue
             except (OSError, columns.DamagedError) as error:
@@ -303,7 +305,7 @@ class Reader:
                 self._note(f"{path}: {made.damage}")
             if not made.tables and not made.facts:
                 continue
-            data = packing.pack_at_once(made, packed=False)
+            data = block_encoder.pack_at_once(made, packed=False)
             head = blocks.read_head(data)
             assert head is not None, "it was just made"
             yield (head.stamp_us, head.boot), blocks.Block(head, path, -1, 0, data)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model import clock
-from overnight.store.ring import journal, layout, looks, pins, retention, sealing
+from overnight.store.ring import journal, layout, open_block, retention, sealed_blocks
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -50,18 +50,18 @@ class Writer:
         self._host, self._boot = host, boot
         self._budget, self._age = budget_bytes, age_seconds
         self._block_ns = round(min(block_seconds, layout.FILE_SECONDS) * SECOND_NS)
-        self._pins = pins.Pins(home, host)
+        self._pins = layout.ring_pins(home, host)
         self._lock = self._take_folder()
         self._gaps = journal.Journal(self.folder / "gaps.jsonl")
         self._events: dict[str, journal.Journal] = {}
         self._facts: dict[str, dict[str, dict[str, object]]] = {}
         self._known_slow: dict[tuple[str, float], int] = {}
-        self._tables: dict[tuple[str, tuple[str, ...]], looks.TableWriter] = {}
+        self._tables: dict[tuple[str, tuple[str, ...]], open_block.TableWriter] = {}
         self._descriptor, self._path, self._bytes, self._head_bytes = -1, self.folder, 0, 0
         self._opened: clock.Clock | None = None
         self._file_opened: clock.Clock | None = None
         left = [path for _, path in layout.files(self.folder, layout.OPEN)]
-        self._sealed = sealing.Sealed(self.folder, left, self.note_gap)
+        self._sealed = sealed_blocks.Sealed(self.folder, left, self.note_gap)
         self._trimmed_ns = self._trimmed_blocks = 0
         self._lost_since: clock.Clock | None = None
         self._lost, self._lost_before, self._lost_why = 0, 0, ""
@@ -130,7 +130,7 @@ class Writer:
             return
         table = self._tables.get((signal, names))
         if table is None:
-            table = looks.TableWriter(len(self._tables), signal, names)
+            table = open_block.TableWriter(len(self._tables), signal, names)
         made = table.record(rows, now.wall_ns // 1000, now.monotonic_ns // 1000)
         if self._append(made, now):
             table.commit()
@@ -150,7 +150,7 @@ class Writer:
             if not changed and not gone:
                 return
             changes = self._changes(clock, signal, False, changed, gone)
-        if self._append(looks.facts_record(changes), clock):
+        if self._append(open_block.facts_record(changes), clock):
             self._facts[signal] = fresh
 
     @staticmethod
@@ -160,10 +160,10 @@ class Writer:
         full: bool,
         changed: Mapping[str, Mapping[str, object]],
         gone: list[str],
-    ) -> looks.Changes:
+    ) -> open_block.Changes:
         said = {key: dict(fact) for key, fact in changed.items()}
         wall, mono = now.wall_ns // 1000, now.monotonic_ns // 1000
-        return looks.Changes(wall, mono, signal, full, said, gone)
+        return open_block.Changes(wall, mono, signal, full, said, gone)
 
     def event(self, event: Event) -> None:
         """Keep an event; the same id again replaces it. On disk when this returns, room permitting."""
@@ -234,7 +234,7 @@ class Writer:
             self._file_opened, self._sealed.file_bytes = now, 0
             for signal, known in tuple(self._facts.items()):
                 whole = self._changes(now, signal, True, known, [])
-                if not self._append(looks.facts_record(whole), now):
+                if not self._append(open_block.facts_record(whole), now):
                     del self._facts[signal]  # told in full the next time
         return True
 
@@ -247,13 +247,15 @@ class Writer:
                 break
             stamp_us += 1
         try:
-            self._descriptor = os.open(path, sealing.APPEND, 0o600)
+            self._descriptor = os.open(path, sealed_blocks.APPEND, 0o600)
         except OSError as error:
             self._drop(now, str(error.strerror))
             return False
         self._path, self._bytes = path, 0
         self._tables = {}
-        if not self._append(looks.head_record(self._host, self._boot, stamp_us, full=full), now):
+        if not self._append(
+            open_block.head_record(self._host, self._boot, stamp_us, full=full), now
+        ):
             os.close(self._descriptor)
             self._descriptor = -1
             with contextlib.suppress(OSError):

@@ -74,13 +74,13 @@ def test_text_stays_text(name: str) -> None:
     (inline, *_) = [one for one in found if one.type == "inline"] or [None]
     if inline is not None:
         shown = "".join(child.content for child in inline.children or ())
-        plain = markdown.words.clean(name)
+        plain = markdown.wording.clean(name)
         assert shown.replace("\u200b", "").strip() == plain.strip()
 
 
 @given(st.text(max_size=60) | st.sampled_from(verdicts.HOSTILE[:-1]))
 def test_code_stays_code(name: str) -> None:
-    plain = markdown.words.clean(name, 160)
+    plain = markdown.wording.clean(name, 160)
     found = [one for one in parsed(f"a {markdown.code(name)} b") if one.type == "code_inline"]
     if plain.strip():
         assert len(found) == 1

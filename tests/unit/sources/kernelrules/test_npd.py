@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from overnight import errors
-from overnight.sources.kernelrules import loading, matching, npd
+from overnight.sources.kernelrules import matcher, npd, rulefiles
 
 RULES = [
     {"type": "temporary", "reason": "OOMKilling", "pattern": r"Killed process \d+ (.+) total-vm:\d+kB.*"},
@@ -39,12 +39,12 @@ def test_rules_come_over_and_what_cannot_is_told() -> None:
 
 def test_what_is_written_can_be_loaded_and_matches() -> None:
     done = npd.parse_npd(document(), "kernel-monitor.json")
-    loaded = loading.parse_rules(npd.as_toml(done.rules, 'about "it"\x7f'), "npd.toml")
+    loaded = rulefiles.parse_rules(npd.as_toml(done.rules, 'about "it"\x7f'), "npd.toml")
     assert [rule.regex for rule in loaded] == [rule.regex for rule in done.rules]
-    matcher = matching.Matcher(loaded)
-    found = matcher.match("INFO: task docker:77 blocked for more than 120 seconds.")
+    rules_matcher = matcher.Matcher(loaded)
+    found = rules_matcher.match("INFO: task docker:77 blocked for more than 120 seconds.")
     assert [match.rule.name for match in found] == ["npd-docker-hung"]
-    assert not matcher.match("task docker:77 blocked for more than 120 seconds. Twice."), (
+    assert not rules_matcher.match("task docker:77 blocked for more than 120 seconds. Twice."), (
         "to the end"
     )
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from overnight.sources.kernelrules import loading, matching, needles
+from overnight.sources.kernelrules import matcher, needles, rulefiles
 
 if TYPE_CHECKING:
     from overnight.sources import kernelrules
 
-FILES = sorted(loading.HERE.glob("*.toml"))
-RULES = [rule for path in FILES for rule in loading.parse_rules(path.read_text(), path.name)]
-MATCHER = matching.Matcher(RULES)
+FILES = sorted(rulefiles.HERE.glob("*.toml"))
+RULES = [rule for path in FILES for rule in rulefiles.parse_rules(path.read_text(), path.name)]
+MATCHER = matcher.Matcher(RULES)
 SAMPLES = [(rule, sample) for rule in RULES for sample in rule.matches]
 LONG = 8192
 
 
 def test_what_is_loaded_at_a_start_is_what_was_checked_here() -> None:
-    assert loading.built_in() == RULES
+    assert rulefiles.built_in() == RULES
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
@@ -40,7 +40,7 @@ def test_a_rule_is_whole(rule: kernelrules.Rule) -> None:
 def test_a_sample_is_found_by_its_rule_and_by_no_other_kind(
     rule: kernelrules.Rule, sample: kernelrules.Sample
 ) -> None:
-    alone = matching.try_rule(rule, sample.line)
+    alone = matcher.try_rule(rule, sample.line)
     assert alone is not None
     for name, value in sample.fields.items():
         assert alone.fields[name] == value
@@ -56,7 +56,7 @@ def test_a_sample_is_found_by_its_rule_and_by_no_other_kind(
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_line_it_must_not_match(rule: kernelrules.Rule) -> None:
     for line in rule.misses:
-        assert matching.try_rule(rule, line) is None
+        assert matcher.try_rule(rule, line) is None
 
 
 def test_ordinary_lines_are_filtered_out() -> None:
@@ -121,12 +121,12 @@ def test_a_slow_regex_would_be_seen() -> None:
 def test_hostile_numbers_and_names() -> None:
     rule = next(rule for rule in RULES if rule.name == "soft-lockup")
     line = "BUG: soft lockup - CPU#{} stuck for 22s! [{}:1]"
-    found = matching.try_rule(rule, line.format("9" * 5000, "c" * 2000))
+    found = matcher.try_rule(rule, line.format("9" * 5000, "c" * 2000))
     assert found is not None
     assert "cpu" not in found.fields
     assert found.key == ""
     assert len(str(found.fields["comm"])) == 200
-    other = matching.try_rule(rule, line.format("٣", "c"))
+    other = matcher.try_rule(rule, line.format("٣", "c"))
     assert other is not None
     assert "cpu" not in other.fields, "a digit, but none the kernel prints"
 

@@ -8,12 +8,12 @@ from overnight.sources.perf import hotplug
 def test_a_core_that_goes_and_one_that_comes_are_told_once():
     cores = [0, 1, 2]
     watch = hotplug.CoreWatch(lambda: tuple(cores))
-    assert watch.look() == hotplug.Change()
+    assert watch.poll() == hotplug.Change()
     cores.remove(1)
-    assert watch.look() == hotplug.Change(gone=(1,))
-    assert watch.look() == hotplug.Change()
+    assert watch.poll() == hotplug.Change(gone=(1,))
+    assert watch.poll() == hotplug.Change()
     cores += [1, 7]
-    assert watch.look() == hotplug.Change(back=(1, 7))
+    assert watch.poll() == hotplug.Change(back=(1, 7))
     watch.close()
     watch.close()
 
@@ -21,7 +21,7 @@ def test_a_core_that_goes_and_one_that_comes_are_told_once():
 def test_a_core_that_flapped_between_two_looks_is_gone_and_back(monkeypatch):
     watch = hotplug.CoreWatch(lambda: (0, 1))
     monkeypatch.setattr(watch, "_drain", lambda: frozenset({1, 9}))
-    assert watch.look() == hotplug.Change(gone=(1,), back=(1,))
+    assert watch.poll() == hotplug.Change(gone=(1,), back=(1,))
     watch.close()
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight import errors
-from overnight.sources.perf import decode, packed, perfdata
+from overnight.sources.perf import compressed, decode, perfdata
 
 LAYOUT = make.Layout()
 WITH_ID = make.Layout(LAYOUT.type | make.ID)
@@ -35,7 +35,7 @@ FILE = make.file([LAYOUT.attr()], RECORDS, features=FEATURES)
 PIPE = make.pipe([LAYOUT.attr()], RECORDS, features=FEATURES)
 
 
-def zstd() -> packed.Decompress:
+def zstd() -> compressed.Decompress:
     return zstandard.ZstdDecompressor().decompressobj().decompress
 
 
@@ -225,14 +225,14 @@ def test_a_bomb_is_refused_before_it_goes_off(
     path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run-length block of 4 bytes is 128 KiB; one piece could be 2 GiB."""
-    monkeypatch.setattr(packed, "EXPANSION_FLOOR", 1 << 20)
-    monkeypatch.setattr(packed, "EXPANSION", 1)
+    monkeypatch.setattr(compressed, "EXPANSION_FLOOR", 1 << 20)
+    monkeypatch.setattr(compressed, "EXPANSION", 1)
     header = b"\x28\xb5\x2f\xfd\x00\x58"
     filler = make.record(99, b"\x63" * 248)  # a run of "c" is records of type 0x63636363
     run = struct.pack("<I", 131072 << 3 | 1 << 1)[:3] + b"\x63"
     made = [0]
 
-    def counting() -> packed.Decompress:
+    def counting() -> compressed.Decompress:
         engine = zstd()
 
         def unpack(piece: bytes) -> bytes:

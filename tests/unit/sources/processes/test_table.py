@@ -66,17 +66,17 @@ def test_what_was_used_before_us_is_not_of_this_second(host: Host) -> None:
     host.put(10, utime=100_000)
     host.put(11)
     with contextlib.closing(table.Table(host.root)) as seen:
-        assert seen.look() == {}
+        assert seen.read() == {}
         host.put(10, utime=100_090, stime=5)
-        assert seen.look() == {"10 x": (100_090, 5, 44, 1, 3, ord("S"), 0, 0)}
+        assert seen.read() == {"10 x": (100_090, 5, 44, 1, 3, ord("S"), 0, 0)}
 
 
 def test_a_real_time_process_says_so(host: Host) -> None:
     host.put(10)
     with contextlib.closing(table.Table(host.root)) as seen:
-        seen.look()
+        seen.read()
         host.put(10, utime=90, policy=1, priority=50)
-        assert seen.look()["10 x"][-2:] == (1, 50)
+        assert seen.read()["10 x"][-2:] == (1, 50)
 
 
 def test_the_policy_of_a_real_process_is_the_kernels() -> None:
@@ -88,9 +88,9 @@ def test_a_new_one_is_seen_at_the_next_look(host: Host) -> None:
     for pid in range(10, 300):
         host.put(pid)
     with contextlib.closing(table.Table(host.root)) as seen:
-        seen.look()
+        seen.read()
         host.put(900, b"burst", utime=40, started=99)
-        assert seen.look() == {"900 burst": (40, 0, 44, 1, 3, ord("S"), 0, 0)}
+        assert seen.read() == {"900 burst": (40, 0, 44, 1, 3, ord("S"), 0, 0)}
 
 
 def test_every_process_has_its_turn_within_five_looks(host: Host) -> None:
@@ -98,11 +98,11 @@ def test_every_process_has_its_turn_within_five_looks(host: Host) -> None:
     for pid in pids:
         host.put(pid)
     with contextlib.closing(table.Table(host.root)) as seen:
-        seen.look()
+        seen.read()
         for pid in pids:
             host.put(pid, utime=9)
         for _ in range(5):
-            seen.look()
+            seen.read()
         assert all(one.ticks == 9 for one in seen._known.values())
 
 
@@ -115,15 +115,15 @@ def test_one_that_sleeps_is_looked_at_seldom_and_still_found(host: Host) -> None
         real = seen._text
         seen._text = lambda pid, one: read.append(pid) or real(pid, one)  # type: ignore[method-assign]
         for _ in range(1 + table.TURNS * table.PATIENT):
-            seen.look()
+            seen.read()
         read.clear()
         for _ in range(table.TURNS * table.SELDOM):
-            seen.look()
+            seen.read()
         assert sorted(read) == list(pids)  # each once, in twenty looks
         host.put(33, utime=70)
         rows: sources.Rows = {}
         for _ in range(table.TURNS * table.SELDOM):
-            rows = rows or seen.look()
+            rows = rows or seen.read()
         assert rows["33 x"][0] == 70
 
 
@@ -132,25 +132,25 @@ def test_the_twenty_busiest_are_shown(host: Host) -> None:
     for pid in pids:
         host.put(pid)
     with contextlib.closing(table.Table(host.root)) as seen:
-        seen.look()
+        seen.read()
         for pid in pids:
             host.put(pid, utime=pid - 99)
         seen.full_scan()
-        rows = seen.look()
+        rows = seen.read()
         assert set(rows) == {f"{pid} x" for pid in range(140, 160)}
 
 
 def test_one_that_ends_and_one_that_takes_its_number(host: Host) -> None:
     host.put(10, b"old", utime=500)
     with contextlib.closing(table.Table(host.root)) as seen:
-        seen.look()
+        seen.read()
         host.end(10)
         host.put(10, b"new", utime=7, started=1000)
         seen.full_scan()
-        assert seen.look() == {"10 new": (7, 0, 44, 1, 3, ord("S"), 0, 0)}
+        assert seen.read() == {"10 new": (7, 0, 44, 1, 3, ord("S"), 0, 0)}
         host.end(10)
         seen.full_scan()
-        assert seen.look() == {}
+        assert seen.read() == {}
         assert seen._opened == 0
 
 
@@ -159,11 +159,11 @@ def test_those_that_are_blocked_are_shown_and_counted(host: Host) -> None:
     host.put(11, state=b"Z")
     host.put(12, state=b"R")
     with contextlib.closing(table.Table(host.root)) as seen:
-        assert list(seen.look()) == ["10 x"]
+        assert list(seen.read()) == ["10 x"]
         assert seen.states() == {"": (3, 1, 1, 1)}
         host.put(10, state=b"S")
         seen.full_scan()
-        assert seen.look() == {}
+        assert seen.read() == {}
         assert seen.states() == {"": (3, 1, 0, 1)}
 
 
@@ -174,13 +174,13 @@ def test_those_that_are_blocked_are_shown_and_counted(host: Host) -> None:
 def test_hostile_names(host: Host, comm: bytes) -> None:
     host.put(10, comm)
     with contextlib.closing(table.Table(host.root)) as seen:
-        seen.look()
+        seen.read()
         host.put(10, comm, utime=50)
         seen.full_scan()
         if len(comm) > 1000:  # cut off by the read: no kernel writes one of more than 64 bytes
-            assert seen.look() == {}
+            assert seen.read() == {}
         else:
-            (key,) = seen.look()
+            (key,) = seen.read()
             assert key.isprintable()
             assert key == f"10 {table.name_of(comm)}"
 
@@ -195,12 +195,12 @@ def test_open_files_and_work_are_bounded_at_many_processes(host: Host) -> None:
     for pid in range(1000, 1000 + table.MOST_OPEN + 150):
         host.put(pid)
     with contextlib.closing(table.Table(host.root)) as seen:
-        seen.look()
+        seen.read()
         assert seen._opened == table.MOST_OPEN
         read = []
         real = seen._text
         seen._text = lambda pid, one: read.append(pid) or real(pid, one)  # type: ignore[method-assign]
-        seen.look()
+        seen.read()
         assert 0 < len(read) <= table.MOST_A_TURN + table.HOT
 
 
@@ -235,7 +235,7 @@ def test_this_very_host_new_and_busy_processes_are_seen_at_once() -> None:
     """The real /proc, where the listing can begin at a PID."""
     with contextlib.closing(table.Table()) as seen:
         assert seen._seeks
-        seen.look()
+        seen.read()
         busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
         try:
             deadline = time.monotonic() + 1.5
@@ -243,7 +243,7 @@ def test_this_very_host_new_and_busy_processes_are_seen_at_once() -> None:
             # A row of one that is being loaded, and blocked, has no ticks yet.
             while not any(k.startswith(f"{busy.pid} ") and sum(row[:2]) for k, row in rows.items()):
                 assert time.monotonic() < deadline
-                rows = seen.look()
+                rows = seen.read()
                 os.sched_yield()
         finally:
             busy.kill()

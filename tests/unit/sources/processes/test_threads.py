@@ -47,12 +47,12 @@ def looks(host: Host, *used: int) -> list[dict[str, tuple[int, ...]]]:
     with contextlib.closing(table.Table(host.root)) as processes:
         seen = threads.RealTime(processes, host.root)
         host.put(0)
-        processes.look()
+        processes.read()
         found = []
         for utime in used:
             host.put(utime)
-            processes.look()
-            found.append(dict(seen.look()))
+            processes.read()
+            found.append(dict(seen.read()))
         return found
 
 
@@ -80,15 +80,15 @@ def test_one_that_becomes_ordinary_or_ends_is_told_no_more(host: Host) -> None:
     with contextlib.closing(table.Table(host.root)) as processes:
         seen = threads.RealTime(processes, host.root)
         host.put(0)
-        processes.look()
+        processes.read()
         host.put(90)
-        processes.look()
-        assert len(seen.look()) == 2
+        processes.read()
+        assert len(seen.read()) == 2
         host.threads = {12: (0, 0)}
         (host.root / "proc/10/task/13/stat").unlink()
         host.put(180)
-        processes.look()
-        assert seen.look() == {}
+        processes.read()
+        assert seen.read() == {}
 
 
 def test_a_real_thread_is_read_as_the_kernel_tells_it() -> None:
@@ -99,13 +99,13 @@ def test_a_real_thread_is_read_as_the_kernel_tells_it() -> None:
     try:
         with contextlib.closing(table.Table()) as processes:
             seen = threads.RealTime(processes)
-            processes.look()
+            processes.read()
             begin = time.process_time()
             while time.process_time() - begin < 0.7:
                 pass
             processes.full_scan()
-            processes.look()
-            rows = seen.look()
+            processes.read()
+            rows = seen.read()
             assert not any(key.startswith(f"{os.getpid()}/") for key in rows)
             mine = seen._known[os.getpid()]
             assert mine.threads >= 2

@@ -58,7 +58,7 @@ def test_a_systemd_that_does_not_answer_is_asked_again_later(tmp_path: pathlib.P
     fleet = units.Fleet(tmp_path, clock=lambda: now[0])
     for _ in range(3):
         with pytest.raises(sources.NoDataError):
-            fleet.look()
+            fleet.read()
         now[0] += 30
 
 

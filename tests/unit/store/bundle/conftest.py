@@ -5,7 +5,7 @@ import pathlib
 import nights
 import pytest
 
-from overnight.app import bundling
+from overnight.app import bundles
 
 
 @pytest.fixture(scope="session")
@@ -13,4 +13,4 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A real bundle of a small night."""
     place = tmp_path_factory.mktemp("night")
     told = nights.build(place / "home")
-    return bundling.create(place / "home", told, place / "reset.overnight", now_us=1).file
+    return bundles.create(place / "home", told, place / "reset.overnight", now_us=1).file

@@ -17,7 +17,7 @@ import pytest
 import rings
 from hypothesis import strategies as st
 
-from overnight.store.ring import blocks, check, columns, layout, looks, packing, reader
+from overnight.store.ring import block_encoder, blocks, check, columns, layout, open_block, reader
 
 
 @pytest.fixture
@@ -133,13 +133,13 @@ def _lay(home: pathlib.Path, block: bytes) -> pathlib.Path:
 
 def _block(change: dict[str, object], chunks: tuple[bytes, ...] = ()) -> bytes:
     """A block whose checksums are right and whose directory lies."""
-    head = looks.head_record(rings.HOST, rings.BOOT, rings.BEGIN_US, full=True)
-    table = looks.TableWriter(0, "cpu", rings.COLUMNS)
+    head = open_block.head_record(rings.HOST, rings.BOOT, rings.BEGIN_US, full=True)
+    table = open_block.TableWriter(0, "cpu", rings.COLUMNS)
     for second in range(20):
         mono = 100_000_000 + second * 1_000_000
         head += table.record(rings.rows_of(second), rings.us(second), mono)
         table.commit()
-    data = packing.pack_at_once(looks.parse(head))
+    data = block_encoder.pack_at_once(open_block.parse(head))
     said = blocks.read_head(data)
     assert said is not None
     begin = blocks.HEAD_BYTES + said.directory_bytes
@@ -229,8 +229,8 @@ def test_a_bomb_unpacks_no_further_than_it_said() -> None:
 
 def test_many_small_bombs_are_one() -> None:
     facts = [1, 1, "units", True, {"a": {"x": " " * (30 << 20)}}, []]
-    bomb = looks.record(looks.FACTS, zlib.compress(json.dumps(facts).encode(), 1))
-    made = looks.parse(looks.head_record("h", "b", 1, full=True) + 20 * bomb)
+    bomb = open_block.record(open_block.FACTS, zlib.compress(json.dumps(facts).encode(), 1))
+    made = open_block.parse(open_block.head_record("h", "b", 1, full=True) + 20 * bomb)
     assert len(made.facts) == 4
     assert "larger than anything" in made.damage
 
@@ -261,7 +261,7 @@ def test_an_open_block_of_a_later_version_is_refused_and_left_alone(tmp_path: pa
     rings.open_writer(tmp_path).close()
     path = layout.host_folder(tmp_path, rings.HOST) / f"{rings.BEGIN_US}-1a2b3c4d.open"
     said = {"version": 2, "host": "x", "boot": "y", "stamp_us": 1, "full": True}
-    path.write_bytes(looks.record(looks.HEAD, json.dumps(said).encode()))
+    path.write_bytes(open_block.record(open_block.HEAD, json.dumps(said).encode()))
     source = reader.Reader(tmp_path)
     assert rings.everything(source) == {}
     assert "update overnight" in source.problems[0]
@@ -272,28 +272,28 @@ def test_an_open_block_of_a_later_version_is_refused_and_left_alone(tmp_path: pa
 @hypothesis.settings(max_examples=200)
 @hypothesis.given(st.binary(max_size=300), st.sampled_from(range(5)))
 def test_any_record_is_taken_or_told(payload: bytes, kind: int) -> None:
-    head = looks.head_record("h", "b", 1, full=True)
-    for data in (payload, head + payload, head + looks.record(kind, payload)):
+    head = open_block.head_record("h", "b", 1, full=True)
+    for data in (payload, head + payload, head + open_block.record(kind, payload)):
         try:
-            made = looks.parse(data)
+            made = open_block.parse(data)
         except columns.DamagedError:
             continue
-        packing.pack_at_once(made, packed=False)
+        block_encoder.pack_at_once(made, packed=False)
 
 
 def test_differences_that_leave_64_bits_wrap() -> None:
-    head = looks.head_record("h", "b", 1, full=True)
-    table = looks.TableWriter(0, "x", ("n",))
+    head = open_block.head_record("h", "b", 1, full=True)
+    table = open_block.TableWriter(0, "x", ("n",))
     first, other = (table.record({key: ((1 << 63) - 1,)}, 1, 1) for key in "ab")
-    grown = looks.record(looks.DELTAS, looks.LOOK.pack(0, 2, 2, 1, 0) + b"\x05")
-    made = looks.parse(head + first + grown + other)
+    grown = open_block.record(open_block.DELTAS, open_block.LOOK.pack(0, 2, 2, 1, 0) + b"\x05")
+    made = open_block.parse(head + first + grown + other)
     assert not made.damage
-    assert blocks.read_head(packing.pack_at_once(made)) is not None
+    assert blocks.read_head(block_encoder.pack_at_once(made)) is not None
 
 
 def test_a_length_of_4_gigabytes_in_an_open_block_is_a_cut(tmp_path: pathlib.Path) -> None:
-    head = looks.head_record("h", "b", 1, full=True)
-    made = looks.parse(head + struct.pack("<IIB", 0, 0xFFFFFFFF, 1) + b"x" * 50)
+    head = open_block.head_record("h", "b", 1, full=True)
+    made = open_block.parse(head + struct.pack("<IIB", 0, 0xFFFFFFFF, 1) + b"x" * 50)
     assert (made.good_bytes, made.cut, made.damage) == (len(head), 59, "")
 
 

@@ -11,7 +11,7 @@ import pytest
 import rings
 from hypothesis import strategies as st
 
-from overnight.store.ring import check, columns, layout, looks, reader
+from overnight.store.ring import check, columns, layout, open_block, reader
 
 small = st.integers(0, 300)
 number = st.one_of(small, st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-3, 70_000))
@@ -166,11 +166,11 @@ def test_hostile_host_names_stay_inside(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_record_that_was_not_committed_never_was() -> None:
-    table = looks.TableWriter(0, "cpu", ("a",))
-    head = looks.head_record("h", "b", 1, full=True)
+    table = open_block.TableWriter(0, "cpu", ("a",))
+    head = open_block.head_record("h", "b", 1, full=True)
     first = table.record({"0": (5,)}, 1, 1)
     table.commit()
     table.record({"0": (50,)}, 2, 2)  # the disk did not take it
     third = table.record({"0": (7,)}, 3, 3)
-    made = looks.parse(head + first + third)
+    made = open_block.parse(head + first + third)
     assert [look.deltas for look in made.tables[0].looks] == [b"", b"\x02"]

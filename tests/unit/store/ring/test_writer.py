@@ -11,7 +11,7 @@ import rings
 
 from overnight import errors
 from overnight.model.event import Event
-from overnight.store.ring import blocks, check, layout, looks, reader
+from overnight.store.ring import blocks, check, layout, open_block, reader
 
 
 def test_blocks_and_files_begin_when_they_are_due(tmp_path: pathlib.Path) -> None:
@@ -95,9 +95,9 @@ def test_a_block_that_was_stored_before_its_looks_were_deleted_is_there_once(
     made = rings.open_writer(tmp_path)
     rings.record(made, range(30))
     (path,) = rings.open_files(tmp_path)
-    looks = path.read_bytes()
+    open_block = path.read_bytes()
     made.close()
-    path.write_bytes(looks)
+    path.write_bytes(open_block)
     assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
     rings.open_writer(tmp_path).close()
     assert rings.open_files(tmp_path) == []
@@ -108,13 +108,13 @@ def test_half_a_block_is_cut_off_and_stored_again(tmp_path: pathlib.Path) -> Non
     made = rings.open_writer(tmp_path)
     rings.record(made, range(30))
     (path,) = rings.open_files(tmp_path)
-    looks = path.read_bytes()
+    open_block = path.read_bytes()
     made.close()
     (ring,) = rings.ring_files(tmp_path)
     for kept in (10, len(ring.read_bytes()) // 2):
         whole = ring.read_bytes()
         ring.write_bytes(whole[:kept])
-        path.write_bytes(looks)
+        path.write_bytes(open_block)
         assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
         rings.open_writer(tmp_path).close()
         assert ring.read_bytes() == whole
@@ -209,7 +209,7 @@ def test_an_open_block_without_a_look_leaves_nothing(tmp_path: pathlib.Path) -> 
     """A writer that was killed right after it began one."""
     rings.open_writer(tmp_path).close()
     path = layout.host_folder(tmp_path, rings.HOST) / f"{rings.BEGIN_US}-1a2b3c4d.open"
-    for left in (b"", looks.head_record(rings.HOST, rings.BOOT, rings.BEGIN_US, full=True)):
+    for left in (b"", open_block.head_record(rings.HOST, rings.BOOT, rings.BEGIN_US, full=True)):
         path.write_bytes(left)
         assert check.check(tmp_path).problems == ()
         assert reader.Reader(tmp_path).extent(rings.HOST) is None

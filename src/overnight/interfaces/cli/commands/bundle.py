@@ -14,7 +14,7 @@ from overnight.interfaces.cli import session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from overnight.app import bundling
+    from overnight.app import bundles
 
 __all__ = ["ORDER", "register"]
 
@@ -72,17 +72,17 @@ def create(
 
     Signals, stacks, events, facts, snapshots. Another machine opens it and sees the same.
     """
-    from overnight.app import bundling
+    from overnight.app import bundles
     from overnight.model import times
 
     current: session.Session = context.obj
     before_s, after_s = times.parse_duration(before), times.parse_duration(after)
-    told = bundling.find_event(current.home, event)
+    told = bundles.find_event(current.home, event)
     with _progress(current) as tell:
-        made = bundling.create(
+        made = bundles.create(
             current.home,
             told,
-            file or bundling.default_file(told),
+            file or bundles.default_file(told),
             before_s=before_s,
             after_s=after_s,
             all_recurrences=all_recurrences,
@@ -111,14 +111,14 @@ def open_(
     All of it is compared with its checksums first: what is damaged or hostile is refused, and leaves
     nothing behind.
     """
-    from overnight.app import bundling
+    from overnight.app import bundles
 
     current: session.Session = context.obj
-    target = into or pathlib.Path(file.name.removesuffix(bundling.SUFFIX))
+    target = into or pathlib.Path(file.name.removesuffix(bundles.SUFFIX))
     if into is None and target.name == file.name:
         target = pathlib.Path(f"{file.name}.home")
     with _progress(current) as tell:
-        made = bundling.open_into(file, target, tell)
+        made = bundles.open_into(file, target, tell)
     if output is session.Output.JSON:
         current.print_json(made.as_json())
         return errors.ExitCode.DONE
@@ -127,7 +127,7 @@ def open_(
     return errors.ExitCode.DONE
 
 
-def _show(made: bundling.Made) -> None:
+def _show(made: bundles.Made) -> None:
     from overnight.model import times
 
     said = made.header
@@ -146,7 +146,7 @@ def _show(made: bundling.Made) -> None:
 
 
 @contextlib.contextmanager
-def _progress(current: session.Session) -> Iterator[bundling.Progress]:
+def _progress(current: session.Session) -> Iterator[bundles.Progress]:
     """A bar on a terminal; nothing in a pipe."""
     import rich.progress
 

@@ -73,7 +73,7 @@ def diagnose(
     Every detector looks at what was recorded around the event; what fits together in time, place and
     size becomes a chain. Where the evidence does not carry a cause it says so.
     """
-    from overnight.app import diagnosing, reporting
+    from overnight.app import event_diagnosis, report_material
     from overnight.reports import diagnosis
 
     current: session.Session = context.obj
@@ -81,16 +81,16 @@ def diagnose(
         files.check_text(file)
     with _home(current, bundle) as (home, chosen):
         wanted = chosen if event_id == "last" and chosen else event_id
-        told = diagnosing.choose_event(home, wanted, host)
+        told = event_diagnosis.choose_event(home, wanted, host)
         with current.notes().status("asking the detectors …") as status:
 
             def tell(answer: Answer) -> None:
                 status.update(f"asking the detectors … {answer.detector}: {answer.status}")
 
-            made, case = diagnosing.diagnose(
+            made, case = event_diagnosis.diagnose(
                 home, told, rules=tuple(knowledge or ()), on_answer=tell
             )
-            material = reporting.gather(case, made) if case is not None else diagnosis.EMPTY
+            material = report_material.gather(case, made) if case is not None else diagnosis.EMPTY
         _deliver(current, made, material, output, file)
     return errors.ExitCode.DONE
 
@@ -103,9 +103,9 @@ def _home(
     if bundle is None:
         yield current.home, ""
         return
-    from overnight.app import bundling
+    from overnight.app import bundles
 
-    with bundling.opened(bundle) as made:
+    with bundles.opened(bundle) as made:
         assert made.home is not None
         yield made.home, made.header.event
 

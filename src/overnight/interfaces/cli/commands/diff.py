@@ -99,11 +99,11 @@ def _baseline(
 ) -> Window:
     from overnight.model.selection import Window
 
+    extent = chosen.reader.extent(hosts)
     if begin:
         return profile_options.window_between(
-            chosen.reader, hosts, begin, end or str(chosen.window.begin_us / 1e6)
+            extent, begin, end or str(chosen.window.begin_us / 1e6)
         )
-    extent = chosen.reader.extent(hosts)
     first = max(extent.begin_us, chosen.window.begin_us - 600_000_000)
     if first >= chosen.window.begin_us:
         raise errors.UsageError(

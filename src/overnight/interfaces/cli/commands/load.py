@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import rich.console
     import rich.table
 
-    from overnight.load import constancy, measuring, runner
+    from overnight.load import constancy, measurement, runner
     from overnight.model.load import Load
 
 __all__ = ["ORDER", "register"]
@@ -31,12 +31,13 @@ STATUS = {"constant": "green", "not constant": "red", "cannot tell": "yellow"}
 def register(cli: typer.Typer) -> None:
     """Add the command."""
     cli.command(
+        "load",
         rich_help_panel="Before the night",
         epilog="Example: overnight load trials --cores 1-7 --duty 60% --for 12h",
-    )(load)
+    )(run_load)
 
 
-def load(
+def run_load(
     context: typer.Context,
     workload: Annotated[
         str,
@@ -92,7 +93,7 @@ def load(
     have been what changed. Leaves with 1 when the footprint was not constant. Ctrl-C ends it in order.
     """
     from overnight import load as loads
-    from overnight.app import loading
+    from overnight.app import load
     from overnight.load import runner
     from overnight.model import sizes, times
 
@@ -104,7 +105,7 @@ def load(
         cores=runner.choose_cores(cores),
         name=name,
         seed=seed,
-        duty=loading.parse_share("--duty", duty) if duty else None,
+        duty=load.parse_share("--duty", duty) if duty else None,
         rate=float(sizes.parse_size(rate)) if rate else None,
         size=sizes.parse_size(size) if size else None,
         trials=trials,
@@ -117,7 +118,7 @@ def load(
     plan = runner.Plan(workload, options, seconds, times.parse_duration(warm_up))
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _screen(current, plan) as show:
-        made = loading.make(plan, current.home, stop, show)
+        made = load.make(plan, current.home, stop, show)
     if output is session.Output.JSON:
         current.print_json(made.as_json())
     else:
@@ -180,7 +181,7 @@ def _screen(current: session.Session, plan: runner.Plan) -> Iterator[runner.OnSe
     units = {one.name: one.unit for one in workload.metrics(plan.options)}
     if not notes.is_terminal:
 
-        def tell(second: measuring.Second, verdict: constancy.Verdict) -> None:
+        def tell(second: measurement.Second, verdict: constancy.Verdict) -> None:
             said = (f"{second.at:7.1f} s", _figures(second, units), _host(second))
             notes.print("  ".join((*said, _state(second, verdict))), soft_wrap=True, markup=False)
 
@@ -190,14 +191,14 @@ def _screen(current: session.Session, plan: runner.Plan) -> Iterator[runner.OnSe
 
     with rich.live.Live(console=notes, auto_refresh=False, transient=True) as screen:
 
-        def draw(second: measuring.Second, verdict: constancy.Verdict) -> None:
+        def draw(second: measurement.Second, verdict: constancy.Verdict) -> None:
             screen.update(_table(plan, second, verdict, units), refresh=True)
 
         screen.update("starting the workers …", refresh=True)
         yield draw
 
 
-def _figures(second: measuring.Second, units: dict[str, str]) -> str:
+def _figures(second: measurement.Second, units: dict[str, str]) -> str:
     from overnight.load import constancy
 
     return "  ".join(
@@ -206,7 +207,7 @@ def _figures(second: measuring.Second, units: dict[str, str]) -> str:
     )
 
 
-def _host(second: measuring.Second) -> str:
+def _host(second: measurement.Second) -> str:
     """What the host did meanwhile: of its cores the one with most time in the kernel."""
     core, share = max(second.sys.items(), key=lambda one: one[1], default=(-1, 0.0))
     sys = f"sys {share:.1%} on core {core}  " if core >= 0 else ""
@@ -214,13 +215,13 @@ def _host(second: measuring.Second) -> str:
     return f"{sys}steal {second.steal:.1%}" + (f"  PSI {psi}" if psi else "")
 
 
-def _state(second: measuring.Second, verdict: constancy.Verdict) -> str:
+def _state(second: measurement.Second, verdict: constancy.Verdict) -> str:
     return verdict.status if second.warm else "warm-up"
 
 
 def _table(
     plan: runner.Plan,
-    second: measuring.Second,
+    second: measurement.Second,
     verdict: constancy.Verdict,
     units: dict[str, str],
 ) -> rich.table.Table:

@@ -104,11 +104,11 @@ def try_rules(
 ) -> int:
     """Say what the rules see in a log, or in one line; or run the samples of a rule file."""
     from overnight.app import rules as using
-    from overnight.sources.kernelrules import loading
+    from overnight.sources.kernelrules import rulefiles
 
     current: session.Session = context.obj
     if what.endswith(".toml"):
-        checked = loading.parse_rules(_read(what).decode("utf-8", "replace"), what)
+        checked = rulefiles.parse_rules(_read(what).decode("utf-8", "replace"), what)
         if output is session.Output.JSON:
             current.print_json(_document(len(checked), []))
         else:

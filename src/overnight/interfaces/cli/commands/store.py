@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from overnight import errors
 from overnight.interfaces.cli import profile_options, session
 
 if TYPE_CHECKING:
+    from overnight.model.pins import Pin
     from overnight.store import check as checking
 
 __all__ = ["ORDER", "register"]
@@ -23,8 +25,9 @@ def register(cli: typer.Typer) -> None:
     group.command(epilog="Example: overnight store check -O json")(check)
     group.command(epilog="Example: overnight store ingest")(ingest)
     group.command(
-        epilog="Example: overnight store pin reset-0314 -b 2026-11-15T03:13 -e +2m --why 'NIC reset'"
-    )(pin)
+        "pin",
+        epilog="Example: overnight store pin reset-0314 -b 2026-11-15T03:13 -e +2m --why 'NIC reset'",
+    )(pin_window)
     group.command(epilog="Example: overnight store unpin reset-0314")(unpin)
     cli.add_typer(
         group,
@@ -101,7 +104,7 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
     return errors.ExitCode.FOUND if problems else errors.ExitCode.DONE
 
 
-def pin(
+def pin_window(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")] = "",
     begin: profile_options.BeginOption = "",
@@ -109,28 +112,26 @@ def pin(
     why: Annotated[str, typer.Option(metavar="TEXT", help="Why it is kept.")] = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Keep a window whatever the budget says; without a name, list what is kept."""
-    import dataclasses
+    """Pin a window so that no budget removes it; list the pins if no NAME is given.
 
-    from overnight.agent import spool
-    from overnight.app import spool_paths
+    Profiles and signals of every host here are kept.
+    """
+    from overnight.app import pins as window_pins
     from overnight.model import times
 
     current: session.Session = context.obj
-    kept = spool.Spool(spool_paths.spool_folder(current.home), 0, 0)
     if name:
-        source = profile_options.open_reader(current)
-        window = profile_options.window_between(source, source.hosts(), begin, end)
-        kept.pin(spool.Pin(name, window.begin_us * 1000, window.end_us * 1000, why))
-    pins = kept.pins()
-    if output is session.Output.JSON:
-        current.print_json(
-            {"schema": "overnight.pins/1", "pins": [dataclasses.asdict(one) for one in pins]}
+        window = profile_options.window_between(
+            window_pins.recorded_window(current.home), begin, end
         )
+        window_pins.pin_window(current.home, name, window, why)
+    pins = window_pins.list_pins(current.home)
+    if output is session.Output.JSON:
+        current.print_json(_pins_document(pins))
         return errors.ExitCode.DONE
-    for one in pins:
-        first, last = (times.format_instant(ns // 1000) for ns in (one.begin_ns, one.end_ns))
-        typer.echo(f"{one.id}  {first} … {last}  {session.printable(one.why)}")
+    for pin in pins:
+        first, last = times.format_instant(pin.begin_us), times.format_instant(pin.end_us)
+        typer.echo(f"{pin.id}  {first} … {last}  {session.printable(pin.why)}")
     if not pins:
         typer.echo("nothing is pinned")
     return errors.ExitCode.DONE
@@ -141,23 +142,17 @@ def unpin(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which one.")],
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Let a pinned window go: the budget may take it from then on."""
-    import dataclasses
-
-    from overnight.agent import spool
-    from overnight.app import spool_paths
+    """Remove a pin: the budget may remove the window from then on."""
+    from overnight.app import pins as window_pins
 
     current: session.Session = context.obj
-    kept = spool.Spool(spool_paths.spool_folder(current.home), 0, 0)
-    if not kept.unpin(name):
-        raise errors.CannotError(
-            f"nothing is pinned as {name!r}",
-            why="it was let go before, or never pinned",
-            todo="overnight store pin   lists what is",
-        )
+    window_pins.unpin(current.home, name)
     if output is session.Output.JSON:
-        left = [dataclasses.asdict(one) for one in kept.pins()]
-        current.print_json({"schema": "overnight.pins/1", "pins": left})
+        current.print_json(_pins_document(window_pins.list_pins(current.home)))
     else:
-        typer.echo(f"{name} is let go")
+        typer.echo(f"removed pin {name}")
     return errors.ExitCode.DONE
+
+
+def _pins_document(pins: tuple[Pin, ...]) -> dict[str, object]:
+    return {"schema": "overnight.pins/1", "pins": [dataclasses.asdict(pin) for pin in pins]}

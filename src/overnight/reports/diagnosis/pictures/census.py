@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overnight.reports import diagnosis, svg
-from overnight.reports.diagnosis import words
+from overnight.reports.diagnosis import wording
 
 __all__ = ["draw_census"]
 
@@ -29,7 +29,7 @@ def draw_census(looks: Sequence[diagnosis.Census], event_us: int | None) -> str:
         for name in ("dying", "in_use")
     }
     said = (
-        f"Dying memory cgroups: {looks[0].dying:,} at {words.clock(looks[0].time_us)}, {looks[-1].dying:,} at {words.clock(looks[-1].time_us)}. "
+        f"Dying memory cgroups: {looks[0].dying:,} at {wording.clock(looks[0].time_us)}, {looks[-1].dying:,} at {wording.clock(looks[-1].time_us)}. "
         f"In use: {looks[0].in_use:,}, then {looks[-1].in_use:,}."
     )
     right = WIDTH - RIGHT
@@ -44,7 +44,7 @@ def draw_census(looks: Sequence[diagnosis.Census], event_us: int | None) -> str:
     if abs(y(looks[-1].in_use) - y(looks[-1].dying)) > 16:
         parts.append(f'<text class="s" x="{right + 8}" y="{y(looks[-1].in_use) + 4:.1f}">in use (dashed)</text>')  # fmt: skip
     for us, place in ((first, "t"), (last, "t e")):
-        parts.append(f'<text class="{place}" x="{x(us):.1f}" y="{HEIGHT - 8}">{words.clock(us)}</text>')  # fmt: skip
+        parts.append(f'<text class="{place}" x="{x(us):.1f}" y="{HEIGHT - 8}">{wording.clock(us)}</text>')  # fmt: skip
     if event_us is not None:
         parts.append(f'<path class="event-line" d="M{x(event_us):.1f} {TOP - 8}V{HEIGHT - BOTTOM}"/>')  # fmt: skip
     return "\n".join(

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from overnight.reports import svg
-from overnight.reports.diagnosis import words
+from overnight.reports.diagnosis import wording
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
@@ -53,7 +53,7 @@ def draw_chain(shown: Chain, *, claimed: bool = True) -> str:
 
 
 def _spoken(step: Finding) -> str:
-    parts = (words.kind_words(step.kind), words.who_words(step.subject), words.place_words(step.subject), words.number_words(step))  # fmt: skip
+    parts = (wording.kind_words(step.kind), wording.who_words(step.subject), wording.place_words(step.subject), wording.number_words(step))  # fmt: skip
     return ", ".join(filter(None, parts)) + "."
 
 
@@ -62,11 +62,11 @@ def _box(
 ) -> tuple[list[str], int]:
     at, last = place_in
     who, place, numbers = (
-        words.who_words(step.subject),
-        words.place_words(step.subject, host=name_host),
-        words.number_words(step),
+        wording.who_words(step.subject),
+        wording.place_words(step.subject, host=name_host),
+        wording.number_words(step),
     )
-    lines = [("b", svg.fit(words.kind_words(step.kind), int((BOX - 28) / 9)))]
+    lines = [("b", svg.fit(wording.kind_words(step.kind), int((BOX - 28) / 9)))]
     lines += [("w", line) for line in _wrapped(who, MONO)]
     lines += [("s", line) for line in _wrapped(place, SANS)]
     lines += [("n", line) for line in _wrapped(numbers, SANS)]
@@ -92,9 +92,9 @@ def _box(
 def _time_lines(step: Finding) -> tuple[str, str]:
     begin, end = step.window.begin_us, step.window.end_us
     if end - begin >= 3_600_000_000:
-        return words.clock(begin, "since %d %b"), words.clock(begin, "%H:%M")
-    length = words.length_words((end - begin) / 1e6)
-    return words.clock(begin, "%H:%M:%S"), f"for {length}" if length else ""
+        return wording.clock(begin, "since %d %b"), wording.clock(begin, "%H:%M")
+    length = wording.length_words((end - begin) / 1e6)
+    return wording.clock(begin, "%H:%M:%S"), f"for {length}" if length else ""
 
 
 def _wrapped(text: str, width: float, across: int = BOX - 28) -> list[str]:
@@ -111,15 +111,15 @@ def _arrow(link: Link | None, y: int) -> tuple[list[str], int]:
     said = ["no link is recorded"]
     lead = ""
     if link:
-        lead = f"{strength:.2f} {words.strength_words(strength)}"
+        lead = f"{strength:.2f} {wording.strength_words(strength)}"
         room = BOX - 64
         # The lead stands before the first line: as many blanks keep its place while wrapping.
         first = _wrapped(
-            f"{'_' * (len(lead) + 2)} {words.clean('; '.join(link.reasons))}", SANS, room
+            f"{'_' * (len(lead) + 2)} {wording.clean('; '.join(link.reasons))}", SANS, room
         )
         said = [first[0].lstrip("_"), *first[1:]] if first else []
         if link.against:
-            said += _wrapped(f"against: {words.clean('; '.join(link.against))}", SANS, room)
+            said += _wrapped(f"against: {wording.clean('; '.join(link.against))}", SANS, room)
     height = max(SHORTEST, LINE * len(said) + 20)
     end = y + height - 13
     dashes = ' stroke-dasharray="5 4"' if strength < 0.5 else ""

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from overnight.reports import svg
-from overnight.reports.diagnosis import words
+from overnight.reports.diagnosis import wording
 from overnight.reports.pictures import difference
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def draw_difference(compared: difference.Compared, name: str) -> str:
     """The differential flame graph under an id of the page."""
     file = io.BytesIO()
     short = dataclasses.replace(
-        compared, now=_short(compared.now), before=_short(compared.before), about=words.clean(compared.about, ROOM)
+        compared, now=_short(compared.now), before=_short(compared.before), about=wording.clean(compared.about, ROOM)
     )  # fmt: skip
     difference.write_difference(short, file)
     return scoped(file.getvalue().decode(), name)
@@ -42,10 +42,10 @@ def _short(folded: Folded) -> Folded:
     """Its words as long as the picture is wide; what the stacks are called is theirs."""
     return dataclasses.replace(
         folded,
-        title=words.clean(folded.title, 80),
-        host=words.clean(folded.host, 60),
-        event=words.clean(folded.event, 40),
-        notes=tuple(words.clean(note, ROOM) for note in folded.notes),
+        title=wording.clean(folded.title, 80),
+        host=wording.clean(folded.host, 60),
+        event=wording.clean(folded.event, 40),
+        notes=tuple(wording.clean(note, ROOM) for note in folded.notes),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.reports import svg
-from overnight.reports.diagnosis import words
+from overnight.reports.diagnosis import wording
 from overnight.reports.pictures import colours, layout
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def draw_timeline(
                 f'viewBox="0 0 {WIDTH} {foot}" width="{WIDTH}" height="{foot}">'
             ),
             HATCH,
-            f'<title id="timeline-title">Each core, second by second, on {svg.safe(words.clean(shown.host, 80))}</title>',
+            f'<title id="timeline-title">Each core, second by second, on {svg.safe(wording.clean(shown.host, 80))}</title>',
             f'<desc id="timeline-text">{svg.safe(desc)}</desc>',
             *parts,
             *key,
@@ -230,7 +230,7 @@ def _hatched(shown: signals.Cores, time: _Time, top: int, bottom: int) -> Iterat
         x = time.x(begin)
         yield (
             f'<rect class="missing" x="{x:.1f}" y="{top}" width="{max(1.0, time.x(end) - x):.1f}" height="{bottom - top}">'
-            f"<title>not recorded: {svg.safe(words.clean(why))}</title></rect>"
+            f"<title>not recorded: {svg.safe(wording.clean(why))}</title></rect>"
         )
 
 
@@ -254,7 +254,7 @@ def _lanes(marks: Sequence[Event], time: _Time) -> list[tuple[Event, int, tuple[
         key=lambda m: (order.index(m.severity) if m.severity in order else 3, m.time_us),
     ):
         core = f" core {one.core}" if one.core >= 0 else ""
-        label = f"{SYMBOLS.get(one.severity, '●')} {words.clock(one.time_us, '%H:%M:%S')} {svg.fit(words.clean(one.kind, 60), 40)}{core}"
+        label = f"{SYMBOLS.get(one.severity, '●')} {wording.clock(one.time_us, '%H:%M:%S')} {svg.fit(wording.clean(one.kind, 60), 40)}{core}"
         wide = len(label) * BOLD
         left = min(time.x(one.time_us) - 5, WIDTH - 4 - wide)
         free = next(
@@ -273,7 +273,7 @@ def _marks(
     texts = []
     for one, lane, (left, label) in lanes:
         x = time.x(one.time_us)
-        tip = svg.safe(f"{words.clean(one.kind, 80)}: {words.clean(one.text)}")
+        tip = svg.safe(f"{wording.clean(one.kind, 80)}: {wording.clean(one.text)}")
         severity = one.severity if one.severity in SYMBOLS else "info"
         y = LANE * (lane + 1) if lane >= 0 else top
         yield (
@@ -294,7 +294,7 @@ def _axis(time: _Time, bottom: int) -> Iterator[str]:
     while at * 1_000_000 <= time.end:
         x = time.x(at * 1_000_000)
         yield f'<path class="rule" d="M{x:.1f} {bottom}v5"/>'
-        yield f'<text class="t d" x="{x:.1f}" y="{bottom + 18}">{words.clock(at * 1_000_000, "%H:%M:%S")}</text>'
+        yield f'<text class="t d" x="{x:.1f}" y="{bottom + 18}">{wording.clock(at * 1_000_000, "%H:%M:%S")}</text>'
         at += step
     yield f'<text class="t e" x="{LEFT - 26}" y="{bottom + 18}">UTC</text>'
 
@@ -329,5 +329,7 @@ def _spoken(
     mean = _in_hot(shown, rows["busy"], range(len(shown.cores)), hot)
     if not math.isnan(mean):
         said.append(f"The mean of all {len(shown.cores)} cores was {mean:.0f} %.")
-    said += [f"{words.clock(one.time_us, '%H:%M:%S')} {words.clean(one.kind, 60)}." for one in seen]
+    said += [
+        f"{wording.clock(one.time_us, '%H:%M:%S')} {wording.clean(one.kind, 60)}." for one in seen
+    ]
     return " ".join(said)

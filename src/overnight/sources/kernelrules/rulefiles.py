@@ -1,0 +1,253 @@
+"""Rules from TOML files: those of overnight, then those of the user, which add or override by name."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import string
+import tomllib
+import warnings
+from collections.abc import Iterable
+
+from overnight import errors
+from overnight.sources import kernelrules
+from overnight.sources.kernelrules import matcher, needles
+
+__all__ = ["built_in", "load", "parse_rules", "read_folder"]
+
+HERE = pathlib.Path(__file__).parent
+FILE_KEYS = {"family", "about", "context", "rule"}
+REQUIRED = {"name", "kind", "severity", "regex", "meaning"}
+OPTIONAL = {
+    "incident", "needle", "confidence", "fields", "critical_when", "overlaps", "matches", "misses", "untested",
+}  # fmt: skip
+NAME = re.compile(r"[a-z0-9]+(?:[-.][a-z0-9]+)*")
+KIND = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_]+)+")
+# Added to the fields of any rule: what a template may name besides the regex's own groups.
+ALWAYS = {"device"}
+
+
+def built_in() -> list[kernelrules.Rule]:
+    """The rules that come with overnight. Their regexes are proved by the tests, not at every start."""
+    return [
+        rule
+        for path in sorted(HERE.glob("*.toml"))
+        for rule in parse_rules(path.read_text(), path.name, trusted=True)
+    ]
+
+
+def load(*folders: pathlib.Path) -> list[kernelrules.Rule]:
+    """Ours, then those of each folder; a rule with the name of an earlier one takes its place."""
+    found = {rule.name: rule for rule in built_in()}
+    for folder in folders:
+        for rule in read_folder(folder):
+            found[rule.name] = rule
+    return list(found.values())
+
+
+def read_folder(folder: pathlib.Path) -> list[kernelrules.Rule]:
+    """Every *.toml of a folder; a folder that is not there has none."""
+    rules: list[kernelrules.Rule] = []
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise errors.CannotError(
+                f"{path} cannot be read",
+                why=why,
+                todo="mend the file, or take it out of the folder",
+            ) from error
+        rules += parse_rules(text, str(path))
+    names = [rule.name for rule in rules]
+    for rule in rules:
+        if names.count(rule.name) > 1:
+            raise _problem(rule.origin, rule.name, "two rules of the folder have this name")
+    return rules
+
+
+def parse_rules(text: str, origin: str, *, trusted: bool = False) -> list[kernelrules.Rule]:
+    """The rules of one file. Errors name the file and the rule.
+
+    `trusted` leaves out what is costly to check and does not change: the regexes and their samples.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _problem(origin, "", f"it is not TOML: {error}") from error
+    if unknown := set(document) - FILE_KEYS:
+        raise _problem(origin, "", f"unknown keys: {', '.join(sorted(unknown))}")
+    tables = document.get("rule", [])
+    if not isinstance(tables, list):
+        raise _problem(origin, "", "rules are written as [[rule]]")
+    family = _words(document, "family", origin, "") or pathlib.Path(origin).stem
+    context = _words(document, "context", origin, "")
+    if context and not trusted:
+        _compile(context, origin, "")
+    rules = [_rule(table, origin, family, context, trusted=trusted) for table in tables]
+    seen: set[str] = set()
+    for rule in rules:
+        if rule.name in seen:
+            raise _problem(origin, rule.name, "two rules of the file have this name")
+        seen.add(rule.name)
+    return rules
+
+
+def _problem(origin: str, name: str, why: str) -> errors.UsageError:
+    where = f"{origin}, rule {name}" if name else origin
+    return errors.UsageError(
+        f"{where} is not a rule file that can be used",
+        why=why,
+        todo="docs/kernel-log.md tells the format; overnight rules list   shows what is loaded",
+    )
+
+
+def _words(table: dict[str, object], key: str, origin: str, name: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str):
+        raise _problem(origin, name, f"{key} must be a string")
+    return value
+
+
+def _list(value: object, key: str, origin: str, name: str) -> list[object]:
+    if not isinstance(value, list):
+        raise _problem(origin, name, f"{key} must be a list")
+    return value
+
+
+def _strings(value: object, key: str, origin: str, name: str) -> tuple[str, ...]:
+    found = _list(value, key, origin, name)
+    if not all(isinstance(one, str) and one for one in found):
+        raise _problem(origin, name, f"{key} must be a list of strings")
+    return tuple(str(one) for one in found)
+
+
+def _compile(regex: str, origin: str, name: str) -> re.Pattern[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # a set that will mean something else
+            return re.compile(regex)
+    except (re.error, RecursionError, OverflowError, FutureWarning) as error:
+        raise _problem(origin, name, f"bad regex {regex!r}: {error}") from error
+
+
+def _rule(
+    table: object, origin: str, family: str, context: str, *, trusted: bool
+) -> kernelrules.Rule:
+    if not isinstance(table, dict):
+        raise _problem(origin, "", "rules are written as [[rule]]")
+    name = str(table.get("name", "without a name"))
+    if missing := REQUIRED - set(table):
+        raise _problem(origin, name, f"missing: {', '.join(sorted(missing))}")
+    if unknown := set(table) - REQUIRED - OPTIONAL:
+        raise _problem(origin, name, f"unknown keys: {', '.join(sorted(unknown))}")
+    regex = _words(table, "regex", origin, name)
+    needle = table.get("needle") or list(needles.extract(regex))
+    rule = kernelrules.Rule(
+        name=_words(table, "name", origin, name),
+        kind=_words(table, "kind", origin, name),
+        severity=_words(table, "severity", origin, name),
+        regex=regex,
+        meaning=_words(table, "meaning", origin, name),
+        incident=_words(table, "incident", origin, name),
+        needles=_strings([needle] if isinstance(needle, str) else needle, "needle", origin, name),
+        confidence=_words({"confidence": "sure", **table}, "confidence", origin, name),
+        fields=_types(table.get("fields", {}), origin, name),
+        critical_when=_conditions(table.get("critical_when", {}), origin, name),
+        overlaps=_strings(table.get("overlaps", []), "overlaps", origin, name),
+        matches=_samples(table.get("matches", []), origin, name),
+        misses=_strings(table.get("misses", []), "misses", origin, name),
+        untested=_words(table, "untested", origin, name),
+        family=family,
+        context=context,
+        origin=origin,
+    )
+    if not trusted:
+        _check(rule)
+    return rule
+
+
+def _types(value: object, origin: str, name: str) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(
+        kind in kernelrules.FIELD_TYPES for kind in value.values()
+    ):
+        types = ", ".join(kernelrules.FIELD_TYPES)
+        raise _problem(origin, name, f"fields must be a table of names and types ({types})")
+    return dict(value)
+
+
+def _conditions(value: object, origin: str, name: str) -> dict[str, tuple[kernelrules.Value, ...]]:
+    if not isinstance(value, dict):
+        raise _problem(origin, name, "critical_when must be a table of fields and lists")
+    return {
+        field: tuple(
+            one
+            for one in _list(values, "critical_when", origin, name)
+            if isinstance(one, str | int | float)
+        )
+        for field, values in value.items()
+    }
+
+
+def _samples(value: object, origin: str, name: str) -> tuple[kernelrules.Sample, ...]:
+    found = []
+    for one in _list(value, "matches", origin, name):
+        sample = {"line": one} if isinstance(one, str) else one
+        if not isinstance(sample, dict) or not set(sample) <= {"line", "fields"}:
+            raise _problem(origin, name, "a match is a line, or a table of line and fields")
+        line, fields = sample.get("line"), sample.get("fields", {})
+        if not isinstance(line, str) or not isinstance(fields, dict):
+            raise _problem(origin, name, "a match is a line, or a table of line and fields")
+        found.append(kernelrules.Sample(line, fields))
+    return tuple(found)
+
+
+def _check(rule: kernelrules.Rule) -> None:
+    """All that a rule of somebody else must keep, its own samples included."""
+
+    def fail(why: str) -> errors.UsageError:
+        return _problem(rule.origin, rule.name, why)
+
+    if not NAME.fullmatch(rule.name):
+        raise fail("a name has small letters, digits, dashes and dots")
+    if not KIND.fullmatch(rule.kind):
+        raise fail(f"kind {rule.kind!r} is not dotted, as net.driver_reset is")
+    if rule.severity not in kernelrules.SEVERITIES:
+        raise fail(f"severity {rule.severity!r} is none of {', '.join(kernelrules.SEVERITIES)}")
+    if rule.confidence not in kernelrules.CONFIDENCES:
+        raise fail(
+            f"confidence {rule.confidence!r} is none of {', '.join(kernelrules.CONFIDENCES)}"
+        )
+    if not rule.meaning:
+        raise fail("meaning is empty")
+    pattern = _compile(rule.regex, rule.origin, rule.name)
+    if pattern.search(""):
+        raise fail("the regex matches an empty line, and so every line")
+    known = set(pattern.groupindex) | ALWAYS
+    if rule.context:
+        known |= set(re.compile(rule.context).groupindex)
+    try:
+        named = {field for _, field, _, _ in string.Formatter().parse(rule.incident) if field}
+    except ValueError as error:
+        raise fail(f"incident {rule.incident!r}: {error}") from error
+    for field in named | set(rule.fields) | set(rule.critical_when):
+        if field not in known:
+            raise fail(f"no group of the regex is called {field!r}")
+    if not rule.untested and not (rule.matches and rule.misses):
+        raise fail("it needs lines it matches and lines it does not (or `untested` with a reason)")
+    for problem in _broken_samples(rule, matcher.Matcher([rule])):
+        raise fail(problem)
+
+
+def _broken_samples(rule: kernelrules.Rule, rules_matcher: matcher.Matcher) -> Iterable[str]:
+    for sample in rule.matches:
+        found = rules_matcher.match(sample.line)
+        if not found:
+            yield f"it does not match its own line {sample.line!r}"
+            continue
+        for field, value in sample.fields.items():
+            if found[0].fields.get(field) != value:
+                yield f"{field} of {sample.line!r} is {found[0].fields.get(field)!r}, not {value!r}"
+    for line in rule.misses:
+        if rules_matcher.match(line):
+            yield f"it matches {line!r}, which it must not"

@@ -1,0 +1,101 @@
+"""Packs a data home into a bundle: the same home always gives the same bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Callable, Iterator
+
+from overnight import errors
+from overnight.store.bundle import archive, header, unpacker
+
+__all__ = ["pack"]
+
+# What is packed already: deflating it costs time and saves nothing.
+PACKED = frozenset((".ring", ".parquet"))
+PIECE = 1 << 18
+
+
+def pack(
+    home: pathlib.Path,
+    file: pathlib.Path,
+    said: header.Header,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> header.Header:
+    """Write the bundle `file` of what stands under `home`; it appears when it is whole.
+
+    Says the header as it was written, with its manifest's checksum. Raises CannotError.
+    """
+    paths = dict(_files(home))
+    try:
+        measured = {name: _measured(path) for name, path in paths.items()}
+    except OSError as error:
+        raise _unwritable(file, error) from error
+    manifest, checksum = header.encode_manifest(measured)
+    whole = dataclasses.replace(said, members=len(paths), manifest_sha256=checksum)
+    everything = sum(size for size, _ in measured.values())
+    done = 0
+
+    def counted(pieces: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal done
+        for piece in pieces:
+            done += len(piece)
+            progress(done, everything)
+            yield piece
+
+    fresh = file.with_name(f".{file.name}.new")
+    try:
+        with fresh.open("wb") as out:
+            fresh.chmod(0o600)
+            packer = archive.Packer(out)
+            packer.add(header.HEADER, iter([whole.encode()]), deflate=False)
+            packer.add(header.MANIFEST, iter([manifest]), deflate=True)
+            for name, path in paths.items():
+                packer.add(name, counted(_pieces(path)), deflate=path.suffix not in PACKED)
+            packer.finish()
+        fresh.replace(file)
+    except archive.BadArchiveError as error:
+        raise errors.CannotError(
+            f"the evidence does not fit into a bundle: {error}",
+            why="a bundle is at most 4 GiB, of at most 50,000 files with names that every system takes",
+            todo="take less: a shorter --before, or without --all-recurrences",
+        ) from error
+    except OSError as error:
+        raise _unwritable(file, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+    return whole
+
+
+def _files(home: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
+    """The files of a bundle by their names, in the order of these."""
+    found = [
+        (header.HOME + path.relative_to(home).as_posix(), path)
+        for part in unpacker.PARTS
+        for path in (home / part).rglob("*")
+        if path.is_file() and path.name != "lock"  # of the ring's writer
+    ]
+    yield from sorted(found)
+
+
+def _measured(path: pathlib.Path) -> tuple[int, str]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    return path.stat().st_size, digest.hexdigest()
+
+
+def _pieces(path: pathlib.Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            yield piece
+
+
+def _unwritable(file: pathlib.Path, error: OSError) -> errors.CannotError:
+    return errors.CannotError(
+        f"{file} cannot be written",
+        why=error.strerror or str(error),
+        todo="make room, or choose another place with -o FILE",
+    )

@@ -1,0 +1,209 @@
+"""From an open block to a finished one, in steps short enough for the agent's loop."""
+
+from __future__ import annotations
+
+import array
+import itertools
+import json
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from overnight.store.ring import blocks, columns, layout, open_block
+
+__all__ = ["pack", "pack_at_once"]
+
+# Columns share a chunk until it has this many bytes: a small host has few numbers in a column.
+CHUNK_BYTES = 16 << 10
+REST = "idle"
+
+Steps = Generator[None, None, bytes]
+
+
+def pack_at_once(made: open_block.OpenBlock, *, packed: bool = True) -> bytes:
+    """The finished block; `packed=False` is quick, for a reader of a block that is still open."""
+    steps = pack(made, packed=packed)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return bytes(done.value)
+
+
+def pack(made: open_block.OpenBlock, *, packed: bool = True) -> Steps:
+    """Make the block; yields between two chunks. Takes the looks out of `made` as it goes on."""
+    builder = blocks.Builder(packed=packed)
+    clocks: dict[tuple[int, int], int] = {}
+    for table in made.tables:
+        for look in table.looks:
+            clocks.setdefault((look.wall_us, look.mono_us), len(clocks))
+    for changes in made.facts:
+        clocks.setdefault((changes.wall_us, changes.mono_us), len(clocks))
+    looked = sum(len(table.looks) for table in made.tables)
+    while made.tables:  # one after the other is let go: 192 cores have 10 MB of them
+        yield from _table(builder, made.tables.pop(0), clocks)
+    walls = [wall for wall, _ in clocks] or [made.stamp_us]
+    monos = [mono for _, mono in clocks] or [0]
+    more: dict[str, Any] = {"host": made.host, "boot": made.boot, "clocks": len(clocks)}
+    # Both clocks go on at the same pace: one as steps, the other as its distance.
+    more["mono"] = _sequence(builder, monos if clocks else [])
+    more["offset"] = _sequence(builder, [wall - mono for wall, mono in clocks])
+    if made.facts:
+        said = [[clocks[c.wall_us, c.mono_us], *c[2:]] for c in made.facts]
+        more["facts"] = builder.add(json.dumps(said, separators=(",", ":")).encode("ascii"))
+    yield
+    return builder.finish(
+        layout.boot_name(made.boot),
+        made.stamp_us,
+        blocks.BEGINS_FACTS if made.full else 0,
+        (min(walls), max(walls), min(monos), max(monos)),
+        min(looked, 0xFFFFFFFF),
+        more,
+    )
+
+
+def _sequence(builder: blocks.Builder, numbers: Sequence[int]) -> list[Any]:
+    """A sequence as its steps: planes, zigzag, place."""
+    steps = array.array("q", map(_step, numbers, itertools.chain((0,), numbers)))
+    coded = columns.code(_planes(steps))
+    return [coded.planes, coded.zigzag, builder.add(coded.data)]
+
+
+def _step(now: int, before: int) -> int:
+    return ((now - before + (1 << 63)) % (1 << 64)) - (1 << 63)
+
+
+def _planes(numbers: array.array[int]) -> list[bytes]:
+    data = numbers.tobytes()
+    return [data[plane::8] for plane in range(8)]
+
+
+def _table(
+    builder: blocks.Builder, table: open_block.Table, clocks: dict[tuple[int, int], int]
+) -> Generator[None, None, None]:
+    at = [clocks[look.wall_us, look.mono_us] for look in table.looks]
+    entry: dict[str, Any] = {
+        "signal": table.signal,
+        "columns": table.columns,
+        "looks": len(table.looks),
+        "at": _sequence(builder, at),
+    }
+    regular = all(look.values is None for look in table.looks[1:])
+    coded: list[columns.Coded] = []
+    if regular:
+        first = table.looks[0].values
+        assert first is not None, "a table begins with a look in full"
+        entry["keys"] = table.looks[0].keys
+        entry["first"] = builder.add(columns.planes_of(first.tobytes()))
+        for one in _regular(table):
+            coded.append(one)
+            yield
+    else:
+        yield from _irregular(builder, table, entry, coded)
+    entry["coded"] = [[one.planes, one.zigzag] for one in coded]
+    entry["total"] = _put_total(table.columns, coded, entry)
+    entry["chunks"] = []
+    begin = 0
+    while begin < len(coded):
+        end, size = begin, 0
+        while end < len(coded) and (end == begin or size + len(coded[end].data) <= CHUNK_BYTES):
+            size += len(coded[end].data)
+            end += 1
+        place = builder.add(b"".join(one.data for one in coded[begin:end]))
+        entry["chunks"].append([end, place])
+        begin = end
+        yield
+    builder.tables.append(entry)
+
+
+def _regular(table: open_block.Table) -> Generator[columns.Coded, None, None]:
+    """Columns of a table whose keys never changed: strides through the looks laid end to end."""
+    keys = len(table.looks[0].keys)
+    lanes = keys * len(table.columns)
+    rest = table.looks[1:]
+    count = max((look.planes for look in rest), default=1)
+    blank = bytes(lanes)
+    joined = [
+        b"".join(
+            [
+                look.deltas[plane * lanes : (plane + 1) * lanes] if plane < look.planes else blank
+                for look in rest
+            ]
+        )
+        for plane in range(count)
+    ]
+    for column in range(len(table.columns)):
+        begin = column * keys
+        yield columns.code(
+            [
+                b"".join([plane[lane::lanes] for lane in range(begin, begin + keys)])
+                for plane in joined
+            ]
+        )
+
+
+def _irregular(
+    builder: blocks.Builder,
+    table: open_block.Table,
+    entry: dict[str, Any],
+    coded: list[columns.Coded],
+) -> Generator[None, None, None]:
+    """Columns of a table whose keys come and go: for each key the looks it was in, and its steps."""
+    slots: dict[str, list[tuple[int, int]]] = {}
+    whole: list[array.array[int]] = []
+    for number, look in enumerate(table.looks):
+        values = look.values if look.values is not None else _applied(whole[-1], look)
+        whole.append(values)
+        for position, key in enumerate(look.keys):
+            slots.setdefault(key, []).append((number, position))
+    entry["keys"] = list(slots)
+    entry["counts"] = _sequence(builder, [len(where) for where in slots.values()])
+    gaps: list[int] = []
+    for where in slots.values():
+        numbers = [number for number, _ in where]
+        gaps.append(numbers[0])
+        gaps.extend(now - before - 1 for before, now in itertools.pairwise(numbers))
+    packed = columns.code(_planes(array.array("q", gaps)))
+    entry["gaps"] = [packed.planes, packed.zigzag, builder.add(packed.data)]
+    yield
+    first = array.array("q")
+    for column in range(len(table.columns)):
+        steps = array.array("q")
+        for where in slots.values():
+            series = [whole[n][column * len(table.looks[n].keys) + at] for n, at in where]
+            first.append(series[0])
+            steps.extend(_step(now, before) for before, now in itertools.pairwise(series))
+        coded.append(columns.code(_planes(steps)))
+        yield
+    entry["first"] = builder.add(columns.planes_of(first.tobytes()))
+
+
+def _applied(before: array.array[int], look: open_block.Look) -> array.array[int]:
+    lanes = len(before)
+    deltas = columns.decode(look.deltas, look.planes, False, lanes)
+    return array.array("q", [_step(now, -delta) for now, delta in zip(before, deltas, strict=True)])
+
+
+def _put_total(
+    names: Sequence[str], coded: list[columns.Coded], entry: dict[str, Any]
+) -> list[int]:
+    """Store the sum of a row in place of its idle ticks, where there are such: it hardly changes.
+
+    What is left out of the sum are columns that fall or leap. The columns summed, the idle one
+    first, or none.
+    """
+    if REST not in names:
+        return []
+    rest = list(names).index(REST)
+    summed = [n for n, one in enumerate(coded) if not one.zigzag and 1 <= one.planes <= 2]
+    if rest not in summed or len(summed) < 2:
+        return []
+    count = len(coded[rest].data) // coded[rest].planes
+    total = sum(columns.lanes(coded[n], count) for n in summed)
+    data = total.to_bytes(4 * count, "little")
+    planes = [data[plane::4] for plane in range(4)]
+    made = columns.code(planes)
+    if made.planes <= coded[rest].planes:
+        coded[rest] = made
+        entry["coded"][rest] = [made.planes, made.zigzag]
+        return [rest, *(n for n in summed if n != rest)]
+    return []

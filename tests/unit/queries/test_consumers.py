@@ -1,0 +1,91 @@
+"""Who ran, against the slow and obvious way."""
+
+from __future__ import annotations
+
+import collections
+import pathlib
+
+import captures
+import pytest
+
+from overnight.model.selection import Selection, Window
+from overnight.queries import consumers
+
+SECOND = captures.SECOND
+BEGIN, END = captures.NIGHT + 5 * SECOND, captures.NIGHT + 290 * SECOND
+
+
+@pytest.fixture
+def samples() -> list[captures.Sample]:
+    return captures.random_samples(3, 4000, begin=BEGIN, end=END)
+
+
+def windows() -> list[Window]:
+    """Within a segment, over the edge of two, and one in which nothing was recorded."""
+    return [
+        captures.window(captures.NIGHT + a * SECOND, captures.NIGHT + b * SECOND)
+        for a, b in ((10, 30), (100, 140), (40, 50), (1000, 1010))
+    ]
+
+
+def within(sample: captures.Sample, window: Window) -> bool:
+    return window.begin_us <= sample.time_us < window.end_us
+
+
+@pytest.mark.parametrize("cores", [(), (1,)])
+def test_every_function_on_a_stack_counts_once(
+    tmp_path: pathlib.Path, samples: list[captures.Sample], cores: tuple[int, ...]
+) -> None:
+    source = captures.store(tmp_path, captures.build(samples, begin=BEGIN, end=END))
+    told = consumers.tally(source, "alpha", windows(), Selection(cores=cores))
+    whole: collections.Counter[tuple[consumers.Item, int]] = collections.Counter()
+    own: collections.Counter[tuple[consumers.Item, int]] = collections.Counter()
+    for number, window in enumerate(windows()):
+        for s in samples:
+            if within(s, window) and not s.idle and (not cores or s.cpu in cores):
+                labels = [
+                    f"[unknown] in {module}" if name == "[unknown]" else name
+                    for name, module, _ in s.path
+                ]
+                distinct = set(s.path)
+                for frame in distinct:
+                    label = labels[s.path.index(frame)]
+                    whole[consumers.Item(s.unit, s.process, label), number] += s.count
+                whole[consumers.Item(s.unit, s.process, ""), number] += s.count
+                own[consumers.Item(s.unit, s.process, labels[-1] if labels else ""), number] += (
+                    s.count
+                )
+    for counted, table in ((whole, told.counts), (own, told.own)):
+        made = {
+            (item, number): int(table[place, number])
+            for place, item in enumerate(told.items)
+            for number in range(len(windows()))
+            if table[place, number]
+        }
+        assert made == dict(counted)
+    assert told.seconds.tolist() == [20, 40, 10, 0]
+    assert told.frequency == 100
+
+
+def test_soft_interrupts_are_not_their_victims(
+    tmp_path: pathlib.Path, samples: list[captures.Sample]
+) -> None:
+    source = captures.store(tmp_path, captures.build(samples, begin=BEGIN, end=END))
+    chosen = windows()
+    ran, idle = consumers.ran(source, "alpha", chosen)
+    mine = [s for s in samples if any(within(s, one) for one in chosen)]
+    assert idle == sum(s.count for s in mine if s.idle)
+    for one in ran:
+        his = [s for s in mine if (s.unit, s.process) == (one.unit, one.process) and not s.idle]
+        plain = [s for s in his if not s.softirq]
+        assert one.samples == sum(s.count for s in plain)
+        assert one.softirq == sum(s.count for s in his) - one.samples
+        assert one.kernel == sum(s.count for s in plain if s.in_kernel)
+        assert sum(one.functions.values()) == one.samples
+    assert [one.samples for one in ran] == sorted((one.samples for one in ran), reverse=True)
+
+
+def test_a_host_without_profiles_has_nobody(tmp_path: pathlib.Path) -> None:
+    source = captures.store(tmp_path)
+    assert consumers.ran(source, "alpha", windows()) == ((), 0)
+    assert consumers.tally(source, "alpha", windows()).items == ()

@@ -1,0 +1,91 @@
+"""What all formats say alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import math
+
+import pytest
+import verdicts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overnight.model.finding import Subject
+from overnight.reports.diagnosis import markdown, wording
+
+
+def test_the_examples() -> None:
+    for module in (wording, markdown):
+        failed, tried = doctest.testmod(module)
+        assert tried > 0
+        assert not failed
+
+
+@given(st.text())
+def test_clean_text_is_one_printable_line_that_hides_nothing(text: str) -> None:
+    said = wording.clean(text)
+    assert said.isprintable()
+    assert len(said) <= 10 * (wording.LONGEST + 1)
+    if text.isprintable() and len(text) <= wording.LONGEST:
+        assert said == text
+
+
+def test_a_command_keeps_its_lines() -> None:
+    assert wording.command("a\nb\x1b\n") == "a\nb\\x1b"
+
+
+def test_who_and_where() -> None:
+    walk = verdicts.incident_steps()["walk"].subject
+    assert wording.who_words(walk) == "kubelet of kubelet.service in mem_cgroup_nr_lru_pages()"
+    assert wording.place_words(walk) == "core 39, gpu-96-07"
+    queue = Subject(interface="eth0", queue=0, core=0)
+    assert wording.place_words(queue) == "core 0, eth0 queue 0"
+    assert wording.who_words(queue) == ""
+
+
+def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
+    step = dataclasses.replace(
+        verdicts.incident_steps()["walk"],
+        magnitude={"cores_burnt": 0.0, "odd_thing": 5.0, "share_of_core_samples": 0.979, "samples": math.nan},
+    )  # fmt: skip
+    said = ["98 % of that core's samples", "odd thing 5", "0 cores burnt"]
+    assert list(wording.quantities(step)) == said
+
+
+@pytest.mark.parametrize(
+    ("status", "confidence", "begins"),
+    [
+        ("cause-found", 0.9, "High"),
+        ("cause-found", 0.6, "Likely"),
+        ("cause-found", 0.4, "Weak"),
+        ("inconclusive", 0.2, "A suspicion"),
+        ("no-cause", 0.0, "No cause is claimed"),
+    ],
+)
+def test_what_a_confidence_means(status: str, confidence: float, begins: str) -> None:
+    told = dataclasses.replace(
+        verdicts.reference()[0], status=status, confidence=confidence, gaps=()
+    )
+    said = wording.confidence_means(told)
+    assert said.startswith(begins)
+    assert "Missing evidence" not in said
+    assert bool(wording.confidence_words(told)) == (status != "no-cause")
+    claimed = wording.chain_heading(told) == "Chain, root first"
+    assert claimed == (status == "cause-found")
+
+
+def test_a_time_that_nobody_lives_in_is_still_said() -> None:
+    assert wording.clock(2**62) == "4611686018427 s after 1970"
+
+
+def test_every_kind_that_is_shared_has_words() -> None:
+    for step in verdicts.incident_steps().values():
+        assert step.kind in wording.KINDS
+    assert wording.kind_words("gpu.fell_off") == "gpu: fell off"
+
+
+def test_an_instant_has_no_length() -> None:
+    assert [wording.length_words(one) for one in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
+        "", "", "0.05 s", "4.5 s", "29m20s",
+    ]  # fmt: skip

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from overnight import errors
+from overnight.sources.kernelrules import matcher, rulefiles
+
+RULE = """
+[[rule]]
+name = "mine"
+kind = "my.kind"
+severity = "warning"
+regex = 'disk (?P<disk>\\w+) burns'
+incident = "{disk}"
+meaning = "A disk burns."
+matches = [{ line = "disk sda burns", fields = { disk = "sda" } }]
+misses = ["disk sda is cool"]
+"""
+
+
+def with_line(line: str) -> str:
+    return RULE + line + "\n"
+
+
+def replaced(old: str, new: str) -> str:
+    assert old in RULE
+    return RULE.replace(old, new)
+
+
+def test_a_rule_of_a_user() -> None:
+    (rule,) = rulefiles.parse_rules(RULE, "mine.toml")
+    assert (rule.family, rule.origin, rule.needles) == ("mine", "mine.toml", (" burns",))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[[rule]", "not TOML"),
+        ("colour = 1", "unknown keys: colour"),
+        ("rule = 3", "[[rule]]"),
+        ("rule = [3]", "[[rule]]"),
+        ("family = 3", "family must be a string"),
+        ("context = '('\n" + RULE, "bad regex"),
+        (with_line("colour = 1"), "unknown keys: colour"),
+        (replaced('meaning = "A disk burns."', ""), "missing: meaning"),
+        (replaced('"A disk burns."', '""'), "meaning is empty"),
+        (replaced("burns'", "(burns'"), "bad regex"),
+        (replaced("'disk (?P<disk>\\w+) burns'", "'(?P<disk>x)?'"), "every line"),
+        (replaced('"warning"', '"dire"'), "severity 'dire'"),
+        (replaced('"my.kind"', '"kind"'), "not dotted"),
+        (replaced('"mine"', '"My Rule"'), "small letters"),
+        (replaced('"{disk}"', '"{plate}"'), "called 'plate'"),
+        (replaced('"{disk}"', '"{disk"'), "incident"),
+        (with_line('confidence = "maybe"'), "confidence 'maybe'"),
+        (with_line('fields = { disk = "colour" }'), "table of names and types"),
+        (with_line('fields = { plate = "int" }'), "called 'plate'"),
+        (with_line("critical_when = { plate = [1] }"), "called 'plate'"),
+        (with_line("critical_when = 3"), "critical_when"),
+        (with_line("overlaps = [3]"), "overlaps"),
+        (with_line("needle = 3"), "needle"),
+        (replaced('misses = ["disk sda is cool"]', ""), "lines it does not"),
+        (replaced('"disk sda is cool"', '"disk sdb burns"'), "which it must not"),
+        (replaced('line = "disk sda burns"', 'line = "cool"'), "its own line"),
+        (replaced('disk = "sda" }', 'disk = "sdb" }'), "'sda', not 'sdb'"),
+        (replaced("{ line =", "{ text ="), "a match is a line"),
+        (RULE + RULE, "two rules of the file"),
+        (with_line('needle = "smoke"'), "its own line"),
+    ],
+)
+def test_what_is_wrong_is_told_with_the_file(text: str, why: str) -> None:
+    with pytest.raises(errors.UsageError) as caught:
+        rulefiles.parse_rules(text, "mine.toml")
+    assert "mine.toml" in caught.value.what
+    assert why in caught.value.why
+
+
+def test_the_rule_is_told_too() -> None:
+    with pytest.raises(errors.UsageError, match=r"mine\.toml, rule mine "):
+        rulefiles.parse_rules(with_line("colour = 1"), "mine.toml")
+
+
+def test_untested_needs_a_reason() -> None:
+    text = replaced('misses = ["disk sda is cool"]', 'untested = "no log at hand"')
+    assert rulefiles.parse_rules(text, "mine.toml")[0].untested == "no log at hand"
+
+
+def test_rules_of_a_folder_add_and_override(tmp_path: pathlib.Path) -> None:
+    ours = {rule.name for rule in rulefiles.built_in()}
+    (tmp_path / "mine.toml").write_text(RULE)
+    (tmp_path / "oom.toml").write_text(
+        RULE.replace('"mine"', '"oom-kill"').replace("my.kind", "memory.oom_kill")
+    )
+    found = {rule.name: rule for rule in rulefiles.load(tmp_path, tmp_path / "none")}
+    assert set(found) == ours | {"mine"}
+    assert found["oom-kill"].meaning == "A disk burns."
+
+
+def test_two_files_of_a_folder_with_one_name(tmp_path: pathlib.Path) -> None:
+    for name in ("a.toml", "b.toml"):
+        (tmp_path / name).write_text(RULE)
+    with pytest.raises(errors.UsageError) as caught:
+        rulefiles.load(tmp_path)
+    assert "two rules of the folder" in caught.value.why
+
+
+def test_a_file_that_is_no_text(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(errors.CannotError, match=r"a\.toml"):
+        rulefiles.load(tmp_path)
+
+
+def test_a_rule_without_fixed_words_sees_every_line() -> None:
+    (rule,) = rulefiles.parse_rules(
+        replaced("'disk (?P<disk>\\w+) burns'", "'(?i)disk (?P<disk>\\w+) burns'"), "mine.toml"
+    )
+    rules_matcher = matcher.Matcher([rule])
+    assert rule.needles == ()
+    assert rules_matcher.wanted(b"6,1,2,-;DISK sda BURNS")
+    assert rules_matcher.match("DISK sda BURNS")
+
+
+def test_without_rules_no_line_is_wanted() -> None:
+    assert not matcher.Matcher([]).wanted(b"6,1,2,-;x")

@@ -1,0 +1,101 @@
+"""What a killed recorder left becomes ordinary segments."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import time
+
+import perfsamples
+
+from overnight.sources import perf
+from overnight.sources.perf import events, recovery, segmentfile
+
+WALL = 1_700_000_000_000_000_000
+IDENTITY = perf.Identity("web-1", "89abcdef" * 4)
+FIRST = str(perf.SegmentName("web-1", WALL, "0123abcd"))
+
+
+def sample(time_ns: int) -> bytes:
+    body = struct.pack("<QiiQIIQQ", 1, 7, 7, time_ns, 0, 0, 1, 1)
+    return struct.pack("<IHH", 9, 2, 8 + len(body)) + body
+
+
+def leave(path, *times: int, finish: bool = False) -> bytes:
+    file = segmentfile.SegmentFile.create(path, events.EventAttr().pack(), [1])
+    file.write([sample(one) for one in times])
+    if finish:
+        clock = perf.Clock(WALL, 0)
+        file.finish(segmentfile.features("web-1", [], 1, (clock, clock)))
+    else:
+        os.close(file.descriptor)
+    return segmentfile.read_head(path)
+
+
+def test_an_unfinished_segment_is_finished_under_its_own_host_and_boot(tmp_path):
+    leave(tmp_path / (FIRST + perf.WRITING), 5, 6)
+    recovery.mark(tmp_path, recovery.Current(FIRST + perf.WRITING, perf.Clock(WALL, 3)))
+    assert [path.name for path in recovery.take_up(tmp_path, IDENTITY, 1)] == [FIRST]
+    samples = perfsamples.read_samples(tmp_path / FIRST)
+    assert list(samples.time) == [5, 6]
+    assert samples.finished
+    assert recovery.take_up(tmp_path, IDENTITY, 1) == ()
+
+
+def test_perfs_later_files_have_names_of_their_own(tmp_path):
+    base = FIRST + perf.WRITING
+    head = leave(tmp_path / f"{base}.2026111506264824", 1, finish=True)
+    leave(tmp_path / base, 2)
+    with (tmp_path / base).open("r+b") as file:
+        file.write(bytes(len(head)))
+    began = perf.Clock(WALL + 120 * 10**9, 9)
+    recovery.mark(tmp_path, recovery.Current(base, began, head))
+    first, second = recovery.take_up(tmp_path, IDENTITY, 1)
+    assert (first.name, list(perfsamples.read_samples(first).time)) == (FIRST, [1])
+    assert perf.parse_segment_name(second.name).start_ns == began.wall_ns
+    assert list(perfsamples.read_samples(second).time) == [2]
+
+
+def test_without_current_json_nothing_readable_is_lost(tmp_path):
+    leave(tmp_path / (FIRST + perf.WRITING), 5)
+    (tmp_path / perf.CURRENT).write_text("{torn")
+    assert [path.name for path in recovery.take_up(tmp_path, IDENTITY, 1)] == [FIRST]
+
+
+def test_empty_ones_go_and_unreadable_ones_are_put_aside(tmp_path):
+    (tmp_path / "a.perf.data.writing").write_bytes(b"")
+    leave(tmp_path / "b.perf.data.writing")
+    (tmp_path / "c.perf.data.writing").write_bytes(bytes(5000))
+    assert recovery.take_up(tmp_path, IDENTITY, 1) == ()
+    assert [path.name for path in tmp_path.iterdir()] == ["c.perf.data.damaged"]
+
+
+def test_an_existing_segment_is_never_replaced(tmp_path):
+    (tmp_path / FIRST).write_bytes(b"precious")
+    leave(tmp_path / (FIRST + perf.WRITING), 5)
+    os.utime(tmp_path / FIRST, ns=(WALL, WALL))
+    (taken,) = recovery.take_up(tmp_path, IDENTITY, 1)
+    assert taken.name != FIRST
+    assert (tmp_path / FIRST).read_bytes() == b"precious"
+
+
+def test_a_perf_that_still_finishes_is_waited_for(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"]) as child:
+        current = recovery.Current("x", perf.Clock(0, 0), b"", child.pid, recovery.birth(child.pid))
+        recovery.mark(tmp_path, current)
+        assert recovery.read_current(tmp_path) == current
+        begin = time.monotonic()
+        recovery.take_up(tmp_path, IDENTITY, 1)
+        assert time.monotonic() - begin > 0.2
+        assert recovery.birth(child.pid) == 0
+
+
+def test_a_reused_process_number_is_not_waited_for(tmp_path):
+    own = os.getpid()
+    stale = recovery.Current("x", perf.Clock(0, 0), b"", own, recovery.birth(own) - 1)
+    recovery.mark(tmp_path, stale)
+    begin = time.monotonic()
+    recovery.take_up(tmp_path, IDENTITY, 1)
+    assert time.monotonic() - begin < 0.5

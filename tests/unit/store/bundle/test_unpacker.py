@@ -1,0 +1,250 @@
+"""Opening: a whole data home or none, whatever the file is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pathlib
+import random
+from collections.abc import Callable
+
+import pytest
+
+from overnight import errors
+from overnight.store.bundle import archive, header, unpacker
+
+
+def parts_of(bundle: pathlib.Path) -> dict[str, bytes]:
+    with bundle.open("rb") as file:
+        return {one.name: b"".join(archive.read(file, one)) for one in archive.members(file)}
+
+
+def write(path: pathlib.Path, parts: dict[str, bytes], *, deflate: bool = False) -> pathlib.Path:
+    out = io.BytesIO()
+    packer = archive.Packer(out)
+    for name, data in parts.items():
+        packer.add(name, iter([data]), deflate=deflate and name != header.HEADER)
+    packer.finish()
+    path.write_bytes(out.getvalue())
+    return path
+
+
+def forge(parts: dict[str, bytes], **said: object) -> dict[str, bytes]:
+    """The same with a manifest and a header that fit what is there."""
+    inside = {k: v for k, v in parts.items() if k not in (header.HEADER, header.MANIFEST)}
+    manifest, checksum = header.encode_manifest(
+        {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in inside.items()}
+    )
+    head = json.loads(parts[header.HEADER])
+    head |= {"members": len(inside), "manifest_sha256": checksum} | said
+    return {header.HEADER: json.dumps(head).encode(), header.MANIFEST: manifest, **inside}
+
+
+def refuse(path: pathlib.Path, place: pathlib.Path) -> errors.CannotError:
+    """It is refused, and nothing is left."""
+    before = sorted(place.rglob("*"))
+    with pytest.raises(errors.CannotError) as caught:
+        unpacker.open_into(path, place / "into")
+    assert sorted(place.rglob("*")) == before
+    assert caught.value.why
+    assert caught.value.todo
+    return caught.value
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path) -> pathlib.Path:
+    made = tmp_path / "place"
+    made.mkdir()
+    return made
+
+
+def test_a_bundle_becomes_a_data_home(bundle: pathlib.Path, place: pathlib.Path) -> None:
+    said = unpacker.open_into(bundle, place / "deep" / "into")
+    home = place / "deep" / "into"
+    assert said == unpacker.read_header(bundle)
+    assert header.parse_header((home / "bundle.json").read_bytes()) == said
+    wanted = {
+        name.removeprefix("home/"): data
+        for name, data in parts_of(bundle).items()
+        if name.startswith("home/")
+    }
+    found = {str(p.relative_to(home)): p.read_bytes() for p in home.rglob("*") if p.is_file()}
+    del found["bundle.json"]
+    assert found == wanted
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert all(p.stat().st_mode & 0o777 == 0o600 for p in home.rglob("*.ring"))
+    assert [p.name for p in (place / "deep").iterdir()] == ["into"]
+
+
+def test_forging_as_such_is_no_reason_to_refuse(bundle, tmp_path, place) -> None:
+    """The cases below are refused for what they say, not for how they were made."""
+    unpacker.open_into(write(tmp_path / "x", forge(parts_of(bundle))), place / "into")
+
+
+FORGED: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] = {
+    "rules that steer the recorder": (
+        lambda parts: forge({**parts, "home/rules/x.toml": b""}), "no part of a bundle",
+    ),
+    "a file beside the home": (lambda parts: forge({**parts, "x/y": b""}), "no part of a bundle"),
+    "a file instead of a part": (
+        lambda parts: forge({**parts, "home/spool": b""}), "no part of a bundle",
+    ),
+    "one more than the manifest lists": (
+        lambda parts: {**parts, "home/signals/x/host": b"x"}, "other members",
+    ),
+    "one fewer": (
+        lambda parts: {k: v for k, v in parts.items() if not k.endswith("host")}, "other members",
+    ),
+    "another checksum": (
+        lambda parts: {**parts, "home/signals/db-7/host": b"DB-7"}, "another checksum",
+    ),
+    "another size": (
+        lambda parts: {**parts, "home/signals/db-7/host": b"db-77"}, "not as large",
+    ),
+    "another manifest": (
+        lambda parts: {**parts, header.MANIFEST: b"{}"}, "manifest.json has changed",
+    ),
+    "no manifest": (
+        lambda parts: {k: v for k, v in parts.items() if k != header.MANIFEST}, "second member",
+    ),
+    "a manifest of nonsense": (
+        lambda parts: _with_manifest(parts, b"[1, 2"), "makes no sense",
+    ),
+    "a manifest as deep as a well": (
+        lambda parts: _with_manifest(parts, b"[" * 100_000), "makes no sense",
+    ),
+    "a header without windows": (
+        lambda parts: forge(parts, windows=[{}]), "incomplete",
+    ),
+    "a header with a list for a host": (lambda parts: forge(parts, host=[]), "incomplete"),
+    "another format": (lambda parts: forge(parts, format="other"), "another format"),
+    "version none": (lambda parts: forge(parts, version=None), "another format"),
+}  # fmt: skip
+
+
+def _with_manifest(parts: dict[str, bytes], text: bytes) -> dict[str, bytes]:
+    head = json.loads(parts[header.HEADER])
+    head["manifest_sha256"] = hashlib.sha256(text).hexdigest()
+    return {**parts, header.HEADER: json.dumps(head).encode(), header.MANIFEST: text}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_what_is_not_as_it_was_written_is_refused(bundle, tmp_path, place, name: str) -> None:
+    change, words = FORGED[name]
+    error = refuse(write(tmp_path / "x", change(parts_of(bundle))), place)
+    assert words in error.what
+
+
+def test_a_later_version_says_which_overnight_is_needed(bundle, tmp_path, place) -> None:
+    parts = forge(parts_of(bundle), version=2, needs="9.4.1", windows="of another shape")
+    whole = write(tmp_path / "x", parts).read_bytes()
+    # Of a later version nothing but the first member is known: not even that it is a whole zip.
+    (tmp_path / "x").write_bytes(whole[: len(whole) // 2])
+    error = refuse(tmp_path / "x", place)
+    assert "9.4.1" in error.todo
+    assert "version 2" in error.what
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(bundle, tmp_path, place) -> None:
+    parts = {**parts_of(bundle), "home/signals/db-7/x": b"\0" * (80 << 20)}
+    path = write(tmp_path / "x", forge(parts), deflate=True)
+    assert path.stat().st_size < 4 << 20
+    assert "would unpack to" in refuse(path, place).what
+
+
+def test_a_bomb_that_lies_about_its_size_is_cut_off(bundle, tmp_path, place) -> None:
+    """A member that says it is small, with a directory and a manifest to match."""
+    honest = write(
+        tmp_path / "x", {**parts_of(bundle), "home/signals/db-7/x": b"\0" * 9_000_000}, deflate=True
+    )
+    with honest.open("rb") as file:
+        found = archive.members(file)
+    lie = b"small"
+    parts = forge({**parts_of(bundle), "home/signals/db-7/x": lie})
+    out = io.BytesIO()
+    packer = archive.Packer(out)
+    for name, data in parts.items():
+        if name != "home/signals/db-7/x":
+            packer.add(name, iter([data]), deflate=False)
+    begin = packer._at
+    body = honest.read_bytes()[found[-1].offset + len(found[-1].local()) : found[-1].end]
+    liar = found[-1]._replace(size=len(lie), offset=begin)
+    packer._write(liar.local() + body)
+    packer._members.append(liar)
+    packer.finish()
+    honest.write_bytes(out.getvalue())
+    assert "more than it claims" in refuse(honest, place).what
+
+
+@pytest.mark.parametrize("left", [0, 3, 29, 40, 500, 5000, -1, -22, -23, -400])
+def test_a_file_that_is_cut_short_is_refused(bundle, tmp_path, place, left: int) -> None:
+    whole = bundle.read_bytes()
+    (tmp_path / "x").write_bytes(whole[:left])
+    refuse(tmp_path / "x", place)
+
+
+def test_what_is_no_bundle_at_all(bundle, tmp_path, place) -> None:
+    for data in (b"", b"hello", b"\x1f\x8b" + b"\0" * 99, b"PK\3\4" + b"\0" * 99):
+        (tmp_path / "x").write_bytes(data)
+        assert "no bundle" in refuse(tmp_path / "x", place).what
+    os.mkfifo(tmp_path / "pipe")
+    assert "no file" in refuse(tmp_path / "pipe", place).what
+    assert "no file" in refuse(tmp_path, place).what
+    assert "cannot be read" in refuse(tmp_path / "absent", place).what
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_flipped_bits_give_the_same_home_or_none(bundle, tmp_path, place, seed: int) -> None:
+    chance = random.Random(seed)
+    whole = bundle.read_bytes()
+    path = tmp_path / "x"
+    for _ in range(8):
+        damaged = bytearray(whole)
+        # The beginning and the end, where all the structure is, as often as everything between.
+        at = chance.choice((chance.randrange(4000), -1 - chance.randrange(9000), chance.randrange(len(whole))))  # fmt: skip
+        damaged[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        refuse(path, place)
+
+
+def test_a_folder_that_is_in_use_is_left_alone(bundle, place) -> None:
+    (place / "into").mkdir()
+    unpacker.open_into(bundle, place / "into")  # an empty one is taken
+    before = sorted(place.rglob("*"))
+    with pytest.raises(errors.CannotError, match="is there already"):
+        unpacker.open_into(bundle, place / "into")
+    (place / "link").symlink_to(place / "nowhere")
+    with pytest.raises(errors.CannotError, match="is there already"):
+        unpacker.open_into(bundle, place / "link")
+    (place / "link").unlink()
+    assert sorted(place.rglob("*")) == before
+
+
+def test_no_room_is_said_before_anything_is_written(bundle, place, monkeypatch) -> None:
+    monkeypatch.setattr(unpacker.shutil, "disk_usage", lambda _: _Full)
+    assert "does not fit" in refuse(bundle, place).what
+
+
+class _Full:
+    free = 1000
+
+
+def test_a_bundle_is_open_for_as_long_as_it_is_needed(bundle: pathlib.Path) -> None:
+    with unpacker.opened(bundle) as (home, said):
+        assert (home / "signals" / "db-7" / "host").read_text() == said.host
+    assert not home.parent.exists()
+
+
+def test_it_is_closed_when_the_reader_fails(bundle: pathlib.Path) -> None:
+    seen: list[pathlib.Path] = []
+
+    def fail() -> None:
+        with unpacker.opened(bundle) as (home, _):
+            seen.append(home)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not seen[0].parent.exists()
