@@ -20,6 +20,7 @@ import pytest
 
 from overnight import errors
 from overnight.agent import profiler, spool
+from overnight.model.pins import Pin
 from overnight.sources import perf
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
@@ -213,11 +214,11 @@ def test_the_budget_is_kept_and_pins_are_respected(tmp_path, agent):
     one.until(lambda status: status["segments"] >= 1)
     store = spool.Spool(tmp_path, 1, 0)
     now = time.time_ns()
-    store.pin(spool.Pin("event-1", now, now, "a driver reset"))
+    store.pins.pin(Pin("event-1", now, now, "a driver reset"))
     one.until(lambda status: status["segments"] >= 4)
     assert one.end(signal.SIGTERM) == 0
     kept = store.segments()
-    assert any(store.pins()[0].covers(segment) for segment in kept)
+    assert any(segment.overlaps(store.pins.pins()[0]) for segment in kept)
     assert len(kept) < one.status["segments"]
     assert one.status["over_budget"]
 
