@@ -110,15 +110,15 @@ def put_on_host(
     homes.need_writable(request.home)
     before = counts()
     began = time.monotonic()
-    with journal.Journal(f"{WHAT}{name} {request.count}") as book:
-        aged = kind.age(request, book)
+    with journal.Journal(f"{WHAT}{name} {request.count}") as run_journal:
+        aged = kind.age(request, run_journal)
         if request.stop.is_set():
             raise KeyboardInterrupt
         took = time.monotonic() - began
         after = counts()
-        book.keep()
+        run_journal.keep()
     report = Report(
-        name, arm or "hot", before, after, request.count, aged, book.run, took,
+        name, arm or "hot", before, after, request.count, aged, run_journal.run, took,
         _hang(aged.counts), remarks=aged.remarks,
     )  # fmt: skip
     _note(request.home, report, text)

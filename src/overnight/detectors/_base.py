@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from overnight.model.event import Value
     from overnight.queries import case as cases
-    from overnight.queries import function_usage
+    from overnight.queries import function_usage, samples
 
 __all__ = [
     "SHELF",
@@ -109,17 +109,17 @@ def command(what: str, window: Window, host: str, *more: str) -> str:
     return " ".join(("overnight", what, "-b", begin, "-e", end, "--host", shlex.quote(host), *more))
 
 
-def stacks(case: cases.Case) -> tuple[function_usage.Stacks, function_usage.Stacks | None]:
+def stacks(case: cases.Case) -> tuple[samples.WindowSamples, samples.WindowSamples | None]:
     """The stacks of the hot stretch and of the baseline, None where that was not recorded."""
     if not case.has_profile(case.window):
         raise MissingError("no stacks were sampled around the event")
     now = case.stacks(case.window)
-    if not now.one_core or not now.seconds:
+    if not now.core_rate or not now.seconds:
         raise MissingError("the capture does not say how often it sampled which cores")
     before = None
     if case.has_profile(case.baseline):
         before = case.stacks(case.baseline, by_second=False)
-        if not before.one_core or not before.seconds:
+        if not before.core_rate or not before.seconds:
             before = None
     return now, before
 
@@ -138,21 +138,21 @@ def require_stacks(case: cases.Case) -> None:
             )
 
 
-def stands_out(one: function_usage.Burner, *, baseline: bool) -> bool:
+def stands_out(one: function_usage.Usage, *, baseline: bool) -> bool:
     """Whether it burnt enough, for long enough, and more than it does otherwise."""
-    if one.samples < LEAST_SAMPLES or one.cores_burnt < LEAST_CORES:
+    if one.samples < LEAST_SAMPLES or one.cores_used < LEAST_CORES:
         return False
     if one.window.seconds < LEAST_SECONDS:
         return False
     if not baseline:
-        return one.cores_burnt >= 2 * LEAST_CORES
+        return one.cores_used >= 2 * LEAST_CORES
     return one.lift_low >= LEAST_LIFT or one.share_of_core_samples >= FULL_CORE
 
 
-def burn_magnitude(one: function_usage.Burner) -> dict[str, float]:
+def burn_magnitude(one: function_usage.Usage) -> dict[str, float]:
     """The numbers by which what burns cores is compared; no infinite ones."""
     found = {
-        "cores_burnt": one.cores_burnt,
+        "cores_burnt": one.cores_used,
         "share_of_core_samples": one.share_of_core_samples,
         "samples": float(one.samples),
         "seconds": one.window.seconds,
@@ -160,21 +160,21 @@ def burn_magnitude(one: function_usage.Burner) -> dict[str, float]:
     }
     if one.lift_low > 0:
         found["lift_low"] = one.lift_low
-    if one.lift > 0 and one.cores_burnt - one.baseline_cores >= shares.LEAST_ADDED:
-        found["cores_added"] = one.cores_burnt - one.baseline_cores
+    if one.lift > 0 and one.cores_used - one.baseline_cores >= shares.LEAST_ADDED:
+        found["cores_added"] = one.cores_used - one.baseline_cores
     return found
 
 
 def burn_evidence(
-    case: cases.Case, one: function_usage.Burner, now: function_usage.Stacks, function: str
+    case: cases.Case, one: function_usage.Usage, now: samples.WindowSamples, function: str
 ) -> Evidence:
     """Who burnt how much where, with the stack that was met most."""
-    process, unit = one.who
+    process, unit = one.process
     of_unit = f" of {unit}" if unit else ""
     than = f"{one.baseline_cores:.2f} cores in the {case.usual}"
     kernel = " > ".join(one.path[-8:])
     values: dict[str, Value] = {
-        "cores_burnt": round(one.cores_burnt, 3),
+        "cores_burnt": round(one.cores_used, 3),
         "samples": one.samples,
         "share_of_that_core_s_possible_samples": round(one.share_of_core_samples, 3),
         "share_on_that_core_of_its_samples": round(one.core_share, 3),
@@ -184,7 +184,7 @@ def burn_evidence(
         **{f"samples_in_{name}": n for name, n in one.marked.items()},
     }
     return Evidence(
-        f"{process}{of_unit} burnt {one.cores_burnt:.2f} cores in {function} for"
+        f"{process}{of_unit} burnt {one.cores_used:.2f} cores in {function} for"
         f" {one.window.seconds:.0f} s, {one.share_of_core_samples:.0%} of what core {one.core} can"
         f" give, against {than}: {kernel}",
         "profiles",
@@ -215,7 +215,7 @@ def lasting(case: cases.Case, back_us: int) -> Window:
     return Window(case.window.end_us - back_us, end)
 
 
-def lost_factor(now: function_usage.Stacks) -> float:
+def lost_factor(now: samples.WindowSamples) -> float:
     """By how much lost samples lower what is said about the rest."""
     told = now.coverage.lost / max(1, now.coverage.samples + now.coverage.lost)
     return 0.8 if told > LOST_SHARE else 1.0

@@ -164,7 +164,7 @@ def magnitude(told: Share | None) -> dict[str, float]:
 
 
 def rising(
-    before: Before | None, ran: tuple[consumers.Ran, ...], capacity: float
+    before: Before | None, ran: tuple[consumers.Consumer, ...], capacity: float
 ) -> dict[tuple[str, str], Share]:
     """Of each that ran, both shares; empty where there is nothing to compare with."""
     if before is None or capacity <= 0:

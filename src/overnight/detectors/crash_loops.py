@@ -103,9 +103,11 @@ def _cost(case: cases.Case, unit: str) -> Evidence | None:
         return None
     before = case.stacks(case.baseline, by_second=False)
     # A unit that is a path holds what lies below it.
-    mine = np.array([who[1] == unit or who[1].startswith(f"{unit}/") for who in before.whos], bool)
-    samples = sum(int(piece.count[mine[piece.who]].sum()) for piece in before.pieces)
-    cores = before.cores_of(samples, before.seconds)
+    mine = np.array(
+        [p.unit == unit or p.unit.startswith(f"{unit}/") for p in before.processes], bool
+    )
+    samples = sum(int(part.count[mine[part.process]].sum()) for part in before.segments)
+    cores = before.cores(samples, before.seconds)
     return Evidence(
         f"it used {cores:.3f} cores in the {case.usual}",
         "profiles",

@@ -97,7 +97,7 @@ def _from_samples(
     case: cases.Case,
     stretch: saturation.Stretch,
     where: place.Place,
-    ran: tuple[consumers.Ran, ...],
+    ran: tuple[consumers.Consumer, ...],
     total: int,
 ) -> tuple[list[Finding], str]:
     before = shares.before_by_samples(case, stretch.core)
@@ -157,7 +157,7 @@ def _sampled(
     case: cases.Case,
     stretch: saturation.Stretch,
     where: place.Place,
-    one: consumers.Ran,
+    one: consumers.Consumer,
     total: int,
     told: shares.Share | None = None,
     busy_before: float = 0.0,

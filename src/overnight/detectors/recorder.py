@@ -103,7 +103,7 @@ class RecorderCost:
         return Answer(self.name, Status.FOUND, (made,))
 
 
-def is_ours(one: consumers.Ran) -> bool:
+def is_ours(one: consumers.Consumer) -> bool:
     """By name, unit, or code that only overnight has: a Python program is named after Python."""
     return bool(OURS.fullmatch(one.process) or UNIT.search(one.unit) or one.ours)
 
@@ -134,7 +134,7 @@ def _harmless(held: float, core: int) -> Evidence:
     return Evidence(text, "profiles", {"share_of_core_samples": round(held, 4)})
 
 
-def _names(mine: list[consumers.Ran]) -> str:
+def _names(mine: list[consumers.Consumer]) -> str:
     return ", ".join(sorted({one.process for one in mine})) or "nobody"
 
 

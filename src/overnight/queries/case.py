@@ -21,7 +21,7 @@ from overnight.store.ring import reader as rings
 if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.load import Load
-    from overnight.queries import consumers, diff, flame, function_usage, top
+    from overnight.queries import consumers, diff, flame, samples, top
 
 __all__ = ["Case"]
 
@@ -161,17 +161,17 @@ class Case:
 
     def ran(
         self, windows: Sequence[Window], chosen: Selection | None = None
-    ) -> tuple[tuple[consumers.Ran, ...], int]:
+    ) -> tuple[tuple[consumers.Consumer, ...], int]:
         """Who ran in any of the windows, by unit and process, the most first; and the idle samples."""
-        from overnight.queries import consumers as people
+        from overnight.queries import consumers
 
-        return people.ran(self.profiles, self.host, windows, chosen)
+        return consumers.rank_processes(self.profiles, self.host, windows, chosen)
 
     def tally(self, windows: Sequence[Window], chosen: Selection | None = None) -> consumers.Tally:
         """Samples of every unit, process and function in each window."""
-        from overnight.queries import consumers as people
+        from overnight.queries import consumers
 
-        return people.tally(self.profiles, self.host, windows, chosen)
+        return consumers.count_functions(self.profiles, self.host, windows, chosen)
 
     def has_signals(self, window: Window) -> bool:
         """Whether the flight recorder kept anything of a window."""
@@ -208,16 +208,18 @@ class Case:
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), kind=kind, limit=limit)
 
     @functools.cached_property
-    def _stacks(self) -> dict[tuple[Window, bool], function_usage.Stacks]:
+    def _stacks(self) -> dict[tuple[Window, bool], samples.WindowSamples]:
         return {}
 
-    def stacks(self, window: Window, *, by_second: bool = True) -> function_usage.Stacks:
+    def stacks(self, window: Window, *, by_second: bool = True) -> samples.WindowSamples:
         """Busy samples by who ran them, core and second; read once, as several detectors ask."""
-        from overnight.queries import function_usage as burners
+        from overnight.queries import samples
 
         key = (window, by_second)
         if key not in self._stacks:
-            self._stacks[key] = burners.read(self.profiles, self.host, window, by_second=by_second)
+            self._stacks[key] = samples.read_window(
+                self.profiles, self.host, window, by_second=by_second
+            )
         return self._stacks[key]
 
     def flame(self, window: Window, chosen: Selection | None = None) -> flame.FlameTree:

@@ -128,7 +128,7 @@ def test_the_clock_as_the_c_library_sees_it() -> None:
         return timex
 
     before = read()
-    unsynced, status, _, largest, _ = clocksync.read_clocksync()[""]
+    unsynced, status, _, largest, _ = clocksync.open_clocksync()()[""]
     after = read()
     assert status in (before.status, after.status)
     assert unsynced == bool(status & clocksync.STA_UNSYNC)

@@ -26,7 +26,7 @@ def test_what_the_cloud_says_is_among_the_hosts_labels_and_counts_more():
 
 @pytest.mark.parametrize("text", ["", "x", "1.2.3.4:", "127.0.0.1:70000", ":-1"])
 def test_an_address_without_a_port_is_refused(text):
-    with pytest.raises(errors.UsageError, match="is not .ADDRESS:.PORT"):
+    with pytest.raises(errors.UsageError, match=r"is not .ADDRESS:.PORT"):
         flight_recorder.parse_address(text)
 
 

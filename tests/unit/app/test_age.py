@@ -80,11 +80,11 @@ def test_without_a_note_uptime_tells_the_arm(
 
 
 def kept(undo: pathlib.Path, target: pathlib.Path, what: str = "age dentries 1") -> str:
-    book = journal.Journal(what, undo)
-    book.write("folder", target)
+    run_journal = journal.Journal(what, undo)
+    run_journal.write("folder", target)
     target.mkdir()
-    book.keep()
-    return book.run
+    run_journal.keep()
+    return run_journal.run
 
 
 def test_all_of_age_is_taken_off_and_nothing_of_others(
@@ -113,11 +113,11 @@ def test_it_is_taken_off_also_where_the_arm_cannot_be_noted(
 def test_what_is_being_made_is_left_alone_and_told(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    with journal.Journal("age dentries 1", undo) as book:
-        book.write("folder", tmp_path / "mine")
+    with journal.Journal("age dentries 1", undo) as run_journal:
+        run_journal.write("folder", tmp_path / "mine")
         (tmp_path / "mine").mkdir()
         report = age.undo(home)
-        assert [(one.run, one.state) for one in report.runs] == [(book.run, "running")]
+        assert [(one.run, one.state) for one in report.runs] == [(run_journal.run, "running")]
         assert [one.state for one in age.listing().runs] == ["running"]
         assert (tmp_path / "mine").exists()
 
@@ -154,9 +154,9 @@ class Kind:
     def __init__(self, place: pathlib.Path) -> None:
         self.place = place
 
-    def age(self, request: load.Request, book: journal.Journal) -> load.Aged:
+    def age(self, request: load.Request, run_journal: journal.Journal) -> load.Aged:
         for i in range(request.count):
-            book.write("folder", self.place / str(i))
+            run_journal.write("folder", self.place / str(i))
             (self.place / str(i)).mkdir(parents=True)
             if request.options.get("rate") == str(i):
                 raise errors.CannotError("enough", why="why", todo="todo")

@@ -61,7 +61,7 @@ class Kind(Protocol):
     ABOUT: str
     TAKES: frozenset[str]
 
-    def age(self, request: Request, book: journal.Journal) -> Aged:
+    def age(self, request: Request, journal: journal.Journal) -> Aged:
         """Make it. Raises CannotError where the host cannot; whoever has the ledger undoes it then."""
 
     def count(self, root: pathlib.Path = ROOT) -> dict[str, int]:

@@ -29,18 +29,18 @@ INODE_BYTES = 1_300  # of ext4, with its dentry
 TRIED = 1_000  # so many tell whether the file system remembers at all
 
 
-def age(request: host_state.Request, book: journal.Journal) -> host_state.Aged:
+def age(request: host_state.Request, journal: journal.Journal) -> host_state.Aged:
     """In a folder of the run, below `folder` or the data home."""
     positive = "positive" in request.options
     above = pathlib.Path(request.options.get("folder", request.home)).resolve()
-    folder = above / f"{book.run}-dentries"
+    folder = above / f"{journal.run}-dentries"
     free = host_state.available()
     most = int(free * request.share)
     host_state.refuse_more_than(most, request.count, INODE_BYTES if positive else DENTRY_BYTES, "of them")  # fmt: skip
     if positive:
         _need_inodes(above, request.count)
     before = count()
-    _make_folder(folder, book)
+    _make_folder(folder, journal)
     made = 0
     while made < request.count and not request.stop.is_set():
         upto = min(request.count, made + (STEP if made else TRIED))
@@ -100,10 +100,10 @@ def parse_slab(slabinfo: str) -> tuple[int, int, int]:
     return 0, 0, DENTRY_BYTES
 
 
-def _make_folder(folder: pathlib.Path, book: journal.Journal) -> None:
+def _make_folder(folder: pathlib.Path, journal: journal.Journal) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        book.write("folder", folder)
+        journal.write("folder", folder)
         folder.mkdir(mode=0o700)
     except (OSError, ValueError) as error:
         raise errors.CannotError(

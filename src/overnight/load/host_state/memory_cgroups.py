@@ -50,14 +50,14 @@ class Made:
     charged_each: int
 
 
-def age(request: host_state.Request, book: journal.Journal) -> host_state.Aged:
+def age(request: host_state.Request, journal: journal.Journal) -> host_state.Aged:
     """Below a parent of the run's own, with `limit` bytes of room above what they hold."""
     layout = _layout()
     rate = request.options.get("rate")
     limit = request.options.get("limit")
     room = None if limit is None else sizes.parse_size(limit)
     made = make(
-        parent_of(layout, book.run, request.options.get("under", "/")), request.count, book,
+        parent_of(layout, journal.run, request.options.get("under", "/")), request.count, journal,
         rate=None if rate is None else float(rate), stop=request.stop, tell=request.tell, share=request.share,
     )  # fmt: skip
     remarks: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ def parent_of(layout: cgroups.Layout, run: str, under: str = "/") -> pathlib.Pat
 def make(
     parent: pathlib.Path,
     count: int,
-    book: journal.Journal,
+    journal: journal.Journal,
     *,
     rate: float | None = None,
     stop: threading.Event | None = None,
@@ -122,16 +122,16 @@ def make(
         most, count, parents.own_cost(os.cpu_count() or 1) + PAGE, "of them"
     )
     _need_tmpfs(count)
-    _own(parent, parent / name, layout, book)
-    pages = SHM / f"{book.run}-{secrets.token_hex(4)}"
-    book.write("file", pages)
+    _own(parent, parent / name, layout, journal)
+    pages = SHM / f"{journal.run}-{secrets.token_hex(4)}"
+    journal.write("file", pages)
     used = "memory.usage_in_bytes" if layout.memory_version == 1 else "memory.current"
     plan = {
         "child": str(parent / name), "leave": _home(layout), "pages": str(pages), "count": count,
         "usage": str(parent / used), "rate": rate or 0, "floor": free - most, "most": most,
     }  # fmt: skip
     began = time.monotonic()
-    last = _run(plan, book, stop or threading.Event(), tell)
+    last = _run(plan, journal, stop or threading.Event(), tell)
     made, charged = int(last["made"]), int(last["charged"])
     each = max(0, charged) / max(1, made)
     if last["why"] == "cost":
@@ -159,7 +159,7 @@ def set_limit(parent: pathlib.Path, room: int) -> int:
 
 def _run(
     plan: dict[str, object],
-    book: journal.Journal,
+    journal: journal.Journal,
     stop: threading.Event,
     tell: Callable[[int, str], None],
 ) -> dict[str, str | int]:
@@ -167,7 +167,11 @@ def _run(
     command = [sys.executable, "-I", str(_zombie_maker.__file__), json.dumps(plan)]
     last: dict[str, str | int] = {"made": 0, "charged": 0, "why": "failed"}
     with subprocess.Popen(
-        command, env=book.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        command,
+        env=journal.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
     ) as maker:
         assert maker.stdout is not None
         assert maker.stderr is not None
@@ -205,11 +209,11 @@ def _run(
 
 
 def _own(
-    parent: pathlib.Path, child: pathlib.Path, layout: cgroups.Layout, book: journal.Journal
+    parent: pathlib.Path, child: pathlib.Path, layout: cgroups.Layout, journal: journal.Journal
 ) -> None:
     """The parent, in the ledger where it is ours; a given one stays, and only the child is ours."""
     try:
-        book.write("cgroup", child if parent.is_dir() else parent)
+        journal.write("cgroup", child if parent.is_dir() else parent)
     except ValueError as error:
         raise errors.CannotError(
             f"{parent} is in no place where overnight makes cgroups",

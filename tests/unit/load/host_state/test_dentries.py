@@ -24,10 +24,10 @@ def test_files_are_made_told_of_and_removed(tmp_path: pathlib.Path, undo: pathli
     request = host_state.Request(
         6_500, tmp_path, {"positive": "yes"}, tell=lambda done, _: told.append(done)
     )
-    with journal.Journal("a test", undo) as book:
-        aged = dentries.age(request, book)
+    with journal.Journal("a test", undo) as run_journal:
+        aged = dentries.age(request, run_journal)
         folder = pathlib.Path(aged.where)
-        assert folder.name.startswith(book.run)
+        assert folder.name.startswith(run_journal.run)
         assert len(list(folder.iterdir())) == 6_500
     assert (aged.made, aged.counts, told) == (6_500, "dentries", [1_000, 6_000, 6_500])
     assert not folder.exists()
@@ -39,9 +39,9 @@ def test_a_file_system_that_forgets_is_told(
     monkeypatch.setattr(dentries, "count", lambda: {"dentries": 5})
     with (
         pytest.raises(errors.CannotError, match="remembers no names") as raised,
-        journal.Journal("a test", undo) as book,
+        journal.Journal("a test", undo) as run_journal,
     ):
-        dentries.age(host_state.Request(2_000, tmp_path), book)
+        dentries.age(host_state.Request(2_000, tmp_path), run_journal)
     assert "--folder" in raised.value.todo
     assert [path.name for path in tmp_path.iterdir()] == ["undo"]
 
@@ -51,8 +51,8 @@ def test_it_stops_when_told(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
     request = host_state.Request(
         1 << 20, tmp_path, {"positive": "yes"}, tell=lambda *_: stop.set(), stop=stop
     )
-    with journal.Journal("a test", undo) as book:
-        assert dentries.age(request, book).made == dentries.TRIED
+    with journal.Journal("a test", undo) as run_journal:
+        assert dentries.age(request, run_journal).made == dentries.TRIED
 
 
 def test_it_stops_before_memory_is_short(
@@ -62,17 +62,17 @@ def test_it_stops_before_memory_is_short(
     monkeypatch.setattr(host_state, "available", lambda: next(left))
     with (
         pytest.raises(errors.CannotError, match="memory became short after 1,000"),
-        journal.Journal("a test", undo) as book,
+        journal.Journal("a test", undo) as run_journal,
     ):
-        dentries.age(host_state.Request(5_000, tmp_path, {"positive": "yes"}), book)
+        dentries.age(host_state.Request(5_000, tmp_path, {"positive": "yes"}), run_journal)
 
 
 def test_more_than_memory_or_inodes_is_refused_before_anything_is_made(
     tmp_path: pathlib.Path, undo: pathlib.Path
 ) -> None:
-    with journal.Journal("a test", undo) as book:
+    with journal.Journal("a test", undo) as run_journal:
         with pytest.raises(errors.CannotError, match="would take about"):
-            dentries.age(host_state.Request(1 << 40, tmp_path), book)
+            dentries.age(host_state.Request(1 << 40, tmp_path), run_journal)
         with pytest.raises(errors.CannotError, match="more files"):
             dentries._need_inodes(tmp_path, 1 << 40)
     assert [path.name for path in tmp_path.iterdir()] == ["undo"]
@@ -83,9 +83,9 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: pathlib.Path, undo: path
     request = host_state.Request(10, tmp_path, {"folder": str(tmp_path / "file")})
     with (
         pytest.raises(errors.CannotError, match="cannot be made"),
-        journal.Journal("a test", undo) as book,
+        journal.Journal("a test", undo) as run_journal,
     ):
-        dentries.age(request, book)
+        dentries.age(request, run_journal)
 
 
 def test_what_the_slab_keeps_is_told(tmp_path: pathlib.Path) -> None:

@@ -31,8 +31,8 @@ class Book:
         self.written.append((kind, target, target.exists()))
 
 
-def own(parent: pathlib.Path, layout: cgroups.Layout, book: Book) -> None:
-    memory_cgroups._own(parent, parent / "z", layout, cast("journal.Ledger", book))
+def own(parent: pathlib.Path, layout: cgroups.Layout, run_journal: Book) -> None:
+    memory_cgroups._own(parent, parent / "z", layout, cast("journal.Ledger", run_journal))
 
 
 def as_v2(folder: pathlib.Path, controllers: str) -> pathlib.Path:
@@ -43,16 +43,16 @@ def as_v2(folder: pathlib.Path, controllers: str) -> pathlib.Path:
 
 
 def test_a_parent_is_written_down_before_it_is_made(tmp_path: pathlib.Path) -> None:
-    book = Book()
-    own(tmp_path / "mine", V1, book)
-    assert book.written == [("cgroup", tmp_path / "mine", False)]
+    run_journal = Book()
+    own(tmp_path / "mine", V1, run_journal)
+    assert run_journal.written == [("cgroup", tmp_path / "mine", False)]
     assert (tmp_path / "mine").is_dir()
 
 
 def test_of_a_given_parent_only_the_child_is_ours(tmp_path: pathlib.Path) -> None:
-    book = Book()
-    own(tmp_path, V1, book)
-    assert book.written == [("cgroup", tmp_path / "z", False)]
+    run_journal = Book()
+    own(tmp_path, V1, run_journal)
+    assert run_journal.written == [("cgroup", tmp_path / "z", False)]
 
 
 def test_on_v2_our_parent_passes_the_controller_on(tmp_path: pathlib.Path) -> None:
