@@ -200,7 +200,7 @@ class Recording:
     def _recover(self) -> None:
         """Finish the last segment of a killed run; the time since is a gap."""
         folder = self._options.spool
-        recovery.take_up(folder, perf.read_identity(), len(cpu.online()))
+        recovery.recover_segments(folder, perf.read_identity(), len(cpu.online()))
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = json.loads((folder / STATUS).read_text())
             if before["mode"] != STOPPED:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _core_shares as shares
 from overnight.model import times
-from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
 from overnight.model.selection import Window
 from overnight.queries import reader, trends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from overnight.model.event import Value
     from overnight.queries import case as cases
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SHELF",
-    "Asking",
+    "BaseDetector",
     "MissingError",
     "burn_evidence",
     "burn_magnitude",
@@ -54,27 +54,36 @@ SHELF = re.compile(
 
 
 class MissingError(Exception):
-    """What a detector needs was not recorded; the text says what."""
+    """Evidence that a detector needs was not recorded; `missing` names it, all its needs if empty."""
+
+    def __init__(self, why: str, *missing: Need) -> None:
+        super().__init__(why)
+        self.missing = missing
 
 
-class Asking:
-    """A detector that says what is missing with `MissingError`: then it answers no-data."""
+class BaseDetector:
+    """Runs `examine`; a `MissingError` in it becomes the answer no-data with the missing inputs."""
 
     name = ""
-    needs: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
 
     def look(self, case: cases.Case) -> Answer:
         """Answer for one event."""
         try:
-            found, why = self.examine(case)
-        except MissingError as missing:
-            return Answer(self.name, Status.NO_DATA, why=str(missing))
-        status = Status.FOUND if found else Status.CLEAR
-        return Answer(self.name, status, tuple(found), "" if found else why)
+            return self.examine(case)
+        except MissingError as error:
+            missing = error.missing or self.needs
+            return Answer(self.name, Status.NO_DATA, why=str(error), missing=missing)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
-        """The findings, and why there is none where there is none."""
-        raise NotImplementedError  # each detector has its own
+    def examine(self, case: cases.Case) -> Answer:
+        """Answer found or clear, or raise MissingError."""
+        raise NotImplementedError
+
+    def answer(self, findings: Sequence[Finding], *, clear: str, remark: str = "") -> Answer:
+        """Build the answer; `clear` gives the reason where nothing was found, `remark` limits what was."""
+        if not findings:
+            return Answer(self.name, Status.CLEAR, why=clear)
+        return Answer(self.name, Status.FOUND, tuple(findings), remark)
 
 
 def make(
@@ -112,10 +121,12 @@ def command(what: str, window: Window, host: str, *more: str) -> str:
 def stacks(case: cases.Case) -> tuple[samples.WindowSamples, samples.WindowSamples | None]:
     """The stacks of the hot stretch and of the baseline, None where that was not recorded."""
     if not case.has_profile(case.window):
-        raise MissingError("no stacks were sampled around the event")
+        raise MissingError("no stacks were sampled around the event", Need.PROFILES)
     now = case.stacks(case.window)
     if not now.core_rate or not now.seconds:
-        raise MissingError("the capture does not say how often it sampled which cores")
+        raise MissingError(
+            "the profile does not say how often it sampled which cores", Need.PROFILES
+        )
     before = None
     if case.has_profile(case.baseline):
         before = case.stacks(case.baseline, by_second=False)
@@ -134,7 +145,8 @@ def require_stacks(case: cases.Case) -> None:
         )
         if recorded < MATTERS_SHARE * window.seconds:
             raise MissingError(
-                f"only {recorded:.0f} of {window.seconds:.0f} s around the event were sampled"
+                f"only {recorded:.0f} of {window.seconds:.0f} s around the event were sampled",
+                Need.PROFILES,
             )
 
 
@@ -169,7 +181,7 @@ def burn_evidence(
     case: cases.Case, one: function_usage.Usage, now: samples.WindowSamples, function: str
 ) -> Evidence:
     """Who burnt how much where, with the stack that was met most."""
-    process, unit = one.process
+    process, unit = one.actor
     of_unit = f" of {unit}" if unit else ""
     than = f"{one.baseline_cores:.2f} cores in the {case.usual}"
     kernel = " > ".join(one.path[-8:])

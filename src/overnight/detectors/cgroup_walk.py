@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _signatures
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.queries import function_usage, samples
 
 if TYPE_CHECKING:
+    from overnight.model.actor import Actor
     from overnight.queries import case as cases
 
 __all__ = ["DETECTORS", "CgroupWalk"]
@@ -26,13 +27,13 @@ MANY_DYING = 1_000  # as the watch that warns of them
 MOST = 4
 
 
-class CgroupWalk(_base.Asking):
+class CgroupWalk(_base.BaseDetector):
     """Who walks, on which core, how much of it."""
 
     name = "cgroup-walk"
-    needs = ("profiles", "memory-cgroups")
+    needs = (Need.PROFILES, Need.MEMORY_CGROUPS)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """Signature functions on stacks of the hot stretch, against the baseline."""
         now, before = _base.stacks(case)
         near = case.event.time_us
@@ -41,7 +42,7 @@ class CgroupWalk(_base.Asking):
         found, seen = [], 0.0
         shrinking = _signatures.pattern(KIND, "reader", "walk", "shrink")
         wider = {
-            one.process: one
+            one.actor: one
             for one in function_usage.top_consumers(
                 now, before, function_usage.mark_innermost(shrinking), near_us=near, limit=24
             )
@@ -49,10 +50,10 @@ class CgroupWalk(_base.Asking):
         for one in function_usage.top_consumers(
             now, before, function_usage.mark_innermost(walk), near_us=near
         ):
-            share = self._walk_share(now, one.process)
+            share = self._walk_share(now, one.actor)
             # The walk is what this reclaim is about: the pages it looks at on its way count, too.
             walking = share is not None and share >= WALK_SHARE
-            whole = wider.get(one.process, one) if walking else one
+            whole = wider.get(one.actor, one) if walking else one
             seen = max(seen, whole.cores_used)
             reads = _reads(one)
             if share is not None and share < WALK_SHARE and not reads:
@@ -67,10 +68,11 @@ class CgroupWalk(_base.Asking):
             if seen
             else "no function that visits every memory cgroup is on a stack"
         )
-        return found[:MOST], f"{why}; {now.coverage.samples} samples, {now.coverage.lost} lost"
+        clear = f"{why}; {now.coverage.samples} samples, {now.coverage.lost} lost"
+        return self.answer(found[:MOST], clear=clear)
 
     @staticmethod
-    def _walk_share(now: samples.WindowSamples, who: samples.Process) -> float | None:
+    def _walk_share(now: samples.WindowSamples, who: Actor) -> float | None:
         """Of its samples in reclaim, those in the step; None where it did not reclaim."""
         step = _signatures.pattern(KIND, "walk")
         both, all_ = function_usage.nested_share(
@@ -88,7 +90,7 @@ class CgroupWalk(_base.Asking):
         reads: str,
         dying: int | None,
     ) -> Finding:
-        process, unit = whole.process
+        process, unit = whole.actor
         subject = Subject(
             host=case.host, core=whole.core, unit=unit, process=process, function=one.function
         )

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _base, _signatures
-from overnight.detectors import _event_location as place
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.detectors import _base, _event_location, _signatures
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.queries import function_usage, samples
 
 if TYPE_CHECKING:
@@ -25,18 +24,18 @@ LEAST_ON_EVENT_CORE = {**LEAST_CORES, "spin": _base.LEAST_CORES}
 MOST = 4
 
 
-class LockContention(_base.Asking):
+class LockContention(_base.BaseDetector):
     """Which lock, asked for by whom, and how many cores waited for it."""
 
     name = "lock-contention"
-    needs = ("profiles",)
+    needs = (Need.PROFILES,)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """Spinning by caller; futexes by process."""
         now, before = _base.stacks(case)
         found = []
         most = 0.0
-        own = place.event_place(case).core
+        own = _event_location.find_location(case).core
         for role in LEAST_CORES:
             # The callers of one lock are told together first: each waiter alone may burn little.
             for lock, burners in self._by_lock(now, before, role, case.event.time_us).items():
@@ -54,10 +53,11 @@ class LockContention(_base.Asking):
         found.sort(key=lambda made: -made.magnitude["cores_burnt"])
         # One who waits for two locks is told with the one that cost more.
         found = list({one.id: one for one in reversed(found)}.values())[::-1]
-        return found[:MOST], (
+        clear = (
             f"waiting for locks burnt {most:.2f} cores at most, or no more than before;"
             f" {now.coverage.samples} samples, {now.coverage.lost} lost"
         )
+        return self.answer(found[:MOST], clear=clear)
 
     @staticmethod
     def _by_lock(
@@ -79,12 +79,12 @@ class LockContention(_base.Asking):
         role: str,
     ) -> Finding:
         leading = burners[0]  # on the core of the event, where somebody waits there
-        process, unit = leading.process
+        process, unit = leading.actor
         waits_in = _waits_in(leading, role)
         whole = sum(one.cores_used for one in burners)
         magnitude = _base.burn_magnitude(leading)
         magnitude.update(cores_burnt=whole, waiters=float(len(burners)))
-        others = [f"{one.process.name} {one.cores_used:.2f}" for one in burners[1:4]]
+        others = [f"{one.actor.process} {one.cores_used:.2f}" for one in burners[1:4]]
         also = f"; also {', '.join(others)} cores" if others else ""
         waits = (
             "waiting for a lock"

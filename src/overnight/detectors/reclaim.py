@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _base, _signatures
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Window
 from overnight.queries import function_usage, samples, signals
 
@@ -93,20 +93,24 @@ def _mean(rates: signals.Rates, name: str) -> float:
     return float(column.mean()) if len(column) else 0.0
 
 
-class Reclaim(_base.Asking):
+class Reclaim(_base.BaseDetector):
     """Who reclaims, why, how many pages, how many cores."""
 
     name = "reclaim"
-    needs = ("profiles", "vmstat", "pressure", "memory-cgroups")
+    needs = (Need.PROFILES, Need.VMSTAT, Need.PRESSURE, Need.MEMORY_CGROUPS)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """Stacks first; where there are none, or they show nobody, the counters."""
         scanned = _Scanned(case)
         stacks = None
         if case.has_profile(case.window):
             stacks = _base.stacks(case)
         elif not scanned.known:
-            raise _base.MissingError("neither stacks nor vmstat were recorded around the event")
+            raise _base.MissingError(
+                "neither stacks nor vmstat were recorded around the event",
+                Need.PROFILES,
+                Need.VMSTAT,
+            )
         found: list[Finding] = []
         if stacks is not None:
             now, before = stacks
@@ -128,10 +132,11 @@ class Reclaim(_base.Asking):
             if stacks
             else "; no stacks were sampled, so reclaim at a cgroup's limit would not show"
         )
-        return found[:MOST], (
+        clear = (
             f"no task burnt {_base.LEAST_CORES} cores in reclaim, and fewer than"
             f" {PAGES_A_SECOND:.0f} pages a second were scanned by tasks{least}"
         )
+        return self.answer(found[:MOST], clear=clear)
 
     def _finding(
         self,
@@ -140,7 +145,7 @@ class Reclaim(_base.Asking):
         one: function_usage.Usage,
         scanned: _Scanned,
     ) -> Finding:
-        process, unit = one.process
+        process, unit = one.actor
         way = _way(one)
         pages = scanned.within(one.window)
         evidence = [_base.burn_evidence(case, one, now, one.function)]
@@ -173,7 +178,7 @@ class Reclaim(_base.Asking):
             (evidence if waited >= PRESSURE else against).append(made)
         step = _signatures.pattern(WALK, "walk")
         both, all_ = function_usage.nested_share(
-            now, step, _signatures.pattern(WALK, "shrink"), (one.process,)
+            now, step, _signatures.pattern(WALK, "shrink"), (one.actor,)
         )
         dying = _base.dying_now(case)
         if all_ and both / all_ >= WALK_SHARE:

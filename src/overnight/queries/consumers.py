@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ import numpy.typing as npt
 from overnight.model.selection import Selection, Window
 from overnight.queries import key_index, reader, samples, segment_tables
 from overnight.store import tree
+
+if TYPE_CHECKING:
+    from overnight.model.actor import Actor
 
 __all__ = ["Consumer", "Item", "Tally", "count_functions", "rank_processes"]
 
@@ -69,7 +73,7 @@ def count_functions(
     """Count every item that has a sample in any of the windows."""
     selection = selection or Selection()
     totals = np.zeros(len(windows), np.int64)
-    processes: dict[samples.Process, int] = {}
+    processes: dict[Actor, int] = {}
     functions = _Functions()
     cells: tuple[list[_Cells], list[_Cells]] = ([], [])  # anywhere on the stack; where it ends
     for part in samples.read_segments(source, host, windows, selection, processes):
@@ -90,7 +94,7 @@ def rank_processes(
     selection: Selection | None = None,
 ) -> tuple[tuple[Consumer, ...], int]:
     """Return what ran in any of the windows, the top consumer first; and the idle samples."""
-    processes: dict[samples.Process, int] = {}
+    processes: dict[Actor, int] = {}
     sums: dict[int, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
     ends: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     ours: set[int] = set()
@@ -120,7 +124,7 @@ def rank_processes(
     consumers = [
         Consumer(
             unit=names[process].unit,
-            process=names[process].name,
+            process=names[process].process,
             samples=plain_count,
             kernel=kernel_count,
             softirq=softirq_count,
@@ -214,7 +218,7 @@ def _add_up(cells: list[_Cells]) -> _Cells:
 
 def _tabulate(
     cells: tuple[list[_Cells], list[_Cells]],
-    processes: list[samples.Process],
+    processes: list[Actor],
     functions: list[str],
     windows: int,
 ) -> tuple[Integers, tuple[Item, ...]]:
@@ -228,7 +232,7 @@ def _tabulate(
     # Every function in which a stack ends is on that stack.
     counts[1][np.searchsorted(key, ends * width + end_cell // windows), end_cell % windows] = end_n
     items = tuple(
-        Item(processes[number % width].unit, processes[number % width].name, functions[number // width])
+        Item(processes[number % width].unit, processes[number % width].process, functions[number // width])
         for number in key.tolist()
     )  # fmt: skip
     return counts, items

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from overnight.model.actor import Actor
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
 from overnight.queries import diff, samples
@@ -41,7 +42,7 @@ class Usage:
     where the baseline has no such sample, and 0 where there is no baseline.
     """
 
-    process: samples.Process
+    actor: Actor
     function: str  # the marked function with most samples
     marked: dict[str, int]  # samples by marked function
     core: int  # where most of it ran
@@ -89,7 +90,7 @@ def top_consumers(
     return sorted(usages, key=lambda usage: -usage.cores_used)
 
 
-_User = tuple[samples.Process, str]
+_User = tuple[Actor, str]
 # Rows of a segment, and the marked node of each.
 _Rows = list[tuple[samples.SegmentSamples, samples.Integers, samples.Integers]]
 
@@ -152,7 +153,7 @@ def _measure(
     lift, low = _lift(sum(by_second.values()), now, baseline, before)
     possible = now.core_rate * window.seconds
     return Usage(
-        process=user[0],
+        actor=user[0],
         function=marked.most_common(1)[0][0],
         marked=dict(marked.most_common(MAX_FUNCTIONS)),
         core=core,
@@ -227,7 +228,7 @@ def nested_share(
     now: samples.WindowSamples,
     inner: str,
     within: str,
-    processes: Iterable[samples.Process] = (),
+    processes: Iterable[Actor] = (),
 ) -> tuple[int, int]:
     """Count samples with a function of `inner` on the stack, of those with one of `within`."""
     wanted = set(processes)

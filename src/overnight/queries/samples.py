@@ -10,29 +10,22 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from overnight.model.actor import Actor
 from overnight.model.flame import KERNEL
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.model.times import SECOND_US
 from overnight.queries import reader, segment_tables
 from overnight.store import parquet, segments, tree
 
-__all__ = ["Integers", "Mask", "Process", "SegmentSamples", "WindowSamples", "read_segments", "read_window"]  # fmt: skip
+__all__ = ["Integers", "Mask", "SegmentSamples", "WindowSamples", "read_segments", "read_window"]  # fmt: skip
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 MAX_PATH = 40  # frames
-
-
-class Process(NamedTuple):
-    """Samples of one program in one unit are counted together, whatever their pid."""
-
-    name: str
-    unit: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +95,7 @@ class WindowSamples:
     window: Window
     coverage: Coverage
     core_rate: float
-    processes: list[Process]
+    processes: list[Actor]
     segments: list[SegmentSamples]
 
     @property
@@ -119,7 +112,7 @@ def read_window(
     source: reader.Reader, host: str, window: Window, *, by_second: bool = True
 ) -> WindowSamples:
     """Read the busy samples of a host; without `by_second` all rows are of second 0 and core 0."""
-    processes: dict[Process, int] = {}
+    processes: dict[Actor, int] = {}
     rows = read_segments(source, host, (window,), Selection(), processes, by_second=by_second)
     parts = [part.busy() for part in rows]
     metas = [(segment, source.meta(segment)) for segment in source.touched((host,), window)]
@@ -134,7 +127,7 @@ def read_segments(
     host: str,
     windows: Sequence[Window],
     selection: Selection,
-    processes: dict[Process, int],
+    processes: dict[Actor, int],
     *,
     by_second: bool = False,
 ) -> Iterator[SegmentSamples]:
@@ -193,8 +186,8 @@ def read_segments(
         )
 
 
-def _process(tasks: parquet.Columns, task: int) -> Process:
+def _process(tasks: parquet.Columns, task: int) -> Actor:
     if task >= len(tasks["pid"]):  # a damaged table
-        return Process(f"task {task}", "")
+        return Actor(f"task {task}", "")
     name = tasks["process"][task] or tasks["thread"][task] or f"pid {tasks['pid'][task]}"
-    return Process(str(name), str(tasks["unit"][task]))
+    return Actor(str(name), str(tasks["unit"][task]))

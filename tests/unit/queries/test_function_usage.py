@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pathlib
+from typing import TYPE_CHECKING
 
 import captures
 import pytest
 
 from overnight.queries import function_usage
 from overnight.queries import samples as window_samples
+
+if TYPE_CHECKING:
+    from overnight.model.actor import Actor
 
 BEGIN = captures.NIGHT
 SECOND = captures.SECOND
@@ -47,7 +51,7 @@ def test_the_stretch_the_core_and_the_function(tmp_path: pathlib.Path) -> None:
     now = _read(tmp_path, samples, 630, 680)
     marks = function_usage.mark_innermost("memcg_numa_stat_show|mem_cgroup_nr_lru_pages")
     (found,) = function_usage.top_consumers(now, None, marks)
-    assert found.process == ("kubelet", "kubelet.service")
+    assert found.actor == ("kubelet", "kubelet.service")
     assert (found.function, found.core, found.samples) == ("mem_cgroup_nr_lru_pages", 2, 600)
     assert found.window == captures.window(BEGIN + 650 * SECOND, BEGIN + 656 * SECOND)
     assert found.cores_used == pytest.approx(1.0)
@@ -82,7 +86,7 @@ def test_every_marked_sample_is_counted_once(tmp_path: pathlib.Path, seed: int) 
     source = captures.store(tmp_path, made)
     window = captures.window(BEGIN + 40 * SECOND, BEGIN + 290 * SECOND)
     now = window_samples.read_window(source, "alpha", window)
-    wanted: dict[window_samples.Process, int] = {}
+    wanted: dict[Actor, int] = {}
     for one in samples:
         inside = window.begin_us <= one.time_us < window.end_us and not one.idle
         if inside and captures.kernel("tcp_sendmsg") in one.path:
@@ -91,7 +95,7 @@ def test_every_marked_sample_is_counted_once(tmp_path: pathlib.Path, seed: int) 
     found = function_usage.top_consumers(
         now, None, function_usage.mark_innermost("tcp_sendmsg"), limit=99
     )
-    assert {one.process: sum(one.marked.values()) for one in found} == wanted
+    assert {one.actor: sum(one.marked.values()) for one in found} == wanted
     both, all_ = function_usage.nested_share(now, "list_lru_count_one", "tcp_sendmsg")
     assert all_ == sum(wanted.values())
     assert both <= all_
