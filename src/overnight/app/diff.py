@@ -7,7 +7,7 @@ import pathlib
 from typing import TYPE_CHECKING, TypeAlias
 
 from overnight import errors
-from overnight.app import windows
+from overnight.app import folded_stacks, windows
 from overnight.model.selection import Window
 from overnight.model.times import MINUTE_US
 from overnight.queries import diff
@@ -50,7 +50,6 @@ def compare(request: Request) -> Difference:
 
 def draw_svg(request: Request) -> pages.Writer:
     """Return a picture of both flame graphs, one above the other."""
-    from overnight.app import pages
     from overnight.queries import flame
     from overnight.reports.pictures import difference
 
@@ -59,8 +58,8 @@ def draw_svg(request: Request) -> pages.Writer:
     before = flame.flame(samples.reader, baseline, samples.selection, hosts=hosts)
     filters = samples.query.filters_text()
     compared = difference.Compared(
-        pages.fold_stacks(now, samples),
-        pages.fold_stacks(before, samples),
+        folded_stacks.fold(samples.reader, now, samples.title),
+        folded_stacks.fold(samples.reader, before, samples.title),
         now.coverage.capacity,
         before.coverage.capacity,
         f"only {filters}" if filters else "",

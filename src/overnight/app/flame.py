@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from overnight.app import windows
+from overnight.app import folded_stacks, windows
 from overnight.queries import flame
 
 if TYPE_CHECKING:
@@ -62,10 +62,8 @@ class FlameGraph:
 
     def writer(self, form: str) -> pages.Writer:
         """Return a writer of the stacks in a format of `reports`: json, pprof, svg and so on."""
-        from overnight.app import pages
-
         write = importlib.import_module(f"overnight.reports.{form}").write
-        folded = pages.fold_stacks(self.tree, self.samples)
+        folded = folded_stacks.fold(self.samples.reader, self.tree, self.samples.title)
         return lambda out: write(folded, out)
 
 
