@@ -34,9 +34,7 @@ def test_something_bad_ends_with_1_and_clear_with_0(
 ) -> None:
     assert cli.main(["audit", "--root", str(image)]) == 1
     shown = capsys.readouterr().out
-    assert (
-        "high: ecs.service: agent of Amazon ECS on a Kubernetes host" in shown
-    )
+    assert "high: ecs.service: agent of Amazon ECS on a Kubernetes host" in shown
     assert "90-ecs.preset:2: vendor preset: enable ecs.service" in shown
     images.debian(tmp_path / "debian")
     assert cli.main(["audit", "--root", str(tmp_path / "debian")]) == 0
