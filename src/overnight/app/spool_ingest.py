@@ -125,7 +125,7 @@ class Ingester:
             budget_bytes=self.budget_bytes,
             keep_seconds=self.keep_seconds,
             now_us=time.time_ns() // 1000,
-            pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins()],
+            pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins.pins()],
         )
 
     def _ingest(self, path: pathlib.Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overnight.model.flame import FrameKind
 from overnight.store import capture
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def frame_hashes(
 def frame_flags(names: list[str], kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """What a frame says about the samples that end in it or run below it."""
     flags = np.zeros(len(names), np.uint8)
-    for i in np.flatnonzero(kinds == capture.Kind.KERNEL).tolist():
+    for i in np.flatnonzero(kinds == FrameKind.KERNEL).tolist():
         flags[i] = KERNEL
         if IDLE_LEAF.fullmatch(names[i]):
             flags[i] |= IDLE
