@@ -15,10 +15,10 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from overnight.model.flame import KERNEL
+from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader, top
-from overnight.store import parquet, segments, tree
+from overnight.store import parquet, segments
 
 __all__ = ["Change", "Difference", "diff", "poisson_bounds"]
 
@@ -116,7 +116,7 @@ def _sums(
     rows = parquet.query(
         "SELECT name, module, kind, sum(own)::BIGINT AS own, sum(whole)::BIGINT AS whole "  # noqa: S608 - our own paths
         f"FROM {parquet.table(*(segment.path / 'frames.parquet' for segment in found))} "
-        f"WHERE kind <> {tree.PROCESS} AND whole > 0 GROUP BY name, module, kind"
+        f"WHERE kind <> {FrameKind.PROCESS} AND whole > 0 GROUP BY name, module, kind"
     )
     frames = zip(*(rows[name].tolist() for name in ("name", "module", "kind")), strict=True)
     return list(frames), rows["own"], rows["whole"]
@@ -200,7 +200,7 @@ def _change(frame: _Frame, compared: _Compared, i: int) -> Change:
     return Change(
         name=name,
         module=module,
-        kernel=kind == KERNEL,
+        kernel=kind == FrameKind.KERNEL,
         samples=samples,
         baseline_samples=before,
         rate=float(compared.rate[i]),

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
+from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window, match_event
 from overnight.queries import segment_tables
 from overnight.store import hours, parquet, segments, tree
@@ -249,7 +250,7 @@ def node_mask(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.
     if chosen.side:
         mask &= ((names.flags & tree.KERNEL) > 0) == (chosen.side == "kernel")
     if chosen.function:
-        hit = matches(names.frame_name, chosen.function) & (names.frame_kind != tree.PROCESS)
+        hit = matches(names.frame_name, chosen.function) & (names.frame_kind != FrameKind.PROCESS)
         # A node passes if it or an ancestor matches: every match passes its whole subtree, a slice.
         starts = np.flatnonzero(hit[names.frame])
         edges = np.zeros(len(names.frame) + 1, np.int64)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
+from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader, segment_tables
 from overnight.store import parquet, tree
@@ -105,7 +106,7 @@ def function_columns(
     """Return (name, module, kind), samples that end in it, and samples that it is in, recursion once."""
     names = part.names
     own_of, whole_of = _counts(part, names.frame, len(names.frame_name), names.outermost)
-    seen = np.flatnonzero((whole_of > 0) & (names.frame_kind != tree.PROCESS))
+    seen = np.flatnonzero((whole_of > 0) & (names.frame_kind != FrameKind.PROCESS))
     rows = zip(
         names.frame_name[seen].tolist(),
         names.frame_module[seen].tolist(),
@@ -152,7 +153,7 @@ def _name_counts(part: reader.Part) -> dict[str, tuple[int, int]]:
 
 
 def _label(name: str, module: str, kind: int) -> str | None:
-    return None if kind == tree.PROCESS else segment_tables.function_label(name, module)
+    return None if kind == FrameKind.PROCESS else segment_tables.function_label(name, module)
 
 
 def _task_counts(

@@ -195,6 +195,6 @@ def test_a_long_night_has_broader_columns_and_says_so(
     shown = view.view(night.source, window, "alpha")
     check_indices(shown)
     assert shown.heat_step_us == 5_000_000
-    assert any("each column of the heatmap is 5 s" in note for note in shown.notes)
+    assert any("each heatmap column is 5 s wide" in note for note in shown.notes)
     busy = sum(s.count for s in inside(night, window) if not s.idle)
     assert int(shown.arrays["heat_busy"].sum()) == busy
