@@ -22,6 +22,7 @@ __all__ = ["BLOCKS", "census_line", "cores", "draw", "event_lines"]
 BLOCKS = " ▁▂▃▄▅▆▇█"
 HOT = 0.95
 MIN_STRIP, MAX_STRIP = 6, 60
+SHOWN_STEAL = 0.01
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -50,6 +51,9 @@ def _head(view: live.View, width: int) -> rich.text.Text:
     if top is not None and top.busy:
         share = top.busy[-1]
         line.append(f", top core {top.core} {100 * share:.0f} %", "red" if share >= HOT else "")
+    stolen = max(view.cores, key=lambda one: one.steal[-1] if one.steal else 0.0, default=None)
+    if stolen is not None and stolen.steal and stolen.steal[-1] >= SHOWN_STEAL:
+        line.append(f", core {stolen.core} steal {100 * stolen.steal[-1]:.0f} %", "yellow")
     if width >= 100:
         line.append("   q quits", style="dim")
     return line
