@@ -183,7 +183,7 @@ def burn_evidence(
     """Who burnt how much where, with the stack that was met most."""
     process, unit = one.actor
     of_unit = f" of {unit}" if unit else ""
-    than = f"{one.baseline_cores:.2f} cores in the {case.usual}"
+    than = f"{one.baseline_cores:.2f} cores in the {case.baseline_text}"
     kernel = " > ".join(one.path[-8:])
     values: dict[str, Value] = {
         "cores_burnt": round(one.cores_used, 3),

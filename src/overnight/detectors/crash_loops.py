@@ -51,7 +51,7 @@ MOST = 8
 
 def _counted(
     case: cases.Case, signal: str, columns: tuple[str, ...], *, from_zero: bool = False
-) -> trends.Meetings:
+) -> trends.GrowthByKey:
     window = _base.lasting(case, LOOK_BACK_US)
     extent = case.ring.extent(case.host)
     known = window.end_us - max(window.begin_us, extent[0]) if extent else LOOK_BACK_US
@@ -109,7 +109,7 @@ def _cost(case: cases.Case, unit: str) -> Evidence | None:
     samples = sum(int(part.count[mine[part.process]].sum()) for part in before.segments)
     cores = before.cores(samples, before.seconds)
     return Evidence(
-        f"it used {cores:.3f} cores in the {case.usual}",
+        f"it used {cores:.3f} cores in the {case.baseline_text}",
         "profiles",
         {"cores_burnt": round(cores, 4), "samples": samples, "lost": before.coverage.lost},
         before.window,

@@ -243,7 +243,7 @@ def _way(one: function_usage.Usage) -> str:
 
 def _pages(case: cases.Case, window: Window, pages: float, baseline: float) -> Evidence:
     return Evidence(
-        f"{pages:.0f} pages a second were scanned, against {baseline:.0f} in the {case.usual}",
+        f"{pages:.0f} pages a second were scanned, against {baseline:.0f} in the {case.baseline_text}",
         "vmstat",
         {"pages_per_second": round(pages, 1), "baseline_pages_per_second": round(baseline, 1)},
         window,

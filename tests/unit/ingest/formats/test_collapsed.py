@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from overnight import errors
 from overnight.ingest.formats import collapsed
-from overnight.model.flame import KERNEL, USER, Frame
+from overnight.model.flame import Frame, FrameKind
 from overnight.reports import collapsed as writer
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def test_gzip_and_a_last_line_without_end(tmp_path: pathlib.Path) -> None:
 
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name == name.strip())
-FRAMES = st.builds(Frame, NAMES, st.just(""), st.sampled_from([USER, KERNEL]))
+FRAMES = st.builds(Frame, NAMES, st.just(""), st.sampled_from([FrameKind.USER, FrameKind.KERNEL]))
 STACKS = st.tuples(
     st.lists(FRAMES, min_size=1, max_size=5).map(tuple),
     st.integers(1, 2**32 - 1),
