@@ -73,10 +73,10 @@ def _without_signature(text: str) -> str:
     if not bare.endswith(")"):
         return text
     depth = 0
-    for found in reversed(list(PARENTHESIS.finditer(bare))):
-        depth += 1 if found[0] == ")" else -1
+    for bracket in reversed(list(PARENTHESIS.finditer(bare))):
+        depth += 1 if bracket[0] == ")" else -1
         if not depth:
-            name = bare[: found.start()]
+            name = bare[: bracket.start()]
             return name[_return_type(name) :] if name else text
     return text
 

@@ -37,11 +37,11 @@ def expect(names: Iterable[str]) -> None:
 def _plain(name: str) -> str:
     if len(name) > LONGEST:
         return name
-    found = None
+    demangled = None
     if name.startswith(("_R", "_ZN")):
-        found = rust.demangle(name)
-    if found is None and name.startswith("_Z"):
-        found = cplusplus.demangle(name)
-    if found is None and OCAML.match(name):
+        demangled = rust.demangle(name)
+    if demangled is None and name.startswith("_Z"):
+        demangled = cplusplus.demangle(name)
+    if demangled is None and OCAML.match(name):
         return OCAML_PART.sub(lambda part: chr(int(part[1], 16)) if part[1] else ".", name[4:])
-    return name if found is None else found
+    return name if demangled is None else demangled

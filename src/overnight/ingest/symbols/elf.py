@@ -82,12 +82,12 @@ def _separate_symbols(
     if build_id:
         name = f".build-id/{build_id[:2]}/{build_id[2:]}.debug"
         for folder in debug_dirs:
-            found = _symbols_elsewhere(elf, pathlib.Path(folder, name))
-            if found:
-                return [found]
+            symbols = _symbols_elsewhere(elf, pathlib.Path(folder, name))
+            if symbols:
+                return [symbols]
     packed = elf.section(b".gnu_debugdata")
-    found = _symbols_elsewhere(elf, _unpack(elf, packed)) if packed else None
-    return [found] if found else []
+    symbols = _symbols_elsewhere(elf, _unpack(elf, packed)) if packed else None
+    return [symbols] if symbols else []
 
 
 def _symbols_elsewhere(elf: image.Image, source: pathlib.Path | bytes) -> table.Symbols | None:
@@ -116,10 +116,10 @@ def _symbols(elf: image.Image, loaded: image.Image, section: image.Section) -> t
     entries = entries[_wanted(elf, entries) & (entries["name"] < len(names))]
     if elf.machine == image.MACHINE_AARCH64:
         entries = entries[~_marks(entries["name"], names)]
-    start, found = loaded.file_offsets(entries["value"])
-    entries = entries[found]
+    start, loaded_mask = loaded.file_offsets(entries["value"])
+    entries = entries[loaded_mask]
     return table.Symbols(
-        start=start[found],
+        start=start[loaded_mask],
         size=entries["size"].astype(np.uint64),
         binding=(entries["info"] >> 4).astype(np.uint8),
         name_at=entries["name"].astype(np.int64),

@@ -192,14 +192,14 @@ class Image:
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
         """Where in the file each address comes from, and whether any loaded segment holds it."""
         offsets = addresses.copy()
-        found = np.zeros(len(addresses), np.bool_)
+        mapped = np.zeros(len(addresses), np.bool_)
         for segment in self.segments[self.segments["type"] == LOAD]:
             begin = segment["address"]
             held = np.maximum(segment["memory_size"], segment["file_size"])
-            inside = ~found & (addresses >= begin) & (addresses - begin < held)
+            inside = ~mapped & (addresses >= begin) & (addresses - begin < held)
             offsets[inside] = addresses[inside] - begin + segment["offset"]
-            found |= inside
-        return offsets, found
+            mapped |= inside
+        return offsets, mapped
 
     def build_id(self) -> str | None:
         """The id that the linker gave this build, in hex."""
@@ -212,9 +212,9 @@ class Image:
         ]
         for offset, size in notes:
             if size <= MOST_NOTES:
-                found = _build_id_of(self._pieces.read(offset, size))
-                if found:
-                    return found
+                build_id = _build_id_of(self._pieces.read(offset, size))
+                if build_id:
+                    return build_id
         return None
 
 
@@ -225,8 +225,8 @@ def _build_id_of(notes: bytes) -> str | None:
         name = at + NOTE_HEADER.size
         begin = name + (name_size + 3 & ~3)
         if kind == BUILD_ID and notes[name : name + name_size] == b"GNU\0":
-            found = notes[begin : begin + size]
-            return found.hex() if 2 <= len(found) <= 64 else None
+            build_id = notes[begin : begin + size]
+            return build_id.hex() if 2 <= len(build_id) <= 64 else None
         at = begin + (size + 3 & ~3)
     return None
 

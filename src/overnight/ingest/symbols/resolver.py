@@ -35,7 +35,7 @@ class Named:
     modules: list[str]  # the module that each name belongs to
     which: npt.NDArray[np.uint32]
 
-    def listed(self) -> list[str]:
+    def by_address(self) -> list[str]:
         """The name for each address."""
         return [self.names[i] for i in self.which.tolist()]
 
@@ -73,8 +73,8 @@ class Resolver:
 
         For `/tmp/perf-PID.map` (memory that no file stands behind) the offsets are addresses.
         """
-        found = self._table(module, pid)
-        return _named(found, offsets, lambda _: module, module)
+        symbols = self._table(module, pid)
+        return _named(symbols, offsets, lambda _: module, module)
 
     def resolve_kernel(self, addresses: npt.NDArray[np.uint64]) -> Named:
         """Functions of the kernel at addresses, with the kernel modules they belong to."""
@@ -105,16 +105,16 @@ class Resolver:
             self._tables.move_to_end(key)
             return known
         try:
-            made = self._read(module, path)
+            symbols = self._read(module, path)
         except errors.DamagedFileError as error:
             self.problems[module] = error.what
-            made = table.EMPTY
-        self._tables[key] = made
-        self._kept += made.nbytes + TABLE_COST
+            symbols = table.EMPTY
+        self._tables[key] = symbols
+        self._kept += symbols.nbytes + TABLE_COST
         while self._kept > self._most_kept and len(self._tables) > 1:
             _, dropped = self._tables.popitem(last=False)
             self._kept -= dropped.nbytes + TABLE_COST
-        return made
+        return symbols
 
     def _identify(self, module: str, pid: int) -> tuple[_Key, pathlib.Path | None]:
         """The file behind a module: containers have different ones under the same path."""
@@ -150,9 +150,9 @@ def _distinct(
     """The distinct ones of places in a table, -1 among them, and each one's place among those."""
     if size > 16 * len(found):
         return np.unique(found, return_inverse=True)
-    there = np.zeros(size + 1, np.bool_)
-    there[found + 1] = True
-    return np.flatnonzero(there) - 1, (np.cumsum(there) - 1)[found + 1]
+    present = np.zeros(size + 1, np.bool_)
+    present[found + 1] = True
+    return np.flatnonzero(present) - 1, (np.cumsum(present) - 1)[found + 1]
 
 
 def _named(
@@ -161,19 +161,19 @@ def _named(
     module_of: Callable[[int], str],
     nowhere: str,
 ) -> Named:
-    indices, which = _distinct(functions.find(addresses), len(functions))
+    indices, index_of = _distinct(functions.find(addresses), len(functions))
     demangle.expect(functions.linked_names(indices.tolist(), demangle.EXPECTED))
     distinct: dict[tuple[str, str], int] = {}
-    place = np.zeros(len(indices), np.uint32)
+    name_index = np.zeros(len(indices), np.uint32)
     for i, index in enumerate(indices.tolist()):
         function = (
             (functions.name(index) or UNKNOWN, module_of(index))
             if index >= 0
             else (UNKNOWN, nowhere)
         )
-        place[i] = distinct.setdefault(function, len(distinct))
+        name_index[i] = distinct.setdefault(function, len(distinct))
     return Named(
         names=[name for name, _ in distinct],
         modules=[module for _, module in distinct],
-        which=place[which].astype(np.uint32),
+        which=name_index[index_of].astype(np.uint32),
     )

@@ -218,10 +218,10 @@ class _Path:
         return f"{path}::{{{kind}{':' + name if name else ''}#{number}}}"
 
     def _until_end(self, rule: Callable[[], str]) -> list[str]:
-        found = []
+        items = []
         while not self._takes("E"):
-            found.append(rule())
-        return found
+            items.append(rule())
+        return items
 
     def _argument(self) -> str:
         if self._takes("L"):
