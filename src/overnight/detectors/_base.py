@@ -77,8 +77,8 @@ def make(
 
 
 def _round(number: float) -> float:
-    """Round to what is worth reading: four decimals, or four digits of a small p-value."""
-    return round(number, 4) if abs(number) >= 0.1 else float(f"{number:.4g}")
+    """Round to what is worth reading; small p-values stay exact."""
+    return round(number, 4) if abs(number) >= 0.01 else number
 
 
 def command(subcommand: str, window: Window, host: str, *options: str) -> str:
