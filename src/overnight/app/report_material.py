@@ -14,10 +14,8 @@ from overnight.reports.pictures import difference
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
-    from overnight.model.flame import Folded
     from overnight.model.verdict import Verdict
     from overnight.queries import case as cases
-    from overnight.queries import flame as flames
 
 __all__ = ["focus", "gather"]
 
@@ -108,7 +106,7 @@ def _stacks(case: cases.Case, core: int, hot: Window) -> diagnosis.Material:
     chosen = Selection(cores=(core,) if core >= 0 else ())
     title = f"{case.host} core {core}" if core >= 0 else case.host
     now = case.flame(hot, chosen)
-    folded = _folded(now, title, core)
+    folded = folded_stacks.fold(case.profiles, now, title, chosen.cores)
     made = diagnosis.Material(flame=folded, processes=case.top(hot, chosen, limit=MOST_ROWS))
     if not case.has_profile(case.baseline):
         return made
@@ -117,19 +115,12 @@ def _stacks(case: cases.Case, core: int, hot: Window) -> diagnosis.Material:
         made,
         compared=difference.Compared(
             folded,
-            _folded(before, title, core),
+            folded_stacks.fold(case.profiles, before, title, chosen.cores),
             now.coverage.capacity,
             before.coverage.capacity,
         ),
         difference=case.diff(hot, case.baseline, chosen),
     )
-
-
-def _folded(tree: flames.FlameTree, title: str, core: int) -> Folded:
-    covered = tree.coverage
-    rate = round(covered.capacity / covered.core_seconds) if covered.core_seconds else 0
-    folded = folded_stacks.fold(tree, title, event="cpu-clock" if rate else "", frequency=rate)
-    return dataclasses.replace(folded, cores=(core,) if core >= 0 else ())
 
 
 def _lifts(findings: Iterable[Finding]) -> tuple[diagnosis.Lift, ...]:

@@ -65,7 +65,7 @@ class _Loop:
 
 def _read_growth(
     case: cases.Case, signal: str, columns: tuple[str, ...], *, from_zero: bool = False
-) -> trends.Meetings:
+) -> trends.GrowthByKey:
     window = _host_state.state_window(case, LOOK_BACK_US)
     extent = case.ring.extent(case.host)
     known = window.end_us - max(window.begin_us, extent[0]) if extent else LOOK_BACK_US
@@ -120,7 +120,7 @@ def _cost_evidence(case: cases.Case, unit: str) -> Evidence | None:
     samples = sum(int(part.count[own[part.process]].sum()) for part in before.segments)
     cores = before.cores(samples, before.seconds)
     return Evidence(
-        f"{unit} used {cores:.3f} cores in the baseline ({case.usual})",
+        f"{unit} used {cores:.3f} cores in the baseline ({case.baseline_text})",
         "profiles",
         {"cores_burnt": round(cores, 4), "samples": samples, "lost": before.coverage.lost},
         before.window,

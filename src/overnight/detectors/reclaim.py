@@ -232,7 +232,7 @@ def _entry_role(usage: function_usage.Usage) -> str:
 
 def _pages_evidence(case: cases.Case, window: Window, pages: float, baseline: float) -> Evidence:
     return Evidence(
-        f"{pages:.0f} pages a second were scanned; {baseline:.0f} in the baseline ({case.usual})",
+        f"{pages:.0f} pages a second were scanned; {baseline:.0f} in the baseline ({case.baseline_text})",
         "vmstat",
         {"pages_per_second": round(pages, 1), "baseline_pages_per_second": round(baseline, 1)},
         window,
