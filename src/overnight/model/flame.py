@@ -15,6 +15,7 @@ class FrameKind(enum.IntEnum):
 
     USER = 0
     KERNEL = 1
+    PROCESS = 2  # not code: the process name at the root of its stacks
 
 
 @dataclasses.dataclass(frozen=True)

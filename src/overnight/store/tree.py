@@ -31,7 +31,6 @@ __all__ = [
     "HAS_EXTENSION",
     "IDLE",
     "KERNEL",
-    "PROCESS",
     "SOFTIRQ",
     "Tree",
     "fold_capture",
@@ -40,8 +39,6 @@ __all__ = [
 ]
 
 MARKED = 1 << 27  # of so many pairs that there could be, those that there are can be marked
-
-PROCESS = 2  # the kind of a tree's first frames: process names
 
 # Flags of a node. The low half belongs to the node's own frame, the high half also to what it calls.
 KERNEL, IDLE, SOFTIRQ = 0x01, 0x02, 0x10
