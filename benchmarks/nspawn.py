@@ -35,11 +35,11 @@ def measure() -> list[benchmarks.Result]:
 
 def _warm_up(home: pathlib.Path, provider: str, count: int) -> list[float]:
     """Seconds from the first intent until each of them was ready."""
-    from overnight.app import pooling
+    from overnight.app import pools
 
-    plane = pooling.open_plane(home)
+    plane = pools.open_plane(home)
     stop = threading.Event()
-    reaper = threading.Thread(target=pooling.serve, args=(plane, stop), kwargs={"interval": 1.0})
+    reaper = threading.Thread(target=pools.serve, args=(plane, stop), kwargs={"interval": 1.0})
     plane.create(name="p", template="plain", target_size=count, provider=provider)
     reaper.start()
     try:

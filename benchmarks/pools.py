@@ -146,12 +146,12 @@ def _processes(folder: pathlib.Path) -> list[benchmarks.Result]:
     """A member that is a process, from intent to ready; and a claim through the command line."""
     import threading
 
-    from overnight.app import pooling
+    from overnight.app import pools
 
     home = folder / "home"
-    plane = pooling.open_plane(home)
+    plane = pools.open_plane(home)
     stop = threading.Event()
-    reaper = threading.Thread(target=pooling.serve, args=(plane, stop), kwargs={"interval": 1.0})
+    reaper = threading.Thread(target=pools.serve, args=(plane, stop), kwargs={"interval": 1.0})
     plane.create(name="p", template="t", target_size=ROUNDS_OF_PROCESSES)
     reaper.start()
     while plane.show("p").counts.ready < ROUNDS_OF_PROCESSES:

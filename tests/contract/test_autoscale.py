@@ -11,7 +11,7 @@ import pytest
 from poolworld import START, S, State, World
 
 from overnight import errors
-from overnight.pools import metrics, reaping, refusals, scaling
+from overnight.pools import autoscaler, metrics, pool_errors, reaper
 
 HOUR = 3600
 
@@ -20,7 +20,7 @@ def ask(world: World, times: int) -> None:
     """So many claims, of which none is served: nothing is ready."""
     while times:
         count = min(times, world.plane.show("ci").pool.max_size)
-        with contextlib.suppress(refusals.NoReadyMembersError):
+        with contextlib.suppress(pool_errors.NoReadyMembersError):
             world.plane.acquire("ci", count=count)
         times -= count
 
@@ -51,7 +51,7 @@ def test_demand_makes_it_grow_and_missed_claims_are_demand(world: World) -> None
     following(world)
     world.clock.forward(1200)
     ask(world, 80)
-    reaping.Reaper(world.plane).tick()
+    reaper.Reaper(world.plane).tick()
     # 80 at once are a jump, and told as one: no more than is sure of it.
     [(before, after)] = scaled(world)
     assert (before, after) == (1, target(world))
@@ -69,7 +69,7 @@ def test_what_stays_is_no_event(mostly: World) -> None:
     following(world)
     for _ in range(5):
         world.clock.forward(60)
-        reaping.Reaper(world.plane).tick()
+        reaper.Reaper(world.plane).tick()
     assert scaled(world) == []
     policy = world.plane.show("ci").autoscale
     assert policy is not None
@@ -90,9 +90,9 @@ def test_those_who_wait_are_demand_too(world: World) -> None:
 
 
 def _asked() -> object:
-    from overnight.pools import shape
+    from overnight.model.pool import Request
 
-    return shape.Request(wait_seconds=60)
+    return Request(wait_seconds=60)
 
 
 def test_it_shrinks_oldest_idle_first_after_the_cooldown_whoever_restarts(world: World) -> None:
@@ -147,7 +147,7 @@ def test_a_pool_is_looked_at_every_few_seconds_and_no_more(mostly: World) -> Non
     world = mostly
     following(world)
     assert world.plane.follow("ci") is not None
-    world.clock.forward(scaling.EVERY_SECONDS - 1)
+    world.clock.forward(autoscaler.EVERY_SECONDS - 1)
     assert world.plane.follow("ci") is None
     assert world.another().follow("ci") is None
     world.clock.forward(1)
@@ -165,7 +165,7 @@ def test_only_an_active_pool_is_scaled(mostly: World, status: str) -> None:
     ask(world, 50)
     world.plane.update("ci", status=status)
     world.clock.forward(10)
-    reaping.Reaper(world.plane).tick()
+    reaper.Reaper(world.plane).tick()
     assert world.plane.follow("ci") is None
     assert (target(world), scaled(world)) == (3, [])
     outlook = world.plane.outlook("ci")
@@ -179,12 +179,12 @@ def test_only_an_active_pool_is_scaled(mostly: World, status: str) -> None:
 
 def test_the_target_is_refused_by_hand_and_bounds_move_it(world: World) -> None:
     following(world, 6)
-    with pytest.raises(refusals.AutoscaledError, match="not set by hand") as caught:
+    with pytest.raises(pool_errors.AutoscaledError, match="not set by hand") as caught:
         world.plane.update("ci", target_size=9)
     assert "overnight pool autoscale ci --off" in caught.value.todo
     assert world.plane.update("ci", max_size=4).target_size == 4
     assert world.plane.update("ci", max_size=40, min_size=7).target_size == 7
-    with pytest.raises(refusals.BadSizeError):
+    with pytest.raises(pool_errors.BadSizeError):
         world.plane.update("ci", max_size=5)
     assert world.plane.autoscale_off("ci")
     assert not world.plane.autoscale_off("ci")
@@ -238,7 +238,7 @@ def test_a_policy_is_checked_at_the_door_and_nothing_is_written(world: World) ->
                 call("ci", **given)
     assert world.plane.show("ci").autoscale is None
     assert "autoscale_set" not in world.kinds()
-    with pytest.raises(refusals.PoolNotFoundError):
+    with pytest.raises(pool_errors.PoolNotFoundError):
         world.plane.autoscale("other")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from poolworld import START, S, State, World
 
-from overnight.pools import refusals, trouble
+from overnight.pools import pool_errors, problems
 
 
 def test_the_oldest_warm_member_is_claimed_first(world: World) -> None:
@@ -41,7 +41,7 @@ def test_a_claim_says_whose_it_is_and_what_for(world: World) -> None:
 def test_an_empty_pool_says_what_it_has(world: World) -> None:
     world.pool(target=2)
     world.plane.replenish("ci")
-    with pytest.raises(refusals.NoReadyMembersError, match="target 2, ready 0, warming 2"):
+    with pytest.raises(pool_errors.NoReadyMembersError, match="target 2, ready 0, warming 2"):
         world.plane.acquire("ci")
 
 
@@ -49,7 +49,7 @@ def test_silent_members_are_named_and_not_given_out(world: World) -> None:
     world.pool(target=2)
     names = [m.id for m in world.fill()]
     world.clock.forward(180)
-    with pytest.raises(refusals.NoLiveReadyMembersError) as caught:
+    with pytest.raises(pool_errors.NoLiveReadyMembersError) as caught:
         world.plane.acquire("ci")
     assert sorted(caught.value.members) == sorted(names)
     assert "silent for 180 s" in str(caught.value)
@@ -62,20 +62,20 @@ def test_only_an_active_pool_gives_out(world: World, status: str) -> None:
     world.pool()
     world.fill()
     world.plane.update("ci", status=status)
-    with pytest.raises(refusals.PoolNotActiveError, match=f"ci is {status}"):
+    with pytest.raises(pool_errors.PoolNotActiveError, match=f"ci is {status}"):
         world.plane.acquire("ci")
 
 
 def test_a_batch_is_all_or_nothing(world: World) -> None:
     world.pool(target=3)
     world.fill()
-    with pytest.raises(refusals.NoReadyMembersError, match="batch of 4"):
+    with pytest.raises(pool_errors.NoReadyMembersError, match="batch of 4"):
         world.plane.acquire("ci", count=4)
     assert world.plane.show("ci").counts.ready == 3
     grants = world.plane.acquire("ci", count=3)
     assert len({grant.member.id for grant in grants}) == 3
     assert len({grant.claim.batch_id for grant in grants}) == 1
-    with pytest.raises(refusals.BadKnobError, match="count"):
+    with pytest.raises(pool_errors.BadKnobError, match="count"):
         world.plane.acquire("ci", count=99)
 
 
@@ -91,7 +91,7 @@ def test_the_same_key_gets_the_same_claim(world: World) -> None:
         {"count": 2, "acquired_by": "b"},
         {"count": 2, "acquired_by": "a", "lease_seconds": 60},
     ):
-        with pytest.raises(refusals.KeyReusedError):
+        with pytest.raises(pool_errors.KeyReusedError):
             world.plane.acquire("ci", idempotency_key="k", **other)
     world.plane.update("ci", status="paused")
     assert world.plane.acquire("ci", count=2, idempotency_key="k", acquired_by="a") == again
@@ -105,7 +105,7 @@ def test_a_key_whose_claim_has_ended_gives_no_host_that_is_gone(world: World) ->
     [again] = world.plane.acquire("ci", idempotency_key="k", lease_seconds=60)
     assert again.claim.id == grant.claim.id
     world.plane.give_back(grant.claim.id)
-    with pytest.raises(refusals.ClaimEndedError, match="returned") as caught:
+    with pytest.raises(pool_errors.ClaimEndedError, match="returned") as caught:
         world.plane.acquire("ci", idempotency_key="k", lease_seconds=60)
     assert "new --key" in caught.value.todo
 
@@ -123,7 +123,7 @@ def test_a_key_whose_claim_has_ended_gives_no_host_that_is_gone(world: World) ->
 def test_what_is_asked_is_checked_at_the_door(world: World, asked: dict[str, object]) -> None:
     world.pool()
     world.fill()
-    with pytest.raises(refusals.BadKnobError):
+    with pytest.raises(pool_errors.BadKnobError):
         world.plane.acquire("ci", **asked)
     assert world.plane.show("ci").counts.claimed == 0
 
@@ -137,10 +137,10 @@ def test_a_claim_that_looks_forgotten_can_be_kept_as_it_is_told(world: World) ->
     seen = world.plane.show("ci")
     [said] = [
         one
-        for one in trouble.look(seen, now_us=world.clock(), reaper_us=world.clock())
+        for one in problems.find_problems(seen, now_us=world.clock(), reaper_us=world.clock())
         if one.name == "claim_stale"
     ]
-    with pytest.raises(refusals.LeaseCapError, match="any further") as caught:
+    with pytest.raises(pool_errors.LeaseCapError, match="any further") as caught:
         world.plane.renew(grant.claim.id, 60)
     step = "overnight pool update ci --set lease_max_seconds=172800, then"
     assert f"{step} overnight pool renew {grant.claim.id}" in said.todo
@@ -165,12 +165,12 @@ def test_ended_claims_of_a_member_that_is_used_again_are_forgotten(world: World)
 
 def test_parameters_that_nobody_declared_are_errors(world: World) -> None:
     world.pool()
-    with pytest.raises(refusals.UnknownParameterError, match="aquired_by"):
+    with pytest.raises(pool_errors.UnknownParameterError, match="aquired_by"):
         world.plane.acquire("ci", aquired_by="x")
-    with pytest.raises(refusals.UnknownParameterError, match="name"):
+    with pytest.raises(pool_errors.UnknownParameterError, match="name"):
         world.plane.update("ci", name="other")
     for asked in ({"count": True}, {"lease_seconds": "1"}, {"cold": 1}, {"wait_seconds": -1}, {"lease_seconds": 0}, {"acquired_by": 5}):  # fmt: skip
-        with pytest.raises(refusals.BadKnobError, match=next(iter(asked))):
+        with pytest.raises(pool_errors.BadKnobError, match=next(iter(asked))):
             world.plane.acquire("ci", **asked)
 
 
@@ -187,10 +187,10 @@ def test_a_lease_is_renewed_up_to_its_cap(world: World) -> None:
     assert (renewed.lease_until_us, renewed.renewals) == (START + 90 * S, 1)
     assert world.plane.renew(grant.claim.id, 90).lease_until_us == START + 100 * S
     assert world.plane.renew(grant.claim.id, 1).lease_until_us == START + 100 * S
-    with pytest.raises(refusals.BadKnobError, match="lease_seconds"):
+    with pytest.raises(pool_errors.BadKnobError, match="lease_seconds"):
         world.plane.renew(grant.claim.id, 101)
     world.clock.forward(60)
-    with pytest.raises(refusals.ClaimEndedError):
+    with pytest.raises(pool_errors.ClaimEndedError):
         world.plane.renew(grant.claim.id, 5)
 
 
@@ -205,7 +205,7 @@ def test_a_lease_that_runs_out_ends_the_member(world: World) -> None:
     assert grant.member.machine_id not in world.provider.machines
     [claim] = world.plane.show("ci").claims
     assert claim.release_reason == "lease_expired"
-    with pytest.raises(refusals.ClaimEndedError, match="lease_expired"):
+    with pytest.raises(pool_errors.ClaimEndedError, match="lease_expired"):
         world.plane.give_back(grant.claim.id)
 
 
@@ -233,7 +233,7 @@ def test_a_returned_member_is_recycled_by_default(world: World) -> None:
     assert back.gone_us is not None
     assert grant.member.machine_id not in world.provider.machines
     assert world.plane.give_back(grant.claim.id) == back  # said twice, done once
-    with pytest.raises(refusals.ClaimNotFoundError):
+    with pytest.raises(pool_errors.ClaimNotFoundError):
         world.plane.give_back("c-none")
 
 

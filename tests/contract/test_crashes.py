@@ -15,7 +15,7 @@ import pytest
 from poolworld import State, World
 
 from overnight import pools
-from overnight.pools import control, database, reaping, refusals
+from overnight.pools import control, database, pool_errors, reaper
 
 if TYPE_CHECKING:
     import pathlib
@@ -61,13 +61,13 @@ def _claimed(world: World, **given: object) -> object:
 def _one_claim(world: World, _: object) -> None:
     """Who asks again with the same key gets the claim that was made, or one: never two."""
     world.beat_all()
-    with contextlib.suppress(refusals.NoReadyMembersError):
+    with contextlib.suppress(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci", idempotency_key="k")
     assert world.plane.show("ci").counts.claimed == 1
 
 
 def _at_most_one(world: World, _: object) -> None:
-    with contextlib.suppress(refusals.NoReadyMembersError):
+    with contextlib.suppress(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci", idempotency_key="k")
     assert world.plane.show("ci").counts.claimed <= 1
 
@@ -116,7 +116,7 @@ def _cold(world: World, plane: control.ControlPlane, _: object) -> None:
         while not stop.wait(0.005):
             for member in other.show("ci").members:
                 if member.state is State.WARMING and member.machine_id:
-                    with contextlib.suppress(refusals.PoolError):
+                    with contextlib.suppress(pool_errors.PoolError):
                         world.boot(member.id)
 
     booting = threading.Thread(target=boots)
@@ -149,7 +149,7 @@ def _wanted(world: World) -> None:
     world.pool(target=1, max_size=9)
     world.plane.autoscale("ci", warm_up_seconds=90, max_size=2)
     world.clock.forward(1000)
-    with contextlib.suppress(refusals.NoReadyMembersError):
+    with contextlib.suppress(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci", count=8)
 
 
@@ -228,7 +228,7 @@ SCENARIOS: dict[str, Scenario] = {
     "autoscale up": Scenario(_wanted, lambda _w, p, _g: p.follow("ci"), _stepped),
     "autoscale down": Scenario(_unwanted, lambda _w, p, _g: p.follow("ci"), _stepped),
     "autoscale off": Scenario(_unwanted, lambda _w, p, _g: p.autoscale_off("ci"), _off),
-    "a tick": Scenario(_stale, lambda _w, p, _g: reaping.Reaper(p).tick()),
+    "a tick": Scenario(_stale, lambda _w, p, _g: reaper.Reaper(p).tick()),
 }  # fmt: skip
 
 

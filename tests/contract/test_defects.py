@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from poolworld import State, World
 
 from overnight import pools
-from overnight.pools import reaping, refusals, schema
+from overnight.pools import pool_errors, reaper
+from overnight.pools.sql import schema
 
 
 def test_01_one_failed_launch_keeps_the_rows_of_the_others(world: World) -> None:
@@ -133,7 +134,7 @@ def test_06_a_lower_target_shrinks_and_the_floor_is_kept(world: World) -> None:
     world.beat_all()
     world.plane.recycle("ci")
     assert len(world.members("ci", State.READY)) == 2  # past their time, but the floor
-    with pytest.raises(refusals.BadSizeError):
+    with pytest.raises(pool_errors.BadSizeError):
         world.plane.update("ci", target_size=1)
 
 
@@ -153,9 +154,9 @@ def test_07_records_of_gone_members_do_not_block_delete(world: World) -> None:
 def test_08_garbage_in_a_knob_is_refused_and_makes_nothing_stale(world: World, bad: object) -> None:
     world.pool()
     world.fill()
-    with pytest.raises(refusals.BadKnobError, match="ready_ttl_seconds"):
+    with pytest.raises(pool_errors.BadKnobError, match="ready_ttl_seconds"):
         world.plane.update("ci", ready_ttl_seconds=bad)
-    assert world.plane.show("ci").pool.knobs.ready_ttl_seconds == 14400
+    assert world.plane.show("ci").pool.settings.ready_ttl_seconds == 14400
     world.plane.recycle("ci")
     assert len(world.members("ci", State.READY)) == 3
 
@@ -165,7 +166,7 @@ def test_09_paused_pools_are_recycled(world: World) -> None:
     world.plane.replenish("ci")
     world.plane.update("ci", status="paused")
     world.clock.forward(1800)
-    assert reaping.Reaper(world.plane).tick() == {}
+    assert reaper.Reaper(world.plane).tick() == {}
     assert world.provider.machines == {}
     assert world.reasons("member_errored") == ["never_enrolled"] * 2
 
@@ -174,17 +175,17 @@ def test_10_a_claim_wakes_the_reaper(world: World) -> None:
     """Leases, the queue, batches and keys have tests of their own."""
     world.pool(target=1)
     world.fill()
-    with world.plane.context.bell.ear() as ear:
-        while ear.wait(0.1):  # what was rung before
+    with world.plane.context.notifier.listen() as listener:
+        while listener.wait(0.1):  # what was rung before
             pass
         world.another().acquire("ci")
-        assert ear.wait(10)
+        assert listener.wait(10)
 
 
 def test_11_undeclared_parameters_are_errors(world: World) -> None:
     world.pool()
     for call in (world.plane.update, world.plane.acquire):
-        with pytest.raises(refusals.UnknownParameterError, match="target_sise"):
+        with pytest.raises(pool_errors.UnknownParameterError, match="target_sise"):
             call("ci", target_sise=5)
 
 
@@ -194,9 +195,9 @@ def test_12_a_new_template_replaces_the_members(world: World) -> None:
     world.plane.update("ci", template="newer")
     for _ in range(3):
         world.clock.forward(10)
-        reaping.Reaper(world.plane).tick()
+        reaper.Reaper(world.plane).tick()
         world.boot_all()
-    reaping.Reaper(world.plane).tick()
+    reaper.Reaper(world.plane).tick()
     now = world.members()
     assert len(now) == 2
     assert {m.id for m in now}.isdisjoint(old)
@@ -217,7 +218,7 @@ def test_13_pruning_keeps_the_last_pointer_to_a_machine(world: World) -> None:
         world.clock.forward(7 * 86400)
         world.plane.recycle("ci")
     assert world.plane.member(member.id).abandoned_us is not None
-    with pytest.raises(refusals.PoolHasMembersError):
+    with pytest.raises(pool_errors.PoolHasMembersError):
         world.plane.delete("ci")
     # And the other way: a machine whose row is gone is found and ended.
     world.provider.obey()
@@ -227,7 +228,7 @@ def test_13_pruning_keeps_the_last_pointer_to_a_machine(world: World) -> None:
     assert world.provider.machines == {}
     world.clock.forward(8 * 86400)
     world.plane.recycle("ci")
-    with pytest.raises(refusals.MemberNotFoundError):
+    with pytest.raises(pool_errors.MemberNotFoundError):
         world.plane.member(member.id)
 
 
@@ -265,7 +266,7 @@ def test_15_the_reaper_works_on_every_pool_and_says_what_it_could_not_do(world: 
             raise RuntimeError("a bug in the provider")
 
     world.provider.on_launch = only_b_fails
-    reaping.Reaper(world.plane).tick()
+    reaper.Reaper(world.plane).tick()
     assert [d.counts.warming for d in world.plane.list()] == [1, 0, 1]
     assert world.reasons("member_errored", "b") == ["provider_error"]
     assert "RuntimeError" in next(
@@ -275,7 +276,7 @@ def test_15_the_reaper_works_on_every_pool_and_says_what_it_could_not_do(world: 
 
 def test_15_a_refused_write_is_not_committed(world: World) -> None:
     before = world.pool()
-    with pytest.raises(refusals.BadSizeError):
+    with pytest.raises(pool_errors.BadSizeError):
         world.plane.update("ci", template="newer", target_size=99)
     assert world.plane.show("ci").pool == before
     assert world.kinds() == ["pool_created"]

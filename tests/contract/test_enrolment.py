@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sa
 from poolworld import State, World
 
-from overnight.pools import refusals, schema
+from overnight.pools import pool_errors
+from overnight.pools.sql import schema
 
 if TYPE_CHECKING:
     from overnight import pools
@@ -38,7 +39,7 @@ def test_a_token_is_used_once_and_only_hashes_are_kept(world: World) -> None:
     assert world.plane.door.enrol(token, mine) == member.id
     # The answer was lost: the same machine may ask again, nobody else.
     assert world.plane.door.enrol(token, mine) == member.id
-    with pytest.raises(refusals.EnrolmentRefusedError) as caught:
+    with pytest.raises(pool_errors.EnrolmentRefusedError) as caught:
         world.plane.door.enrol(token, other)
     assert caught.value.reason == "bootstrap_token_used"
     with world.plane.context.database.read() as connection:
@@ -52,7 +53,7 @@ def test_a_token_that_comes_too_late_fails_its_member(world: World) -> None:
     world.plane.replenish("ci")
     [member] = world.members()
     world.clock.forward(60)
-    with pytest.raises(refusals.EnrolmentRefusedError) as caught:
+    with pytest.raises(pool_errors.EnrolmentRefusedError) as caught:
         world.boot(member.id)
     assert caught.value.reason == "bootstrap_token_expired"
     failed = world.plane.member(member.id)
@@ -62,9 +63,9 @@ def test_a_token_that_comes_too_late_fails_its_member(world: World) -> None:
 
 @pytest.mark.parametrize("token", ["", "abc", "g" * 64, "0" * 64])
 def test_a_token_that_was_never_issued(world: World, token: str) -> None:
-    with pytest.raises(refusals.EnrolmentRefusedError):
+    with pytest.raises(pool_errors.EnrolmentRefusedError):
         world.plane.door.enrol(token, secrets.token_hex(32))
-    with pytest.raises(refusals.EnrolmentRefusedError):
+    with pytest.raises(pool_errors.EnrolmentRefusedError):
         world.plane.door.beat(token)
 
 
@@ -73,7 +74,7 @@ def test_a_member_that_is_no_longer_wanted_cannot_join(world: World) -> None:
     world.plane.replenish("ci")
     [member] = world.members()
     world.plane.drain("ci")
-    with pytest.raises(refusals.EnrolmentRefusedError):
+    with pytest.raises(pool_errors.EnrolmentRefusedError):
         world.boot(member.id)
 
 
@@ -84,7 +85,7 @@ def test_an_agent_that_is_quicker_than_its_launch_asks_again(world: World) -> No
     def at_once(order: pools.Order) -> None:
         try:
             world.boot(order.member_id)
-        except refusals.TooEarlyError as error:
+        except pool_errors.TooEarlyError as error:
             said.append(error)
 
     world.provider.after_launch = at_once
@@ -111,7 +112,7 @@ def test_a_reason_is_one_word(world: World) -> None:
     world.pool(target=1)
     world.plane.replenish("ci")
     [member] = world.members()
-    with pytest.raises(refusals.BadKnobError, match="phase"):
+    with pytest.raises(pool_errors.BadKnobError, match="phase"):
         world.boot(member.id, "failed", "no such module; DROP TABLE pools")
 
 

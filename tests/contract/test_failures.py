@@ -8,15 +8,15 @@ import pytest
 from poolworld import S, State, World
 
 from overnight import pools
-from overnight.pools import reaping, refusals
+from overnight.pools import pool_errors, reaper
 
 
 def test_failures_back_off_and_open_the_breaker(world: World) -> None:
     world.pool(target=3)
     world.provider.refuse("provider_quota_exceeded")
-    reaper = reaping.Reaper(world.plane)
+    a_reaper = reaper.Reaper(world.plane)
     for _ in range(200):
-        reaper.tick()
+        a_reaper.tick()
         world.clock.forward(5)
     # Not two hundred: 10 + 20 + 40 + 80 s between five, then the breaker.
     assert len(world.provider.calls) == 5
@@ -24,7 +24,7 @@ def test_failures_back_off_and_open_the_breaker(world: World) -> None:
     assert pool.breaker_opened_us is not None
     assert pool.last_failure == "provider_quota_exceeded"
     assert world.reasons("breaker_opened") == ["provider_quota_exceeded"]
-    with pytest.raises(refusals.NoReadyMembersError) as caught:
+    with pytest.raises(pool_errors.NoReadyMembersError) as caught:
         world.plane.acquire("ci")
     assert "breaker is open: provider_quota_exceeded" in caught.value.why
 
@@ -86,10 +86,10 @@ def test_a_provider_that_hangs_holds_up_no_other_pool(world: World) -> None:
             let_go.wait(20)
 
     world.provider.on_launch = hang
-    reaper = threading.Thread(
-        target=reaping.Reaper(world.plane, interval=0.05).run, args=(stop,), daemon=True
+    a_reaper = threading.Thread(
+        target=reaper.Reaper(world.plane, interval=0.05).run, args=(stop,), daemon=True
     )
-    reaper.start()
+    a_reaper.start()
     for want in (1, 2, 3):
         # A row is there before its machine is: only a machine can come up.
         _until(lambda: any(m.machine_id for m in world.members("works", State.WARMING)))
@@ -100,8 +100,8 @@ def test_a_provider_that_hangs_holds_up_no_other_pool(world: World) -> None:
     let_go.set()
     _until(lambda: world.members("hangs")[0].machine_id is not None)
     stop.set()
-    reaper.join(10)
-    assert not reaper.is_alive()
+    a_reaper.join(10)
+    assert not a_reaper.is_alive()
 
 
 def _until(true: object) -> None:
@@ -169,7 +169,7 @@ def test_an_inventory_that_fails_or_lies_ends_nothing(world: World) -> None:
     # Empty, once: what is claimed stays, and what beats is found again.
     world.provider.on_inventory = list
     assert world.plane.sweep("scripted").missing == 2
-    with pytest.raises(refusals.NoReadyMembersError):
+    with pytest.raises(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci")
     world.clock.forward(10)
     world.beat_all()
@@ -203,7 +203,7 @@ def test_a_ready_machine_that_is_gone_is_not_given_out(world: World) -> None:
     world.fill()
     world.provider.machines.clear()
     world.plane.sweep("scripted")
-    with pytest.raises(refusals.NoReadyMembersError):
+    with pytest.raises(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci")
     assert world.plane.replenish("ci") == 1
 
@@ -257,7 +257,7 @@ def test_a_machine_whose_launcher_was_killed_is_taken_over(world: World) -> None
     [machine] = world.provider.machines
     [intent] = world.members()
     assert intent.machine_id is None
-    with pytest.raises(refusals.TooEarlyError):
+    with pytest.raises(pool_errors.TooEarlyError):
         world.boot(intent.id)
     assert world.plane.sweep("scripted").adopted == 1
     world.boot(intent.id)
@@ -272,5 +272,5 @@ def test_what_a_deleted_pool_left_is_still_found(world: World) -> None:
     world.plane.terminate(member.id, forget=True)
     world.plane.delete("ci")
     assert len(world.provider.machines) == 1
-    assert reaping.Reaper(world.plane).tick() == {}
+    assert reaper.Reaper(world.plane).tick() == {}
     assert world.provider.machines == {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.openmetrics import parser
 
 from overnight import pools
-from overnight.pools import metrics, reaping
+from overnight.pools import metrics, reaper
 
 if TYPE_CHECKING:
     from poolworld import World
@@ -18,7 +18,7 @@ def test_the_page_says_what_the_pools_hold(world: World) -> None:
     world.pool('other"\n'.strip('"\n'), target=0)
     world.fill()
     world.plane.acquire("ci")
-    reaping.Reaper(world.plane).tick()
+    reaper.Reaper(world.plane).tick()
     world.clock.forward(7)
     page = metrics.render(world.plane)
     found = {
@@ -54,7 +54,7 @@ def test_what_wakes_somebody_is_there(world: World) -> None:
     world.provider.machines["i-lost"] = pools.Machine(id="i-lost", member_id="m-none")
     world.provider.owners["i-lost"] = world.plane.context.owner
     world.clock.forward(60)
-    reaping.Reaper(world.plane).tick()
+    reaper.Reaper(world.plane).tick()
     page = metrics.render(world.plane)
     assert 'overnight_pool_breaker_open{pool="ci"} 1' in page
     assert 'overnight_pool_claims_stale{pool="ci"} 1' in page

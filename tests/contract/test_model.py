@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from poolworld import State, World
 
 from overnight import pools
-from overnight.pools import database, refusals, shape
+from overnight.model import pool as pool_values
+from overnight.model.pool import Claim, PoolStatus
+from overnight.pools import database, pool_errors
 
 TEMPLATE: dict[str, pathlib.Path] = {}
 
@@ -33,7 +35,7 @@ class Machine(stateful.RuleBasedStateMachine):
         # The order of members goes by their names: chance there would make two runs of an example differ.
         chance = random.Random(0)
         names = types.SimpleNamespace(token_hex=lambda size: chance.randbytes(size).hex())
-        self.names = unittest.mock.patch.object(shape, "secrets", names)
+        self.names = unittest.mock.patch.object(pool_values, "secrets", names)
         self.names.start()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="overnight-model-"))
         if self.url:
@@ -69,7 +71,7 @@ class Machine(stateful.RuleBasedStateMachine):
             if machine not in self.dead:
                 assert claim in self.open_claims(), "a claim was lost"
 
-    def open_claims(self) -> dict[str, shape.Claim]:
+    def open_claims(self) -> dict[str, Claim]:
         shown = self.world.plane.show("ci", recent=1000)
         return {claim.id: claim for claim in shown.claims if claim.released_us is None}
 
@@ -80,11 +82,11 @@ class Machine(stateful.RuleBasedStateMachine):
         before = self.world.plane.show("ci")
         try:
             grants = self.world.plane.acquire("ci", count=count, idempotency_key=key)
-        except refusals.PoolNotActiveError:
-            assert before.pool.status is not shape.PoolStatus.ACTIVE
-        except (refusals.NoReadyMembersError, refusals.NoLiveReadyMembersError):
+        except pool_errors.PoolNotActiveError:
+            assert before.pool.status is not PoolStatus.ACTIVE
+        except (pool_errors.NoReadyMembersError, pool_errors.NoLiveReadyMembersError):
             pass
-        except (refusals.KeyReusedError, refusals.ClaimEndedError):
+        except (pool_errors.KeyReusedError, pool_errors.ClaimEndedError):
             assert key is not None
         else:
             fresh = [g for g in grants if g.claim.acquired_us == self.world.clock.now_us]
@@ -96,7 +98,7 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
         claim = data.draw(st.sampled_from(sorted(self.held)))
-        with contextlib.suppress(refusals.ClaimEndedError):
+        with contextlib.suppress(pool_errors.ClaimEndedError):
             self.world.plane.give_back(claim)
         del self.held[claim]
 
@@ -118,7 +120,7 @@ class Machine(stateful.RuleBasedStateMachine):
         follows = self.world.plane.show("ci").autoscale is not None
         try:
             self.world.plane.update("ci", target_size=size)
-        except refusals.AutoscaledError:
+        except pool_errors.AutoscaledError:
             assert follows
         else:
             assert not follows
@@ -145,7 +147,7 @@ class Machine(stateful.RuleBasedStateMachine):
 
     @stateful.rule(status=st.sampled_from(["active", "active", "paused", "draining", "archived"]))
     def change_status(self, status: str) -> None:
-        with contextlib.suppress(refusals.MemberStateError):
+        with contextlib.suppress(pool_errors.MemberStateError):
             self.world.plane.update("ci", status=status)
 
     @stateful.rule(template=st.sampled_from(["one", "two"]))
@@ -201,7 +203,7 @@ class Machine(stateful.RuleBasedStateMachine):
         alive = self.world.provider.machines
         warming = [m for m in self.world.members("ci", State.WARMING) if m.machine_id in alive]
         for member in warming[:1]:
-            with contextlib.suppress(refusals.EnrolmentRefusedError):
+            with contextlib.suppress(pool_errors.EnrolmentRefusedError):
                 if ready:
                     self.world.boot(member.id)
                 else:

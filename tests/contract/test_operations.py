@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from poolworld import START, S, World
 
-from overnight.pools import refusals, shape
+from overnight.model.pool import Counts, PoolStatus
+from overnight.pools import pool_errors
 
-Status = shape.PoolStatus
+Status = PoolStatus
 
 
 def test_a_pool_has_the_defaults_of_the_contract(world: World) -> None:
@@ -16,7 +17,7 @@ def test_a_pool_has_the_defaults_of_the_contract(world: World) -> None:
     assert shown.pool == made
     assert (made.status, made.min_size, made.max_size) == (Status.ACTIVE, 0, 15)
     assert made.lifecycle_class == "ephemeral"
-    assert shown.counts == shape.Counts(deficit=5)
+    assert shown.counts == Counts(deficit=5)
     assert world.plane.show(made.id).pool.name == "ci"
     assert world.kinds() == ["pool_created"]
 
@@ -29,7 +30,7 @@ def test_every_field_comes_back_as_it_was_given(world: World) -> None:
     )  # fmt: skip
     assert world.plane.show("gpu").pool == made
     assert made.preferred_regions == ("eu-2",)
-    assert made.knobs.ready_ttl_seconds == 600
+    assert made.settings.ready_ttl_seconds == 600
 
 
 @pytest.mark.parametrize(
@@ -55,20 +56,20 @@ def test_what_does_not_fit_is_refused_at_the_door(
     world: World, given: dict[str, object], named: str
 ) -> None:
     plain = {"name": "ci", "template": "t", "target_size": 3, "provider": "scripted"}
-    with pytest.raises(refusals.PoolError, match=named):
+    with pytest.raises(pool_errors.PoolError, match=named):
         world.plane.create(**plain | given)
     assert world.plane.list() == ()
 
 
 def test_a_name_is_taken_once(world: World) -> None:
     world.pool()
-    with pytest.raises(refusals.PoolExistsError, match="ci"):
+    with pytest.raises(pool_errors.PoolExistsError, match="ci"):
         world.pool()
 
 
 def test_a_pool_that_is_not_there(world: World) -> None:
     for call in (world.plane.show, world.plane.drain, world.plane.delete, world.plane.acquire):
-        with pytest.raises(refusals.PoolNotFoundError, match="nope"):
+        with pytest.raises(pool_errors.PoolNotFoundError, match="nope"):
             call("nope")
 
 
@@ -85,7 +86,7 @@ def test_any_member_can_be_terminated(world: World) -> None:
     assert world.provider.machines == {}
     assert world.plane.terminate(grant.member.id).gone_us is not None
     assert world.plane.show("ci").claims[0].release_reason == "terminated"
-    with pytest.raises(refusals.MemberNotFoundError):
+    with pytest.raises(pool_errors.MemberNotFoundError):
         world.plane.terminate("m-none")
 
 
@@ -116,7 +117,7 @@ def test_a_cordoned_member_is_kept_and_replaced(world: World) -> None:
     world.pool(target=1)
     [member] = world.fill()
     world.plane.cordon(member.id)
-    with pytest.raises(refusals.NoReadyMembersError):
+    with pytest.raises(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci")
     assert len(world.fill()) == 2
     world.clock.forward(10**6)
@@ -165,7 +166,7 @@ def test_draining_ends_warming_too_and_spares_the_claimed(world: World) -> None:
     assert list(world.provider.machines) == [grant.member.machine_id]
     assert world.plane.drain("ci") == {"drained": 0, "claimed_remaining": 1}
     assert world.plane.replenish("ci") == 0
-    with pytest.raises(refusals.PoolHasMembersError, match=r"still has 1 member\(s\) — drain"):
+    with pytest.raises(pool_errors.PoolHasMembersError, match=r"still has 1 member\(s\) — drain"):
         world.plane.delete("ci")
     world.plane.give_back(grant.claim.id)
     world.plane.delete("ci")
@@ -177,7 +178,7 @@ def test_a_drained_pool_is_refilled_only_when_resumed(world: World) -> None:
     world.pool()
     world.fill()
     world.plane.drain("ci")
-    with pytest.raises(refusals.PoolError, match="cannot be paused"):
+    with pytest.raises(pool_errors.PoolError, match="cannot be paused"):
         world.plane.update("ci", status="paused")
     world.plane.update("ci", status="active")
     assert len(world.fill()) == 3
@@ -195,7 +196,7 @@ def test_sizes_are_checked_by_the_database_too(world: World) -> None:
     import sqlalchemy as sa
     import sqlalchemy.exc
 
-    from overnight.pools import schema
+    from overnight.pools.sql import schema
 
     world.pool()
     world.fill()
@@ -218,9 +219,9 @@ def test_sizes_are_checked_by_the_database_too(world: World) -> None:
 
 def test_the_past_has_missed_claims_and_warm_ups(world: World) -> None:
     world.pool(target=2, reuse_without_reset=True)
-    with pytest.raises(refusals.NoReadyMembersError):
+    with pytest.raises(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci", count=2)
-    with pytest.raises(refusals.NoReadyMembersError):
+    with pytest.raises(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci", wait_seconds=0.01)
     world.plane.replenish("ci")
     world.clock.forward(90)

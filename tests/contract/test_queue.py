@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
-from overnight.pools import refusals, schema
+from overnight.pools import pool_errors
+from overnight.pools.sql import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ class Waiting:
             self.got = plane.acquire(  # type: ignore[attr-defined]
                 "ci", acquired_by=self.name, **{"wait_seconds": 20.0} | asked
             )
-        except refusals.PoolError as error:
+        except pool_errors.PoolError as error:
             self.got = error
 
     def result(self) -> object:
@@ -98,7 +99,7 @@ def test_who_comes_later_does_not_overtake(world: World) -> None:
     world.fill()
     assert world.plane.show("ci").counts.ready == 1
     # One is ready, and the batch has a right to it.
-    with pytest.raises(refusals.NoReadyMembersError) as caught:
+    with pytest.raises(pool_errors.NoReadyMembersError) as caught:
         world.plane.acquire("ci")
     assert "2 are asked for by those who wait" in caught.value.why
     assert len(world.plane.acquire("ci", priority=1)) == 1  # unless it is more urgent
@@ -110,7 +111,7 @@ def test_who_comes_later_does_not_overtake(world: World) -> None:
 def test_nothing_in_time_is_said_with_the_counts(world: World) -> None:
     world.pool(target=1)
     world.plane.replenish("ci")
-    with pytest.raises(refusals.NoReadyMembersError, match="target 1, ready 0, warming 1"):
+    with pytest.raises(pool_errors.NoReadyMembersError, match="target 1, ready 0, warming 1"):
         world.plane.acquire("ci", wait_seconds=0.05)
     assert world.plane.show("ci").waiters == ()
     assert world.kinds()[-3:] == ["waiter_queued", "waiter_left", "claim_missed"]
@@ -120,7 +121,7 @@ def test_a_pool_that_is_drained_sends_those_who_wait_away(world: World) -> None:
     world.pool(target=1)
     waiting = Waiting(world, "w")
     world.plane.drain("ci")
-    assert isinstance(waiting.result(), refusals.PoolNotActiveError)
+    assert isinstance(waiting.result(), pool_errors.PoolNotActiveError)
 
 
 def test_a_waiter_that_was_killed_holds_nobody_up(world: World) -> None:
@@ -133,7 +134,7 @@ def test_a_waiter_that_was_killed_holds_nobody_up(world: World) -> None:
                 queued_us=0, seen_us=world.clock.now_us, acquired_by="dead",
             )
         )  # fmt: skip
-    with pytest.raises(refusals.NoReadyMembersError):
+    with pytest.raises(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci")
     world.clock.forward(15)
     assert world.plane.acquire("ci")
@@ -161,7 +162,7 @@ def test_a_cold_claim_launches_for_itself(world: World) -> None:
 def test_a_cold_claim_without_hope_is_told_at_once(world: World) -> None:
     world.pool(target=0)
     world.provider.refuse("provider_quota_exceeded")
-    with pytest.raises(refusals.NoReadyMembersError):
+    with pytest.raises(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci", cold=True)
 
 
@@ -185,7 +186,7 @@ def test_many_at_once_get_each_their_own(world: World) -> None:
         for _ in range(5):
             try:
                 got.extend(grant.member.id for grant in plane.acquire("ci"))
-            except refusals.NoReadyMembersError as error:
+            except pool_errors.NoReadyMembersError as error:
                 refused.append(str(error))
 
     threads = [threading.Thread(target=claim) for _ in range(6)]
@@ -232,7 +233,7 @@ def test_two_control_planes_drain_and_claim_at_once(world: World) -> None:
         for _ in range(5):
             try:
                 got.extend(str(g.member.machine_id) for g in plane.acquire("ci"))
-            except refusals.PoolError:
+            except pool_errors.PoolError:
                 return
 
     def drain() -> None:
@@ -256,7 +257,7 @@ def test_a_batch_that_can_no_longer_be_had_leaves_the_queue(world: World) -> Non
     world.plane.update("ci", max_size=2)
     world.plane.replenish("ci")
     world.boot_all()
-    assert isinstance(large.result(), refusals.BadKnobError)
+    assert isinstance(large.result(), pool_errors.BadKnobError)
     assert isinstance(small.result(), tuple)
 
 
@@ -265,7 +266,7 @@ def test_who_waits_for_a_pool_that_is_deleted_is_told_its_name(world: World) -> 
     waiting = Waiting(world, "job")
     world.plane.delete("ci")
     told = waiting.result()
-    assert isinstance(told, refusals.PoolNotFoundError)
+    assert isinstance(told, pool_errors.PoolNotFoundError)
     assert "'ci'" in told.what
 
 
@@ -275,7 +276,7 @@ def test_who_waited_in_vain_is_told_how_it_is_now(world: World) -> None:
     world.provider.refuse("provider_quota_exceeded")
     world.plane.replenish("ci")
     told = waiting.result()
-    assert isinstance(told, refusals.NoReadyMembersError)
+    assert isinstance(told, pool_errors.NoReadyMembersError)
     assert told.why == "its breaker is open: provider_quota_exceeded"
 
 

@@ -11,7 +11,8 @@ import alembic.script
 import pytest
 import sqlalchemy as sa
 
-from overnight.pools import database, migrations, schema
+from overnight.pools import database, migrations
+from overnight.pools.sql import schema
 
 if TYPE_CHECKING:
     from poolworld import World
@@ -100,16 +101,16 @@ def test_several_that_start_at_once_make_the_tables_once(tmp_path: pathlib.Path)
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "sqlite://", "sqlite:///:memory:", "what", ""])
 def test_other_databases_are_refused(url: str) -> None:
-    from overnight.pools import refusals
+    from overnight.pools import pool_errors
 
-    with pytest.raises(refusals.BadKnobError, match="database"):
+    with pytest.raises(pool_errors.BadKnobError, match="database"):
         database.Database(url)
 
 
 def test_a_server_that_is_not_there_is_said_without_its_password(tmp_path: pathlib.Path) -> None:
-    from overnight.pools import refusals
+    from overnight.pools import pool_errors
 
     where = database.Database(f"postgresql://me:secret@/x?host={tmp_path}")
-    with pytest.raises(refusals.DatabaseUnavailableError) as caught, where.read():
+    with pytest.raises(pool_errors.DatabaseUnavailableError) as caught, where.read():
         pass
     assert "secret" not in str(caught.value.as_json())

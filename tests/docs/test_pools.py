@@ -10,7 +10,7 @@ import shellpages
 import typer.main
 
 from overnight.interfaces import cli
-from overnight.pools import trouble
+from overnight.pools import problems
 
 TEXT = shellpages.text("pools.md")
 # Members of a cloud have a test of their own.
@@ -36,7 +36,7 @@ def test_every_command_of_pools_is_on_the_page() -> None:
 
 
 def test_every_trouble_is_on_the_page() -> None:
-    source = pathlib.Path(trouble.__file__).read_text()
+    source = pathlib.Path(problems.__file__).read_text()
     known = set(re.findall(r'Trouble\(\s*"([a-z_]+)"', source))
     assert len(known) >= 10
     told = {"not_active", "claim_stale"}  # these say everything themselves

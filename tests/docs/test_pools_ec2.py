@@ -17,7 +17,7 @@ import bootedagents
 import motoserver
 import pytest
 
-from overnight.pools.providers import _ec2failures, ec2
+from overnight.pools.providers import _ec2_errors, ec2
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 TEXT = (REPOSITORY / "docs/pools.md").read_text()
@@ -106,9 +106,9 @@ def test_the_policy_allows_what_is_called_and_no_more() -> None:
 
 def test_every_reason_is_in_the_table() -> None:
     source = pathlib.Path(ec2.__file__).read_text()
-    reasons = {word for _, word in _ec2failures.REASONS} | set(_ec2failures.GONE.values())
-    reasons |= {_ec2failures.UNREACHABLE, *re.findall(r'"(endpoint_\w+|order_\w+)"', source)}
+    reasons = {word for _, word in _ec2_errors.REASONS} | set(_ec2_errors.GONE.values())
+    reasons |= {_ec2_errors.UNREACHABLE, *re.findall(r'"(endpoint_\w+|order_\w+)"', source)}
     assert len(reasons) >= 12
     for reason in reasons:
         assert f"`{reason}`" in SECTION, reason
-    assert set(_ec2failures.TODO) <= reasons
+    assert set(_ec2_errors.TODO) <= reasons

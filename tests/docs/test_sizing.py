@@ -12,11 +12,12 @@ import rich.console
 from poolworld import S, World
 
 from overnight import errors
-from overnight.app import poolsizing
+from overnight.app import pool_sizing
 from overnight.interfaces import cli
-from overnight.interfaces.cli import misscurve
+from overnight.interfaces.cli import miss_curve
 from overnight.interfaces.cli.commands import pool_size
-from overnight.pools import bursts, measuring, misses, shape, sizing
+from overnight.model.pool import Past, Pool
+from overnight.pools import bursts, history, miss_rates, sizing
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs/sizing.md").read_text()
 
@@ -69,13 +70,13 @@ def test_the_three_kinds() -> None:
         r"^\| (\d+) \| ([\d.]+ %) \| ([\d.]+ %) \| (<?[\d.]+ %) \|$", TEXT, re.MULTILINE
     )
     assert len(rows) == 5
-    wait = misses.wait(20, bursts.SINGLE, 4 / 60, 90, 60)
+    wait = miss_rates.wait(20, bursts.SINGLE, 4 / 60, 90, 60)
     for size, *told in rows:
         number = int(size)
-        give_up = misses.give_up([number], bursts.SINGLE, 4 / 60, 90, 60)[0].miss
-        woken = misses.woken([number], bursts.SINGLE, 4 / 60, 90)[0].miss
+        give_up = miss_rates.give_up([number], bursts.SINGLE, 4 / 60, 90, 60)[0].miss
+        woken = miss_rates.woken([number], bursts.SINGLE, 4 / 60, 90)[0].miss
         want = [give_up, float(wait[number]), woken]
-        shown = [f"{100 * rate:.2f} %" if number == 10 else misscurve.share(rate) for rate in want]
+        shown = [f"{100 * rate:.2f} %" if number == 10 else miss_curve.share(rate) for rate in want]
         assert told == shown
 
 
@@ -104,13 +105,13 @@ def test_the_commands_run(tmp_path: pathlib.Path) -> None:
 
 def test_the_screen_of_a_history() -> None:
     console = rich.console.Console(width=100)
-    spread = measuring.Spread(1884, 90.2, 89.0, 101.0, 120.0)
-    low, high = (60 * rate for rate in measuring.rate_between(1920, 8 * 3600))
-    found = measuring.Measured(1920, 8 * 3600, 4.0, low, high, 1.1, False, 150, spread, ())
-    known = poolsizing.Known(
-        shape.Pool(id="p", name="ci", template="t", target_size=10, min_size=0, max_size=20),
-        shape.Past(begin_us=0, end_us=1, asked_us=(), warm_ups_us=(), missed=41),
-        found, 4.0, 90.2, bursts.SINGLE, poolsizing.assumed(poolsizing.Told(), found),
+    spread = history.Spread(1884, 90.2, 89.0, 101.0, 120.0)
+    low, high = (60 * rate for rate in history.rate_between(1920, 8 * 3600))
+    found = history.Measurement(1920, 8 * 3600, 4.0, low, high, 1.1, False, 150, spread, ())
+    known = pool_sizing.Known(
+        Pool(id="p", name="ci", template="t", target_size=10, min_size=0, max_size=20),
+        Past(begin_us=0, end_us=1, asked_us=(), warm_ups_us=(), missed=41),
+        found, 4.0, 90.2, bursts.SINGLE, pool_sizing.assumed(pool_sizing.Told(), found),
     )  # fmt: skip
     with console.capture() as told:
         pool_size.show_history(known, console)

@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from overnight.app import staging
+from overnight.app import rehearsal_host
 from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.timeout(240)]
@@ -70,7 +70,7 @@ def test_nothing_is_found_where_nothing_happened(tmp_path: pathlib.Path) -> None
 def test_a_real_time_process_is_found_by_its_name_on_its_core(
     tmp_path: pathlib.Path, undo: pathlib.Path
 ) -> None:
-    before = staging.take_inventory()
+    before = rehearsal_host.take_inventory()
     said = rehearse(tmp_path, "rt-hog", 12)
     assert said["rank"] == 1
     hog = said["verdict"]["verdict"]["chain"][0]
@@ -86,8 +86,12 @@ def test_a_real_time_process_is_found_by_its_name_on_its_core(
 
     assert said["leftovers"] == []
     assert list(undo.glob("*.undo")) == []
-    ours, _ = staging.left_behind(
-        said["run"], pathlib.Path(said["home"]) / "stage", [], before, staging.take_inventory()
+    ours, _ = rehearsal_host.left_behind(
+        said["run"],
+        pathlib.Path(said["home"]) / "stage",
+        [],
+        before,
+        rehearsal_host.take_inventory(),
     )
     assert ours == []
     kept = {path.name for path in pathlib.Path(said["home"]).iterdir()}
@@ -103,8 +107,8 @@ def until_struck(run: subprocess.Popen[str]) -> None:
 
 
 def run_of(undo: pathlib.Path) -> str:
-    (book,) = undo.glob("*.undo")
-    return book.stem
+    (run_journal,) = undo.glob("*.undo")
+    return run_journal.stem
 
 
 @pytest.mark.long

@@ -6,14 +6,14 @@ import pathlib
 
 import pytest
 
-from overnight.app import replaying
+from overnight.app import recorded_rehearsal
 
-RECORDED = sorted(replaying.FOLDER.glob("*.overnight"))
+RECORDED = sorted(recorded_rehearsal.FOLDER.glob("*.overnight"))
 
 
 def test_there_is_one_for_the_demo_and_two_other_incidents() -> None:
     for name in ("rt-hog", "softirq-storm", "zombies"):
-        assert replaying.find_recorded(name) in RECORDED
+        assert recorded_rehearsal.find_recorded(name) in RECORDED
 
 
 def test_they_stay_small_for_everyone_who_installs_it() -> None:
@@ -22,7 +22,7 @@ def test_they_stay_small_for_everyone_who_installs_it() -> None:
 
 @pytest.mark.parametrize("bundle", RECORDED, ids=lambda path: path.stem)
 def test_it_is_diagnosed_as_what_it_was(bundle: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    made = replaying.replay(bundle, tmp_path)
+    made = recorded_rehearsal.replay(bundle, tmp_path)
     assert made.problems == ()
     assert (made.correct, made.rank, made.replayed) == (True, 1, True)
     assert made.report is not None

@@ -1,15 +1,15 @@
-"""A real machine for the length of a test; what it is, `overnight.machines.booted` says."""
+"""A real machine for the length of a test; what it is, `overnight.machines.nspawn` says."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from overnight.machines import booted
+from overnight.machines import nspawn
 from overnight.undo import journal
 
-Machine = booted.Machine
-unit = booted.unit
+Machine = nspawn.Machine
+unit = nspawn.unit
 
 
 @contextlib.contextmanager
@@ -17,13 +17,13 @@ def machine(
     units: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
 ) -> Iterator[Machine]:
     """Boots a machine with these units (all enabled that are wanted), until the block is left."""
-    book = journal.Journal("a machine of a test")
+    run_journal = journal.Journal("a machine of a test")
     try:
-        with book:
-            one = booted.boot(book, units, files)
+        with run_journal:
+            one = nspawn.boot(run_journal, units, files)
             try:
                 yield one
             finally:
                 one.stop()
     finally:
-        assert book.problems == []
+        assert run_journal.problems == []

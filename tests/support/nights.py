@@ -12,8 +12,9 @@ import numpy as np
 from overnight.app import snapshot as snapshots
 from overnight.model import clock
 from overnight.model.event import Event
+from overnight.model.pins import Pin
 from overnight.model.snapshot import Part, Snapshot
-from overnight.store.ring import pins, reader, writer
+from overnight.store.ring import layout, reader, writer
 
 BEGIN_US = captures.NIGHT // 1000
 SECOND_US = 1_000_000
@@ -71,7 +72,8 @@ def build(home: pathlib.Path, planted: Secrets | None = None, *, cpu_from: int =
         book.event(reset(second, planted=told))
     book.note_gap(us(100), us(160), told.gap)
     book.close()
-    pins.Pins(home, HOST).pin("reset", us(RESET_S - 60), us(RESET_S + 30), told.pin)
+    window = us(RESET_S - 60) * 1000, us(RESET_S + 30) * 1000
+    layout.ring_pins(home, HOST).pin(Pin("reset", *window, told.pin))
     _profile(home, told)
     for name, second in (("old", 10), ("before", 4000), ("after", 7100), ("late", 7190)):
         _snapshot(home, name, second, told)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from overnight.pools import control, database, schema, shape
+from overnight.model.pool import new_id
+from overnight.pools import control, database
+from overnight.pools.sql import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +56,7 @@ def members(url: str, count: int) -> None:
     for begin in range(0, count, 2000):
         rows = [
             {
-                "id": shape.new_id("m"), "pool_id": pool.id, "state": "ready", "generation": 1,
+                "id": new_id("m"), "pool_id": pool.id, "state": "ready", "generation": 1,
                 "provider": "none", "machine_id": f"i-{n}", "address": "", "region": "",
                 "cordoned": False, "reason": "", "warming_started_us": now + n,
                 "ready_us": now + 10**9, "attempts": 0, "next_attempt_us": 0,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from overnight.pools import database, schema
+from overnight.pools import database
+from overnight.pools.sql import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

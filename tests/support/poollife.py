@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from poolworld import START, S, State, World
 
-from overnight.pools import reaping, refusals, shape
+from overnight.pools import pool_errors, reaper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from overnight.model.pool import Grant
 
 # A pool that nothing but its size changes: no beats are played, and nothing grows old.
 LASTING = {"heartbeat_stale_after_seconds": 10**7, "ready_ttl_seconds": 10**7}
@@ -43,7 +45,7 @@ class Life:
     def run(self, claims: Iterable[float], until_s: float, *, tick_s: float = 60) -> None:
         """Claims at their times, ticks and boots between them. Whoever finds none gives up."""
         plane = self.world.plane
-        reaper = reaping.Reaper(plane)
+        a_reaper = reaper.Reaper(plane)
         pool_id = plane.show("ci").pool.id
         events = [(when, "claim") for when in claims]
         ticks = math.floor((until_s - self.now_s) / tick_s)
@@ -56,10 +58,10 @@ class Life:
             when, what = heapq.heappop(events)
             self.world.clock.now_us = START + round(when * S)
             if what == "tick":
-                assert reaper.tick() == {}
+                assert a_reaper.tick() == {}
             elif what == "claim":
                 self._claim()
-                reaper._keep(pool_id, full=False)
+                a_reaper._keep(pool_id, full=False)
             else:
                 self._boot(what)
             shown = plane.show("ci", recent=1)
@@ -74,7 +76,7 @@ class Life:
     def _claim(self) -> None:
         try:
             [grant] = self.world.plane.acquire("ci")
-        except refusals.NoReadyMembersError:
+        except pool_errors.NoReadyMembersError:
             self.missed += 1
         else:
             self.served += 1
@@ -82,10 +84,10 @@ class Life:
 
     def _boot(self, member_id: str) -> None:
         # Shrunk away meanwhile, perhaps.
-        with contextlib.suppress(refusals.EnrolmentRefusedError):
+        with contextlib.suppress(pool_errors.EnrolmentRefusedError):
             self.world.boot(member_id)
 
-    def claim_cold(self) -> shape.Grant:
+    def claim_cold(self) -> Grant:
         """A claim that waits for its machine, which boots meanwhile as it does: in another thread."""
         stop, other = threading.Event(), self.world.another()
 

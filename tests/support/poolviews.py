@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from overnight.pools import decisions, knobs, shape
+from overnight.model.pool import Claim, Member, MemberState, Pool, PoolStatus
+from overnight.pools import decisions, settings
 
 S = 1_000_000
 NOW = 1_000_000 * S
-Status, State = shape.PoolStatus, shape.MemberState
+Status, State = PoolStatus, MemberState
 
 
-def pool(**given: Any) -> shape.Pool:
-    tuned = knobs.read(given.pop("tuned", {}))
+def pool(**given: Any) -> Pool:
+    tuned = settings.read(given.pop("tuned", {}))
     target = given.pop("target", 5)
     plain: dict[str, Any] = {
         "id": "p-1", "name": "ci", "template": "t", "target_size": target, "min_size": 0,
-        "max_size": target + 10, "knobs": tuned,
+        "max_size": target + 10, "settings": tuned,
     }  # fmt: skip
-    return shape.Pool(**{**plain, **given})
+    return Pool(**{**plain, **given})
 
 
-def member(name: str, state: State, *, age: float = 60, **given: Any) -> shape.Member:
+def member(name: str, state: State, *, age: float = 60, **given: Any) -> Member:
     began = NOW - int(age * S)
     plain: dict[str, Any] = {
         "id": name, "pool_id": "p-1", "state": state, "machine_id": f"i-{name}",
@@ -29,16 +30,16 @@ def member(name: str, state: State, *, age: float = 60, **given: Any) -> shape.M
     }  # fmt: skip
     if state is not State.WARMING:
         plain |= {"ready_us": began, "beat_us": NOW - S}
-    return shape.Member(**{**plain, **given})
+    return Member(**{**plain, **given})
 
 
-def some(state: State, count: int, **given: Any) -> list[shape.Member]:
+def some(state: State, count: int, **given: Any) -> list[Member]:
     return [member(f"{state}-{n}", state, age=100 - n, **given) for n in range(count)]
 
 
-def view(held: shape.Pool, *members: shape.Member, **given: Any) -> decisions.View:
+def view(held: Pool, *members: Member, **given: Any) -> decisions.View:
     return decisions.View(pool=held, members=members, now_us=NOW, **given)
 
 
-def claim(name: str = "c-1", member_id: str = "m", **given: Any) -> shape.Claim:
-    return shape.Claim(id=name, pool_id="p-1", member_id=member_id, **given)
+def claim(name: str = "c-1", member_id: str = "m", **given: Any) -> Claim:
+    return Claim(id=name, pool_id="p-1", member_id=member_id, **given)

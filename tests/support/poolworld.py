@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 import poolprovider
 import sqlalchemy as sa
 
-from overnight.pools import control, database, refusals, schema, shape
+from overnight.model.pool import Member, MemberState, Pool
+from overnight.pools import control, database, pool_errors
+from overnight.pools.sql import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 S = 1_000_000
 START = 1_800_000_000 * S
-State = shape.MemberState
+State = MemberState
 
 
 class Clock:
@@ -53,7 +55,7 @@ class World:
         for one in self._open:
             one.close()
 
-    def pool(self, name: str = "ci", target: int = 3, **given: object) -> shape.Pool:
+    def pool(self, name: str = "ci", target: int = 3, **given: object) -> Pool:
         plain: dict[str, object] = {"launch_parallel": 1}
         return self.plane.create(
             name=name, template="runner", target_size=target, provider="scripted", **plain | given
@@ -72,7 +74,7 @@ class World:
                 if member.state is State.WARMING and member.machine_id in self.provider.machines:
                     self.boot(member.id)
 
-    def fill(self, name: str = "ci") -> list[shape.Member]:
+    def fill(self, name: str = "ci") -> list[Member]:
         """Launch what is missing and have it come up."""
         self.plane.replenish(name)
         self.boot_all()
@@ -83,10 +85,10 @@ class World:
         for member_id, credential in self.credentials.items():
             if member_id not in alive:
                 continue
-            with contextlib.suppress(refusals.EnrolmentRefusedError):  # never got that far
+            with contextlib.suppress(pool_errors.EnrolmentRefusedError):  # never got that far
                 self.plane.door.beat(credential)
 
-    def members(self, name: str = "ci", *states: State) -> list[shape.Member]:
+    def members(self, name: str = "ci", *states: State) -> list[Member]:
         return [m for m in self.plane.show(name).members if not states or m.state in states]
 
     def kinds(self, name: str = "ci") -> list[str]:
@@ -138,7 +140,7 @@ class World:
                 try:
                     plane.recycle(details.pool.name)
                     plane.replenish(details.pool.name)
-                except refusals.PoolNotFoundError:
+                except pool_errors.PoolNotFoundError:
                     pass
             self.boot_all()
 

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import pathlib
 
-from overnight.app import rehearsing, scoring
+from overnight.app import rehearsal, scoreboard
 
 __all__ = ["rehearse"]
 
 ANOTHER = 100
 
 
-def rehearse(name: str, seed: int, home: pathlib.Path) -> scoring.Outcome:
+def rehearse(name: str, seed: int, home: pathlib.Path) -> scoreboard.Outcome:
     """The first right outcome; the seeds that were wrong are told where the test fails."""
     wrong: list[str] = []
-    right: list[scoring.Outcome] = []
+    right: list[scoreboard.Outcome] = []
     for tried in (seed, seed + ANOTHER, seed + 2 * ANOTHER):
-        made = rehearsing.rehearse(rehearsing.find(name), seed=tried, home=home, brief=True)
+        made = rehearsal.rehearse(rehearsal.find(name), seed=tried, home=home, brief=True)
         assert made.leftovers == ()
         if made.correct:
             assert made.rank == 1

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 
 from overnight import errors, sources
 from overnight.agent import event_pins, kernel_log, outlets, recorder_loop, signals, spool, usage
+from overnight.model.pins import Pin
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
-from overnight.store.ring import pins as ring_pins
-from overnight.store.ring import reader, writer
+from overnight.store.ring import layout, reader, writer
 
 __all__ = [
     "FlightOptions",
@@ -68,12 +68,12 @@ class _Pins:
     """Pins a window in the ring, and in the spool of profiles where there is one."""
 
     def __init__(self, home: pathlib.Path, host: str) -> None:
-        self._ring = ring_pins.Pins(home, host)
+        self._ring = layout.ring_pins(home, host)
         self._spool = home / "spool"
 
     def pin(self, pin_id: str, begin_us: int, end_us: int, why: str) -> None:
         with contextlib.suppress(OSError):  # a full disk: nothing is rotated away there either
-            self._ring.pin(pin_id, begin_us, end_us, why)
+            self._ring.pin(Pin(pin_id, begin_us * 1000, end_us * 1000, why))
             if self._spool.is_dir():
                 window = spool.Pin(pin_id, begin_us * 1000, end_us * 1000, why)
                 spool.Spool(self._spool, 0, 0.0).pin(window)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from overnight.detectors import _place as place
+from overnight.detectors import _event_location as place
 from overnight.model.selection import Window
 from overnight.queries import heatmap, signals
 

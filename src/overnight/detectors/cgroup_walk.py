@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _answering, _signatures
+from overnight.detectors import _base, _signatures
 from overnight.model.finding import Evidence, Finding, Subject
 from overnight.queries import function_usage
 
@@ -26,7 +26,7 @@ MANY_DYING = 1_000  # as the watch that warns of them
 MOST = 4
 
 
-class CgroupWalk(_answering.Asking):
+class CgroupWalk(_base.Asking):
     """Who walks, on which core, how much of it."""
 
     name = "cgroup-walk"
@@ -34,10 +34,10 @@ class CgroupWalk(_answering.Asking):
 
     def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
         """Signature functions on stacks of the hot stretch, against the baseline."""
-        now, before = _answering.stacks(case)
+        now, before = _base.stacks(case)
         near = case.event.time_us
         walk = _signatures.pattern(KIND, "reader", "walk")
-        dying = _answering.dying_now(case)
+        dying = _base.dying_now(case)
         found, seen = [], 0.0
         shrinking = _signatures.pattern(KIND, "reader", "walk", "shrink")
         wider = {
@@ -57,10 +57,10 @@ class CgroupWalk(_answering.Asking):
             reads = _reads(one)
             if share is not None and share < WALK_SHARE and not reads:
                 continue
-            if _answering.stands_out(whole, baseline=before is not None):
+            if _base.stands_out(whole, baseline=before is not None):
                 found.append(self._finding(case, now, one, whole, share, reads, dying))
         if not found:
-            _answering.require_stacks(case)
+            _base.require_stacks(case)
         found.sort(key=lambda made: -made.magnitude["cores_burnt"])
         why = (
             f"functions that visit every memory cgroup burnt {seen:.2f} cores at most, or no more than before"
@@ -74,7 +74,7 @@ class CgroupWalk(_answering.Asking):
         """Of its samples in reclaim, those in the step; None where it did not reclaim."""
         step = _signatures.pattern(KIND, "walk")
         both, all_ = function_usage.share(now, step, _signatures.pattern(KIND, "shrink"), (who,))
-        return both / all_ if all_ >= _answering.LEAST_SAMPLES else None
+        return both / all_ if all_ >= _base.LEAST_SAMPLES else None
 
     def _finding(
         self,
@@ -90,7 +90,7 @@ class CgroupWalk(_answering.Asking):
         subject = Subject(
             host=case.host, core=whole.core, unit=unit, process=process, function=one.label
         )
-        evidence = [_answering.burn_evidence(case, whole, now, one.label)]
+        evidence = [_base.burn_evidence(case, whole, now, one.label)]
         against: list[Evidence] = []
         confidence = 0.9
         if reads:
@@ -114,16 +114,16 @@ class CgroupWalk(_answering.Asking):
             else:
                 against.append(told)
                 confidence *= 0.45
-        magnitude = _answering.burn_magnitude(whole)
+        magnitude = _base.burn_magnitude(whole)
         if dying is not None:
             magnitude["dying"] = float(dying)
         of_unit = f" ({unit})" if unit else ""
-        return _answering.make(
+        return _base.make(
             self.name,
             KIND,
             subject,
             whole.window,
-            confidence * _answering.lost_factor(now),
+            confidence * _base.lost_factor(now),
             f"{process}{of_unit} burnt {whole.cores_burnt:.2f} cores on core {whole.core} for"
             f" {whole.window.seconds:.0f} s visiting memory cgroups one by one, in {one.label}",
             evidence,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _place as place
+from overnight.detectors import _event_location as place
 from overnight.detectors import _saturation as saturation
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _answering
+from overnight.detectors import _base
 from overnight.model import times
 from overnight.model.finding import Evidence, Finding, Subject
 from overnight.model.selection import Window
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DETECTORS", "CrashLoops", "HiddenLoops"]
 
 VISIBLE, HIDDEN = "unit.crash_loop", "unit.hidden_crash_loop"
-HOUR_US = _answering.HOUR_US
+HOUR_US = _base.HOUR_US
 LOOK_BACK_US = 12 * HOUR_US
 MEET_US = 600_000_000
 # The watch's five within 20 minutes are 15 an hour; over an hour half of it is a loop with longer pauses.
@@ -52,7 +52,7 @@ MOST = 8
 def _counted(
     case: cases.Case, signal: str, columns: tuple[str, ...], *, from_zero: bool = False
 ) -> trends.Meetings:
-    window = _answering.lasting(case, LOOK_BACK_US)
+    window = _base.lasting(case, LOOK_BACK_US)
     extent = case.ring.extent(case.host)
     known = window.end_us - max(window.begin_us, extent[0]) if extent else LOOK_BACK_US
     every = MEET_US
@@ -111,11 +111,11 @@ def _cost(case: cases.Case, unit: str) -> Evidence | None:
         "profiles",
         {"cores_burnt": round(cores, 4), "samples": samples, "lost": before.coverage.lost},
         before.window,
-        _answering.command("top", before.window, case.host),
+        _base.command("top", before.window, case.host),
     )
 
 
-class CrashLoops(_answering.Asking):
+class CrashLoops(_base.Asking):
     """Rows of `unit-restarts`, and what the watch and the kernel log told."""
 
     name = "crash-loops"
@@ -142,7 +142,7 @@ class CrashLoops(_answering.Asking):
                 known.add(happened.unit)
                 found.append(self._told(case, happened.unit, happened))
         if short and not found:
-            raise _answering.MissingError(
+            raise _base.MissingError(
                 f"restarts of units were recorded for {counted.seconds:.0f} s before the event"
             )
         found.sort(key=lambda made: -made.magnitude["restarts_per_hour"])
@@ -167,7 +167,7 @@ class CrashLoops(_answering.Asking):
                 "unit-restarts",
                 {"restarts": count, "restarts_per_hour": round(rate, 2)},
                 window,
-                _answering.command("events", window, case.host, "--kind", "unit."),
+                _base.command("events", window, case.host, "--kind", "unit."),
             ),
             *_states(case, unit),
         ]
@@ -176,7 +176,7 @@ class CrashLoops(_answering.Asking):
         if cost is not None:
             evidence.append(cost)
             magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
-        return _answering.make(
+        return _base.make(
             self.name,
             VISIBLE,
             Subject(host=case.host, unit=unit),
@@ -193,7 +193,7 @@ class CrashLoops(_answering.Asking):
         restarts = float(happened.fields.get("restarts", happened.count))
         # The watch counts within 20 minutes.
         rate = 3 * restarts
-        return _answering.make(
+        return _base.make(
             self.name, VISIBLE, Subject(host=case.host, unit=unit), window, 0.7,
             f"{unit} is restarted again and again, as the flight recorder saw",
             [_event_evidence(happened)], {"restarts_per_hour": rate},
@@ -216,7 +216,7 @@ def _names(cgroup: str) -> list[str]:
 
 def _restarts(counted: Mapping[str, trends.Growth], cgroup: str) -> float | None:
     """How often an hour systemd restarts the unit of a cgroup, or all that are on a shelf; None: it is not said."""
-    if _answering.SHELF.search(cgroup) is None:
+    if _base.SHELF.search(cgroup) is None:
         own = [counted[name] for name in _names(cgroup) if name in counted][:1]
     else:
         inside = set(cgroup.split("/"))
@@ -239,7 +239,7 @@ def _states(case: cases.Case, *names: str) -> list[Evidence]:
     return [Evidence(f"{unit}: {said}", "units", values)]
 
 
-class HiddenLoops(_answering.Asking):
+class HiddenLoops(_base.Asking):
     """Rows of `cgroup-births`: cgroups that lived less than a minute, while NRestarts stays."""
 
     name = "hidden-crash-loops"
@@ -254,7 +254,7 @@ class HiddenLoops(_answering.Asking):
         found = []
         hidden_by = 0
         for cgroup, one in counted.keys.items():
-            factor = SHELF_FACTOR if _answering.SHELF.search(cgroup) else 1
+            factor = SHELF_FACTOR if _base.SHELF.search(cgroup) else 1
             loop = _loop(case, one, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT)
             if loop is None or (short and not _steady(case, one, "short_lived", loop[2])):
                 continue
@@ -264,7 +264,7 @@ class HiddenLoops(_answering.Asking):
                 continue
             found.append(self._finding(case, cgroup, one, loop, seen, short=short))
         if short and not found:
-            raise _answering.MissingError(
+            raise _base.MissingError(
                 f"births of cgroups were recorded for {counted.seconds:.0f} s before the event"
             )
         found.sort(key=lambda made: -made.magnitude["births_per_hour"])
@@ -327,11 +327,11 @@ class HiddenLoops(_answering.Asking):
         if cost is not None:
             evidence.append(cost)
             magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
-        shelf = _answering.SHELF.search(cgroup) is not None
+        shelf = _base.SHELF.search(cgroup) is not None
         against = (
             [Evidence(f"many units are born below {cgroup}", "cgroup-births", {})] if shelf else []
         )
-        return _answering.make(
+        return _base.make(
             self.name,
             HIDDEN,
             Subject(host=case.host, unit=unit, cgroup=cgroup),

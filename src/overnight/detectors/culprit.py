@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _place as place
+from overnight.detectors import _core_shares as shares
+from overnight.detectors import _event_location as place
 from overnight.detectors import _saturation as saturation
-from overnight.detectors import _shares as shares
-from overnight.detectors import _starvation as starvation
+from overnight.detectors import _starved_queues as starvation
 from overnight.detectors import core_saturation
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id

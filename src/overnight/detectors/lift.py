@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _ratios as ratios
+from overnight.detectors import _rate_ratios as ratios
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.selection import Window

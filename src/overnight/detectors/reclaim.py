@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _answering, _signatures
+from overnight.detectors import _base, _signatures
 from overnight.model.finding import Evidence, Finding, Subject
 from overnight.model.selection import Window
 from overnight.queries import function_usage, signals
@@ -93,7 +93,7 @@ def _mean(rates: signals.Rates, name: str) -> float:
     return float(column.mean()) if len(column) else 0.0
 
 
-class Reclaim(_answering.Asking):
+class Reclaim(_base.Asking):
     """Who reclaims, why, how many pages, how many cores."""
 
     name = "reclaim"
@@ -104,11 +104,9 @@ class Reclaim(_answering.Asking):
         scanned = _Scanned(case)
         stacks = None
         if case.has_profile(case.window):
-            stacks = _answering.stacks(case)
+            stacks = _base.stacks(case)
         elif not scanned.known:
-            raise _answering.MissingError(
-                "neither stacks nor vmstat were recorded around the event"
-            )
+            raise _base.MissingError("neither stacks nor vmstat were recorded around the event")
         found: list[Finding] = []
         if stacks is not None:
             now, before = stacks
@@ -118,20 +116,20 @@ class Reclaim(_answering.Asking):
                 for one in function_usage.hottest(
                     now, before, _outermost(marks), near_us=case.event.time_us
                 )
-                if _answering.stands_out(one, baseline=before is not None)
+                if _base.stands_out(one, baseline=before is not None)
             ]
         burst = scanned.burst()
         if not found and burst is not None:
             found.append(self._counted(case, burst, scanned))
         if not found and stacks is not None:
-            _answering.require_stacks(case)
+            _base.require_stacks(case)
         least = (
             ""
             if stacks
             else "; no stacks were sampled, so reclaim at a cgroup's limit would not show"
         )
         return found[:MOST], (
-            f"no task burnt {_answering.LEAST_CORES} cores in reclaim, and fewer than"
+            f"no task burnt {_base.LEAST_CORES} cores in reclaim, and fewer than"
             f" {PAGES_A_SECOND:.0f} pages a second were scanned by tasks{least}"
         )
 
@@ -145,7 +143,7 @@ class Reclaim(_answering.Asking):
         process, unit = one.who
         way = _way(one)
         pages = scanned.within(one.window)
-        evidence = [_answering.burn_evidence(case, one, now, one.label)]
+        evidence = [_base.burn_evidence(case, one, now, one.label)]
         against = []
         # kswapd at work is every full host's daily business; a task that must reclaim itself waits.
         confidence = 0.55 if way == "background" else 0.85
@@ -177,7 +175,7 @@ class Reclaim(_answering.Asking):
         both, all_ = function_usage.share(
             now, step, _signatures.pattern(WALK, "shrink"), (one.who,)
         )
-        dying = _answering.dying_now(case)
+        dying = _base.dying_now(case)
         if all_ and both / all_ >= WALK_SHARE:
             text = f"{both / all_:.0%} of its samples in reclaim only step from one memory cgroup to the next"
             values: dict[str, float | int] = {"share_of_its_reclaim_samples": round(both / all_, 3)}
@@ -186,7 +184,7 @@ class Reclaim(_answering.Asking):
             against.append(Evidence(text, "profiles", values, one.window))
             confidence *= 0.6 if dying is None or dying >= MANY_DYING else 0.9
         of_unit = f" ({unit})" if unit else ""
-        return _answering.make(
+        return _base.make(
             self.name,
             KIND,
             Subject(
@@ -194,11 +192,11 @@ class Reclaim(_answering.Asking):
                 cgroup=unit if unit.startswith("/") else "",
             ),
             one.window,
-            confidence * _answering.lost_factor(now),
+            confidence * _base.lost_factor(now),
             f"{process}{of_unit} burnt {one.cores_burnt:.2f} cores for {one.window.seconds:.0f} s"
             f" freeing memory {WAYS[way]}",
             evidence,
-            {**_answering.burn_magnitude(one), "pages_per_second": pages},
+            {**_base.burn_magnitude(one), "pages_per_second": pages},
             against,
         )  # fmt: skip
 
@@ -206,7 +204,7 @@ class Reclaim(_answering.Asking):
         self, case: cases.Case, burst: tuple[Window, float, float], scanned: _Scanned
     ) -> Finding:
         window, pages, stalls = burst
-        return _answering.make(
+        return _base.make(
             self.name,
             KIND,
             Subject(host=case.host),
@@ -244,7 +242,7 @@ def _pages(case: cases.Case, window: Window, pages: float, baseline: float) -> E
         "vmstat",
         {"pages_per_second": round(pages, 1), "baseline_pages_per_second": round(baseline, 1)},
         window,
-        _answering.command("events", case.window, case.host),
+        _base.command("events", case.window, case.host),
     )
 
 

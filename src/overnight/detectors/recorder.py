@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _place as place
+from overnight.detectors import _event_location as place
 from overnight.detectors import _saturation as saturation
 from overnight.detectors import core_saturation
 from overnight.model import times

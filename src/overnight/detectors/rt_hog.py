@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _place as place
+from overnight.detectors import _core_shares as shares
+from overnight.detectors import _event_location as place
 from overnight.detectors import _saturation as saturation
-from overnight.detectors import _shares as shares
 from overnight.detectors import core_saturation
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.selection import Selection

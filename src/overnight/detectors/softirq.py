@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from overnight.detectors import _place as place
+from overnight.detectors import _event_location as place
 from overnight.detectors import _saturation as saturation
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from overnight.model import times
 from overnight.model.finding import Answer, Status
-from overnight.model.load import CONSTANT, NOT_CONSTANT, Load
+from overnight.model.load import Constancy, Load
 from overnight.model.times import SECOND_US
 from overnight.model.verdict import Chain, Gap, GapKind, GapWindow
 
@@ -206,7 +206,7 @@ def _judge_load(load: Load, compared: Window | None) -> Gap:
     figures = f": {load.says}" if load.says else ""
     doubt = "so the load may explain what differs between the windows"
     what = "constant load"
-    if load.status == NOT_CONSTANT:
+    if load.status == Constancy.NOT_CONSTANT:
         crossed = ": " + "; ".join(load.crossed) if load.crossed else figures
         why = f"the load {load.workload} was not constant{crossed}, {doubt}"
         return Gap(GapKind.LOAD, what, why, NOT_CONSTANT_FACTOR)
@@ -221,7 +221,7 @@ def _judge_load(load: Load, compared: Window | None) -> Gap:
         verb = "began" if load.began_us > compared.begin_us + EDGE_US else "ended"
         why = f"the load {load.workload} {verb} between the baseline and the event, {doubt}"
         return Gap(GapKind.LOAD, what, why, PART_FACTOR)
-    if load.status == CONSTANT:
+    if load.status == Constancy.CONSTANT:
         return Gap(GapKind.LOAD, what, f"the load {load.workload} was constant{figures}")
     return Gap(
         GapKind.LOAD,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from overnight import errors
 from overnight.model import times
-from overnight.pools import bursts, measuring, schedules, sizing
+from overnight.pools import bursts, history, schedules, sizing
 
 __all__ = ["Decision", "Memory", "Policy", "Seen", "decide", "look"]
 
@@ -223,10 +223,10 @@ def _for_demand(policy: Policy, seen: Seen) -> _Wish:
     count = seen.claims
     dispersion = policy.burst.dispersion
     rate, why = count / window, _asked(count, f"in {times.format_duration(window)}")
-    highest = measuring.rate_between(count, window, dispersion, UNSURE)[1]
+    highest = history.rate_between(count, window, dispersion, UNSURE)[1]
     # A jump shows in the last minutes first. Taking their mean would answer every cluster that chance
     # makes, so the lower end of its interval decides: a rate that is there for sure.
-    sure = measuring.rate_between(seen.lately, short, dispersion)[0]
+    sure = history.rate_between(seen.lately, short, dispersion)[0]
     if sure > rate:
         rate, why = sure, _asked(seen.lately, f"in the last {times.format_duration(short)}")
     grow = _size(policy, rate)

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from overnight.pools import bell, book, calling, database, refusals
+from overnight.pools import database, pool_errors, provider_client, wakeups
+from overnight.pools.sql import records
 
 if TYPE_CHECKING:
     from overnight import pools
@@ -26,17 +27,17 @@ class Context:
     """One control plane; several may work on one database."""
 
     database: database.Database
-    providers: Mapping[str, calling.Caller]
-    bell: bell.Bell
+    providers: Mapping[str, provider_client.ProviderClient]
+    notifier: wakeups.Notifier
     clock: Callable[[], int]
     owner: str
 
-    def provider(self, name: str) -> calling.Caller:
+    def provider(self, name: str) -> provider_client.ProviderClient:
         """A provider by name."""
         found = self.providers.get(name)
         if found is None:
             known = ", ".join(sorted(self.providers))
-            raise refusals.BadKnobError("provider", name, f"one of {known}")
+            raise pool_errors.BadKnobError("provider", name, f"one of {known}")
         return found
 
 
@@ -48,17 +49,19 @@ def make(
 ) -> Context:
     """A control plane on a database."""
     with where.read() as connection:
-        owner = book.setting(connection, "owner")
+        owner = records.setting(connection, "owner")
     if not owner:
         with where.write("owner") as connection:
-            owner = book.owner(connection)
+            owner = records.owner(connection)
     callers = {
-        name: calling.Caller(one, where.steps, functools.partial(_regions, where, name))
+        name: provider_client.ProviderClient(
+            one, where.steps, functools.partial(_regions, where, name)
+        )
         for name, one in providers.items()
     }
-    return Context(where, callers, bell.hang(where), clock, owner)
+    return Context(where, callers, wakeups.open_notifier(where), clock, owner)
 
 
 def _regions(where: database.Database, provider: str) -> tuple[str, ...]:
     with where.read() as connection:
-        return book.regions_used(connection, provider)
+        return records.regions_used(connection, provider)

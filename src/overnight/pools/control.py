@@ -13,20 +13,20 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from overnight.model.pool import Autoscale, Claim, Grant, Member, Past, Pool, Request
 from overnight.pools import (
-    book,
-    claiming,
+    admin,
+    autoscaler,
+    claims,
     context,
     database,
     enrolment,
-    keeping,
-    refusals,
-    returning,
-    scaling,
-    shape,
-    sweeping,
-    upkeep,
+    maintenance,
+    members,
+    pool_errors,
+    reconciler,
 )
+from overnight.pools.sql import records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ControlPlane"]
 
-ASKED = tuple(field.name for field in dataclasses.fields(shape.Request))
+ASKED = tuple(field.name for field in dataclasses.fields(Request))
 WORDS = ("acquired_by", "acquired_for", "idempotency_key")
 NUMBERS = ("count", "lease_seconds", "priority")
 OPTIONAL = ("idempotency_key", "lease_seconds")
@@ -54,54 +54,54 @@ class ControlPlane:
         clock: Callable[[], int] = context.now_us,
     ) -> None:
         self.context = context.make(where, providers, clock=clock)
-        self._upkeep = upkeep.Upkeep(self.context)
-        self._keeping = keeping.Keeping(self.context, self._upkeep)
-        self._scaling = scaling.Scaling(self.context, self._keeping)
-        self._claiming = claiming.Claiming(self.context, self.replenish)
-        self._returning = returning.Returning(self.context, self._upkeep)
-        self._sweep = sweeping.Sweep(self.context)
+        self._upkeep = maintenance.Maintenance(self.context)
+        self._admin = admin.PoolAdmin(self.context, self._upkeep)
+        self._scaling = autoscaler.Autoscaler(self.context, self._admin)
+        self._claiming = claims.ClaimBroker(self.context, self.replenish)
+        self._returning = members.MemberActions(self.context, self._upkeep)
+        self._sweep = reconciler.Reconciler(self.context)
         self.door = enrolment.Enrolment(self.context)
 
     # pools
 
-    def create(self, **given: object) -> shape.Pool:
-        """A new pool: name, template and target_size, and whatever `keeping.CREATE` lists."""
-        return self._keeping.create(given)
+    def create(self, **given: object) -> Pool:
+        """A new pool: name, template and target_size, and whatever `admin.CREATE` lists."""
+        return self._admin.create(given)
 
-    def list(self, *, archived: bool = False) -> tuple[keeping.Details, ...]:
+    def list(self, *, archived: bool = False) -> tuple[admin.PoolDetails, ...]:
         """Pools with their counts; archived ones only where asked for."""
-        return self._keeping.list(archived=archived)
+        return self._admin.list(archived=archived)
 
-    def show(self, name: str, *, recent: int = keeping.RECENT) -> keeping.Details:
+    def show(self, name: str, *, recent: int = admin.RECENT) -> admin.PoolDetails:
         """One pool with members, claims, waiters and recent events."""
-        return self._keeping.show(name, recent=recent)
+        return self._admin.show(name, recent=recent)
 
-    def past(self, name: str, seconds: int = 7 * 86400) -> shape.Past:
+    def past(self, name: str, seconds: int = 7 * 86400) -> Past:
         """When members were asked for, missed claims too, and how long warm-ups took."""
-        return self._keeping.past(name, seconds)
+        return self._admin.past(name, seconds)
 
-    def update(self, name: str, /, **given: object) -> shape.Pool:
+    def update(self, name: str, /, **given: object) -> Pool:
         """Sizes, knobs, template, status (active, paused, archived), close_breaker=True.
 
         The target of a pool with an autoscale policy is refused.
         """
-        return self._keeping.update(name, given)
+        return self._admin.update(name, given)
 
     def check(self, name: str) -> None:
         """Raises where its provider would refuse every launch: an endpoint that members cannot reach."""
-        self._keeping.check(name)
+        self._admin.check(name)
 
     def drain(self, name: str) -> dict[str, int]:
         """End what nobody claimed: `{drained, claimed_remaining}`."""
-        return self._keeping.drain(name)
+        return self._admin.drain(name)
 
     def delete(self, name: str) -> None:
         """Remove a pool that has no members."""
-        self._keeping.delete(name)
+        self._admin.delete(name)
 
     # sizes that follow
 
-    def autoscale(self, name: str, /, **given: object) -> shape.Autoscale:
+    def autoscale(self, name: str, /, **given: object) -> Autoscale:
         """Give a pool a policy, or change the one it has: what `policies.NAMES` lists."""
         return self._scaling.set(name, given)
 
@@ -109,7 +109,7 @@ class ControlPlane:
         """Take it away; the size stays as it is. False: there was none."""
         return self._scaling.off(name)
 
-    def outlook(self, name: str, /, **given: object) -> scaling.Outlook:
+    def outlook(self, name: str, /, **given: object) -> autoscaler.Outlook:
         """What the policy, with those changes, would decide now, and why. Nothing is changed."""
         return self._scaling.outlook(name, given)
 
@@ -119,38 +119,38 @@ class ControlPlane:
 
     # claims
 
-    def acquire(self, name: str, /, **asked: object) -> tuple[shape.Grant, ...]:
+    def acquire(self, name: str, /, **asked: object) -> tuple[Grant, ...]:
         """Claim ready members: all that were asked for, or none."""
         return self._claiming.acquire(name, _request(asked))
 
-    def renew(self, claim_id: str, lease_seconds: int) -> shape.Claim:
+    def renew(self, claim_id: str, lease_seconds: int) -> Claim:
         """Extend a lease."""
         return self._returning.renew(claim_id, lease_seconds)
 
-    def give_back(self, claim_id: str) -> shape.Member:
+    def give_back(self, claim_id: str) -> Member:
         """Return a member: reused where the pool allows it, else recycled."""
         return self._returning.give_back(claim_id)
 
-    def terminate(self, member_id: str, *, forget: bool = False) -> shape.Member:
+    def terminate(self, member_id: str, *, forget: bool = False) -> Member:
         """End one member."""
         return self._returning.terminate(member_id, forget=forget)
 
-    def cordon(self, member_id: str) -> shape.Member:
+    def cordon(self, member_id: str) -> Member:
         """Hold a member back, to look at it."""
         return self._returning.cordon(member_id)
 
-    def uncordon(self, member_id: str) -> shape.Member:
+    def uncordon(self, member_id: str) -> Member:
         """Let it be given out again."""
         return self._returning.cordon(member_id, held=False)
 
-    def member(self, member_id: str) -> shape.Member:
+    def member(self, member_id: str) -> Member:
         """One member, gone ones too."""
         with self.context.database.read() as connection:
-            return book.find_member(connection, member_id)
+            return records.find_member(connection, member_id)
 
-    def show_member(self, member_id: str, *, recent: int = keeping.RECENT) -> keeping.MemberDetails:
+    def show_member(self, member_id: str, *, recent: int = admin.RECENT) -> admin.MemberDetails:
         """One member with its claims and recent events, gone ones too."""
-        return self._keeping.show_member(member_id, recent=recent)
+        return self._admin.show_member(member_id, recent=recent)
 
     # upkeep
 
@@ -165,20 +165,20 @@ class ControlPlane:
     def end_due(self, name: str) -> int:
         """Ask the provider to end what is on its way out; how many ended."""
         with self.context.database.read() as connection:
-            pool = book.find_pool(connection, name)
+            pool = records.find_pool(connection, name)
         return self._upkeep.end(pool)
 
-    def sweep(self, provider: str) -> sweeping.Found:
+    def sweep(self, provider: str) -> reconciler.SweepResult:
         """Hold a provider's machines against the rows."""
         return self._sweep.run(provider)
 
     def orphans_left(self, provider: str) -> int:
         """Machines that no row stands for and that would not end, at the last sweep."""
-        return int(self.get(sweeping.orphans_setting(provider)) or 0)
+        return int(self.get(reconciler.orphans_setting(provider)) or 0)
 
     def providers_in_use(self) -> tuple[str, ...]:
         """Those that a pool has ever named and this control plane has."""
-        return tuple(n for n in self._keeping.providers() if n in self.context.providers)
+        return tuple(n for n in self._admin.providers() if n in self.context.providers)
 
     # settings that control planes share
 
@@ -186,40 +186,40 @@ class ControlPlane:
     def endpoint(self) -> str:
         """Where members post; '' when no reaper has ever served."""
         with self.context.database.read() as connection:
-            return book.setting(connection, "endpoint")
+            return records.setting(connection, "endpoint")
 
     def set(self, name: str, value: str) -> None:
         """Keep a word in the database, for every control plane."""
         with self.context.database.write("set") as connection:
-            book.set_setting(connection, name, value)
+            records.set_setting(connection, name, value)
 
     def get(self, name: str) -> str:
         """That word; '' when there is none."""
         with self.context.database.read() as connection:
-            return book.setting(connection, name)
+            return records.setting(connection, name)
 
 
-def _request(asked: Mapping[str, object]) -> shape.Request:
+def _request(asked: Mapping[str, object]) -> Request:
     """What was asked for, checked at the door."""
     for name, value in asked.items():
         if name not in ASKED:
-            raise refusals.UnknownParameterError(name, ASKED)
+            raise pool_errors.UnknownParameterError(name, ASKED)
         if value is None and name in OPTIONAL:
             continue
         if name in WORDS and not isinstance(value, str):
-            raise refusals.BadKnobError(name, value, "a word")
+            raise pool_errors.BadKnobError(name, value, "a word")
         if name == "idempotency_key" and not value:
             # A variable that was not set: everybody's claim would be the same one.
-            raise refusals.BadKnobError(name, value, "a word that is not empty")
+            raise pool_errors.BadKnobError(name, value, "a word that is not empty")
         if name in NUMBERS and (isinstance(value, bool) or not isinstance(value, int)):
-            raise refusals.BadKnobError(name, value, "a whole number")
+            raise pool_errors.BadKnobError(name, value, "a whole number")
         if name == "priority" and value not in PRIORITIES:
             wanted = f"a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}"
-            raise refusals.BadKnobError(name, value, wanted)
+            raise pool_errors.BadKnobError(name, value, wanted)
         if name == "cold" and not isinstance(value, bool):
-            raise refusals.BadKnobError(name, value, "true or false")
+            raise pool_errors.BadKnobError(name, value, "true or false")
         if name == "wait_seconds" and (
             isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**7
         ):
-            raise refusals.BadKnobError(name, value, "seconds, 0 or more")
-    return shape.Request(**asked)  # type: ignore[arg-type]  # each was checked
+            raise pool_errors.BadKnobError(name, value, "seconds, 0 or more")
+    return Request(**asked)  # type: ignore[arg-type]  # each was checked

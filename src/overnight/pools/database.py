@@ -22,11 +22,12 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 from sqlalchemy import event as hooks
 
-from overnight.pools import migrations, queueing, quick, refusals
+from overnight.pools import migrations, pool_errors, write_queue
+from overnight.pools.sql import fast_claim
 
 __all__ = ["Database", "Steps", "default_url"]
 
-BUSY_SECONDS = quick.BUSY_SECONDS
+BUSY_SECONDS = fast_claim.BUSY_SECONDS
 TURNS_WRITTEN_AHEAD = 512
 MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take
 Steps = Callable[[str], None]
@@ -34,7 +35,7 @@ Steps = Callable[[str], None]
 
 def default_url(home: pathlib.Path) -> str:
     """The database in a data home."""
-    return f"sqlite:///{quick.default_path(home)}"
+    return f"sqlite:///{fast_claim.default_path(home)}"
 
 
 def _no_steps(_: str) -> None:
@@ -48,7 +49,7 @@ class Database:
         self.steps = steps
         self.url = _parsed(url)
         self.kind = self.url.get_backend_name()
-        self._queue: queueing.Queue | None = None
+        self._queue: write_queue.WriteQueue | None = None
         self._level = ""
         self._mine = threading.local()
         self._all_kept: weakref.WeakSet[_Kept] = weakref.WeakSet()
@@ -66,17 +67,17 @@ class Database:
         path = pathlib.Path(str(self.url.database))
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            quick.queue_of(path).open()
+            fast_claim.queue_of(path).open()
         except OSError as error:
-            raise refusals.DatabaseUnavailableError(
+            raise pool_errors.DatabaseUnavailableError(
                 f"the pools' database cannot be kept in {path.parent}",
                 why=str(error),
                 todo="may you write there? Else name another: --database sqlite:////path/file.db",
             ) from error
         self._level = level = str(self.url.query.get("synchronous", "NORMAL")).upper()
         if level not in ("NORMAL", "FULL"):
-            raise refusals.BadKnobError("synchronous", level, "NORMAL or FULL")
-        self._queue = quick.queue_of(path)
+            raise pool_errors.BadKnobError("synchronous", level, "NORMAL or FULL")
+        self._queue = fast_claim.queue_of(path)
         if not _writes_ahead(path):
             with self._translated("open"), self._queue.turn():
                 _write_ahead(path)
@@ -103,7 +104,7 @@ class Database:
         try:
             return sa.create_engine(self.url, pool_pre_ping=True, pool_size=8, max_overflow=64)
         except ImportError as error:
-            raise refusals.DatabaseUnavailableError(
+            raise pool_errors.DatabaseUnavailableError(
                 "PostgreSQL cannot be used here",
                 why=f"its driver is missing: {error}",
                 todo="pip install 'overnight[postgresql]'",
@@ -217,7 +218,7 @@ class Database:
         except sqlalchemy.exc.IntegrityError:
             raise
         except sqlalchemy.exc.DBAPIError as error:
-            raise refusals.DatabaseUnavailableError(
+            raise pool_errors.DatabaseUnavailableError(
                 f"the pools' database cannot be used ({name})",
                 why=str(error.orig).strip() or type(error.orig).__name__,
                 todo=f"is {self.url.render_as_string(hide_password=True)} there, and reachable?",
@@ -272,7 +273,7 @@ class Database:
 
 
 def _prepare(connection: Any, level: str) -> None:
-    for pragma in (f"synchronous={level}", "foreign_keys=ON", quick.LOG_LIMIT):
+    for pragma in (f"synchronous={level}", "foreign_keys=ON", fast_claim.LOG_LIMIT):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -352,8 +353,8 @@ def _parsed(url: str) -> sa.URL:
     raise _not_a_database(url)
 
 
-def _not_a_database(url: str) -> refusals.BadKnobError:
-    return refusals.BadKnobError(
+def _not_a_database(url: str) -> pool_errors.BadKnobError:
+    return pool_errors.BadKnobError(
         "database",
         url.partition("@")[2] or url,
         "sqlite:////path/file.db or postgresql://host/name",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from overnight.pools import shape
+from overnight.model.pool import CAPACITY, Claim, Counts, Member, MemberState, Pool
 
 __all__ = [
     "Abandon",
@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 SECOND = 1_000_000
-State = shape.MemberState
+State = MemberState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
     """A pool as it stands: its members that are not gone, its open claims, who waits for how many."""
 
-    pool: shape.Pool
-    members: Sequence[shape.Member] = ()
-    claims: Sequence[shape.Claim] = ()
+    pool: Pool
+    members: Sequence[Member] = ()
+    claims: Sequence[Claim] = ()
     waiting: int = 0
     now_us: int = 0
 
@@ -120,17 +120,17 @@ class CloseBreaker:
 Instruction = Launch | Retire | Fail | Terminate | Abandon | FlagClaim | EndClaim
 
 
-def counts(view: View) -> shape.Counts:
+def counts(view: View) -> Counts:
     """How many members are in which state; a member that is held back is no capacity."""
     number = dict.fromkeys(State, 0)
     cordoned = 0
     serving = 0
     for member in view.members:
-        if member.state not in shape.CAPACITY or member.serves:
+        if member.state not in CAPACITY or member.serves:
             number[member.state] += 1
         cordoned += member.cordoned
         serving += member.serves
-    return shape.Counts(
+    return Counts(
         ready=number[State.READY],
         warming=number[State.WARMING],
         claimed=number[State.CLAIMED],
@@ -143,11 +143,11 @@ def counts(view: View) -> shape.Counts:
     )
 
 
-def retry_after(view: shape.Pool, attempts: int) -> int:
+def retry_after(view: Pool, attempts: int) -> int:
     """Seconds until the next attempt to terminate, after so many: doubled each time, with a cap."""
-    knobs = view.knobs
+    settings = view.settings
     return _doubled(
-        knobs.terminate_backoff_seconds, attempts, max(1, knobs.terminate_backoff_max_seconds)
+        settings.terminate_backoff_seconds, attempts, max(1, settings.terminate_backoff_max_seconds)
     )
 
 
@@ -162,14 +162,12 @@ def _yet_to_come(until_us: int, now_us: int, most_seconds: int) -> bool:
     return now_us < until_us <= now_us + 2 * most_seconds * SECOND
 
 
-def after_failure(
-    pool: shape.Pool, reason: str, now_us: int
-) -> tuple[shape.Pool, OpenBreaker | None]:
+def after_failure(pool: Pool, reason: str, now_us: int) -> tuple[Pool, OpenBreaker | None]:
     """The pool after one more failed launch: backed off, and with its breaker open after enough."""
     failures = pool.failures + 1
-    knobs = pool.knobs
-    wait = _doubled(knobs.launch_backoff_seconds, failures, knobs.launch_backoff_max_seconds)
-    opens = failures >= knobs.breaker_failures
+    settings = pool.settings
+    wait = _doubled(settings.launch_backoff_seconds, failures, settings.launch_backoff_max_seconds)
+    opens = failures >= settings.breaker_failures
     changed = dataclasses.replace(
         pool,
         failures=failures,
@@ -181,7 +179,7 @@ def after_failure(
     return changed, OpenBreaker(reason) if opens and pool.breaker_opened_us is None else None
 
 
-def after_success(pool: shape.Pool) -> tuple[shape.Pool, CloseBreaker | None]:
+def after_success(pool: Pool) -> tuple[Pool, CloseBreaker | None]:
     """The pool after a member came up: the row of failures has ended."""
     closed = None if pool.breaker_opened_us is None else CloseBreaker()
     changed = dataclasses.replace(
@@ -198,7 +196,7 @@ def replenish(view: View) -> Launch | None:
     room = pool.max_size - len(view.members)
     usable = sum(m.serves and m.generation >= pool.generation for m in view.members)
     wanted = min(room, pool.target_size + view.waiting - usable)
-    most = pool.knobs.launch_backoff_max_seconds
+    most = pool.settings.launch_backoff_max_seconds
     if wanted <= 0 or _yet_to_come(pool.launch_not_before_us, view.now_us, most):
         return None
     if pool.breaker_opened_us is None:
@@ -206,7 +204,7 @@ def replenish(view: View) -> Launch | None:
         if pool.failures:
             return None if _coming(view) else Launch(1)
         return Launch(wanted)
-    retry = pool.knobs.breaker_retry_seconds
+    retry = pool.settings.breaker_retry_seconds
     # Ahead of us by as much it was opened before the clock was set back.
     due = retry and abs(view.now_us - pool.breaker_opened_us) >= retry * SECOND
     if not due or _coming(view):
@@ -222,7 +220,7 @@ def recycle(view: View) -> tuple[Instruction, ...]:
     """What is to be ended, flagged or tried again, in the order in which it is carried out."""
     said: list[Instruction] = [*_claims(view)]
     ended = {one.member_id for one in said if isinstance(one, EndClaim)}
-    left: list[shape.Member] = []
+    left: list[Member] = []
     for member in view.members:
         if member.id in ended:
             continue
@@ -237,33 +235,33 @@ def recycle(view: View) -> tuple[Instruction, ...]:
 
 
 def _claims(view: View) -> Iterable[Instruction]:
-    knobs, now = view.pool.knobs, view.now_us
+    settings, now = view.pool.settings, view.now_us
     for claim in view.claims:
         if claim.lease_until_us is not None:
             # The claimer asked for this lease and did not renew it.
             if now >= claim.lease_until_us:
                 yield EndClaim(claim.id, claim.member_id, "lease_expired")
-        elif now - claim.acquired_us >= knobs.claimed_ttl_seconds * SECOND:
-            if knobs.claimed_ttl_action == "terminate":
+        elif now - claim.acquired_us >= settings.claimed_ttl_seconds * SECOND:
+            if settings.claimed_ttl_action == "terminate":
                 yield EndClaim(claim.id, claim.member_id, "claimed_ttl")
             elif claim.stale_us is None:
                 yield FlagClaim(claim.id, "claimed_ttl")
 
 
-def _stale(view: View, member: shape.Member) -> Instruction | None:
+def _stale(view: View, member: Member) -> Instruction | None:
     """What is wrong with a member that nobody claimed; None when nothing is."""
     pool, now = view.pool, view.now_us
-    knobs = pool.knobs
+    settings = pool.settings
     if member.state is State.WARMING:
         if pool.winds_down:
             return Retire(member.id, "pool_draining")
         if member.cordoned:
             return None
-        launch_limit = (knobs.provider_timeout_seconds + 30) * SECOND
+        launch_limit = (settings.provider_timeout_seconds + 30) * SECOND
         if member.machine_id is None and now - member.warming_started_us >= launch_limit:
             # Whoever launched it was killed, or the provider never answered.
             return Fail(member.id, "launch_lost", counts=False)
-        if now - member.warming_started_us >= knobs.warming_timeout_seconds * SECOND:
+        if now - member.warming_started_us >= settings.warming_timeout_seconds * SECOND:
             never = "never_enrolled" if member.beat_us is None else "warming_timeout"
             return Fail(member.id, never)
         if member.generation < pool.generation and pool.refills:
@@ -274,12 +272,12 @@ def _stale(view: View, member: shape.Member) -> Instruction | None:
         if member.cordoned:
             return None
         heard = max(member.beat_us or 0, member.ready_us or 0)
-        if now - heard >= knobs.heartbeat_stale_after_seconds * SECOND:
+        if now - heard >= settings.heartbeat_stale_after_seconds * SECOND:
             return Retire(member.id, "heartbeat_stale")
     return None
 
 
-def _surplus(view: View, members: Sequence[shape.Member]) -> Iterable[Retire]:
+def _surplus(view: View, members: Sequence[Member]) -> Iterable[Retire]:
     """More than the pool wants: shrink, oldest idle first; then what is old, where it can be spared."""
     pool, now = view.pool, view.now_us
     if pool.winds_down:
@@ -302,7 +300,7 @@ def _surplus(view: View, members: Sequence[shape.Member]) -> Iterable[Retire]:
     yield from _aged(view, ready, len(members) - len(retired), now)
 
 
-def _aged(view: View, ready: list[shape.Member], live: int, now: int) -> Iterable[Retire]:
+def _aged(view: View, ready: list[Member], live: int, now: int) -> Iterable[Retire]:
     """Members past their time, or of an old template: never below `min_size`, unless there is no room."""
     pool = view.pool
     left = len(ready)
@@ -315,7 +313,7 @@ def _aged(view: View, ready: list[shape.Member], live: int, now: int) -> Iterabl
     )
     for member in ready:
         outdated = member.generation < pool.generation and pool.refills
-        old = now - (member.ready_us or 0) >= pool.knobs.ready_ttl_seconds * SECOND
+        old = now - (member.ready_us or 0) >= pool.settings.ready_ttl_seconds * SECOND
         # Of an old template one goes for each new one that is ready.
         spared = left > pool.target_size if outdated else left > pool.min_size or not pool.refills
         if (outdated or old) and (spared or stuck):
@@ -324,7 +322,7 @@ def _aged(view: View, ready: list[shape.Member], live: int, now: int) -> Iterabl
             yield Retire(member.id, "template_changed" if outdated else "ready_ttl")
 
 
-def _on_its_way(member: shape.Member) -> bool:
+def _on_its_way(member: Member) -> bool:
     moving = member.state in (State.WARMING, State.DRAINING)
     return moving and not member.cordoned and member.abandoned_us is None
 
@@ -336,10 +334,10 @@ def endings(view: View) -> Iterable[Terminate | Abandon]:
             continue
         if member.cordoned and not view.pool.winds_down:
             continue  # somebody looks at it, though its claim has ended
-        most = max(1, view.pool.knobs.terminate_backoff_max_seconds)
+        most = max(1, view.pool.settings.terminate_backoff_max_seconds)
         if _yet_to_come(member.next_attempt_us, view.now_us, most):
             continue
-        if member.attempts >= view.pool.knobs.terminate_attempts:
+        if member.attempts >= view.pool.settings.terminate_attempts:
             yield Abandon(member.id)
         else:
             yield Terminate(member.id)

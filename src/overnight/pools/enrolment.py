@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from overnight.pools import book, decisions, refusals, schema, shape, upkeep
+from overnight.model.pool import Member, MemberState, Pool
+from overnight.pools import decisions, maintenance, pool_errors
+from overnight.pools.sql import records, schema
 
 if TYPE_CHECKING:
     from overnight.pools import context
@@ -21,7 +23,7 @@ __all__ = ["Enrolment"]
 
 SECRET = re.compile(r"[0-9a-f]{64}")  # 32 bytes
 REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
-State = shape.MemberState
+State = MemberState
 enrolments = schema.enrolments
 
 
@@ -40,22 +42,22 @@ class Enrolment:
     def enrol(self, token: str, credential: str) -> str:
         """Exchange a bootstrap token for a credential, once; the member's id."""
         if not SECRET.fullmatch(token) or not SECRET.fullmatch(credential):
-            raise refusals.EnrolmentRefusedError(
+            raise pool_errors.EnrolmentRefusedError(
                 "bootstrap_token_unknown", "that is no bootstrap token"
             )
         now = self._control.clock()
         refused = None
         with self._database.write("enrol") as connection:
             member, row = self._by_token(connection, token)
-            pool = book.lock_pool(connection, member.pool_id)
+            pool = records.lock_pool(connection, member.pool_id)
             if row["credential_hash"] == hashed(credential):
                 return member.id  # the answer was lost; it is the same machine
             if row["used_us"] is not None:
-                raise refusals.EnrolmentRefusedError(
+                raise pool_errors.EnrolmentRefusedError(
                     "bootstrap_token_used", f"the token of {member.id} was used before"
                 )
             if member.state is not State.WARMING or member.gone_us is not None:
-                raise refusals.EnrolmentRefusedError(
+                raise pool_errors.EnrolmentRefusedError(
                     "member_not_warming", f"{member.id} is no longer waited for"
                 )
             if now >= int(row["expires_us"]):
@@ -66,22 +68,20 @@ class Enrolment:
             raise refused
         return member.id
 
-    def _by_token(
-        self, connection: sa.Connection, token: str
-    ) -> tuple[shape.Member, sa.RowMapping]:
+    def _by_token(self, connection: sa.Connection, token: str) -> tuple[Member, sa.RowMapping]:
         found = sa.select(enrolments).where(enrolments.c.token_hash == hashed(token))
         row = connection.execute(found.with_for_update()).mappings().first()
         if row is None:
-            raise refusals.EnrolmentRefusedError(
+            raise pool_errors.EnrolmentRefusedError(
                 "bootstrap_token_unknown", "that token was never issued, or its member is forgotten"
             )
-        return book.find_member(connection, str(row["member_id"])), row
+        return records.find_member(connection, str(row["member_id"])), row
 
     def _use(
         self,
         connection: sa.Connection,
-        pool: shape.Pool,
-        member: shape.Member,
+        pool: Pool,
+        member: Member,
         credential: str,
         now: int,
     ) -> None:
@@ -91,18 +91,18 @@ class Enrolment:
             .values(used_us=now, credential_hash=hashed(credential))
         )
         if done.rowcount != 1:
-            raise refusals.EnrolmentRefusedError(
+            raise pool_errors.EnrolmentRefusedError(
                 "bootstrap_token_used", f"the token of {member.id} was used at the same moment"
             )
-        book.set_beat(connection, member.id, "enrolled", now)
-        book.add_event(connection, "member_enrolled", now, pool=pool, member_id=member.id)
+        records.set_beat(connection, member.id, "enrolled", now)
+        records.add_event(connection, "member_enrolled", now, pool=pool, member_id=member.id)
 
     def _expired(
-        self, connection: sa.Connection, pool: shape.Pool, member: shape.Member, now: int
-    ) -> refusals.EnrolmentRefusedError:
+        self, connection: sa.Connection, pool: Pool, member: Member, now: int
+    ) -> pool_errors.EnrolmentRefusedError:
         reason = "bootstrap_token_expired"
         self._fail(connection, pool, member.id, reason, "it came too late", now)
-        return refusals.EnrolmentRefusedError(reason, f"the token of {member.id} has expired")
+        return pool_errors.EnrolmentRefusedError(reason, f"the token of {member.id} has expired")
 
     def beat(self, credential: str) -> dict[str, Any]:
         """A heartbeat; the answer says what the member is, so that an agent can end with it."""
@@ -110,27 +110,27 @@ class Enrolment:
         now = self._control.clock()
         if member.gone_us is None:
             with self._database.write("beat") as connection:
-                book.set_beat(connection, member.id, member.state, now)
+                records.set_beat(connection, member.id, member.state, now)
         return {"member_id": member.id, "state": member.state, "gone": member.gone_us is not None}
 
     def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]:
         """`ready`, `failed` with a reason of one word, or a step on the way."""
         if not REASON.fullmatch(phase) or (reason and not REASON.fullmatch(reason)):
-            raise refusals.BadKnobError(
+            raise pool_errors.BadKnobError(
                 "phase", f"{phase} {reason}", "words like module_pull_failed"
             )
         member = self._by_credential(credential)
         now = self._control.clock()
         with self._database.write("phase") as connection:
-            pool = book.lock_pool(connection, member.pool_id)
-            member = book.find_member(connection, member.id)
+            pool = records.lock_pool(connection, member.pool_id)
+            member = records.find_member(connection, member.id)
             if member.gone_us is None:
-                book.set_beat(connection, member.id, phase, now)
+                records.set_beat(connection, member.id, phase, now)
             if phase == "ready":
                 self._ready(connection, pool, member, now)
             elif phase == "failed" and member.state is State.WARMING:
                 self._fail(connection, pool, member.id, reason or "bootstrap_failed", "", now)
-        self._control.bell.ring()
+        self._control.notifier.notify()
         return self.standing(credential)
 
     def standing(self, credential: str) -> dict[str, Any]:
@@ -138,27 +138,25 @@ class Enrolment:
         member = self._by_credential(credential)
         return {"member_id": member.id, "state": member.state, "gone": member.gone_us is not None}
 
-    def _ready(
-        self, connection: sa.Connection, pool: shape.Pool, member: shape.Member, now: int
-    ) -> None:
+    def _ready(self, connection: sa.Connection, pool: Pool, member: Member, now: int) -> None:
         if member.state is not State.WARMING or member.gone_us is not None:
             return  # said before, or no longer wanted
         if member.machine_id is None:
             # Quicker than its own launch: nobody could be told its address yet.
-            raise refusals.TooEarlyError(
+            raise pool_errors.TooEarlyError(
                 f"{member.id} is ready before its launch was written down",
                 why="the provider has not answered yet",
                 todo="ask again in a moment",
             )
-        book.move(
+        records.move(
             connection, pool, member.id,
             to=State.READY, before=(State.WARMING,), reason="phase_ready", now_us=now,
         )  # fmt: skip
         if pool.failures or pool.breaker_opened_us is not None:
             changed, closed = decisions.after_success(pool)
-            book.save_pool(connection, changed)
+            records.save_pool(connection, changed)
             if closed:
-                book.add_event(
+                records.add_event(
                     connection, "breaker_closed", now, pool=pool, member_id=member.id,
                     reason="member_ready",
                 )  # fmt: skip
@@ -166,27 +164,27 @@ class Enrolment:
     def _fail(
         self,
         connection: sa.Connection,
-        pool: shape.Pool,
+        pool: Pool,
         member_id: str,
         reason: str,
         detail: str,
         now: int,
     ) -> None:
-        moved = book.move(
+        moved = records.move(
             connection, pool, member_id, to=State.ERRORED, before=(State.WARMING,),
             reason=reason, now_us=now, detail=detail,
         )  # fmt: skip
         if moved:
-            upkeep.apply_failure(connection, pool, reason, now)
+            maintenance.apply_failure(connection, pool, reason, now)
 
-    def _by_credential(self, credential: str) -> shape.Member:
+    def _by_credential(self, credential: str) -> Member:
         found = sa.select(enrolments.c.member_id).where(
             enrolments.c.credential_hash == hashed(credential)
         )
         with self._database.read() as connection:
             member_id = connection.execute(found).scalar()
             if member_id is None:
-                raise refusals.EnrolmentRefusedError(
+                raise pool_errors.EnrolmentRefusedError(
                     "credential_unknown", "no member has that credential"
                 )
-            return book.find_member(connection, str(member_id))
+            return records.find_member(connection, str(member_id))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from overnight.pools import decisions, reaping, schema
+from overnight.pools import decisions, reaper
+from overnight.pools.sql import schema
 
 if TYPE_CHECKING:
-    from overnight.pools import control, keeping
+    from overnight.pools import admin, control
 
 __all__ = ["render"]
 
@@ -89,7 +90,7 @@ def render(plane: control.ControlPlane) -> str:
         "overnight_pool_orphans", "gauge", "Machines that no row stands for and that would not end.",
         [({"provider": n}, plane.orphans_left(n)) for n in plane.providers_in_use()],
     )  # fmt: skip
-    seen = plane.get(reaping.SEEN)
+    seen = plane.get(reaper.SEEN)
     if seen:
         age = (plane.context.clock() - int(seen)) / decisions.SECOND
         page.family(
@@ -99,7 +100,7 @@ def render(plane: control.ControlPlane) -> str:
     return page.text()
 
 
-def _autoscale(page: _Page, pools: Iterable[keeping.Details], now_us: int) -> None:
+def _autoscale(page: _Page, pools: Iterable[admin.PoolDetails], now_us: int) -> None:
     """Only of pools whose size follows; and only once something was decided."""
     follow = [
         (d.pool.name, d.autoscale)

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from overnight.pools import refusals, shape
+from overnight.model.pool import Autoscale, Pool
+from overnight.pools import pool_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,20 +35,18 @@ OPTIONAL = (*WHOLE, "warm_up_seconds", "zero_after_seconds")
 ASSUMED_WARM_UP_S = 90.0
 
 
-def changed(
-    pool: shape.Pool, before: shape.Autoscale, given: Mapping[str, object]
-) -> shape.Autoscale:
+def changed(pool: Pool, before: Autoscale, given: Mapping[str, object]) -> Autoscale:
     """The policy with some of it said anew; refused where it contradicts itself or the pool."""
     values: dict[str, Any] = {name: _checked(name, value) for name, value in given.items()}
     after = dataclasses.replace(before, **values)
     if "max_size" in given and after.max_size is not None and after.max_size > pool.max_size:
-        raise refusals.BadSizeError(
+        raise pool_errors.BadSizeError(
             f"autoscale up to {after.max_size} does not fit pool {pool.name}",
             why=f"its max_size is {pool.max_size}, claimed members included",
             todo=f"overnight pool update {pool.name} --max {2 * after.max_size}   first, or less here",
         )
     if "min_size" in given and after.min_size is not None and after.min_size < pool.min_size:
-        raise refusals.BadSizeError(
+        raise pool_errors.BadSizeError(
             f"autoscale down to {after.min_size} does not fit pool {pool.name}",
             why=f"its min_size is {pool.min_size}",
             todo=f"overnight pool update {pool.name} --min {after.min_size}   first, or more here",
@@ -62,30 +61,28 @@ def changed(
 
 def _checked(name: str, value: object) -> object:
     if name not in NAMES:
-        raise refusals.UnknownParameterError(name, NAMES)
+        raise pool_errors.UnknownParameterError(name, NAMES)
     if name == "openings":
         if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-            raise refusals.BadKnobError(name, value, "a list of schedules")
+            raise pool_errors.BadKnobError(name, value, "a list of schedules")
         return tuple(value)
     if value is None and name in OPTIONAL:
         return None
     kind = int if name in WHOLE else (int, float)
     if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
         wanted = "a whole number" if name in WHOLE else "a number"
-        raise refusals.BadKnobError(name, value, wanted)
+        raise pool_errors.BadKnobError(name, value, wanted)
     return value if name in WHOLE else float(value)
 
 
-def effective(pool: shape.Pool, stored: shape.Autoscale) -> autoscale.Policy:
+def effective(pool: Pool, stored: Autoscale) -> autoscale.Policy:
     """What the pool's bounds leave of a policy. They may have been changed since: they are law."""
     most = pool.max_size if stored.max_size is None else min(stored.max_size, pool.max_size)
     least = pool.min_size if stored.min_size is None else max(stored.min_size, pool.min_size)
     return _policy(stored, min(least, most), most, cut=True)
 
 
-def _policy(
-    stored: shape.Autoscale, least: int, most: int, *, cut: bool = False
-) -> autoscale.Policy:
+def _policy(stored: Autoscale, least: int, most: int, *, cut: bool = False) -> autoscale.Policy:
     # Only here: numpy and scipy take longer to load than a claim takes.
     from overnight.pools import autoscale, bursts, schedules
 
@@ -108,7 +105,7 @@ def _policy(
     )
 
 
-def assumed(stored: shape.Autoscale) -> tuple[str, ...]:
+def assumed(stored: Autoscale) -> tuple[str, ...]:
     """What is not known and was taken for granted, in words."""
     if stored.warm_up_seconds is None and stored.measured_warm_up_seconds is None:
         return (
@@ -117,9 +114,9 @@ def assumed(stored: shape.Autoscale) -> tuple[str, ...]:
     return ()
 
 
-def told(before: shape.Autoscale | None, after: shape.Autoscale) -> str:
+def told(before: Autoscale | None, after: Autoscale) -> str:
     """What changed, for the event."""
-    old = before or shape.Autoscale()
+    old = before or Autoscale()
     return ", ".join(
         f"{name}: {_written(getattr(after, name))}"
         for name in NAMES

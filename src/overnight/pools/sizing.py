@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from overnight import errors
-from overnight.pools import bursts, misses
+from overnight.pools import bursts, miss_rates
 
 __all__ = ["Callers", "Demand", "Point", "Sizing", "recommend", "size", "size_for_waiting"]
 
@@ -100,9 +100,9 @@ class Point:
     """One size: how often a claim misses, and how many hosts stand ready for nothing."""
 
     size: int
-    give_up: misses.Rate
+    give_up: miss_rates.Rate
     wait: float
-    event_driven: misses.Rate
+    event_driven: miss_rates.Rate
     idle: float
     idle_event_driven: float
 
@@ -200,7 +200,7 @@ def size_for_waiting(demand: Demand, interval_s: float) -> int:
         return 0
     largest = _guess(demand)
     while True:
-        rates = misses.wait(
+        rates = miss_rates.wait(
             largest, demand.burst, demand.claims_per_s, demand.warm_up_s, interval_s
         )
         if rates[-1] <= demand.miss:
@@ -225,28 +225,28 @@ def _smallest(least: int, most: int, enough: Callable[[int], bool]) -> int:
     return most
 
 
-def _one_give_up(demand: Demand, wanted: int) -> misses.Rate:
-    return misses.give_up(
+def _one_give_up(demand: Demand, wanted: int) -> miss_rates.Rate:
+    return miss_rates.give_up(
         [wanted], demand.burst, demand.claims_per_s, demand.warm_up_s, demand.interval_s
     )[0]
 
 
-def _one_woken(demand: Demand, wanted: int) -> misses.Rate:
-    return misses.woken([wanted], demand.burst, demand.claims_per_s, demand.warm_up_s)[0]
+def _one_woken(demand: Demand, wanted: int) -> miss_rates.Rate:
+    return miss_rates.woken([wanted], demand.burst, demand.claims_per_s, demand.warm_up_s)[0]
 
 
 def size(demand: Demand) -> Sizing:
     """The recommended sizes, and the curve around them and the runbook's."""
     if not demand.claims_per_minute:
-        nothing = misses.Rate(0.0, 0.0, "formula")
+        nothing = miss_rates.Rate(0.0, 0.0, "formula")
         return Sizing(demand, 0, 0, (Point(0, nothing, 0.0, nothing, 0.0, 0.0),))
     ticked, awake = recommend(demand)
     sizes = _sizes(demand, ticked, awake)
     rate, burst, warm_up = demand.claims_per_s, demand.burst, demand.warm_up_s
-    waits = misses.wait(sizes[-1], burst, rate, warm_up, demand.interval_s)
-    idles = misses.idle(sizes[-1], burst, rate, warm_up, demand.interval_s)
-    gives = misses.give_up(sizes, burst, rate, warm_up, demand.interval_s)
-    awakes = misses.woken(sizes, burst, rate, warm_up)
+    waits = miss_rates.wait(sizes[-1], burst, rate, warm_up, demand.interval_s)
+    idles = miss_rates.idle(sizes[-1], burst, rate, warm_up, demand.interval_s)
+    gives = miss_rates.give_up(sizes, burst, rate, warm_up, demand.interval_s)
+    awakes = miss_rates.woken(sizes, burst, rate, warm_up)
     points = [
         Point(
             number, give, float(waits[number]), woken, float(idles[number]),

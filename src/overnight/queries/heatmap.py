@@ -34,6 +34,10 @@ class Heatmap:
     full: float  # samples that a cell holds when it is busy all the time; 0: not known
     coverage: Coverage
 
+    def as_json(self) -> dict[str, object]:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return fields | {"values": self.values.tolist(), "coverage": self.coverage.as_json()}
+
 
 def by_core(
     source: reader.Reader,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.machines import booted
-from overnight.rehearsals import names, rt_hog
+from overnight.machines import nspawn
+from overnight.rehearsals import random_names, rt_hog
 
 if TYPE_CHECKING:
     from overnight import rehearsals
@@ -31,14 +31,14 @@ class CrashLoopDecoy:
     def prepare(self, stage: rehearsals.Stage) -> None:
         """Boot the machine in which a unit is restarted about twice a second."""
         self._culprit.prepare(stage)
-        (word,) = names.draw(stage.chance, 1)
+        (word,) = random_names.draw(stage.chance, 1)
         loop, pause_ms = f"{word}.service", stage.chance.randint(350, 600)
         stage.facts.update(loop=loop, pause_ms=pause_ms, machine=stage.journal.run)
         stage.say(f"booting a machine in which {loop} crashes twice a second")
         service = f"Restart=always\nRestartSec={pause_ms}ms"
-        booted.boot(
+        nspawn.boot(
             stage.journal,
-            {loop: booted.unit("exit 3", service=service)},
+            {loop: nspawn.unit("exit 3", service=service)},
             cores=(stage.spare,),
             name=stage.journal.run,
         )

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from overnight.rehearsals import acting
+from overnight.rehearsals import processes
 
 __all__ = ["fork"]
 
@@ -28,7 +28,7 @@ def fork(told: dict[str, Any], part: Callable[[int], object], count: int) -> Non
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
             signal.alarm(max(1, round(told["seconds"])))
             if os.getppid() == parent:
-                acting.set_name(told["name"])
+                processes.set_name(told["name"])
                 part(number)
         except BaseException:  # it must not go on where its parent would
             traceback.print_exc()

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import rehearsals
-from overnight.rehearsals import acting, crowd
+from overnight.rehearsals import crowd, processes
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
@@ -45,7 +45,7 @@ class LockConvoy:
     def strike(self, stage: rehearsals.Stage) -> None:
         """One holds, the others wait."""
         facts = stage.facts
-        holder = acting.start(
+        holder = processes.start(
             stage,
             "overnight.rehearsals.lock_convoy",
             name=str(facts["process"]),
@@ -56,7 +56,7 @@ class LockConvoy:
             held=facts["held"],
             held_kib=facts["held_kib"],
         )
-        acting.ends_with_fault(stage, holder)
+        processes.ends_with_fault(stage, holder)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
         """The lock, the full core, the reset."""
@@ -68,7 +68,7 @@ class LockConvoy:
 
 def main() -> None:
     """The process that holds the lock most, and becomes the waiters, too."""
-    told = acting.begin()
+    told = processes.begin()
     file = os.memfd_create(told["name"])
 
     def wait(number: int) -> None:

@@ -13,7 +13,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from overnight import errors, rehearsals
-from overnight.rehearsals import acting, crowd
+from overnight.rehearsals import crowd, processes
 from overnight.sources import cgroups
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Reclaim:
     def strike(self, stage: rehearsals.Stage) -> None:
         """They begin to read."""
         facts = stage.facts
-        first = acting.start(
+        first = processes.start(
             stage,
             "overnight.rehearsals.reclaim",
             name=str(facts["process"]),
@@ -87,7 +87,7 @@ class Reclaim:
             addresses=ADDRESSES,
             **{name: facts[name] for name in ("processes", "mappings", "cgroup", "file")},
         )
-        acting.ends_with_fault(stage, first)
+        processes.ends_with_fault(stage, first)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
         """Reclaim by these processes, the full core, the reset."""
@@ -128,7 +128,7 @@ def _filesystem(folder: pathlib.Path) -> str:
 
 def main() -> None:
     """The first process, which becomes the others, too."""
-    told = acting.begin()
+    told = processes.begin()
     (pathlib.Path(told["cgroup"]) / "cgroup.procs").write_text("0")
     file = os.open(told["file"], os.O_RDONLY)
     crowd.fork(told, lambda number: _read(told, file, number), told["processes"] - 1)

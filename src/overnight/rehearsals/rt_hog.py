@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from overnight import errors, rehearsals
-from overnight.rehearsals import acting
+from overnight.rehearsals import processes
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
@@ -55,7 +55,7 @@ class RealTimeHog:
 
     def strike(self, stage: rehearsals.Stage) -> None:
         """It polls on the victim's core."""
-        hog = acting.start(
+        hog = processes.start(
             stage,
             "overnight.rehearsals.rt_hog",
             name=str(stage.facts["process"]),
@@ -64,7 +64,7 @@ class RealTimeHog:
             priority=stage.facts["priority"],
             duty=stage.facts["duty"],
         )
-        acting.ends_with_fault(stage, hog)
+        processes.ends_with_fault(stage, hog)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
         """The real-time process, the full core, the reset."""
@@ -74,7 +74,7 @@ class RealTimeHog:
 
 def main() -> None:
     """The process: takes the core for its duty of each tenth of a second."""
-    told = acting.begin()
+    told = processes.begin()
     become_realtime(told["priority"])
     block = bytes(64 << 10)
     while True:

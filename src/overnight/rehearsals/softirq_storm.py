@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors, rehearsals
-from overnight.rehearsals import acting, worker
+from overnight.rehearsals import processes, victim_worker
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
@@ -74,7 +74,7 @@ class SoftirqStorm:
     def strike(self, stage: rehearsals.Stage) -> None:
         """The sockets join, the flood begins."""
         facts = stage.facts
-        joined = acting.start(
+        joined = processes.start(
             stage,
             "overnight.rehearsals.softirq_storm",
             name=str(facts["process"]).replace("-out", "-in"),
@@ -84,7 +84,7 @@ class SoftirqStorm:
             seconds=LONGEST_SECONDS,
             group=facts["group"],
         )
-        sends = acting.start(
+        sends = processes.start(
             stage,
             "overnight.rehearsals.softirq_storm",
             name=str(facts["process"]),
@@ -97,7 +97,7 @@ class SoftirqStorm:
             seconds=LONGEST_SECONDS,
             group=facts["group"],
         )
-        acting.ends_with_fault(stage, joined, sends)
+        processes.ends_with_fault(stage, joined, sends)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
         """The storm, the full core, the reset."""
@@ -147,8 +147,8 @@ class Pace:
 
 def main() -> None:
     """The process: those who joined, or the one who sends."""
-    told = acting.begin()
-    worker.enter(told["netns"])
+    told = processes.begin()
+    victim_worker.enter(told["netns"])
     if told["subscribers"]:
         _join(told)
     else:

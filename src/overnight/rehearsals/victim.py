@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
-from overnight.rehearsals import acting
+from overnight.rehearsals import processes
 
 if TYPE_CHECKING:
     from overnight import rehearsals
@@ -96,9 +96,9 @@ class Victim:
         inside, outside = self._connect()
         chosen = self.plan
         self._processes.append(
-            acting.start(
+            processes.start(
                 self._stage,
-                "overnight.rehearsals.worker",
+                "overnight.rehearsals.victim_worker",
                 name=chosen.name,
                 core=self._stage.core,
                 netns=inside,
@@ -115,9 +115,9 @@ class Victim:
         )
         self._wait("ready")
         self._processes.append(
-            acting.start(
+            processes.start(
                 self._stage,
-                "overnight.rehearsals.sender",
+                "overnight.rehearsals.victim_sender",
                 name=chosen.sender,
                 core=self._stage.spare,
                 netns=outside,
@@ -155,14 +155,14 @@ class Victim:
 
     def stop(self) -> None:
         """End both."""
-        acting.end(*self._processes)
+        processes.end(*self._processes)
 
     def _connect(self) -> tuple[str, str]:
         """Two namespaces and a veth pair between them."""
-        run, book = self._stage.journal.run, self._stage.journal
+        run, journal = self._stage.journal.run, self._stage.journal
         names = (f"{run}-a", f"{run}-b")
         for name in names:
-            book.write("netns", name)
+            journal.write("netns", name)
             _ip("netns", "add", name)
         first, second = names
         _ip(

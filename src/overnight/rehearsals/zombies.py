@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import errors, rehearsals
-from overnight.rehearsals import acting, agents, groups, names
+from overnight.rehearsals import cgroups, processes, random_names, zombie_agent
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
@@ -46,19 +46,19 @@ class Zombies:
     has_event = True
 
     def __init__(self) -> None:
-        self._cast: agents.Cast | None = None
-        self._agents: agents.Agents | None = None
-        self._groups: groups.Groups | None = None
+        self._cast: zombie_agent.Cast | None = None
+        self._agents: zombie_agent.Agents | None = None
+        self._groups: cgroups.Groups | None = None
 
     def prepare(self, stage: rehearsals.Stage) -> None:
         """The agent has been failing for weeks, which takes some seconds here."""
         cast = self._cast = _draw(stage)
-        made = self._groups = groups.Groups.make(stage.journal, stage.journal.run)
+        made = self._groups = cgroups.Groups.make(stage.journal, stage.journal.run)
         made.require(cast.zombies)
         made.weigh(cast.workers)
         made.add(cast.unit, parent=True)
         made.add(cast.collector_unit)
-        data = groups.disk_folder(stage)
+        data = cgroups.disk_folder(stage)
         for number in range(cast.workers):
             with (data / f"data-{number}").open("wb") as file:
                 # No blocks: pages of zeros, and no disk to wait for.
@@ -66,10 +66,10 @@ class Zombies:
         left = f"{cast.unit} has left {cast.zombies:,} cgroups"
         if shutil.which("systemd-nspawn"):
             stage.say(f"booting a machine in which {left}")
-            self._agents = agents.InMachine(stage, cast, made, data)
+            self._agents = zombie_agent.InMachine(stage, cast, made, data)
         else:
             stage.say(f"{left}; as a process of this host, for systemd-nspawn is not installed")
-            self._agents = agents.OnHost(stage, cast, made, data)
+            self._agents = zombie_agent.OnHost(stage, cast, made, data)
             stage.facts["machine"] = ""
         self._wait(stage, self._agents.ready)
 
@@ -82,7 +82,7 @@ class Zombies:
                     why=f"not after {READY_SECONDS:.0f} s",
                     todo="run it on a host that has less to do",
                 )
-            acting.check(stage)
+            processes.check(stage)
             time.sleep(0.05)
 
     def strike(self, stage: rehearsals.Stage) -> None:
@@ -104,10 +104,10 @@ class Zombies:
         )
 
 
-def _draw(stage: rehearsals.Stage) -> agents.Cast:
+def _draw(stage: rehearsals.Stage) -> zombie_agent.Cast:
     chance = stage.chance
-    agent, task, collector = names.draw(chance, 3)
-    cast = agents.Cast(
+    agent, task, collector = random_names.draw(chance, 3)
+    cast = zombie_agent.Cast(
         unit=f"{agent}.service",
         supervisor=f"{agent.partition('-')[0]}-{chance.choice(('init', 'run', 'up', 'boss'))}",
         task=task,
@@ -121,9 +121,9 @@ def _draw(stage: rehearsals.Stage) -> agents.Cast:
     return cast
 
 
-def _room(cast: agents.Cast) -> int:
+def _room(cast: zombie_agent.Cast) -> int:
     """Bytes that the slice may use beyond what it uses when the collector begins."""
-    return CACHE_BYTES + cast.starts_per_second * LEAKING_SECONDS * groups.zombie_bytes()
+    return CACHE_BYTES + cast.starts_per_second * LEAKING_SECONDS * cgroups.zombie_bytes()
 
 
 REHEARSALS = (Zombies(),)

@@ -35,9 +35,7 @@ __all__ = [
     "parse_interrupts",
     "parse_mask",
     "parse_queue",
-    "read_interrupts",
     "read_nic_irqs",
-    "read_queues",
     "risen",
 ]
 
@@ -174,15 +172,15 @@ def parse_mask(text: bytes) -> str:
 def read_nic_irqs(root: pathlib.Path = sources.ROOT) -> dict[str, list[int]]:
     """The interrupts of each interface that is hardware, under the name that its folder has."""
     folder = os.fspath(root / "sys/class/net")
-    found: dict[str, list[int]] = {}
+    irqs_by_interface: dict[str, list[int]] = {}
     taken: set[int] = set()
     for name in sources.hardware_interfaces(root):
         irqs = _device_irqs(f"{folder}/{name}/device")
         # Two interfaces of one device share its interrupts: each is counted once.
         if fresh := [irq for irq in irqs if irq not in taken]:
-            found[name] = fresh
+            irqs_by_interface[name] = fresh
             taken.update(fresh)
-    return found
+    return irqs_by_interface
 
 
 def _device_irqs(device: str) -> list[int]:
@@ -268,11 +266,6 @@ def moved(
     return tuple(known.get(core, count) for core, count in zip(cores, now, strict=True))
 
 
-def read_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look at the counts, now: since boot."""
-    return open_interrupts(root)()
-
-
 def open_queues(root: pathlib.Path = sources.ROOT) -> sources.FactReader:
     """The look at which core serves each queue.
 
@@ -341,11 +334,6 @@ def _steering(queues: str, vector: Vector) -> dict[str, str]:
             if mask and mask.strip(b"0,\n"):
                 steering[name] = parse_mask(mask)
     return steering
-
-
-def read_queues(root: pathlib.Path = sources.ROOT) -> sources.Facts:
-    """One look at the queues, now."""
-    return open_queues(root)()
 
 
 def core_of(facts: sources.Facts, interface: str, queue: int, way: str = "tx") -> int:

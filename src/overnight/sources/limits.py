@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_limits", "parse_files", "parse_threads", "read_limits"]
+__all__ = ["SIGNALS", "open_limits", "parse_files", "parse_threads"]
 
 
 def parse_threads(loadavg: bytes) -> int:
@@ -68,11 +68,6 @@ def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Reader:
         return rows
 
     return read
-
-
-def read_limits(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
-    return open_limits(root)()
 
 
 SIGNALS = (

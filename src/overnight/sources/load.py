@@ -13,7 +13,7 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_load", "parse_load", "read_load"]
+__all__ = ["SIGNALS", "open_load", "parse_load"]
 
 
 def parse_load(data: bytes) -> tuple[int, ...]:
@@ -33,11 +33,6 @@ def open_load(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at the whole host."""
     file = sources.KeptFile(root / "proc/loadavg")
     return lambda: {"": parse_load(file.read())}
-
-
-def read_load(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
-    return open_load(root)()
 
 
 SIGNALS = (

@@ -21,8 +21,6 @@ __all__ = [
     "open_interfaces",
     "open_timeouts",
     "parse_interfaces",
-    "read_interfaces",
-    "read_timeouts",
 ]
 
 # A host with containers has hundreds of interfaces that come and go with them.
@@ -77,11 +75,6 @@ def _carrier_changes(interface: str) -> int:
     return int(sources.read_once(f"{interface}/carrier_changes") or 0)
 
 
-def read_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look at the interfaces, now."""
-    return open_interfaces(root)()
-
-
 def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at every transmit queue of every interface that is hardware.
 
@@ -105,11 +98,6 @@ def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
         return rows
 
     return read
-
-
-def read_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look at the queues, now."""
-    return open_timeouts(root)()
 
 
 SIGNALS = (

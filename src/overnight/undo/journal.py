@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from overnight import errors
-from overnight.undo import steps
+from overnight.undo import operations
 
 __all__ = [
     "MARK",
@@ -84,10 +84,10 @@ class Journal:
 
     def write(self, kind: str, target: str | os.PathLike[str]) -> None:
         """Note a change that is about to be made; `kind` is one of `undoing.UNDO`."""
-        if kind not in steps.UNDO:
+        if kind not in operations.UNDO:
             raise ValueError(f"nobody knows how to undo {kind!r}")
         change = {"kind": kind, "target": os.fspath(target)}
-        steps.check(change)
+        operations.check(change)
         self._append(change)
         self._changes.append(change)
 
@@ -232,8 +232,8 @@ def _undo(run: str, changes: list[dict[str, str]] | tuple[Mapping[str, str], ...
         time.sleep(0.02)
     for change in reversed(changes):
         try:
-            steps.check(change)
-            steps.UNDO[change["kind"]](change["target"])
+            operations.check(change)
+            operations.UNDO[change["kind"]](change["target"])
         except (OSError, ValueError, KeyError) as error:
             problems.append(f"{change.get('kind')} {change.get('target')} of {run}: {error}")
     return problems

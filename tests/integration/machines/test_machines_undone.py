@@ -15,10 +15,10 @@ pytestmark = pytest.mark.needs_nspawn
 
 BOOT = """
 import time
-from overnight.machines import booted
+from overnight.machines import nspawn
 from overnight.undo import journal
 book = journal.Journal("a machine")
-one = booted.boot(book, {"loop.service": booted.unit("exit 3", service="Restart=always\\nRestartSec=50ms")})
+one = nspawn.boot(book, {"loop.service": nspawn.unit("exit 3", service="Restart=always\\nRestartSec=50ms")})
 print(one.name, one.leader, one.tree, flush=True)
 time.sleep(99)
 """

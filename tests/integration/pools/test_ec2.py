@@ -15,7 +15,8 @@ import motoserver
 import pytest
 
 from overnight import errors, pools
-from overnight.pools import context, control, database, reaping, refusals, serving, shape
+from overnight.model.pool import Member, MemberState, Pool
+from overnight.pools import context, control, database, member_api, pool_errors, reaper
 from overnight.pools.providers import ec2
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 REGION, ELSEWHERE = motoserver.REGION, motoserver.ELSEWHERE
 S = 1_000_000
-State = shape.MemberState
+State = MemberState
 
 
 def until(true: Callable[[], object], seconds: float = 30) -> None:
@@ -184,7 +185,7 @@ class World:
         self.clock = Clock()
         self.database = database.Database(f"sqlite:///{folder / 'pools.db'}")
         self.plane = control.ControlPlane(self.database, {"ec2": provider}, clock=self.clock)
-        self.server = serving.Server(self.plane.door, lambda: "", address="0.0.0.0")
+        self.server = member_api.Server(self.plane.door, lambda: "", address="0.0.0.0")
         # As an instance would be told: by the name of the host.
         self.plane.set("endpoint", f"http://{socket.gethostname()}:{self.server.port}")
         self.fleet = bootedagents.Fleet(account, folder)
@@ -194,16 +195,16 @@ class World:
         self.server.close()
         self.database.close()
 
-    def pool(self, **given: object) -> shape.Pool:
+    def pool(self, **given: object) -> Pool:
         return self.plane.create(
             **{"name": "ci", "template": "runner", "target_size": 3, "provider": "ec2", "region": REGION}
             | given
         )  # fmt: skip
 
-    def ready(self, name: str = "ci") -> list[shape.Member]:
+    def ready(self, name: str = "ci") -> list[Member]:
         return [m for m in self.plane.show(name).members if m.state is State.READY]
 
-    def fill(self) -> list[shape.Member]:
+    def fill(self) -> list[Member]:
         self.plane.replenish("ci")
         self.fleet.boot()
         until(lambda: len(self.ready()) == self.plane.show("ci").pool.target_size)
@@ -222,7 +223,7 @@ def world(
     made.close()
 
 
-def instance_of(member: shape.Member) -> str:
+def instance_of(member: Member) -> str:
     return str(member.machine_id).partition("/")[2]
 
 
@@ -316,17 +317,17 @@ def test_a_region_is_looked_at_for_ever(world: World) -> None:
 
 def test_a_reaper_keeps_it(world: World) -> None:
     world.pool(target_size=2)
-    reaper = reaping.Reaper(world.plane)
-    assert reaper.tick() == {}
+    a_reaper = reaper.Reaper(world.plane)
+    assert a_reaper.tick() == {}
     world.fleet.boot()
     until(lambda: len(world.ready()) == 2)
     world.plane.update("ci", target_size=1)
     assert len(world.account.instances()) == 1
     world.plane.update("ci", template="runner:1")
-    assert reaper.tick() == {}
+    assert a_reaper.tick() == {}
     world.fleet.boot()
     until(lambda: any(m.generation == 2 for m in world.ready()))
-    assert reaper.tick() == {}
+    assert a_reaper.tick() == {}
     assert len(world.account.instances()) == 1
 
 
@@ -344,7 +345,7 @@ def test_a_template_that_goes_away_opens_the_breaker_and_says_why(world: World) 
 
 
 def test_what_can_never_be_is_refused_at_the_door(world: World) -> None:
-    with pytest.raises(refusals.BadKnobError, match="region"):
+    with pytest.raises(pool_errors.BadKnobError, match="region"):
         world.pool(region="")
     world.plane.set("endpoint", "http://127.0.0.1:8417")
     with pytest.raises(errors.CannotError, match=r"cannot reach http://127.0.0.1:8417"):
@@ -354,9 +355,9 @@ def test_what_can_never_be_is_refused_at_the_door(world: World) -> None:
     world.plane.set("endpoint", "http://127.0.0.1:8417")
     with pytest.raises(errors.CannotError, match="cannot reach"):
         world.plane.check("ci")
-    with pytest.raises(refusals.BadKnobError, match="template"):
+    with pytest.raises(pool_errors.BadKnobError, match="template"):
         world.plane.update("ci", template="no such name")
-    with pytest.raises(refusals.BadKnobError, match="region"):
+    with pytest.raises(pool_errors.BadKnobError, match="region"):
         world.plane.update("ci", preferred_regions=["Ireland"])
     world.plane.update("ci", target_size=2, status="paused")
     assert world.account.instances("pending", "running", "terminated") == {}

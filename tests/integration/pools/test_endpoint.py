@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from overnight import errors
-from overnight.app import pooling
+from overnight.app import pools
 
 if TYPE_CHECKING:
     import pathlib
@@ -24,7 +24,7 @@ def served(plane: control.ControlPlane, **given: str) -> Iterator[list[str]]:
     """A reaper that runs meanwhile; what it has said."""
     stop, said = threading.Event(), list[str]()
     thread = threading.Thread(
-        target=pooling.serve, args=(plane, stop), kwargs={"say": said.append, **given}
+        target=pools.serve, args=(plane, stop), kwargs={"say": said.append, **given}
     )
     thread.start()
     try:
@@ -41,7 +41,7 @@ def served(plane: control.ControlPlane, **given: str) -> Iterator[list[str]]:
 
 @pytest.fixture
 def plane(tmp_path: pathlib.Path) -> Iterator[control.ControlPlane]:
-    made = pooling.open_plane(tmp_path)
+    made = pools.open_plane(tmp_path)
     yield made
     made.context.database.close()
 
@@ -51,13 +51,13 @@ def test_what_was_said_is_kept_with_the_address_that_is_listened_on(
 ) -> None:
     with served(plane, endpoint="http://pools.internal:80") as said:
         assert "members are answered at http://pools.internal:80," in said[0]
-    listened = plane.get(pooling.LISTEN)
+    listened = plane.get(pools.LISTEN)
     assert listened.startswith("127.0.0.1:")
     with served(plane) as said:
         assert plane.endpoint == "http://pools.internal:80"
         assert f"metrics at http://{listened}/metrics" in said[0]
     with served(plane, listen="127.0.0.1:0"):  # chosen anew: it speaks for itself
-        assert plane.endpoint == f"http://{plane.get(pooling.LISTEN)}"
+        assert plane.endpoint == f"http://{plane.get(pools.LISTEN)}"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_was_said_is_kept_with_the_address_that_is_listened_on(
 )
 def test_what_is_no_endpoint(endpoint: str, plane: control.ControlPlane) -> None:
     with pytest.raises(errors.UsageError, match="no endpoint"):
-        pooling.serve(plane, threading.Event(), endpoint=endpoint)
+        pools.serve(plane, threading.Event(), endpoint=endpoint)
     assert plane.endpoint == ""
 
 

@@ -17,7 +17,7 @@ import pytest
 from realmachines import drained, inside, leader_of, left_of, order, served, until
 
 from overnight import pools
-from overnight.app import pooling
+from overnight.app import pools as pool_app
 from overnight.pools.providers import nspawn
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_nspawn]
@@ -181,7 +181,7 @@ plane.replenish("ci")
 def test_a_machine_whose_launcher_was_killed_is_adopted_and_becomes_ready(
     tmp_path: pathlib.Path,
 ) -> None:
-    plane = pooling.open_plane(tmp_path)
+    plane = pool_app.open_plane(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as free:
         plane.set("endpoint", f"http://127.0.0.1:{free.getsockname()[1]}")
     plane.create(name="ci", template="plain", target_size=1, provider="nspawn")

@@ -13,7 +13,7 @@ import time
 import pytest
 import rehearsed
 
-from overnight.app import staging
+from overnight.app import rehearsal_host
 from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.timeout(240)]
@@ -22,10 +22,10 @@ UNDER_WAY = 8
 FAULTS = ("softirq-storm", "reclaim", "lock-convoy")
 RUN = """
 import pathlib, sys
-from overnight.app import rehearsing
+from overnight.app import rehearsal
 say = lambda one: print(one.phase, flush=True)
-rehearsing.rehearse(
-    rehearsing.find(sys.argv[1]), seed=5, home=pathlib.Path(sys.argv[2]), brief=True, on_progress=say
+rehearsal.rehearse(
+    rehearsal.find(sys.argv[1]), seed=5, home=pathlib.Path(sys.argv[2]), brief=True, on_progress=say
 )
 """
 
@@ -47,7 +47,7 @@ def test_a_killed_one_is_undone_by_the_next(
     name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
-    before = staging.take_inventory()
+    before = rehearsal_host.take_inventory()
     words = [sys.executable, "-c", RUN, name, str(tmp_path / "home")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
@@ -63,12 +63,12 @@ def test_a_killed_one_is_undone_by_the_next(
     while journal.processes_of(left.run) and time.monotonic() < deadline:
         time.sleep(0.05)
     (home,) = (tmp_path / "home/rehearsals").glob(f"*{left.run}")
-    ours, _ = staging.left_behind(
+    ours, _ = rehearsal_host.left_behind(
         left.run,
         home / "stage",
         [change["target"] for change in left.changes],
         before,
-        staging.take_inventory(),
+        rehearsal_host.take_inventory(),
     )
     assert ours == []
     assert journal.leftovers() == ()

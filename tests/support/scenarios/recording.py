@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.agent import event_pins, kernel_events, recorder_loop, schedule, signals, watches
+from overnight.model.pins import Pin
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
 from overnight.store import capture
 from overnight.store import writer as profiles
-from overnight.store.ring import pins, writer
+from overnight.store.ring import layout, writer
 from scenarios import machine, nights, work
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
     keep = writer.Writer(
         home, night.host.name, night.host.boot, budget_bytes=1 << 30, age_seconds=90 * 86400.0
     )
-    kept = pins.Pins(home, night.host.name)
+    kept = layout.ring_pins(home, night.host.name)
+
+    def pin(pin_id: str, begin_us: int, end_us: int, why: str) -> None:
+        kept.pin(Pin(pin_id, begin_us * 1000, end_us * 1000, why))
+
     log = Log(night)
     flying = recorder_loop.RecorderLoop(
         recorder_loop.Parts(
@@ -81,7 +86,7 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
             signals=host.signals(),
             watches=signals.discover_watches(),
             keep=keep,
-            pins=event_pins.EventPins(kept.pin, kept.unpin),
+            pins=event_pins.EventPins(pin, kept.unpin),
             log=log,
             read_clock=lambda: now[0],
         )

@@ -50,7 +50,7 @@ def test_nothing_is_done_that_could_not_be_written_down(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
-    monkeypatch.setattr("overnight.app.staging.check_needs", lambda _: None)
+    monkeypatch.setattr("overnight.app.rehearsal_host.check_needs", lambda _: None)
     assert cli.main(["--home", NOWHERE, *words]) == errors.ExitCode.CANNOT
     assert "nothing can be written in the data home" in capsys.readouterr().err
     assert list(tmp_path.glob("undo/*.undo")) == []
@@ -64,7 +64,7 @@ def test_nothing_is_done_that_could_not_be_undone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", NOWHERE)
-    monkeypatch.setattr("overnight.app.staging.check_needs", lambda _: None)
+    monkeypatch.setattr("overnight.app.rehearsal_host.check_needs", lambda _: None)
     assert cli.main(["--home", str(tmp_path), *words]) == errors.ExitCode.CANNOT
     assert "OVERNIGHT_UNDO" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ import pytest
 import rings
 
 from overnight.app import event_diagnosis
-from overnight.detectors import cgroup_walk, locks, reclaim
+from overnight.detectors import cgroup_walk, lock_contention, reclaim
 from overnight.model.finding import Status, Subject
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 (WALK,) = cgroup_walk.DETECTORS
 (RECLAIM,) = reclaim.DETECTORS
-(LOCKS,) = locks.DETECTORS
+(LOCKS,) = lock_contention.DETECTORS
 SECONDS, AT = 900, 860
 READ = ("do_syscall_64", "seq_read", "memcg_numa_stat_show", "mem_cgroup_nr_lru_pages")
 LIMIT = ("try_charge", "try_to_free_mem_cgroup_pages", "do_try_to_free_pages", "shrink_node")

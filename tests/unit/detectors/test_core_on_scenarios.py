@@ -10,12 +10,20 @@ from collections.abc import Callable
 import pytest
 
 import scenarios
-from overnight.detectors import core_saturation, culprit, event, lift, recorder, rt_hog, softirq
+from overnight.detectors import (
+    core_saturation,
+    culprit,
+    diagnosed_event,
+    lift,
+    recorder,
+    rt_hog,
+    softirq,
+)
 from overnight.model.finding import Finding, Status
 from overnight.queries import case
 from scenarios import light, stories
 
-MODULES = (event, core_saturation, culprit, lift, softirq, rt_hog, recorder)
+MODULES = (diagnosed_event, core_saturation, culprit, lift, softirq, rt_hog, recorder)
 DETECTORS = tuple(one for module in MODULES for one in module.DETECTORS)
 OURS = frozenset(
     ("cpu.core_saturated", "net.queue_starved", "net.softirq_storm", "cpu.rt_hog", "recorder.cost")

@@ -11,12 +11,32 @@ from collections.abc import Callable
 import pytest
 
 import scenarios
-from overnight.detectors import cgroup_walk, crash_loops, locks, reclaim, stalls, zombies
+from overnight.detectors import (
+    cgroup_walk,
+    crash_loops,
+    kernel_limits,
+    lock_contention,
+    lockups,
+    oom,
+    reclaim,
+    storage_faults,
+    zombie_cgroups,
+)
 from overnight.model.finding import Answer, Finding, Status
 from overnight.queries import case
 
 Build = Callable[..., scenarios.Truth]
-MODULES = (cgroup_walk, crash_loops, locks, reclaim, stalls, zombies)
+MODULES = (
+    cgroup_walk,
+    crash_loops,
+    kernel_limits,
+    lock_contention,
+    lockups,
+    oom,
+    reclaim,
+    storage_faults,
+    zombie_cgroups,
+)
 DETECTORS = {one.name: one for module in MODULES for one in module.DETECTORS}
 KINDS = {
     "memory.zombie_cgroups", "unit.crash_loop", "unit.hidden_crash_loop", "memory.cgroup_walk",

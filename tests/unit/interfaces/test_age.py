@@ -8,9 +8,9 @@ import pathlib
 import jsonschema
 import pytest
 
-from overnight.app import ageing
+from overnight.app import age
 from overnight.interfaces import cli
-from overnight.load import ageing as load
+from overnight.load import host_state as load
 
 SCHEMA = json.loads((pathlib.Path(__file__).parents[3] / "docs/schemas/age-1.json").read_text())
 
@@ -54,7 +54,7 @@ def test_what_can_be_put_on_is_listed(run, capsys) -> None:
     assert run("--list") == 0
     shown = capsys.readouterr().out
     assert "age put nothing here" in shown
-    for name in ageing.kinds():
+    for name in age.kinds():
         assert f"{name}: " in shown
 
 
@@ -75,13 +75,13 @@ def test_files_are_put_on_listed_and_taken_off(run, tmp_path, capsys) -> None:
 
 @pytest.mark.parametrize(("grown", "code"), [(100, 0), (10, 1)])
 def test_what_is_not_counted_ends_with_1(run, monkeypatch, capsys, grown: int, code: int) -> None:
-    def age(name: str, request: load.Request, *, arm: str | None, text: str) -> ageing.Report:
+    def fake(name: str, request: load.Request, *, arm: str | None, text: str) -> age.Report:
         assert (name, dict(request.options)) == ("memory-cgroups", {"under": "/a", "limit": "32MB"})
         request.tell(50, "14 kB each")
         made = load.Aged(100, "/a/[red]\x1b", 14_800, "dying", ("limited",))
-        return ageing.Report(name, arm, {"dying": 5}, {"dying": 5 + grown}, request.count, made, "r", 1.25)  # fmt: skip
+        return age.Report(name, arm, {"dying": 5}, {"dying": 5 + grown}, request.count, made, "r", 1.25)  # fmt: skip
 
-    monkeypatch.setattr(ageing, "age", age)
+    monkeypatch.setattr(age, "put_on_host", fake)
     assert run("memory-cgroups", "100", "--under", "/a", "--limit", "32MB", "--arm", "hot") == code
     shown = capsys.readouterr().out
     assert "100 of 100 memory-cgroups made in 1.2 s, about 14.8 kB each" in shown
@@ -91,14 +91,14 @@ def test_what_is_not_counted_ends_with_1(run, monkeypatch, capsys, grown: int, c
 
 
 def test_problems_of_an_undoing_are_told_and_end_with_1(run, monkeypatch, capsys) -> None:
-    report = ageing.Report("undo", None, {}, {}, problems=("cgroup /x: busy",))
-    monkeypatch.setattr(ageing, "undo", lambda *_, **__: report)
+    report = age.Report("undo", None, {}, {}, problems=("cgroup /x: busy",))
+    monkeypatch.setattr(age, "undo", lambda *_, **__: report)
     assert run("--undo") == 1
     assert "could not be taken off: cgroup /x: busy" in capsys.readouterr().out
 
 
 def test_a_purge_that_was_agreed_to(run, monkeypatch, capsys) -> None:
-    report = ageing.Report("purge", "purged", {"dying": 9}, {"dying": 0})
-    monkeypatch.setattr(ageing, "purge", lambda *_, **__: report)
+    report = age.Report("purge", "purged", {"dying": 9}, {"dying": 0})
+    monkeypatch.setattr(age, "purge", lambda *_, **__: report)
     assert run("purge", "--yes") == 0
     assert "arm: purged" in capsys.readouterr().out

@@ -13,7 +13,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces import cli
-from overnight.interfaces.cli import misscurve, pooloptions
+from overnight.interfaces.cli import miss_curve, pool_options
 from overnight.interfaces.cli.commands import pool_size
 from overnight.pools import bursts, sizing
 
@@ -25,7 +25,7 @@ def ask(*words: str) -> int:
     return cli.main(["pool", "size", *words])
 
 
-@pytest.mark.parametrize("module", [misscurve, pooloptions])
+@pytest.mark.parametrize("module", [miss_curve, pool_options])
 def test_examples(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -78,17 +78,17 @@ def test_the_text_says_what_each_number_means(capsys: pytest.CaptureFixture[str]
 )
 def test_the_picture_fits_its_terminal(demand: sizing.Demand, width: int) -> None:
     found = sizing.size(demand)
-    lines = misscurve.draw(found, width)
+    lines = miss_curve.draw(found, width)
     assert max(len(line.plain) for line in lines) <= width
-    assert len(lines) <= misscurve.MOST_ROWS + 3
+    assert len(lines) <= miss_curve.MOST_ROWS + 3
     labels = " ".join(line.plain.partition("◀")[2] for line in lines)
     for name in ("runbook", "tick", "woken"):
         assert name in labels
 
 
 def test_a_longer_bar_misses_more() -> None:
-    lines = misscurve.draw(sizing.size(sizing.Demand(4, 90)), 80)[1:]
-    lengths = [sum(line.plain.count(mark) for mark in misscurve.MARKS) for line in lines]
+    lines = miss_curve.draw(sizing.size(sizing.Demand(4, 90)), 80)[1:]
+    lengths = [sum(line.plain.count(mark) for mark in miss_curve.MARKS) for line in lines]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > lengths[-1] + 20
 

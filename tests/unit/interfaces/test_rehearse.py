@@ -13,7 +13,7 @@ import pytest
 import rich.console
 
 from overnight import errors
-from overnight.app import rehearsing, replaying, scoring
+from overnight.app import recorded_rehearsal, rehearsal, scoreboard
 from overnight.interfaces import cli
 from overnight.interfaces.cli import rehearsalview
 from overnight.model.truth import FOUND, Truth
@@ -22,8 +22,8 @@ from overnight.rehearsals import victim
 REPOSITORY = pathlib.Path(__file__).parents[3]
 
 
-def outcome(**more: object) -> scoring.Outcome:
-    made = scoring.Outcome(
+def outcome(**more: object) -> scoreboard.Outcome:
+    made = scoreboard.Outcome(
         scenario="rt-hog", seed=7, brief=True, run="overnight-1", correct=True, rank=1,
         event_to_verdict_s=4.0, seconds=30.0, verdict=None, problems=(), missed=(),
         expected=Truth(FOUND, (("cpu.rt_hog", {}),)), facts={},
@@ -38,7 +38,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Nothing happens: every second run is wrong."""
     runs: list[tuple[str, int]] = []
 
-    def rehearse(one: object, *, seed: int, **_: object) -> scoring.Outcome:
+    def rehearse(one: object, *, seed: int, **_: object) -> scoreboard.Outcome:
         runs.append((one.name, seed))  # type: ignore[attr-defined]
         if len(runs) % 2:
             return outcome(scenario=runs[-1][0], seed=seed)
@@ -47,8 +47,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
             problems=("status no-cause, not cause-found",),
         )  # fmt: skip
 
-    monkeypatch.setattr(rehearsing, "rehearse", rehearse)
-    monkeypatch.setattr("overnight.app.staging.check_needs", lambda _: None)
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    monkeypatch.setattr("overnight.app.rehearsal_host.check_needs", lambda _: None)
     return runs
 
 
@@ -66,7 +66,7 @@ def test_all_replays_are_those_that_are_shipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        replaying, "replay", lambda path, _: outcome(replayed=True, scenario=path.stem)
+        recorded_rehearsal, "replay", lambda path, _: outcome(replayed=True, scenario=path.stem)
     )
     assert cli.main(["rehearse", "--all", "--replay", "-O", "json"]) == 0
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -111,7 +111,7 @@ def test_json_is_one_object_a_run(
     assert cli.main(["rehearse", "--all", "--score", "--repeat", "2", "-O", "json"]) == 1
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["scenario"], one["seed"]) for one in said] == played
-    assert len(said) == 2 * len(rehearsing.discover())
+    assert len(said) == 2 * len(rehearsal.discover())
     for one in said:
         assert {"correct", "rank", "event_to_verdict_s", "verdict"} <= one.keys()
 
@@ -120,13 +120,13 @@ def test_who_is_not_root_is_told_and_sees_a_recorded_run_where_there_is_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(replaying, "find_recorded", lambda _: None)
+    monkeypatch.setattr(recorded_rehearsal, "find_recorded", lambda _: None)
     assert cli.main(["rehearse", "quiet"]) == errors.ExitCode.CANNOT
     assert "it needs root" in capsys.readouterr().err
     assert cli.main(["rehearse", "quiet", "--replay"]) == errors.ExitCode.CANNOT
     assert "no recorded run" in capsys.readouterr().err
-    monkeypatch.setattr(replaying, "find_recorded", lambda _: tmp_path / "quiet.overnight")
-    monkeypatch.setattr(replaying, "replay", lambda *_: outcome(replayed=True))
+    monkeypatch.setattr(recorded_rehearsal, "find_recorded", lambda _: tmp_path / "quiet.overnight")
+    monkeypatch.setattr(recorded_rehearsal, "replay", lambda *_: outcome(replayed=True))
     assert cli.main(["rehearse", "quiet"]) == 0
     said = capsys.readouterr()
     assert "recorded elsewhere is shown instead" in " ".join(said.err.split())
@@ -179,13 +179,13 @@ def test_no_recorded_run_is_shown_to_who_wants_a_bundle(
 def test_one_that_cannot_be_had_does_not_end_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def rehearse(one: object, *, seed: int, **_: object) -> scoring.Outcome:
+    def rehearse(one: object, *, seed: int, **_: object) -> scoreboard.Outcome:
         if one.name == "quiet":  # type: ignore[attr-defined]
             raise errors.CannotError("too busy", why="make [77] uses 95 %", todo="wait")
         return outcome(scenario=one.name, seed=seed)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(rehearsing, "rehearse", rehearse)
-    monkeypatch.setattr("overnight.app.staging.check_needs", lambda _: None)
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    monkeypatch.setattr("overnight.app.rehearsal_host.check_needs", lambda _: None)
     assert cli.main(["rehearse", "--all", "--score"]) == 0
     shown = capsys.readouterr()
     assert "cannot" in shown.out
@@ -196,11 +196,11 @@ def test_one_that_cannot_be_had_does_not_end_the_others(
 def test_who_stops_it_is_told_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def rehearse(*_: object, **__: object) -> scoring.Outcome:
+    def rehearse(*_: object, **__: object) -> scoreboard.Outcome:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rehearsing, "rehearse", rehearse)
-    monkeypatch.setattr("overnight.app.staging.check_needs", lambda _: None)
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    monkeypatch.setattr("overnight.app.rehearsal_host.check_needs", lambda _: None)
     assert cli.main(["rehearse", "rt-hog"]) == errors.ExitCode.INTERRUPTED
     assert capsys.readouterr().err.endswith("stopped\n")
 
@@ -217,8 +217,8 @@ def test_the_strip_shows_phase_lateness_and_resets() -> None:
     board = rehearsalview.Board("rt-hog (seed 7)")
     for number in range(30):
         late = victim.Status(late_ms=180.0 * number, resets=int(number > 27))
-        board.take(rehearsing.Progress("strike", number / 4, 60, late))
-    board.take(rehearsing.Progress("", note="a machine boots \x1b[31m"))
+        board.take(rehearsal.Progress("strike", number / 4, 60, late))
+    board.take(rehearsal.Progress("", note="a machine boots \x1b[31m"))
     console = rich.console.Console(file=io.StringIO(), width=100)
     with console.capture() as shown:
         console.print(board.draw(None, 100))
@@ -236,8 +236,8 @@ def test_without_a_terminal_each_phase_is_one_line() -> None:
     console = rich.console.Console(file=out, width=80, force_terminal=False)
     with rehearsalview.shown("quiet (seed 1)", console) as tell:
         for second in range(5):
-            tell(rehearsing.Progress("baseline", second, 5, victim.Status()))
-        tell(rehearsing.Progress("diagnose", note="nothing came"))
+            tell(rehearsal.Progress("baseline", second, 5, victim.Status()))
+        tell(rehearsal.Progress("diagnose", note="nothing came"))
     assert out.getvalue().splitlines() == [
         "quiet (seed 1): baseline",
         "quiet (seed 1): diagnose",

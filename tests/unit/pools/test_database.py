@@ -10,14 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from overnight.pools import book, database, refusals
+from overnight.pools import database, pool_errors
+from overnight.pools.sql import records
 
 WRITER = """
 import sys
-from overnight.pools import book, database
+from overnight.pools import database
+from overnight.pools.sql import records
 where = database.Database(sys.argv[1])
 with where.write("told") as connection:
-    book.set_setting(connection, "word", sys.argv[2])
+    records.set_setting(connection, "word", sys.argv[2])
 print("written", flush=True)
 sys.stdin.readline()
 where.close()
@@ -40,7 +42,7 @@ def another_process(url: str, word: str) -> Iterator[None]:
 
 def word(where: database.Database) -> str:
     with where.read() as connection:
-        return book.setting(connection, "word")
+        return records.setting(connection, "word")
 
 
 def test_a_second_database_in_a_process_does_not_cut_the_first_off(tmp_path: pathlib.Path) -> None:
@@ -54,7 +56,7 @@ def test_a_second_database_in_a_process_does_not_cut_the_first_off(tmp_path: pat
         assert word(mine) == "second"
         assert word(database.Database(url)) == "second"
         with second.write("told") as connection:
-            book.set_setting(connection, "word", "third")
+            records.set_setting(connection, "word", "third")
     for one in (mine, second):
         assert word(one) == "third"
         one.close()
@@ -67,7 +69,7 @@ def test_a_file_that_is_no_database_and_a_folder_that_cannot_be_are_told(
     other = tmp_path / "notes.txt"
     other.write_text("what to buy, and where: milk, bread, and so on\n" * 9)
     for path, why in ((other, "not a database"), (other / "pools.db", "File exists")):
-        with pytest.raises(refusals.DatabaseUnavailableError) as caught:
+        with pytest.raises(pool_errors.DatabaseUnavailableError) as caught:
             database.Database(f"sqlite:///{path}").revision()
         assert why in caught.value.why
     assert other.read_text().startswith("what to buy")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from poolviews import NOW, S, State, Status, member, pool, some, view
 
-from overnight.pools import decisions, shape
+from overnight.model.pool import CAPACITY, Member, Pool
+from overnight.pools import decisions
 
 # replenish
 
@@ -125,7 +126,7 @@ def test_a_clock_that_is_set_back_does_not_stop_a_pool() -> None:
     ending = member("m", State.DRAINING, next_attempt_us=NOW + ahead)
     assert list(decisions.endings(view(pool(), ending))) == [decisions.Terminate("m")]
     # Two control planes whose clocks differ by a little keep to what the other one wrote.
-    most = failed.knobs.launch_backoff_max_seconds
+    most = failed.settings.launch_backoff_max_seconds
     assert (
         decisions.replenish(view(pool(failures=9, launch_not_before_us=NOW + (most + 30) * S)))
         is None
@@ -137,7 +138,7 @@ def test_a_clock_that_is_set_back_does_not_stop_a_pool() -> None:
 INSTANTS = st.one_of(st.none(), st.integers(0, NOW + 4000 * S))
 MEMBERS = st.lists(
     st.builds(
-        shape.Member,
+        Member,
         id=st.uuids().map(str),
         pool_id=st.just("p-1"),
         state=st.sampled_from(State),
@@ -157,7 +158,7 @@ MEMBERS = st.lists(
 
 
 @st.composite
-def pools(draw: st.DrawFn) -> shape.Pool:
+def pools(draw: st.DrawFn) -> Pool:
     low, target, high = sorted(draw(st.lists(st.integers(0, 12), min_size=3, max_size=3)))
     return pool(
         target=target,
@@ -206,7 +207,7 @@ def test_recycling_never_touches_a_claimed_member_and_acts_on_each_once(
     for one in said:
         match one:
             case decisions.Retire():
-                assert state[one.member_id] in shape.CAPACITY
+                assert state[one.member_id] in CAPACITY
             case decisions.Fail():
                 assert state[one.member_id] is State.WARMING
             case decisions.Terminate() | decisions.Abandon():

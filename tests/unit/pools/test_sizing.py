@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from overnight import errors
-from overnight.pools import bursts, misses, sizing
+from overnight.pools import bursts, miss_rates, sizing
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_what_is_recommended_is_enough_and_one_less_is_not(
 
     def enough(size: int) -> bool:
         if callers is sizing.Callers.WAIT:
-            rates = misses.wait(size, demand.burst, demand.claims_per_s, warm_up, 60)
+            rates = miss_rates.wait(size, demand.burst, demand.claims_per_s, warm_up, 60)
             return bool(rates[size] <= miss)
-        found = misses.give_up([size], demand.burst, demand.claims_per_s, warm_up, 60)[0]
+        found = miss_rates.give_up([size], demand.burst, demand.claims_per_s, warm_up, 60)[0]
         return found.at_most <= miss
 
     assert enough(ticked)

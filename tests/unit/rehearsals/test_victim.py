@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from overnight.agent import kernel_events
 from overnight.model import clock
-from overnight.rehearsals import victim, worker
+from overnight.rehearsals import victim, victim_worker
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
 
@@ -42,7 +42,7 @@ def test_the_reset_is_an_event_with_its_place_and_marked_as_a_rehearsal() -> Non
     now = clock.Clock(10**18, 10**11)
     records = [
         kmsg.Record(n, 10**8, 4, USER, text, read_at=now)
-        for n, text in enumerate(worker.lines(told, 5_340_000))
+        for n, text in enumerate(victim_worker.lines(told, 5_340_000))
     ]
     (seen,) = kernel_events.KernelWatch(rulefiles.built_in()).look(records, now)
     assert (seen.kind, seen.severity, seen.core, seen.count) == (

@@ -16,7 +16,7 @@ import rich.text
 from overnight.interfaces.cli import liveview, session
 
 if TYPE_CHECKING:
-    from overnight.app import live, rehearsing
+    from overnight.app import live, rehearsal
 
 __all__ = ["Board", "shown"]
 
@@ -32,12 +32,12 @@ class Board:
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self.now: rehearsing.Progress | None = None
+        self.now: rehearsal.Progress | None = None
         self.notes: collections.deque[str] = collections.deque(maxlen=KEPT_NOTES)
         self._late: collections.deque[tuple[float, bool]] = collections.deque(maxlen=400)
         self._resets = 0
 
-    def take(self, now: rehearsing.Progress) -> None:
+    def take(self, now: rehearsal.Progress) -> None:
         """One more step."""
         if now.note:
             self.notes.append(session.printable(now.note))
@@ -95,7 +95,7 @@ class Board:
 @contextlib.contextmanager
 def shown(
     title: str, console: rich.console.Console
-) -> Iterator[Callable[[rehearsing.Progress], None]]:
+) -> Iterator[Callable[[rehearsal.Progress], None]]:
     """A live strip on a terminal; elsewhere a line for each phase."""
     if not console.is_terminal:
         yield _told(title, console)
@@ -107,7 +107,7 @@ def shown(
     screen = rich.live.Live(console=console, auto_refresh=False, transient=True)
     with screen as on:
 
-        def tell(now: rehearsing.Progress) -> None:
+        def tell(now: rehearsal.Progress) -> None:
             board.take(now)
             if not threads and now.phase not in ("", "clean"):
                 # From here on this thread, and so the new one, keeps off the victim's core.
@@ -122,10 +122,10 @@ def shown(
                 thread.join(5)
 
 
-def _told(title: str, console: rich.console.Console) -> Callable[[rehearsing.Progress], None]:
+def _told(title: str, console: rich.console.Console) -> Callable[[rehearsal.Progress], None]:
     last = ""
 
-    def tell(now: rehearsing.Progress) -> None:
+    def tell(now: rehearsal.Progress) -> None:
         nonlocal last
         if now.phase and now.phase != last:
             last = now.phase

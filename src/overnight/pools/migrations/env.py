@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from overnight.pools import schema
+from overnight.pools.sql import schema
 
 
 def run() -> None:

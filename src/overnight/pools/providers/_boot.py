@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["script"]
 
-AGENT = pathlib.Path(__file__).with_name("_member.py")
+AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 
 # After multi-user.target: a member is ready when all that its image starts is.
 # OVERNIGHT_ROOT is for tests; on a machine it is not set.

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overnight import errors, pools
-from overnight.pools import refusals
-from overnight.pools.providers import _boot, _ec2failures
+from overnight.pools import pool_errors
+from overnight.pools.providers import _boot, _ec2_errors
 
 __all__ = ["NAME", "Instances", "check_endpoint", "create"]
 
@@ -65,17 +65,21 @@ class Instances:
         _require_boto3()
         if not TEMPLATE.fullmatch(order.template):
             wanted = "a launch template: its name or id, and :VERSION if not the default one"
-            raise refusals.BadKnobError("template", order.template, wanted)
+            raise pool_errors.BadKnobError("template", order.template, wanted)
         if not order.regions:
             # Not from the environment: every host that keeps the pool would have its own.
-            raise refusals.BadKnobError("region", "", "always needed by ec2, as eu-west-1")
+            raise pool_errors.BadKnobError("region", "", "always needed by ec2, as eu-west-1")
         for region in order.regions:
             if not REGION.fullmatch(region):
-                raise refusals.BadKnobError("region", region, "the code of a region, as eu-west-1")
+                raise pool_errors.BadKnobError(
+                    "region", region, "the code of a region, as eu-west-1"
+                )
         if order.instance_type and not INSTANCE_TYPE.fullmatch(order.instance_type):
-            raise refusals.BadKnobError("instance_type", order.instance_type, "like m7i.large")
+            raise pool_errors.BadKnobError("instance_type", order.instance_type, "like m7i.large")
         if len(order.pool) > MOST_TAG - 20:
-            raise refusals.BadKnobError("name", order.pool, f"shorter than {MOST_TAG - 20} letters")
+            raise pool_errors.BadKnobError(
+                "name", order.pool, f"shorter than {MOST_TAG - 20} letters"
+            )
         if order.endpoint:
             check_endpoint(order.endpoint)
 
@@ -97,7 +101,7 @@ class Instances:
                 return self._run(region, order)
             except pools.ProviderError as error:
                 full.append(error)
-                if error.reason not in _ec2failures.ELSEWHERE or not error.nothing_made:
+                if error.reason not in _ec2_errors.ELSEWHERE or not error.nothing_made:
                     raise
         said = "; ".join(one.what.partition("failed: ")[2] for one in full)
         last = full[-1]
@@ -131,7 +135,7 @@ class Instances:
         except pools.ProviderError as error:
             # So it is too, for a moment, with one that was made just now: that one has its tag, and the
             # sweep finds it.
-            if _ec2failures.NOT_THERE not in error.what:
+            if _ec2_errors.NOT_THERE not in error.what:
                 raise
         with self._lock:
             self._ended[machine_id] = time.monotonic()
@@ -155,7 +159,7 @@ class Instances:
         except pools.ProviderError:
             return ""  # an hour later nobody knows it any more
         for one in _instances(answer):
-            return _ec2failures.why_gone(one)
+            return _ec2_errors.why_gone(one)
         return ""
 
     def _described(self, region: str, filters: Mapping[str, list[str]]) -> list[pools.Machine]:
@@ -179,7 +183,7 @@ class Instances:
         try:
             return getattr(self._client(region), name)(**asked)
         except Exception as error:  # a proxy's page in HTML is no error of botocore's own tree
-            raise _ec2failures.told(error, region) from error
+            raise _ec2_errors.told(error, region) from error
 
     def _client(self, region: str) -> Any:
         """The client of a region. Clients may be shared by threads; making them may not."""

@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 
 from overnight import errors, pools
 from overnight.machines import container
-from overnight.pools.providers import _locks, _room, _trees
-from overnight.undo import steps
+from overnight.pools.providers import _capacity, _folder_lock, _images
+from overnight.undo import operations
 
 __all__ = ["NAME", "Machines", "create"]
 
@@ -52,19 +52,19 @@ def create(home: pathlib.Path) -> Machines:
 class Machines:
     """Machines outlive whoever booted them, and end as if their power went.
 
-    `steps` is told each step of a launch; tests kill the launcher there.
+    `on_step` is called at each step of a launch; tests kill the launcher there.
     """
 
     name = NAME
     inventory_lag_seconds = 0.0
 
     def __init__(
-        self, folder: pathlib.Path, steps: Callable[[str], None] = lambda _step: None
+        self, folder: pathlib.Path, on_step: Callable[[str], None] = lambda _step: None
     ) -> None:
         self._folder = folder / NAME
         self._members = self._folder / "members"
-        self._trees = _trees.Trees(self._folder / "trees", folder / "templates")
-        self._steps = steps
+        self._trees = _images.Images(self._folder / "trees", folder / "templates")
+        self._steps = on_step
 
     def check(self, order: pools.Order) -> None:
         """An instance type that is none is refused at the door; its template may come later."""
@@ -77,7 +77,7 @@ class Machines:
         place = self._members / _word(order.owner) / _word(order.member_id)
         layers = self._trees.template(order.template)
         try:
-            with _locks.locked(place):
+            with _folder_lock.locked(place):
                 self._steps("folder")
                 if (running := _machine(place)) is not None:
                     return running
@@ -94,7 +94,7 @@ class Machines:
         self, place: pathlib.Path, order: pools.Order, layers: list[pathlib.Path], limit: int
     ) -> pools.Machine:
         _clear(place)  # what a launch that was cut off has left
-        _room.require(place)
+        _capacity.require(place)
         _plant(place, [*layers, self._trees.base()], order)
         self._steps("planted")
         for cgroup in _cgroups(place):
@@ -118,7 +118,7 @@ class Machines:
         name = _word(machine_id)
         try:
             for owner in _listed(self._members):
-                with _locks.locked(owner / name, make=False) as there:
+                with _folder_lock.locked(owner / name, make=False) as there:
                     if there:
                         _end(owner / name)
             self._trees.drop_unless(self._members)
@@ -215,7 +215,7 @@ def _plant(place: pathlib.Path, layers: list[pathlib.Path], order: pools.Order) 
 
 
 def _spawn(place: pathlib.Path) -> subprocess.Popen[bytes]:
-    steps.NSPAWN.mkdir(parents=True, exist_ok=True)
+    operations.NSPAWN.mkdir(parents=True, exist_ok=True)
     lower = sorted(path.name for path in place.glob("lower*"))
     _, bound = container.interpreter()
     words = container.words(_name(place), place / "root", read_only=bound)
@@ -241,7 +241,7 @@ def _not_started(place: pathlib.Path) -> pools.ProviderError:
 
 
 def _name(place: pathlib.Path) -> str:
-    return f"{steps.MACHINES}{place.name}"
+    return f"{operations.MACHINES}{place.name}"
 
 
 def _cgroups(place: pathlib.Path) -> tuple[pathlib.Path, ...]:
@@ -281,7 +281,7 @@ def _clear(place: pathlib.Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(leader, signal.SIGKILL)
     for cgroup in cgroups:
-        steps.remove_cgroups(str(cgroup))
+        operations.remove_cgroups(str(cgroup))
     for path in place.iterdir():
         if path.is_symlink():
             path.unlink()
@@ -303,7 +303,7 @@ def _bury(place: pathlib.Path) -> pools.Machine | None:
     What cannot be cleared up is told as a machine, so that somebody is woken for it.
     """
     try:
-        with _locks.locked(place, make=False, wait=False) as there:
+        with _folder_lock.locked(place, make=False, wait=False) as there:
             if not there:
                 return None
             if (running := _machine(place)) is not None:

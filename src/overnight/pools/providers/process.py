@@ -20,12 +20,12 @@ import time
 from collections.abc import Sequence
 
 from overnight import pools
-from overnight.pools.providers import _locks
+from overnight.pools.providers import _folder_lock
 
 __all__ = ["NAME", "Processes", "create"]
 
 NAME = "process"
-AGENT = pathlib.Path(__file__).with_name("_member.py")
+AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 END_SECONDS = 5.0
 NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
 KEEP_SECONDS = 86400.0  # its log may be wanted
@@ -49,7 +49,7 @@ class Processes:
         """Start the agent of one member; the same member twice is the same process."""
         try:
             place = self._place(order.member_id)
-            with _locks.locked(place):
+            with _folder_lock.locked(place):
                 if (running := self._machine(place)) is not None:
                     return running
                 return self._start(place, order)
@@ -89,7 +89,7 @@ class Processes:
     def terminate(self, machine_id: str) -> None:
         """End the process, by force if it will not; its folder goes too."""
         place = self._place(machine_id)
-        with _locks.locked(place, make=False) as there:
+        with _folder_lock.locked(place, make=False) as there:
             if not there:
                 return
             pid, began = _process(place)
@@ -135,7 +135,7 @@ class Processes:
 
 def _bury(place: pathlib.Path) -> None:
     """The folder of one that ended long ago, unless somebody is at it."""
-    with contextlib.suppress(OSError), _locks.locked(place, make=False, wait=False) as there:
+    with contextlib.suppress(OSError), _folder_lock.locked(place, make=False, wait=False) as there:
         if there and time.time() - place.stat().st_mtime > KEEP_SECONDS:
             shutil.rmtree(place, ignore_errors=True)
 

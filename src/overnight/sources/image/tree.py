@@ -90,22 +90,22 @@ class Tree:
     def names(self, path: str) -> tuple[str, ...]:
         """A folder's entries, sorted; no more than NAMES. OSError where it is no folder."""
         with self._open_folder(path) as folder, os.scandir(folder) as entries:
-            found = []
+            names = []
             for entry in entries:
-                found.append(entry.name)
-                if len(found) > NAMES:
+                names.append(entry.name)
+                if len(names) > NAMES:
                     raise TooLargeError(f"more than {NAMES} entries")
-        return tuple(sorted(found))
+        return tuple(sorted(names))
 
     def entries(self, path: str) -> dict[str, Entry]:
         """The same with what each entry is, sorted by name."""
-        found = {}
+        entries = {}
         names = self.names(path)
         with self._open_folder(path) as folder:
             for name in names:
                 with contextlib.suppress(OSError):  # it went away meanwhile
-                    found[name] = _entry(folder, name)
-        return found
+                    entries[name] = _entry(folder, name)
+        return entries
 
     def link(self, path: str) -> str | None:
         """Where a link points, as it is written; None where there is no link."""
@@ -137,8 +137,8 @@ class Tree:
 
     def is_folder(self, path: str, *, follow: bool = True) -> bool:
         """Whether a folder stands there."""
-        found = self.stat(path, follow=follow)
-        return found is not None and stat.S_ISDIR(found.st_mode)
+        status = self.stat(path, follow=follow)
+        return status is not None and stat.S_ISDIR(status.st_mode)
 
     def is_null(self, path: str) -> bool:
         """Whether it is a link to /dev/null, also where an image has no /dev: so files are masked."""
@@ -146,8 +146,8 @@ class Tree:
 
     def is_executable(self, path: str) -> bool:
         """Whether a plain file with an x bit stands there."""
-        found = self.stat(path)
-        return found is not None and stat.S_ISREG(found.st_mode) and bool(found.st_mode & 0o111)
+        status = self.stat(path)
+        return status is not None and stat.S_ISREG(status.st_mode) and bool(status.st_mode & 0o111)
 
     @contextlib.contextmanager
     def folder(self, path: str) -> Iterator[int]:
@@ -242,8 +242,8 @@ def _entry(folder: int, name: str) -> Entry:
     return Entry("folder" if stat.S_ISDIR(status.st_mode) else "other", 0)
 
 
-def _check(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise NotPlainError("it is not a plain file")
 
 

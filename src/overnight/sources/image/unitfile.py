@@ -56,7 +56,7 @@ def parse_unit(text: str, path: str = "") -> tuple[Setting, ...]:
     >>> [(s.key, s.value, s.line) for s in parse_unit("[Service]\\nExecStart=a \\\\\\n# no\\n  b\\n")]
     [('ExecStart', 'a  b', 2)]
     """
-    found: list[Setting] = []
+    settings: list[Setting] = []
     section = ""
     started = 0
     pending = ""
@@ -76,12 +76,12 @@ def parse_unit(text: str, path: str = "") -> tuple[Setting, ...]:
         if line.startswith("["):
             # A header that is not closed makes systemd leave the file at that point.
             if not line.endswith("]"):
-                return tuple(found)
+                return tuple(settings)
             section = line[1:-1]
         elif "=" in line and section:
             key, _, value = line.partition("=")
-            found.append(Setting(section, key.rstrip(BLANK), value.strip(BLANK), path, started))
-    return tuple(found)
+            settings.append(Setting(section, key.rstrip(BLANK), value.strip(BLANK), path, started))
+    return tuple(settings)
 
 
 def _goes_on(line: str) -> bool:
@@ -155,8 +155,8 @@ def split_words(text: str) -> tuple[str, ...]:
         character = text[at]
         at += 1
         if character == "\\" and at < len(text):
-            said, at = _escape(text, at)
-            word.append(said)
+            unescaped, at = _escape(text, at)
+            word.append(unescaped)
             inside = True
         elif quote:
             if character == quote:

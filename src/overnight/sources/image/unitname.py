@@ -83,13 +83,13 @@ def shorter(name: str) -> tuple[str, ...]:
     stem, _, kind = name.rpartition(".")
     at_sign = "@" if "@" in stem else ""
     prefix = stem.partition("@")[0].rstrip("-")
-    found = []
+    names = []
     while "-" in prefix:
         prefix = prefix.rpartition("-")[0].rstrip("-")
         if not prefix:
             break
-        found.append(f"{prefix}-{at_sign}.{kind}")
-    return tuple(found)
+        names.append(f"{prefix}-{at_sign}.{kind}")
+    return tuple(names)
 
 
 def specify(text: str, name: str) -> str | None:
@@ -114,30 +114,30 @@ def specify(text: str, name: str) -> str | None:
         "E": "/etc",
     }
     parts = text.split("%")
-    said = [parts[0]]
+    expanded = [parts[0]]
     at = 1
     while at < len(parts):
         part = parts[at]
         letter = part[:1] or "%"
         if letter not in known:
             return None
-        said.append(known[letter])
+        expanded.append(known[letter])
         if part:
-            said.append(part[1:])
+            expanded.append(part[1:])
         else:
             at += 1  # `%%`: what follows is text
-            said.append(parts[at] if at < len(parts) else "")
+            expanded.append(parts[at] if at < len(parts) else "")
         at += 1
-    return "".join(said)
+    return "".join(expanded)
 
 
 def _unescape(text: str) -> str:
     """`dev-sda` becomes `dev/sda`, as systemd-escape --unescape does."""
     parts = text.replace("-", "/").split("\\x")
-    said = parts[0]
+    unescaped = parts[0]
     for part in parts[1:]:
         try:
-            said += chr(int(part[:2], 16)) + part[2:]
+            unescaped += chr(int(part[:2], 16)) + part[2:]
         except ValueError:
-            said += "\\x" + part
-    return said
+            unescaped += "\\x" + part
+    return unescaped

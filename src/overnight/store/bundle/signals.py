@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overnight import errors
 from overnight.model import clock
-from overnight.store.ring import frames, layout, pins, reader, writer
+from overnight.model.pins import EVER_NS
+from overnight.store.ring import frames, layout, reader, writer
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -225,10 +226,10 @@ def _copy_words(
             text = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
             if text:
                 (folder / name).write_text(text, "ascii")
-        kept = pins.Pins(target, host)
+        kept = layout.ring_pins(target, host)
         for pin in source.pins(host):
-            if pin.end_us < EVER:  # else its file cannot be read
-                kept.pin(pin.id, pin.begin_us, pin.end_us, masks.text("pins", pin.why))
+            if pin.end_ns < EVER_NS:  # otherwise its file is unreadable
+                kept.pin(dataclasses.replace(pin, why=masks.text("pins", pin.why)))
     except OSError as error:
         raise _no_room(target) from error
 

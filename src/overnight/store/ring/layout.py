@@ -7,6 +7,8 @@ import pathlib
 import re
 from typing import NamedTuple
 
+from overnight.model.pins import Pins
+
 __all__ = [
     "BLOCK_SECONDS",
     "FILE_SECONDS",
@@ -77,6 +79,11 @@ def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:
         digest = hashlib.blake2b(raw, digest_size=16).hexdigest()
         safe = f"{safe[: NAME_BYTES - len(digest) - 2]}%~{digest}"
     return home / "signals" / safe
+
+
+def ring_pins(home: pathlib.Path, host: str) -> Pins:
+    """Return the pinned windows of a host's ring."""
+    return Pins(host_folder(home, host) / "pins")
 
 
 def hosts(home: pathlib.Path) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from overnight.model.event import Event
 from overnight.store.ring import (
@@ -19,9 +19,11 @@ from overnight.store.ring import (
     journal,
     layout,
     open_block,
-    pins,
     retention,
 )
+
+if TYPE_CHECKING:
+    from overnight.model.pins import Pin
 
 __all__ = ["Change", "Facts", "Gap", "Reader", "Stretch", "Told"]
 
@@ -241,9 +243,9 @@ class Reader:
                 found.add(gap)
         return tuple(sorted(found, key=lambda gap: (gap.begin_us, gap.end_us, gap.why)))
 
-    def pins(self, host: str) -> tuple[pins.Pin, ...]:
+    def pins(self, host: str) -> tuple[Pin, ...]:
         """The pinned windows of a host."""
-        return pins.Pins(self.home, host).pins()
+        return layout.ring_pins(self.home, host).pins()
 
     def _facts_begin(self, host: str, at_us: int) -> int:
         """The begin of the last file that begins no later than `at_us` with all facts in it."""

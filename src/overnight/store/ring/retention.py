@@ -6,9 +6,12 @@ import contextlib
 import json
 import pathlib
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from overnight.store.ring import journal, layout, pins
+from overnight.store.ring import journal, layout
+
+if TYPE_CHECKING:
+    from overnight.model.pins import Pin
 
 __all__ = ["Stored", "choose_removals", "span_us", "trim"]
 
@@ -35,7 +38,7 @@ def span_us(stamp_us: int) -> tuple[int, int]:
 
 def choose_removals(
     stored: Iterable[Stored],
-    pinned: Iterable[pins.Pin],
+    pinned: Iterable[Pin],
     *,
     now_us: int,
     age_seconds: float,
@@ -57,7 +60,7 @@ def choose_removals(
 
 def trim(
     folder: pathlib.Path,
-    pinned: Iterable[pins.Pin],
+    pinned: Iterable[Pin],
     *,
     now_us: int,
     budget_bytes: int,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model import clock
-from overnight.store.ring import journal, layout, open_block, pins, retention, sealed_blocks
+from overnight.store.ring import journal, layout, open_block, retention, sealed_blocks
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -50,7 +50,7 @@ class Writer:
         self._host, self._boot = host, boot
         self._budget, self._age = budget_bytes, age_seconds
         self._block_ns = round(min(block_seconds, layout.FILE_SECONDS) * SECOND_NS)
-        self._pins = pins.Pins(home, host)
+        self._pins = layout.ring_pins(home, host)
         self._lock = self._take_folder()
         self._gaps = journal.Journal(self.folder / "gaps.jsonl")
         self._events: dict[str, journal.Journal] = {}

@@ -13,7 +13,7 @@ import pytest
 from ec2played import HERE, THERE, order
 
 from overnight import errors, pools
-from overnight.pools import refusals
+from overnight.pools import pool_errors
 from overnight.pools.providers import _boot, ec2
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ FILTER = [{"Name": "instance-state-name", "Values": list(ec2.LIVE)}]
 )
 def test_what_could_never_be_launched_is_refused(given: dict[str, Any], knob: str) -> None:
     provider = ec2.create(pathlib.Path("/nonexistent"))
-    with pytest.raises(refusals.BadKnobError) as caught:
+    with pytest.raises(pool_errors.BadKnobError) as caught:
         provider.check(order(**given))
     assert caught.value.knob == knob
     with pytest.raises(pools.ProviderError) as failed:

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from overnight.pools.providers import _member
+from overnight.pools.providers import _member_agent
 
 
 def order(folder: pathlib.Path, token: str) -> None:
@@ -26,11 +26,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, str], st
         endpoint: str, path: str, body: dict[str, str], credential: str = ""
     ) -> tuple[str, dict[str, object]]:
         said.append((path, body, credential))
-        return _member.DONE, {"gone": path == "/v1/beat"}
+        return _member_agent.DONE, {"gone": path == "/v1/beat"}
 
-    monkeypatch.setattr(_member, "ask", ask)
-    monkeypatch.setattr(_member, "BEAT_SECONDS", 0)
-    monkeypatch.setattr(_member.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(_member_agent, "ask", ask)
+    monkeypatch.setattr(_member_agent, "BEAT_SECONDS", 0)
+    monkeypatch.setattr(_member_agent.signal, "signal", lambda *_: None)
     return said
 
 
@@ -38,7 +38,7 @@ def test_it_enrols_is_ready_and_beats(
     tmp_path: pathlib.Path, asked: list[tuple[str, dict[str, str], str]]
 ) -> None:
     order(tmp_path, "5" * 64)
-    _member.main(tmp_path)
+    _member_agent.main(tmp_path)
     assert [path for path, _, _ in asked] == ["/v1/enrol", "/v1/phase", "/v1/beat"]
     credential = asked[0][1]["credential"]
     assert asked[1:] == [
@@ -52,10 +52,10 @@ def test_started_again_it_is_the_same_member_and_uses_no_token(
     tmp_path: pathlib.Path, asked: list[tuple[str, dict[str, str], str]]
 ) -> None:
     order(tmp_path, "5" * 64)
-    _member.main(tmp_path)
+    _member_agent.main(tmp_path)
     first = asked[0][1]["credential"]
     asked.clear()
-    _member.main(tmp_path)
+    _member_agent.main(tmp_path)
     assert [(path, credential) for path, _, credential in asked] == [
         ("/v1/phase", first),
         ("/v1/beat", first),
@@ -75,15 +75,15 @@ def test_cut_off_while_it_enrols_it_asks_again_with_the_same_credential(
         raise Ended
 
     with monkeypatch.context() as broken:
-        broken.setattr(_member, "ask", cut_off)
+        broken.setattr(_member_agent, "ask", cut_off)
         with pytest.raises(Ended):
-            _member.main(tmp_path)
-    _member.main(tmp_path)
+            _member_agent.main(tmp_path)
+    _member_agent.main(tmp_path)
     assert asked[0][1] == tries[0]
 
 
 def test_the_credential_is_for_nobody_elses_eyes(tmp_path: pathlib.Path) -> None:
-    kept = _member.own_credential(tmp_path)
+    kept = _member_agent.own_credential(tmp_path)
     assert len(kept) == 64
     assert (tmp_path / "credential").stat().st_mode & 0o077 == 0
-    assert _member.own_credential(tmp_path) == kept
+    assert _member_agent.own_credential(tmp_path) == kept

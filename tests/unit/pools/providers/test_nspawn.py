@@ -11,7 +11,7 @@ import pytest
 
 from overnight import pools
 from overnight.pools import control, database
-from overnight.pools.providers import _locks, _room, _trees, nspawn
+from overnight.pools.providers import _capacity, _folder_lock, _images, nspawn
 
 
 def order(**given: str) -> pools.Order:
@@ -79,15 +79,15 @@ def test_an_instance_type_is_its_memory() -> None:
 
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.statvfs_result((4096, 4096, 10**6, 10**6, 100, 10, 10, 10, 0, 255))
-    monkeypatch.setattr(_room.os, "statvfs", lambda _: full)
+    monkeypatch.setattr(_capacity.os, "statvfs", lambda _: full)
 
 
 def full_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_room, "_memory", lambda: 5 << 20)
+    monkeypatch.setattr(_capacity, "_memory", lambda: 5 << 20)
 
 
 def no_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_room, "_has_watchers", lambda count: count < 4)
+    monkeypatch.setattr(_capacity, "_has_watchers", lambda count: count < 4)
 
 
 @pytest.mark.usefixtures("able")
@@ -120,8 +120,8 @@ def test_a_look_at_the_room_takes_none_of_it() -> None:
         return {path.name for path in pathlib.Path("/proc/self/fd").iterdir()}
 
     before = held()
-    assert _room._has_watchers(2)
-    assert _room._memory() > 0
+    assert _capacity._has_watchers(2)
+    assert _capacity._memory() > 0
     assert held() == before
 
 
@@ -220,11 +220,11 @@ def test_what_cannot_be_cleared_up_is_told(
 
 def test_a_folder_that_somebody_is_in_is_left_alone(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "pools/nspawn/members/me/m-1"
-    with _locks.locked(place) as there:
+    with _folder_lock.locked(place) as there:
         assert there
         assert nspawn.create(tmp_path).inventory("me") == []
         assert place.is_dir()
-        with pytest.raises(BlockingIOError), _locks.locked(place, wait=False):
+        with pytest.raises(BlockingIOError), _folder_lock.locked(place, wait=False):
             pytest.fail("two at once")
     assert nspawn.create(tmp_path).inventory("me") == []
     assert not place.exists()
@@ -238,13 +238,13 @@ def test_a_lock_on_a_folder_that_was_removed_is_taken_on_the_next_one(
 
     def second() -> None:
         waiting.set()
-        with _locks.locked(place) as there:
+        with _folder_lock.locked(place) as there:
             assert there
             (place / "mine").touch()
             inside.set()
 
     other = threading.Thread(target=second)
-    with _locks.locked(place):
+    with _folder_lock.locked(place):
         other.start()
         waiting.wait(5)
         assert not inside.is_set()
@@ -252,7 +252,7 @@ def test_a_lock_on_a_folder_that_was_removed_is_taken_on_the_next_one(
         place.parent.rmdir()
     other.join(5)
     assert (place / "mine").exists()
-    with _locks.locked(tmp_path / "never", make=False) as there:
+    with _folder_lock.locked(tmp_path / "never", make=False) as there:
         assert not there
 
 
@@ -262,23 +262,23 @@ def test_a_lock_on_a_folder_that_was_removed_is_taken_on_the_next_one(
 def test_a_base_tree_is_made_once_and_anew_when_its_sources_change(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trees = _trees.Trees(tmp_path / "trees", tmp_path / "templates")
+    trees = _images.Images(tmp_path / "trees", tmp_path / "templates")
     first = trees.base()
     assert trees.base() == first
     agent = first / "opt/overnight/member.py"
-    assert agent.read_bytes() == _trees.AGENT.read_bytes()
+    assert agent.read_bytes() == _images.AGENT.read_bytes()
     unit = first / "etc/systemd/system/multi-user.target.wants/overnight-member.service"
     assert "After=multi-user.target" in unit.read_text()
     other = tmp_path / "agent.py"
     other.write_text("pass\n")
-    monkeypatch.setattr(_trees, "AGENT", other)
+    monkeypatch.setattr(_images, "AGENT", other)
     (tmp_path / "trees/new").mkdir()  # somebody was killed while making it
     assert trees.base() not in (first, tmp_path / "trees/new")
     assert first.is_dir()  # somebody may be running on it
 
 
 def test_trees_go_with_the_last_member(tmp_path: pathlib.Path) -> None:
-    trees = _trees.Trees(tmp_path / "nspawn/trees", tmp_path / "templates")
+    trees = _images.Images(tmp_path / "nspawn/trees", tmp_path / "templates")
     members = tmp_path / "nspawn/members"
     (members / "me/m-1").mkdir(parents=True)
     tree = trees.base()
@@ -292,7 +292,7 @@ def test_trees_go_with_the_last_member(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_template_is_a_layer_over_the_base(tmp_path: pathlib.Path) -> None:
-    trees = _trees.Trees(tmp_path / "trees", tmp_path / "templates")
+    trees = _images.Images(tmp_path / "trees", tmp_path / "templates")
     (tmp_path / "templates/runner-2").mkdir(parents=True)
     assert trees.template("runner-2") == [tmp_path / "templates/runner-2"]
     assert trees.template("plain") == []

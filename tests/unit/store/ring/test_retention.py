@@ -10,7 +10,8 @@ import rings
 from hypothesis import strategies as st
 
 from overnight import errors
-from overnight.store.ring import pins, reader, retention
+from overnight.model.pins import EVER_NS, Pin
+from overnight.store.ring import layout, reader, retention
 
 HOUR = 3600
 
@@ -41,7 +42,7 @@ def test_what_is_too_old_goes_whatever_the_budget_says() -> None:
 def test_never_a_pinned_window_never_the_newest(
     begins: list[int], windows: list[tuple[int, int]], surplus: int
 ) -> None:
-    held = [pins.Pin(str(n), min(w), max(w), "") for n, w in enumerate(windows)]
+    held = [Pin(str(n), min(w) * 1000, max(w) * 1000, "") for n, w in enumerate(windows)]
     files = _files(*begins)
     chosen = retention.choose_removals(files, held, now_us=2000, age_seconds=1, surplus=surplus)
     assert not {max(begins, default=-1)} & {one.begin_us for one in chosen}
@@ -64,8 +65,8 @@ def _night(home: pathlib.Path, hours: int, **options: float) -> None:
 
 def test_rotation_by_size_keeps_pinned_windows(tmp_path: pathlib.Path) -> None:
     budget = 1 << 16
-    kept = pins.Pins(tmp_path, rings.HOST)
-    kept.pin("reset-0314", rings.us(HOUR), rings.us(HOUR + 180), "NIC reset")
+    kept = layout.ring_pins(tmp_path, rings.HOST)
+    kept.pin(Pin("reset-0314", rings.us(HOUR) * 1000, rings.us(HOUR + 180) * 1000, "NIC reset"))
     _night(tmp_path, 16, budget_bytes=budget)
     total = sum(path.stat().st_size for path in rings.ring_files(tmp_path))
     assert total <= budget + (1 << 15)
@@ -87,7 +88,7 @@ def test_rotation_by_age(tmp_path: pathlib.Path) -> None:
 
 
 def test_pins_that_hold_more_than_the_budget_are_told(tmp_path: pathlib.Path) -> None:
-    pins.Pins(tmp_path, rings.HOST).pin("all", 0, rings.EVER, "")
+    layout.ring_pins(tmp_path, rings.HOST).pin(Pin("all", 0, rings.EVER * 1000, ""))
     made = rings.open_writer(tmp_path, budget_bytes=1000)
     rings.record(made, range(3000))
     made.tick(rings.at(3100))
@@ -97,13 +98,13 @@ def test_pins_that_hold_more_than_the_budget_are_told(tmp_path: pathlib.Path) ->
 
 
 def test_a_pin_that_cannot_be_read_pins_everything(tmp_path: pathlib.Path) -> None:
-    held = pins.Pins(tmp_path, rings.HOST)
-    held.pin("a", 1, 2, "why")
-    assert held.pins() == (pins.Pin("a", 1, 2, "why"),)
+    held = layout.ring_pins(tmp_path, rings.HOST)
+    held.pin(Pin("a", 1000, 2000, "why"))
+    assert held.pins() == (Pin("a", 1000, 2000, "why"),)
     (held.folder / "a.json").write_text("{")
-    assert held.pins()[0].end_us >= rings.EVER
+    assert held.pins()[0].end_ns == EVER_NS
     with pytest.raises(errors.UsageError):
-        held.pin("../x", 1, 2, "")
+        held.pin(Pin("../x", 1, 2, ""))
 
 
 def test_the_file_of_gaps_stays_small(tmp_path: pathlib.Path) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import rich.console
 
-    from overnight.app import ageing
+    from overnight.app import age
 
 __all__ = ["ORDER", "register"]
 
@@ -44,11 +44,13 @@ class ArmName(enum.StrEnum):
 def register(cli: typer.Typer) -> None:
     """Add the command."""
     cli.command(
-        rich_help_panel="Before the night", epilog="Example: overnight age memory-cgroups 15000"
-    )(age)
+        "age",
+        rich_help_panel="Before the night",
+        epilog="Example: overnight age memory-cgroups 15000",
+    )(run_age)
 
 
-def age(
+def run_age(
     context: typer.Context,
     state: Annotated[
         str,
@@ -90,7 +92,7 @@ def age(
     Everything is written down before it is made: --undo takes it off completely, also after kill -9.
     Ends with 1 when the host does not count what was made, or something could not be taken off.
     """
-    from overnight.app import ageing
+    from overnight.app import age
 
     current: session.Session = context.obj
     said = {"under": under, "limit": limit, "rate": rate, "folder": folder}
@@ -98,16 +100,16 @@ def age(
     options |= {"positive": "yes"} if positive else {}
     action = _action(state, number, options, undo=undo, lists=lists)
     if action == "list":
-        report = ageing.listing()
+        report = age.listing()
     elif action == "undo":
         with current.notes().status("taking it off …"):
-            report = ageing.undo(current.home, arm=arm, text=note)
+            report = age.undo(current.home, arm=arm, text=note)
     elif action == "uptime":
-        report = ageing.note(current.home, arm=arm, text=note)
+        report = age.note(current.home, arm=arm, text=note)
     elif action == "purge":
         _confirm(yes)
         with current.notes().status("dropping caches …"):
-            report = ageing.purge(current.home, arm=arm, text=note)
+            report = age.purge(current.home, arm=arm, text=note)
     else:
         report = _make(current, state, number, options, arm, note)
     if output is session.Output.JSON:
@@ -148,13 +150,13 @@ def _make(
     options: dict[str, str],
     arm: str | None,
     note: str,
-) -> ageing.Report:
-    from overnight.app import ageing
-    from overnight.load import ageing as load
+) -> age.Report:
+    from overnight.app import age
+    from overnight.load import host_state as load
 
     with _ended_by_signals(), _progress(current, state, number) as tell:
         request = load.Request(number, current.home, options, tell=tell)
-        return ageing.age(state, request, arm=arm, text=note)
+        return age.put_on_host(state, request, arm=arm, text=note)
 
 
 @contextlib.contextmanager
@@ -208,7 +210,7 @@ def _confirm(yes: bool) -> None:
     typer.confirm("go on?", abort=True, err=True)
 
 
-def _show(report: ageing.Report, console: rich.console.Console) -> None:
+def _show(report: age.Report, console: rich.console.Console) -> None:
     from rich.markup import escape
 
     def say(text: str, style: str = "") -> None:
@@ -238,7 +240,7 @@ def _show(report: ageing.Report, console: rich.console.Console) -> None:
         say("overnight age --undo takes it off", "cyan")
 
 
-def _done(report: ageing.Report) -> Iterator[str]:
+def _done(report: age.Report) -> Iterator[str]:
     """What was made, taken off or found, a line each."""
     from overnight.model import sizes
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import pooloptions, poolview, session
+from overnight.interfaces.cli import pool_options, pool_view, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,10 +61,10 @@ def register(cli: typer.Typer) -> None:
 
 
 def _plane(context: typer.Context, url: str) -> control.ControlPlane:
-    from overnight.app import pooling
+    from overnight.app import pools
 
     current: session.Session = context.obj
-    return pooling.open_plane(current.home, url)
+    return pools.open_plane(current.home, url)
 
 
 def create(
@@ -72,16 +72,16 @@ def create(
     name: Annotated[str, typer.Argument(metavar="POOL", help="What to call it.")],
     template: Annotated[str, typer.Option("--template", metavar="NAME", help="What members are made from.")],
     target: Annotated[int, typer.Option("--target", metavar="N", help="Members to keep ready or warming.")],
-    min_size: pooloptions.MinOption = None,
-    max_size: pooloptions.MaxOption = None,
+    min_size: pool_options.MinOption = None,
+    max_size: pool_options.MaxOption = None,
     provider: Annotated[str, typer.Option("--provider", metavar="NAME", help="Where machines come from.")] = "process",
-    lifecycle_class: pooloptions.ClassOption = None,
-    region: pooloptions.RegionOption = None,
-    preferred: pooloptions.PreferOption = None,
-    instance_type: pooloptions.TypeOption = None,
-    label: pooloptions.LabelOption = None,
-    knob: pooloptions.KnobOption = None,
-    database: pooloptions.DatabaseOption = "",
+    lifecycle_class: pool_options.ClassOption = None,
+    region: pool_options.RegionOption = None,
+    preferred: pool_options.PreferOption = None,
+    instance_type: pool_options.TypeOption = None,
+    label: pool_options.LabelOption = None,
+    knob: pool_options.KnobOption = None,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
     """Make a pool; `overnight pool serve` fills it.
@@ -91,56 +91,56 @@ def create(
     plane = _plane(context, database)
     plane.create(
         name=name, template=template, target_size=target, provider=provider,
-        **pooloptions.given(lifecycle_class=lifecycle_class, min_size=min_size, max_size=max_size, region=region, preferred_regions=preferred,
-                 instance_type=instance_type, labels=pooloptions.labels(label)),
-        **pooloptions.knobs(knob),
+        **pool_options.given(lifecycle_class=lifecycle_class, min_size=min_size, max_size=max_size, region=region, preferred_regions=preferred,
+                 instance_type=instance_type, labels=pool_options.labels(label)),
+        **pool_options.parse_settings(knob),
     )  # fmt: skip
-    return poolview.pool(context.obj, plane, name, output, said=f"pool {name} is there")
+    return pool_view.pool(context.obj, plane, name, output, said=f"pool {name} is there")
 
 
 def list_(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False,
-    database: pooloptions.DatabaseOption = "",
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Every pool, with how many of its members are ready, warming and claimed."""
     plane = _plane(context, database)
-    return poolview.pools(context.obj, plane.list(archived=everything), output)
+    return pool_view.pools(context.obj, plane.list(archived=everything), output)
 
 
 def show(
     context: typer.Context,
-    pool: pooloptions.PoolArgument,
-    recent: pooloptions.RecentOption = 20,
-    database: pooloptions.DatabaseOption = "",
+    pool: pool_options.PoolArgument,
+    recent: pool_options.RecentOption = 20,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
     """One pool: what is wrong and what to do, members, claims, who waits, what happened last.
 
     Ends with 1 when somebody should be woken for it.
     """
-    return poolview.show(context.obj, _plane(context, database), pool, recent, output)
+    return pool_view.show(context.obj, _plane(context, database), pool, recent, output)
 
 
 def update(
     context: typer.Context,
-    pool: pooloptions.PoolArgument,
-    target: pooloptions.TargetOption = None,
-    min_size: pooloptions.MinOption = None,
-    max_size: pooloptions.MaxOption = None,
-    template: pooloptions.TemplateOption = None,
-    lifecycle_class: pooloptions.ClassOption = None,
-    region: pooloptions.RegionOption = None,
-    preferred: pooloptions.PreferOption = None,
-    instance_type: pooloptions.TypeOption = None,
-    label: pooloptions.LabelOption = None,
-    knob: pooloptions.KnobOption = None,
+    pool: pool_options.PoolArgument,
+    target: pool_options.TargetOption = None,
+    min_size: pool_options.MinOption = None,
+    max_size: pool_options.MaxOption = None,
+    template: pool_options.TemplateOption = None,
+    lifecycle_class: pool_options.ClassOption = None,
+    region: pool_options.RegionOption = None,
+    preferred: pool_options.PreferOption = None,
+    instance_type: pool_options.TypeOption = None,
+    label: pool_options.LabelOption = None,
+    knob: pool_options.KnobOption = None,
     pause: Annotated[bool, typer.Option("--pause", help="No claims and no launches.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Active again.")] = False,
     archive: Annotated[bool, typer.Option("--archive", help="Wind it down, out of sight.")] = False,
     close_breaker: Annotated[bool, typer.Option("--close-breaker", help="Launch again after failures.")] = False,
-    database: pooloptions.DatabaseOption = "",
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
     """Change a pool. A smaller target ends the oldest idle members; a new template replaces all."""
@@ -151,24 +151,24 @@ def update(
             why="a pool has one status",
             todo="leave out those that are not meant",
         )
-    given = pooloptions.given(
+    given = pool_options.given(
         target_size=target, min_size=min_size, max_size=max_size, template=template, region=region,
-        lifecycle_class=lifecycle_class, preferred_regions=preferred, instance_type=instance_type, labels=pooloptions.labels(label), status=chosen[0] if chosen else None,
+        lifecycle_class=lifecycle_class, preferred_regions=preferred, instance_type=instance_type, labels=pool_options.labels(label), status=chosen[0] if chosen else None,
         close_breaker=close_breaker or None,
     )  # fmt: skip
-    given |= pooloptions.knobs(knob)
+    given |= pool_options.parse_settings(knob)
     if not given:
         raise errors.UsageError(
             "nothing to change was said", why="every option was left out", todo="overnight pool update --help"
         )  # fmt: skip
     plane = _plane(context, database)
     plane.update(pool, **given)
-    return poolview.pool(context.obj, plane, pool, output, said=f"pool {pool} is changed")
+    return pool_view.pool(context.obj, plane, pool, output, said=f"pool {pool} is changed")
 
 
 def acquire(
     context: typer.Context,
-    pool: pooloptions.PoolArgument,
+    pool: pool_options.PoolArgument,
     by: Annotated[str, typer.Option("--by", metavar="WHO", help="Who has it.")] = "",
     for_: Annotated[str, typer.Option("--for", metavar="WHAT", help="What for.")] = "",
     count: Annotated[int, typer.Option("--count", metavar="N", help="So many, or none.")] = 1,
@@ -177,151 +177,151 @@ def acquire(
     cold: Annotated[bool, typer.Option("--cold", help="Launch one when none is ready, and wait for it.")] = False,
     lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="It ends then, unless renewed.")] = "",
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="The same key gets the same claim.")] = None,
-    database: pooloptions.DatabaseOption = "",
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
     """Claim a ready member: nobody else gets it, and the pool makes another."""
     import dataclasses
 
-    from overnight.app import pooling
+    from overnight.app import pools
     from overnight.model import times
-    from overnight.pools import shape
+    from overnight.model.pool import Request
 
     current: session.Session = context.obj
-    asked = shape.Request(
+    asked = Request(
         count=count, acquired_by=by, acquired_for=for_, priority=priority, cold=cold,
         wait_seconds=times.parse_duration(wait), idempotency_key=key,
-        lease_seconds=pooloptions.seconds(lease, "--lease") if lease else None,
+        lease_seconds=pool_options.seconds(lease, "--lease") if lease else None,
     )  # fmt: skip
-    granted = pooling.claim_quickly(current.home, database, pool, asked)
+    granted = pools.claim_quickly(current.home, database, pool, asked)
     if granted is not None:
-        return poolview.claims(current, (granted,), output)
+        return pool_view.claims(current, (granted,), output)
     plane = _plane(context, database)
     if cold:
-        pooling.require_endpoint(plane)
-    return poolview.claims(current, plane.acquire(pool, **dataclasses.asdict(asked)), output)
+        pools.require_endpoint(plane)
+    return pool_view.claims(current, plane.acquire(pool, **dataclasses.asdict(asked)), output)
 
 
 def renew(
     context: typer.Context,
-    claim: pooloptions.ClaimArgument,
+    claim: pool_options.ClaimArgument,
     lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="From now on.")] = "1h",
-    database: pooloptions.DatabaseOption = "",
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Keep a claimed member for longer."""
-    from overnight.pools import shape
+    from overnight.model.pool import Grant
 
     plane = _plane(context, database)
-    renewed = plane.renew(claim, pooloptions.seconds(lease, "--lease"))
-    grant = shape.Grant(plane.member(renewed.member_id), renewed)
-    return poolview.claims(context.obj, (grant,), output)
+    renewed = plane.renew(claim, pool_options.seconds(lease, "--lease"))
+    grant = Grant(plane.member(renewed.member_id), renewed)
+    return pool_view.claims(context.obj, (grant,), output)
 
 
 def return_(
     context: typer.Context,
-    claim: pooloptions.ClaimArgument,
-    database: pooloptions.DatabaseOption = "",
+    claim: pool_options.ClaimArgument,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Give a member back: it is recycled, or ready again where the pool has reuse_without_reset."""
-    return poolview.member(context.obj, _plane(context, database).give_back(claim), output)
+    return pool_view.member(context.obj, _plane(context, database).give_back(claim), output)
 
 
 def terminate(
     context: typer.Context,
-    member: pooloptions.MemberArgument,
+    member: pool_options.MemberArgument,
     forget: Annotated[
         bool, typer.Option("--forget", help="Its machine is known to be gone: ask no provider.")
     ] = False,
-    database: pooloptions.DatabaseOption = "",
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """End a member, whatever it does; a claim on it ends too."""
     ended = _plane(context, database).terminate(member, forget=forget)
-    return poolview.member(context.obj, ended, output)
+    return pool_view.member(context.obj, ended, output)
 
 
 def drain(
     context: typer.Context,
-    pool: pooloptions.PoolArgument,
-    database: pooloptions.DatabaseOption = "",
+    pool: pool_options.PoolArgument,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """End every member that nobody claimed, and launch no more. Claimed members run on."""
     done = _plane(context, database).drain(pool)
-    return poolview.done(context.obj, "drain", pool, done, output)
+    return pool_view.done(context.obj, "drain", pool, done, output)
 
 
 def delete(
     context: typer.Context,
-    pool: pooloptions.PoolArgument,
-    database: pooloptions.DatabaseOption = "",
+    pool: pool_options.PoolArgument,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Remove a pool that has no members any more."""
     _plane(context, database).delete(pool)
-    return poolview.done(context.obj, "delete", pool, {"deleted": 1}, output)
+    return pool_view.done(context.obj, "delete", pool, {"deleted": 1}, output)
 
 
 def replenish(
     context: typer.Context,
-    pool: pooloptions.PoolArgument,
-    database: pooloptions.DatabaseOption = "",
+    pool: pool_options.PoolArgument,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Launch what is missing, now, without the reaper."""
-    from overnight.app import pooling
+    from overnight.app import pools
 
     plane = _plane(context, database)
-    pooling.require_endpoint(plane)
+    pools.require_endpoint(plane)
     plane.check(pool)
-    return poolview.done(
+    return pool_view.done(
         context.obj, "replenish", pool, {"launched": plane.replenish(pool)}, output
     )
 
 
 def recycle(
     context: typer.Context,
-    pool: pooloptions.PoolArgument,
-    database: pooloptions.DatabaseOption = "",
+    pool: pool_options.PoolArgument,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """End what is stale, now, and try again what would not end."""
     changed = _plane(context, database).recycle(pool)
-    return poolview.done(context.obj, "recycle", pool, {"changed": changed}, output)
+    return pool_view.done(context.obj, "recycle", pool, {"changed": changed}, output)
 
 
 def show_member(
     context: typer.Context,
-    member: pooloptions.MemberArgument,
-    recent: pooloptions.RecentOption = 20,
-    database: pooloptions.DatabaseOption = "",
+    member: pool_options.MemberArgument,
+    recent: pool_options.RecentOption = 20,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """One member, gone ones too: its machine, who had it, what happened to it."""
     shown = _plane(context, database).show_member(member, recent=recent)
-    return poolview.member_details(context.obj, shown, output)
+    return pool_view.member_details(context.obj, shown, output)
 
 
 def cordon(
     context: typer.Context,
-    member: pooloptions.MemberArgument,
-    database: pooloptions.DatabaseOption = "",
+    member: pool_options.MemberArgument,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Hold a member back, to look at it: neither given out, nor recycled, nor counted."""
-    return poolview.member(context.obj, _plane(context, database).cordon(member), output)
+    return pool_view.member(context.obj, _plane(context, database).cordon(member), output)
 
 
 def uncordon(
     context: typer.Context,
-    member: pooloptions.MemberArgument,
-    database: pooloptions.DatabaseOption = "",
+    member: pool_options.MemberArgument,
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Let a member be given out again."""
-    return poolview.member(context.obj, _plane(context, database).uncordon(member), output)
+    return pool_view.member(context.obj, _plane(context, database).uncordon(member), output)
 
 
 def serve(
@@ -329,14 +329,14 @@ def serve(
     listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Where members are answered. Default: as last time.")] = "",
     endpoint: Annotated[str, typer.Option("--endpoint", metavar="URL", help="What members are told, where that is another address. Default: as last time.")] = "",
     interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="The tick; a claim wakes it at once.")] = "60s",
-    database: pooloptions.DatabaseOption = "",
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
     """Keep every pool, and answer its members, until Ctrl-C. Metrics are at /metrics."""
     import signal
     import threading
 
-    from overnight.app import pooling
+    from overnight.app import pools
     from overnight.model import times
 
     current: session.Session = context.obj
@@ -350,7 +350,7 @@ def serve(
             why="it only catches what no claim rang for",
             todo="60s is usual",
         )
-    pooling.serve(
+    pools.serve(
         _plane(context, database), stop, listen=listen, endpoint=endpoint.rstrip("/"), interval=seconds,
         say=lambda text: current.notes().print(text, markup=False, soft_wrap=True),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import pooloptions, poolview, session
+from overnight.interfaces.cli import pool_options, pool_view, session
 
 __all__ = ["ORDER", "register"]
 
@@ -27,7 +27,7 @@ def register(cli: typer.Typer) -> None:
 
 def autoscale(
     context: typer.Context,
-    pool: pooloptions.PoolArgument,
+    pool: pool_options.PoolArgument,
     on: Annotated[bool, typer.Option("--on", help="Follow, with what is said and the defaults.")] = False,
     off: Annotated[bool, typer.Option("--off", help="No longer: the size stays as it is.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="What it would decide now, and why; nothing is changed.")] = False,
@@ -40,18 +40,18 @@ def autoscale(
     zero_after: Annotated[str | None, typer.Option("--zero-after", metavar="DURATION", help="None ready after so long without a claim; none: never.")] = None,
     burst: Annotated[str | None, typer.Option("--burst", metavar="MEAN[:SPREAD]", help="Claims that come together: 5, 5:2.")] = None,
     warmup: Annotated[str | None, typer.Option("--warmup", metavar="DURATION", help="Instead of the one measured; none: measured.")] = None,
-    database: pooloptions.DatabaseOption = "",
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
     """Let a pool's size follow its demand and a schedule; without an option, show how it does.
 
     What is not said stays as it was. `overnight pool serve` decides, every few seconds.
     """
-    from overnight.app import pooling
+    from overnight.app import pools
 
     current: session.Session = context.obj
-    given = pooloptions.given(
-        miss=None if miss is None else pooloptions.share(miss),
+    given = pool_options.given(
+        miss=None if miss is None else pool_options.share(miss),
         min_size=min_size,
         max_size=max_size,
         openings=None if at is None else [text for text in at if text != NONE],
@@ -60,7 +60,7 @@ def autoscale(
     )
     given |= _optional(zero_after_seconds=zero_after, warm_up_seconds=warmup)
     if burst is not None:
-        together = pooloptions.burst(burst)
+        together = pool_options.burst(burst)
         given |= {"burst_mean": together.mean, "burst_spread": together.spread}
     if off and (on or dry_run or given):
         raise errors.UsageError(
@@ -68,11 +68,11 @@ def autoscale(
             why="it takes the policy away",
             todo=f"overnight pool autoscale {pool} --off",
         )
-    plane = pooling.open_plane(current.home, database)
+    plane = pools.open_plane(current.home, database)
     if off:
         had = plane.autoscale_off(pool)
         said = "autoscale is off" if had else "autoscale was off"
-        return poolview.autoscale(current, plane.show(pool), None, output, said=said)
+        return pool_view.autoscale(current, plane.show(pool), None, output, said=said)
     shown = plane.show(pool, recent=1)
     if dry_run:
         if shown.autoscale is None and not (given or on):
@@ -81,12 +81,12 @@ def autoscale(
                 why="its size is set by hand",
                 todo=f"overnight pool autoscale {pool} --on --dry-run   tries the defaults",
             )
-        return poolview.autoscale(current, shown, plane.outlook(pool, **given), output)
+        return pool_view.autoscale(current, shown, plane.outlook(pool, **given), output)
     if not given and not on:
-        return poolview.autoscale(current, shown, None, output)
+        return pool_view.autoscale(current, shown, None, output)
     plane.autoscale(pool, **given)
     said = f"the size of pool {pool} follows its demand"
-    return poolview.autoscale(current, plane.show(pool, recent=1), None, output, said=said)
+    return pool_view.autoscale(current, plane.show(pool, recent=1), None, output, said=said)
 
 
 def _seconds(text: str) -> float:

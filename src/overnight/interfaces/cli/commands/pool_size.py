@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import pooloptions, session
+from overnight.interfaces.cli import pool_options, session
 
 if TYPE_CHECKING:
     import rich.console
 
-    from overnight.app import poolsizing
+    from overnight.app import pool_sizing
     from overnight.pools import sizing
 
 __all__ = ["ORDER", "register"]
@@ -82,7 +82,7 @@ def size(
         float | None,
         typer.Option("--cost", metavar="PRICE", help="What a host costs an hour, any currency."),
     ] = None,
-    database: pooloptions.DatabaseOption = "",
+    database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """How many warm hosts a pool needs, and how often a claim misses at every size.
@@ -90,7 +90,7 @@ def size(
     The runbook's rule counts the mean demand only; claims come unevenly. Shown are its number, the
     number that keeps the wanted miss rate with a tick, and the one when a claim wakes the pool.
     """
-    from overnight.app import pooling, poolsizing
+    from overnight.app import pool_sizing, pools
     from overnight.model import times
     from overnight.pools import bursts, sizing
 
@@ -108,18 +108,18 @@ def size(
             todo=f"overnight pool size --pool POOL --over {over}",
         )
     seconds = times.parse_duration(interval)
-    told = poolsizing.Told(
+    told = pool_sizing.Told(
         claims_per_minute,
         times.parse_duration(warmup) if warmup else None,
-        pooloptions.burst(burst) if burst else None,
+        pool_options.burst(burst) if burst else None,
     )
     known = None
     if pool:
-        plane = pooling.open_plane(current.home, database)
-        known = poolsizing.history(
+        plane = pools.open_plane(current.home, database)
+        known = pool_sizing.measure_demand(
             plane, pool, told, over_s=times.parse_duration(over or WEEK), interval_s=seconds
         )
-        told = poolsizing.Told(known.claims_per_minute, known.warm_up_s, known.burst)
+        told = pool_sizing.Told(known.claims_per_minute, known.warm_up_s, known.burst)
     if told.claims_per_minute is None or told.warm_up_s is None:
         raise errors.UsageError(
             "what the pool is asked for was not said",
@@ -130,7 +130,7 @@ def size(
         told.claims_per_minute,
         told.warm_up_s,
         seconds,
-        pooloptions.share(miss),
+        pool_options.share(miss),
         told.burst or bursts.SINGLE,
         sizing.Callers(callers),
         cost,
@@ -146,7 +146,7 @@ def size(
     return errors.ExitCode.DONE
 
 
-def show_history(known: poolsizing.Known, console: rich.console.Console) -> None:
+def show_history(known: pool_sizing.Known, console: rich.console.Console) -> None:
     """What was measured, over what, how sure it is, and what is taken for granted."""
     from overnight.model import times
 
@@ -177,7 +177,7 @@ def show_history(known: poolsizing.Known, console: rich.console.Console) -> None
 
 def show(found: sizing.Sizing, console: rich.console.Console) -> None:
     """The three numbers and what each means, the curve, and what it costs."""
-    from overnight.interfaces.cli import misscurve
+    from overnight.interfaces.cli import miss_curve
     from overnight.model import times
 
     def say(text: str, style: str = "") -> None:
@@ -197,7 +197,7 @@ def show(found: sizing.Sizing, console: rich.console.Console) -> None:
     for name, size_, text in _sentences(found):
         say(f"{name:<12}{size_:>6,}   {text}")
     say("")
-    for drawn in misscurve.draw(found, min(console.width, 100)):
+    for drawn in miss_curve.draw(found, min(console.width, 100)):
         console.print(drawn, no_wrap=True, overflow="crop")
     say("")
     say("█ woken by a claim, callers give up  ▓ tick, they give up  ░ tick, they wait", "dim")
@@ -206,16 +206,16 @@ def show(found: sizing.Sizing, console: rich.console.Console) -> None:
 
 
 def _sentences(found: sizing.Sizing) -> list[tuple[str, int, str]]:
-    from overnight.interfaces.cli import misscurve
+    from overnight.interfaces.cli import miss_curve
     from overnight.pools import sizing
 
     def missing(point: sizing.Point) -> str:
         if found.demand.callers is sizing.Callers.WAIT:
-            return f"{misscurve.share(point.wait)} of claims wait"
-        return f"{misscurve.share(point.give_up.miss)} of claims miss"
+            return f"{miss_curve.share(point.wait)} of claims wait"
+        return f"{miss_curve.share(point.give_up.miss)} of claims miss"
 
     runbook, tick, woken = (found.at(size_) for size_ in found.named)
-    awake = misscurve.share(woken.event_driven.miss)
+    awake = miss_curve.share(woken.event_driven.miss)
     saved = found.recommended - found.recommended_event_driven
     fewer = f", {saved:,} fewer" if saved > 0 else ""
     return [

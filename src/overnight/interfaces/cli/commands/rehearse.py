@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from overnight import rehearsals
-    from overnight.app import scoring
+    from overnight.app import scoreboard
 
 __all__ = ["ORDER", "register"]
 
@@ -77,11 +77,11 @@ def rehearse(
     What is true of it is known, and the verdict is compared with that. Needs root and two cores.
     Ends with 0 when the verdict is right, with 1 when it is not.
     """
-    from overnight.app import rehearsing
+    from overnight.app import rehearsal
 
     current: session.Session = context.obj
     if listing:
-        return _list(current, rehearsing.discover(), output)
+        return _list(current, rehearsal.discover(), output)
     if clean:
         return _clean(current, output)
     if everything == bool(scenario):
@@ -92,13 +92,13 @@ def rehearse(
         )
     import secrets
 
-    chosen = _chosen(replay=replay) if everything else (rehearsing.find(scenario),)
+    chosen = _chosen(replay=replay) if everything else (rehearsal.find(scenario),)
     first = secrets.randbelow(SEEDS) if seed is None else seed
     runs = [(one, first + number) for number in range(repeat) for one in chosen]
     single = len(runs) == 1
     if bundle is not None:
         _check_bundle(bundle, chosen, single=single, replay=replay)
-    outcomes: list[scoring.Outcome] = []
+    outcomes: list[scoreboard.Outcome] = []
     cannot: dict[str, errors.CannotError] = {}
     for one, its_seed in runs:
         try:
@@ -125,12 +125,12 @@ def rehearse(
 
 def _chosen(*, replay: bool) -> tuple[rehearsals.Rehearsal, ...]:
     """All there are; of replays all that are shipped."""
-    from overnight.app import rehearsing, replaying
+    from overnight.app import recorded_rehearsal, rehearsal
 
     return tuple(
         one
-        for one in rehearsing.discover()
-        if not replay or replaying.find_recorded(one.name) is not None
+        for one in rehearsal.discover()
+        if not replay or recorded_rehearsal.find_recorded(one.name) is not None
     )
 
 
@@ -144,14 +144,14 @@ def _run(
     *,
     replay: bool,
     real: bool,
-) -> scoring.Outcome:
-    from overnight.app import rehearsing, replaying, staging
+) -> scoreboard.Outcome:
+    from overnight.app import recorded_rehearsal, rehearsal, rehearsal_host
     from overnight.interfaces.cli import rehearsalview
 
-    recorded = replaying.find_recorded(one.name)
+    recorded = recorded_rehearsal.find_recorded(one.name)
     if not replay:
         try:
-            staging.check_needs(one.needs)
+            rehearsal_host.check_needs(one.needs)
         except errors.CannotError as error:
             if recorded is None or real:
                 raise
@@ -163,7 +163,7 @@ def _run(
             replay = True
     if not replay:
         with rehearsalview.shown(f"{one.name} (seed {seed})", current.notes()) as tell:
-            return rehearsing.rehearse(
+            return rehearsal.rehearse(
                 one,
                 seed=seed,
                 home=current.home,
@@ -179,7 +179,7 @@ def _run(
             todo=f"as root on a host of yours: overnight rehearse {one.name} --bundle FILE",
         )
     with current.notes().status("diagnosing a recorded run …"):
-        return replaying.replay(recorded, current.home)
+        return recorded_rehearsal.replay(recorded, current.home)
 
 
 def _check_bundle(
@@ -206,14 +206,14 @@ def _check_bundle(
         )
 
 
-def _save(made: scoring.Outcome, file: pathlib.Path, hide: tuple[str, ...]) -> None:
-    from overnight.app import replaying
+def _save(made: scoreboard.Outcome, file: pathlib.Path, hide: tuple[str, ...]) -> None:
+    from overnight.app import recorded_rehearsal
 
-    replaying.save(made, file, hide)
+    recorded_rehearsal.save(made, file, hide)
 
 
 def _show(
-    current: session.Session, made: scoring.Outcome, output: session.Output, *, single: bool
+    current: session.Session, made: scoreboard.Outcome, output: session.Output, *, single: bool
 ) -> None:
     if output is session.Output.JSON:
         sys.stdout.write(json.dumps(made.as_json()) + "\n")
@@ -230,7 +230,7 @@ def _show(
         console.print(session.printable(line), style=style, markup=False, soft_wrap=True)
 
 
-def _lines(made: scoring.Outcome) -> list[tuple[str, str]]:
+def _lines(made: scoreboard.Outcome) -> list[tuple[str, str]]:
     """How it ended, in words."""
     head = f"{made.scenario} (seed {made.seed}): "
     took = f", {made.event_to_verdict_s:.0f} s after the event" if made.event_to_verdict_s else ""
@@ -261,7 +261,7 @@ def _lines(made: scoring.Outcome) -> list[tuple[str, str]]:
 
 def _scoreboard(
     current: session.Session,
-    outcomes: Sequence[scoring.Outcome],
+    outcomes: Sequence[scoreboard.Outcome],
     cannot: dict[str, errors.CannotError],
     output: session.Output,
 ) -> None:
@@ -270,7 +270,7 @@ def _scoreboard(
     import rich.table
     from rich.markup import escape
 
-    from overnight.app import scoring
+    from overnight.app import scoreboard
 
     table = rich.table.Table(box=None, pad_edge=False)
     for heading, side in (
@@ -278,7 +278,7 @@ def _scoreboard(
         ("places", "left"), ("event to verdict", "right"), ("missed", "left"),
     ):  # fmt: skip
         table.add_column(heading, justify="right" if side == "right" else "left")
-    for one in scoring.score(outcomes):
+    for one in scoreboard.score(outcomes):
         colour = "green" if one.right == one.runs else "red"
         missed = ", ".join(f"{kind} {times}x" for kind, times in one.missed)
         table.add_row(
@@ -299,9 +299,9 @@ def _scoreboard(
 def _list(
     current: session.Session, known: Sequence[rehearsals.Rehearsal], output: session.Output
 ) -> int:
-    from overnight.app import replaying
+    from overnight.app import recorded_rehearsal
 
-    recorded = {one.name: replaying.find_recorded(one.name) is not None for one in known}
+    recorded = {one.name: recorded_rehearsal.find_recorded(one.name) is not None for one in known}
     if output is session.Output.JSON:
         rows = [
             {
@@ -329,9 +329,9 @@ def _list(
 
 
 def _clean(current: session.Session, output: session.Output) -> int:
-    from overnight.app import rehearsing
+    from overnight.app import rehearsal
 
-    done = rehearsing.clean()
+    done = rehearsal.clean()
     if output is session.Output.JSON:
         current.print_json({"schema": "overnight.rehearsals/1", "undone": done})
     else:

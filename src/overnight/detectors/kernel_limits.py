@@ -1,0 +1,72 @@
+"""Kernel tables that are nearly full: processes, open files, tracked connections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overnight.detectors import _base, _kernel_events
+from overnight.model.finding import Evidence, Finding, Subject
+
+if TYPE_CHECKING:
+    from overnight.queries import case as cases
+
+__all__ = ["DETECTORS", "KernelLimits"]
+
+KIND = "limit.near"
+# As in the watch: above these shares a burst reaches the limit.
+LEAST_SHARE = 0.70
+LEAST_SHARES = {"conntrack": 0.75}
+FULL_SHARE = 0.95
+
+
+class KernelLimits(_base.Asking):
+    """The highest use of each table around the event."""
+
+    name = "limits"
+    needs = ("limits", "events")
+
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+        window = _kernel_events.search_window(case)
+        highest: dict[str, tuple[float, int, int]] = {}
+        frames = list(case.ring.numbers(case.host, "limits", window.begin_us, window.end_us))
+        if not frames:
+            raise _base.MissingError("kernel limits were not recorded around the event")
+        for frame in frames:
+            for name in frame.keys:
+                _, uses = frame.series(name, "used")
+                _, maxima = frame.series(name, "maximum")
+                for used, maximum in zip(uses, maxima, strict=True):
+                    if maximum > 0:
+                        use = (used / maximum, used, maximum)
+                        highest[name] = max(highest.get(name, (0.0, 0, 0)), use)
+        findings = []
+        own = case.event.text.partition(":")[0] if case.event.kind == KIND else ""
+        for name, (share, used, maximum) in highest.items():
+            if share < LEAST_SHARES.get(name, LEAST_SHARE) or (own in highest and name != own):
+                continue  # an event that names its limit is not about another one
+            text = f"{name}: {used} of {maximum} used ({share:.0%})"
+            evidence = Evidence(
+                text,
+                "limits",
+                {"used": used, "maximum": maximum},
+                window,
+                _base.command("events", window, case.host, "--kind", KIND),
+            )
+            findings.append(
+                _base.make(
+                    self.name,
+                    KIND,
+                    Subject(host=case.host, function=name),
+                    window,
+                    0.9 if share >= FULL_SHARE else 0.6,
+                    text,
+                    [evidence],
+                    {"used": float(used), "maximum": float(maximum), "used_share": share},
+                )
+            )
+        findings.sort(key=lambda finding: -finding.magnitude["used_share"])
+        fullest = max((share for share, *_ in highest.values()), default=0.0)
+        return findings, f"the fullest of {len(highest)} kernel limits was {fullest:.0%} used"
+
+
+DETECTORS = (KernelLimits(),)

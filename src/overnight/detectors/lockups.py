@@ -1,0 +1,67 @@
+"""Cores and tasks that the kernel reports as stuck: lockups, RCU stalls, workqueues, hung tasks."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+from overnight.detectors import _base, _kernel_events
+from overnight.model.finding import Finding, Subject
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
+    from overnight.queries import case as cases
+
+__all__ = ["CONFIDENCE", "DETECTORS", "Lockups"]
+
+# How sure it is that a core was stuck. Hung tasks wait, often for a disk: they occupy no core.
+CONFIDENCE = {
+    "cpu.hard_lockup": 0.95,
+    "cpu.soft_lockup": 0.95,
+    "rcu.stall": 0.85,
+    "workqueue.lockup": 0.85,
+    "task.hung": 0.6,
+}
+
+
+class Lockups(_base.Asking):
+    """One finding per kind, core and process."""
+
+    name = "stalls"
+    needs = ("events",)
+
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+        _kernel_events.require_signals(case)
+        groups: dict[tuple[str, int, str], list[Event]] = collections.defaultdict(list)
+        for event in _kernel_events.read_events(case, CONFIDENCE):
+            groups[event.kind, event.core, event.process].append(event)
+        findings = []
+        for (kind, core, process), events in groups.items():
+            findings.append(
+                _base.make(
+                    self.name,
+                    "cpu.stall",
+                    Subject(host=case.host, core=core, process=process, unit=events[0].unit),
+                    _kernel_events.span(events),
+                    CONFIDENCE[kind] * _kernel_events.lateness_factor(case, events),
+                    events[0].text,
+                    map(_kernel_events.event_evidence, events),
+                    {
+                        "stalled_seconds": max(map(_stalled_seconds, events)),
+                        "count": float(sum(event.count for event in events)),
+                    },
+                )
+            )
+        findings.sort(key=lambda finding: -finding.confidence)
+        return (
+            findings[: _kernel_events.MOST_FINDINGS],
+            "the kernel reported no lockup, stall or hung task around the event",
+        )
+
+
+def _stalled_seconds(event: Event) -> float:
+    seconds = event.fields.get("s")
+    return float(seconds) if isinstance(seconds, (int, float)) else 0.0
+
+
+DETECTORS = (Lockups(),)

@@ -1,0 +1,96 @@
+"""Processes killed because memory ran out: lines of the kernel log, and the kernel's own counter."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight.detectors import _base, _kernel_events
+from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.selection import Window
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
+    from overnight.queries import case as cases
+
+__all__ = ["DETECTORS", "OutOfMemory"]
+
+KIND = "memory.oom"
+KILL = "memory.oom_kill"
+CONFIDENCE = {KILL: 0.95, "memory.allocation_failure": 0.6}
+CONFIDENCE_OF_COUNTER = 0.9
+
+
+class OutOfMemory(_base.Asking):
+    """One finding per kind, process and unit."""
+
+    name = "oom"
+    needs = ("events", "vmstat")
+
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+        _kernel_events.require_signals(case)
+        counted = _count_kills(case)
+        kills = counted.values["kills"] if counted else 0.0
+        groups: dict[tuple[str, str, str], list[Event]] = collections.defaultdict(list)
+        for event in _kernel_events.read_events(case, CONFIDENCE):
+            groups[event.kind, event.process, event.unit].append(event)
+        is_named = any(process for _, process, _ in groups)
+        findings = []
+        for (kind, process, unit), events in groups.items():
+            if kind == KILL and is_named and not process:
+                continue  # the watch on the counter reports the same kills without names
+            cgroups = (str(event.fields["cgroup"]) for event in events if "cgroup" in event.fields)
+            findings.append(
+                _base.make(
+                    self.name,
+                    KIND,
+                    Subject(host=case.host, process=process, unit=unit, cgroup=next(cgroups, "")),
+                    _kernel_events.span(events),
+                    CONFIDENCE[kind] * _kernel_events.lateness_factor(case, events),
+                    events[0].text,
+                    [*map(_kernel_events.event_evidence, events), *([counted] if counted else [])],
+                    {"kills": max(float(kills), float(len(events))) if kind == KILL else 0.0},
+                )
+            )
+        # Where the event itself is the kill, the counter shows nothing else.
+        if not findings and counted and counted.window and case.event.kind not in CONFIDENCE:
+            findings.append(
+                _base.make(
+                    self.name,
+                    KIND,
+                    Subject(host=case.host),
+                    counted.window,
+                    CONFIDENCE_OF_COUNTER,
+                    f"the kernel killed {kills:.0f} processes to free memory; the kernel log does not name them",
+                    [counted],
+                    {"kills": float(kills)},
+                )
+            )
+        return (
+            findings[: _kernel_events.MOST_FINDINGS],
+            "no process was killed to free memory around the event",
+        )
+
+
+def _count_kills(case: cases.Case) -> Evidence | None:
+    """Read the rise of the kernel's kill counter, and the window of that rise."""
+    rates = case.rates("vmstat", _kernel_events.search_window(case), columns=("oom_kill",))
+    column = rates.values.get("oom_kill")
+    if column is None or not column.size:
+        return None
+    rises = np.nan_to_num(column[:, 0] * rates.seconds)
+    rows = np.flatnonzero(rises > 0)
+    if not len(rows):
+        return None
+    kills = float(rises.sum())
+    return Evidence(
+        f"the kernel's oom_kill counter rose by {kills:.0f} around the event",
+        "vmstat",
+        {"kills": kills},
+        Window(int(rates.begin_us[rows[0]]), int(rates.end_us[rows[-1]])),
+    )
+
+
+DETECTORS = (OutOfMemory(),)

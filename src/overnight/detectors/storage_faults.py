@@ -1,0 +1,153 @@
+"""Disks that fail or do not answer, and tasks that wait for them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overnight.detectors import _base, _kernel_events
+from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.selection import Window
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
+    from overnight.queries import case as cases
+
+__all__ = ["DETECTORS", "StorageFaults"]
+
+KIND = "storage.fault"
+CONFIDENCE = {
+    "storage.io_error": 0.9,
+    "storage.filesystem_error": 0.9,
+    "storage.readonly": 0.95,
+    "storage.timeout": 0.9,
+    "storage.device_lost": 0.95,
+    "task.blocked": 0.5,
+}
+CONFIDENCE_OF_WAITING = 0.5
+# Percent of the time in which some task waited for a disk, three seconds in a row, as in the watch; and
+# three times the baseline, because a host that reads all night waits all night.
+IO_SOME = 50.0
+IO_SOME_MOST = 90.0
+IO_FACTOR = 3.0
+IO_SECONDS = 3
+# The disk is what fails; its namespaces and partitions fail with it. A device made of several disks names none.
+DISK = re.compile(r"nvme\d+|mmcblk\d+|(?:sd|vd|xvd|hd)[a-z]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Waiting:
+    """The longest run of seconds in which tasks waited for disks."""
+
+    window: Window
+    percent: float  # of the time
+    evidence: Evidence
+
+
+class StorageFaults(_base.Asking):
+    """The kernel's storage errors by device; waiting alone is a weak finding."""
+
+    name = "storage"
+    needs = ("events", "pressure")
+
+    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+        _kernel_events.require_signals(case)
+        waiting = _find_waiting(case)
+        groups: dict[str, list[Event]] = collections.defaultdict(list)
+        own, other_disks = _disk_of(case.event), set()
+        for event in _kernel_events.read_events(case, CONFIDENCE):
+            device = str(event.fields.get("device", event.fields.get("disk", "")))
+            if own and _disk_of(event) not in ("", own):
+                other_disks.add(device)  # a fault of another disk explains nothing here
+                continue
+            groups[device or event.process].append(event)
+        findings = []
+        for device, events in groups.items():
+            evidence = [
+                _kernel_events.event_evidence(event)
+                for event in events[: _kernel_events.MOST_FINDINGS]
+            ]
+            if waiting is not None:
+                evidence.append(waiting.evidence)
+            process = next((event.process for event in events if event.process), "")
+            confidence = max(CONFIDENCE[event.kind] for event in events)
+            findings.append(
+                _base.make(
+                    self.name,
+                    KIND,
+                    Subject(host=case.host, process=process),
+                    _kernel_events.span(events),
+                    confidence * _kernel_events.lateness_factor(case, events),
+                    f"{device}: {events[0].text}" if device else events[0].text,
+                    evidence,
+                    {
+                        "faults": float(sum(event.count for event in events)),
+                        "io_wait_percent": waiting.percent if waiting else 0.0,
+                    },
+                )
+            )
+        if not findings and waiting is not None:
+            findings.append(
+                _base.make(
+                    self.name,
+                    KIND,
+                    Subject(host=case.host),
+                    waiting.window,
+                    CONFIDENCE_OF_WAITING,
+                    f"tasks waited for disks {waiting.percent:.0f} % of the time for"
+                    f" {waiting.window.seconds:.0f} s; the kernel reported no disk error",
+                    [waiting.evidence],
+                    {"io_wait_percent": waiting.percent},
+                )
+            )
+        why = "the kernel reported no disk error, and no task waited long for a disk"
+        if other_disks:
+            why = f"the event is about {own}; the errors are of {', '.join(sorted(other_disks))}"
+        return findings[: _kernel_events.MOST_FINDINGS], why
+
+
+def _disk_of(event: Event) -> str:
+    """Return the disk of an event, without the partition; "" where it names none or a device made of several."""
+    device = str(event.fields.get("device", event.fields.get("disk", "")))
+    match = DISK.match(device or event.process.removeprefix("jbd2/"))
+    return match[0] if match else ""
+
+
+def _find_waiting(case: cases.Case) -> _Waiting | None:
+    now, before = (
+        case.rates("pressure", window, keys=("io",), columns=("some",))
+        for window in (case.window, case.baseline)
+    )
+    column = now.values.get("some")
+    if column is None or not column.size:
+        return None
+    percents = np.nan_to_num(column[:, 0]) / 1e4
+    base = before.values.get("some")
+    baseline = float(np.nanmean(base)) / 1e4 if base is not None and base.size else 0.0
+    least = max(IO_SOME, min(IO_SOME_MOST, IO_FACTOR * baseline))
+    runs: list[list[int]] = [[]]
+    for row, percent in enumerate(percents.tolist()):
+        if percent >= least:
+            runs[-1].append(row)
+        elif runs[-1]:
+            runs.append([])
+    longest = max(runs, key=len)
+    if len(longest) < IO_SECONDS:
+        return None
+    window = Window(int(now.begin_us[longest[0]]), int(now.end_us[longest[-1]]))
+    percent = float(percents[longest].mean())
+    evidence = Evidence(
+        f"tasks waited for disks {percent:.0f} % of the time; {baseline:.0f} % in the baseline",
+        "pressure",
+        {"some_percent_of_time": round(percent, 1), "baseline_percent": round(baseline, 1)},
+        window,
+        _base.command("events", window, case.host, "--kind", "pressure."),
+    )
+    return _Waiting(window, percent, evidence)
+
+
+DETECTORS = (StorageFaults(),)

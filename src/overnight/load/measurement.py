@@ -1,0 +1,146 @@
+"""Measure a load and its cores once a second."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import mmap
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from overnight import sources
+from overnight.sources import cpu, pressure
+
+if TYPE_CHECKING:
+    from overnight import load
+    from overnight.load import processes
+
+__all__ = ["Meter", "Second"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Second:
+    """The measurements of one second. Shares are from 0 to 1."""
+
+    us: int  # wall clock at its end
+    at: float  # seconds since the load was ready
+    warm: bool  # False: warm-up, which the gate ignores
+    values: Mapping[str, float]  # of the metrics
+    sys: Mapping[int, float]  # kernel share of each of the load's cores, interrupts included
+    steal: float  # mean share over the load's cores
+    waits: float  # share of time that workers were runnable but had no core
+    pressure: Mapping[str, float]  # share of time that some task on the host waited for it
+    trials: int  # completed so far
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "us": self.us,
+            "at": round(self.at, 3),
+            "warm": self.warm,
+            "values": {name: float(f"{value:.6g}") for name, value in self.values.items()},
+            "sys": {str(core): round(share, 4) for core, share in self.sys.items()},
+            "steal": round(self.steal, 4),
+            "waits": round(self.waits, 4),
+            "pressure": {name: round(share, 4) for name, share in self.pressure.items()},
+            "trials": self.trials,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Totals:
+    time: float
+    used: Mapping[int, float]  # CPU seconds by process
+    waited: float
+    counters: Mapping[str, float]
+    cores: Mapping[int, cpu.CpuTimes]
+    pressure: Mapping[str, int]
+
+
+class Meter:
+    """Reads totals and returns the differences since the last reading."""
+
+    def __init__(
+        self,
+        running: processes.Workers,
+        metrics: tuple[load.Metric, ...],
+        cores: tuple[int, ...],
+        root: pathlib.Path = sources.ROOT,
+    ) -> None:
+        self._running, self._metrics, self._cores, self._root = running, metrics, cores, root
+        self._begin = time.monotonic()
+        self._last = self._read_totals()
+
+    def second(self, *, warm: bool) -> Second:
+        """Return what happened since the last call."""
+        before, now = self._last, self._read_totals()
+        self._last = now
+        lasted = max(now.time - before.time, 1e-6)
+        # A new process counts with all of its time; the last part of one that died is lost.
+        used = sum(total - before.used.get(pid, 0.0) for pid, total in now.used.items())
+        shares = {core: _shares(before.cores.get(core), times) for core, times in now.cores.items()}
+        return Second(
+            us=time.time_ns() // 1000,
+            at=now.time - self._begin,
+            warm=warm,
+            values={
+                metric.name: self._value(metric, before, now, used, lasted)
+                for metric in self._metrics
+            },
+            sys={core: kernel for core, (kernel, _) in shares.items()},
+            steal=sum(steal for _, steal in shares.values()) / max(len(shares), 1),
+            waits=max(now.waited - before.waited, 0.0) / lasted / max(len(now.used), 1),
+            pressure={
+                name: (total - before.pressure.get(name, total)) / 1e6 / lasted
+                for name, total in now.pressure.items()
+            },
+            trials=len(self._running.trials),
+        )
+
+    def _value(
+        self, metric: load.Metric, before: _Totals, now: _Totals, used: float, lasted: float
+    ) -> float:
+        if metric.source == "cpu":
+            return used / lasted
+        if metric.source == "resident":
+            return float(sum(map(_resident, now.used)))
+        return (now.counters[metric.source] - before.counters[metric.source]) / lasted
+
+    def _read_totals(self) -> _Totals:
+        used: dict[int, float] = {}
+        waited = 0.0
+        for pid in self._running.all_pids():
+            with contextlib.suppress(OSError):
+                # The kernel's CPU clock of the process, in ns: ticks of 10 ms would be an error of 2 %.
+                used[pid] = time.clock_gettime((~pid << 3) | 2)
+                text = pathlib.Path(f"/proc/{pid}/schedstat").read_text()
+                waited += int(text.split()[1]) / 1e9
+        counters = {
+            metric.source: self._running.counter(int(metric.source))
+            for metric in self._metrics
+            if metric.source.isdigit()
+        }
+        waiting: dict[str, int] = {}
+        with contextlib.suppress(sources.NoDataError, OSError):
+            rows = pressure.read_pressure(self._root)
+            waiting = {name: int(rows[name][0]) for name in ("cpu", "memory", "io") if name in rows}
+        cores = {
+            times.core: times for times in cpu.read_cpu(self._root) if times.core in self._cores
+        }
+        return _Totals(time.monotonic(), used, waited, counters, cores, waiting)
+
+
+def _shares(before: cpu.CpuTimes | None, now: cpu.CpuTimes) -> tuple[float, float]:
+    """Return the kernel share and the steal share of the time between two readings."""
+    whole = now.total - before.total if before else 0.0
+    if before is None or whole <= 0:
+        return 0.0, 0.0
+    return (now.kernel - before.kernel) / whole, (now.steal - before.steal) / whole
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
+    except (OSError, IndexError):
+        return 0

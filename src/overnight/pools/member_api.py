@@ -1,0 +1,167 @@
+"""The door for members, over HTTP: enrol, phase, beat; and metrics for whoever scrapes.
+
+`Door` is all that it needs of the control plane, so that another server can mount the same.
+
+    POST /v1/enrol  {"token", "credential"}     -> {"member_id"}
+    POST /v1/phase  {"phase", "reason"}          with `Authorization: Bearer CREDENTIAL`
+    POST /v1/beat   {}                           the same; the answer says what the member is
+    GET  /metrics
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from overnight import errors
+from overnight.pools import pool_errors
+
+__all__ = ["Answer", "MemberApi", "Server", "answer"]
+
+MOST_BYTES = 65536
+METRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+class MemberApi(Protocol):
+    """What a member's agent may ask."""
+
+    def enrol(self, token: str, credential: str) -> str:
+        """Exchange a bootstrap token; the member's id."""
+
+    def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]:
+        """What the agent has come to."""
+
+    def beat(self, credential: str) -> dict[str, Any]:
+        """A heartbeat."""
+
+
+Answer = tuple[int, dict[str, Any]]
+STATUS: tuple[tuple[type[errors.OvernightError], int], ...] = (
+    (pool_errors.TooEarlyError, 425),
+    (pool_errors.EnrolmentRefusedError, 403),
+    (pool_errors.DatabaseUnavailableError, 503),
+    (errors.UsageError, 400),
+)
+
+
+def answer(door: MemberApi, path: str, credential: str, body: object) -> Answer:
+    """One request, without the wire: status and document."""
+    if not isinstance(body, dict) or not all(isinstance(v, str) for v in body.values()):
+        return 400, {"error": {"kind": "usage", "what": "a JSON object of words is wanted"}}
+    wanted = {
+        "/v1/enrol": ({"token", "credential"}, set()),
+        "/v1/phase": ({"phase"}, {"reason"}),
+        "/v1/beat": (set(), set()),
+    }.get(path)
+    if wanted is None:
+        return 404, {"error": {"kind": "usage", "what": f"there is no {path}"}}
+    needed, allowed = wanted
+    if not needed <= set(body) <= needed | allowed:
+        listed = ", ".join(sorted(needed | allowed)) or "nothing"
+        return 400, {"error": {"kind": "usage", "what": f"{path} takes {listed}"}}
+    try:
+        if path == "/v1/enrol":
+            return 200, {"member_id": door.enrol(**body)}
+        if path == "/v1/phase":
+            return 200, door.phase(credential, **body)
+        return 200, door.beat(credential)
+    except errors.OvernightError as error:
+        status = next((code for kind, code in STATUS if isinstance(error, kind)), 500)
+        return status, error.as_json()
+
+
+class _Listener(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = (
+        128  # a pool that is filled enrols at once; five would have the rest try again
+    )
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's error; anything else is told."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class Server:
+    """Answers on one address, until it is closed."""
+
+    def __init__(
+        self,
+        door: MemberApi,
+        metrics: Callable[[], str],
+        *,
+        address: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        try:
+            self._server = _Listener((address, port), _handler(door, metrics))
+        except OSError as error:
+            raise errors.CannotError(
+                f"members cannot be served on {address}:{port}",
+                why=str(error),
+                todo="is another `overnight pool serve` running? Else choose --listen 127.0.0.1:PORT",
+            ) from error
+        self.port = int(self._server.server_address[1])
+        self.endpoint = f"http://{address}:{self.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+def _handler(
+    door: MemberApi, metrics: Callable[[], str]
+) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        """Three questions and a page."""
+
+        server_version = "overnight"
+        sys_version = ""
+        timeout = 10  # a client that sends nothing does not hold a thread for ever
+
+        def do_POST(self) -> None:
+            length = self.headers.get("Content-Length", "")
+            if not (length.isascii() and length.isdigit()) or int(length) > MOST_BYTES:
+                self._send(413, b'{"error": {"kind": "usage", "what": "too long"}}')
+                return
+            try:
+                body = json.loads(self.rfile.read(int(length)) or b"{}")
+            except ValueError:
+                body = None
+            credential = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            try:
+                status, document = answer(door, self.path, credential, body)
+            except Exception as error:  # a bug of ours is not the agent's
+                status, document = 500, {"error": {"kind": "bug", "what": repr(error)}}
+            self._send(status, json.dumps(document).encode())
+
+        def do_GET(self) -> None:
+            if self.path != "/metrics":
+                self._send(404, b'{"error": {"kind": "usage", "what": "only /metrics is here"}}')
+                return
+            try:
+                page = metrics().encode()
+            except errors.OvernightError as error:
+                self._send(503, json.dumps(error.as_json()).encode())
+                return
+            self._send(200, page, METRICS_TYPE)
+
+        def _send(self, status: int, body: bytes, kind: str = "application/json") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
+            """What matters is an event."""
+
+    return Handler

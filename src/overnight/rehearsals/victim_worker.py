@@ -1,0 +1,191 @@
+"""The victim: takes packets from its queue, does a fixed amount of work on each, resets when it is late.
+
+A stand-in for a driver's completion handler. It needs most of its core to keep up; when somebody takes
+the core, completions fall behind. One that is 5 s late makes it drop its queue and say so in the kernel
+log, in the words of a driver, marked as a rehearsal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import pathlib
+import select
+import socket
+import struct
+import time
+from typing import Any
+
+from overnight.rehearsals import processes
+
+__all__ = ["HEAD", "PORT", "lines", "main"]
+
+HEAD = struct.Struct("!QQ")  # number, and when it was sent
+PORT = 5001
+CLONE_NEWNET = 0x40000000
+SO_RCVBUFFORCE = 33
+QUEUE_BYTES = 256 << 20
+BLOCK = bytes(range(256)) * (16 << 10)
+LATE_NS = 5_000_000_000
+STATUS_NS = 250_000_000
+WARM_NS, WARM_TRIES = 900_000_000, 3
+CALIBRATE_NS = 200_000_000
+
+
+def lines(told: dict[str, Any], waited_us: int) -> tuple[str, str]:
+    """What the driver of version 2.17 says, and who really said it."""
+    mark = f"[overnight rehearsal {told['run']}]"
+    head = f"ena {told['bus']} {told['interface']}:"
+    paused = (
+        f"{head} TX q {told['queue']} is paused for too long (threshold {LATE_NS // 1000})."
+        f" usecs since napi {waited_us}. napi scheduled: 1. napi CPU: {told['core']}."
+        f" msecs since interrupt: {waited_us // 1000} {mark}"
+    )
+    done = "Device reset completed, status: 0, Driver info: Elastic Network Adapter (ENA)"
+    return paused, f"{head} {done} v{told['driver']} {mark}"
+
+
+class Worker:
+    """One queue and its counters."""
+
+    def __init__(self, told: dict[str, Any], queue: socket.socket) -> None:
+        self._told = told
+        self._queue = queue
+        self._view = memoryview(BLOCK)
+        self._bytes = self._calibrated()
+        self._due = 0
+        self._late: list[int] = []
+        self._reset_ns = 0
+        self.status: dict[str, Any] = {
+            "ready": True, "warm": False, "completed": 0, "dropped": 0, "lost": 0, "resets": 0,
+            "late_ms": 0.0, "late_p50_ms": 0.0, "late_max_ms": 0.0, "worst_ms": 0.0,
+            "cpu_share": 0.0, "bytes_a_packet": self._bytes,
+        }  # fmt: skip
+
+    def _calibrated(self) -> int:
+        """How many bytes take the share of a packet's time on this core."""
+        done, began = 0, time.thread_time_ns()
+        while (used := time.thread_time_ns() - began) < CALIBRATE_NS:
+            hashlib.blake2b(self._view[: 64 << 10]).digest()
+            done += 64 << 10
+        wanted_ns = 1e9 * self._told["share"] / self._told["rate"]
+        return self._bounded(done * wanted_ns / used)
+
+    def _bounded(self, size: float) -> int:
+        return max(1024, min(len(BLOCK), int(size)))
+
+    def work(self, packet: bytes) -> None:
+        """A checksum over the packet and a block: the same work for each, all of it in C."""
+        number, sent = HEAD.unpack_from(packet)
+        summed = hashlib.blake2b(packet)
+        summed.update(self._view[: self._bytes])
+        now = time.monotonic_ns()
+        self.status["completed"] += 1
+        self.status["lost"] += max(0, number - self._due)
+        self._due = number + 1
+        late = now - sent
+        self._late.append(late)
+        if late >= LATE_NS and now - self._reset_ns >= LATE_NS:
+            self._reset_ns = now
+            self.reset(late // 1000)
+
+    def reset(self, waited_us: int) -> None:
+        """Drop what is queued, as the driver's reset does, and say so."""
+        dropped = 0
+        while select.select((self._queue,), (), (), 0)[0] and dropped < 1 << 20:
+            number, sent = HEAD.unpack_from(self._queue.recv(2048))
+            dropped += 1
+            self._due = number + 1
+            if time.monotonic_ns() - sent < STATUS_NS:
+                break
+        self.status["dropped"] += dropped
+        self.status["resets"] += 1
+        for line in lines(self._told, waited_us):
+            self.say(line)
+
+    def say(self, line: str) -> None:
+        """Into the kernel log, as a warning. One write is one record."""
+        handle = os.open("/dev/kmsg", os.O_WRONLY)
+        try:
+            os.write(handle, f"<4>{line}\n".encode())
+        finally:
+            os.close(handle)
+
+    def tell(self, file: pathlib.Path, share: float) -> None:
+        """The counters, for whoever watches."""
+        late = sorted(self._late) or [0]
+        self.status |= {
+            "late_ms": late[-1] / 1e6,
+            "late_p50_ms": late[len(late) // 2] / 1e6,
+            "late_max_ms": late[-1] / 1e6,
+            "worst_ms": max(self.status["worst_ms"], late[-1] / 1e6),
+            "cpu_share": round(share, 3),
+            "bytes_a_packet": self._bytes,
+            "monotonic_ns": time.monotonic_ns(),
+        }
+        self._late.clear()
+        beside = file.with_suffix(".new")
+        beside.write_text(json.dumps(self.status))
+        beside.replace(file)
+
+    def run(self, file: pathlib.Path) -> None:
+        """Until it is ended."""
+        self.tell(file, 0.0)
+        told = warm = time.monotonic_ns()
+        used = used_warm = time.thread_time_ns()
+        tries = 0
+        while True:
+            try:
+                packet = self._queue.recv(2048)
+            except TimeoutError:
+                packet = b""
+            if packet:
+                self.work(packet)
+            now = time.monotonic_ns()
+            if self.status["completed"] < self._told["rate"] // 4:
+                # Nothing comes yet, or the first packets have just warmed the caches.
+                warm, used_warm = now, time.thread_time_ns()
+            elif tries < WARM_TRIES and now - warm > WARM_NS:
+                spent = time.thread_time_ns()
+                self._correct((spent - used_warm) / (now - warm))
+                warm, used_warm = now, spent
+                tries += 1
+                self.status |= {"warm": tries == WARM_TRIES, "worst_ms": 0.0}
+            if now - told > STATUS_NS:
+                spent = time.thread_time_ns()
+                self.tell(file, (spent - used) / max(1, now - told))
+                told, used = now, spent
+
+    def _correct(self, share: float) -> None:
+        """By what was seen: now it is known what a packet costs besides the work."""
+        more = min(1.3, max(0.7, self._told["share"] / max(0.01, share)))
+        self._bytes = self._bounded(self._bytes * more)
+
+
+def enter(netns: str) -> None:
+    """Into a network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    handle = os.open(netns, os.O_RDONLY)
+    try:
+        if libc.setns(handle, CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), netns)
+    finally:
+        os.close(handle)
+
+
+def main() -> None:
+    """The process."""
+    told = processes.begin()
+    if told["netns"]:
+        enter(told["netns"])
+    queue = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    queue.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, QUEUE_BYTES)
+    queue.bind((told["address"], PORT))
+    queue.settimeout(0.1)
+    Worker(told, queue).run(pathlib.Path(told["status"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Where the agent and the collector of `zombies` live: in a booted machine, or beside the other processes.
+
+A machine has a systemd that sees nothing wrong with the agent's unit, as on a host that fails. Where none
+can be booted, both are processes of this host in cgroups of the same names, which nobody supervises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from overnight import errors
+from overnight.machines import container, nspawn
+from overnight.rehearsals import cgroups, processes
+
+if TYPE_CHECKING:
+    from overnight import rehearsals
+
+__all__ = ["Agents", "Cast", "InMachine", "OnHost", "main"]
+
+PROGRAMS = ("collector.py", "supervisor.py")
+INSIDE = pathlib.Path(__file__).parent / "machine_programs"
+MEMORY = pathlib.Path("/dev/shm")  # noqa: S108 - the task's state is to be in memory, and is a secret name there
+
+
+@dataclasses.dataclass(frozen=True)
+class Cast:
+    """What the seed chose."""
+
+    unit: str
+    supervisor: str
+    task: str
+    collector: str
+    collector_unit: str
+    zombies: int
+    starts_per_second: int
+    workers: int
+
+
+class Agents(Protocol):
+    """`ready` is there when the agent has left its cgroups."""
+
+    ready: pathlib.Path
+
+    def collect(self, stage: rehearsals.Stage) -> None:
+        """The collector begins to read, until `stage.stop` is set."""
+
+
+def _agent(cast: Cast, opt: str, top: str, state: str) -> list[str]:
+    return [
+        f"{opt}/{cast.supervisor}", "-I", "-S", f"{opt}/supervisor.py", f"{top}/{cgroups.SLICE}/{cast.unit}",
+        f"{top}/{cgroups.REST}", state, f"{opt}/{cast.task}", str(cast.zombies), str(cast.starts_per_second),
+    ]  # fmt: skip
+
+
+def _collector(cast: Cast, opt: str, top: str, data: str) -> list[str]:
+    files = [f"{data}/data-{number}" for number in range(cast.workers)]
+    group = f"{top}/{cgroups.SLICE}/{cast.collector_unit}"
+    return [f"{opt}/{cast.collector}", "-I", "-S", f"{opt}/collector.py", group, *files]
+
+
+def _links(cast: Cast) -> dict[str, str]:
+    program, _ = container.interpreter()
+    return {cast.supervisor: str(program), cast.collector: str(program), cast.task: "/bin/sh"}
+
+
+class InMachine:
+    """Units of a machine that is booted for them."""
+
+    def __init__(
+        self, stage: rehearsals.Stage, cast: Cast, made: cgroups.Groups, data: pathlib.Path
+    ) -> None:
+        self._collector, self._groups = cast.collector_unit, made
+        state = "/dev/shm/state"  # noqa: S108 - the machine's own
+        agent = " ".join(_agent(cast, "/opt", cgroups.INSIDE, state))
+        reads = " ".join(_collector(cast, "/opt", cgroups.INSIDE, "/data"))
+        _, more = container.interpreter()
+        self._machine = nspawn.boot(
+            stage.journal,
+            {
+                cast.unit: nspawn.unit(f"exec {agent}", service="Restart=always"),
+                # Inside a machine nothing tells systemd on v1 that a cgroup is empty: it looks at the main
+                # process alone.
+                cast.collector_unit: nspawn.unit(
+                    f"exec {reads}",
+                    service=f"CPUAffinity={stage.core}\nKillMode=process",
+                    wanted=False,
+                ),
+            },
+            {f"opt/{name}": (INSIDE / name).read_text() for name in PROGRAMS},
+            links={f"opt/{name}": target for name, target in _links(cast).items()},
+            binds={str(made.top): cgroups.INSIDE, str(data): "/data"},
+            read_only=more,
+            cores=(stage.spare,),
+            name=stage.journal.run,
+        )
+        self.ready = self._machine.path(f"{state}/ready")
+
+    def collect(self, stage: rehearsals.Stage) -> None:
+        """Its unit is started."""
+        self._machine.run("systemctl", "start", self._collector)
+
+        def end() -> None:
+            stage.stop.wait()
+            # The agent goes on as before; the machine itself is the ledger's to undo.
+            with contextlib.suppress(errors.CannotError, OSError):
+                self._groups.unlimited()
+                self._machine.run("systemctl", "kill", "--signal=KILL", self._collector)
+
+        thread = threading.Thread(target=end, name="fault", daemon=True)
+        thread.start()
+        stage.ending.append(thread)
+
+
+class OnHost:
+    """Processes of this host, in cgroups that are named as a machine's would be."""
+
+    def __init__(
+        self, stage: rehearsals.Stage, cast: Cast, made: cgroups.Groups, data: pathlib.Path
+    ) -> None:
+        self._cast, self._groups = cast, made
+        self._opt = stage.folder / "opt"
+        self._data = data
+        self._opt.mkdir()
+        for name in PROGRAMS:
+            (self._opt / name).write_text((INSIDE / name).read_text())
+        for name, target in _links(cast).items():
+            (self._opt / name).symlink_to(target)
+        state = MEMORY / stage.journal.run
+        stage.journal.write("folder", state)
+        state.mkdir(mode=0o700)
+        self.ready = state / "ready"
+        agent = _agent(cast, str(self._opt), str(made.top), str(state))
+        runs = self._run(stage, cast.supervisor, stage.spare, agent)
+        stage.playing.append(runs)
+        # The ledger ends it, as it does a machine; it is not to stay a zombie itself.
+        threading.Thread(target=runs.wait, name="agent", daemon=True).start()
+
+    def _run(
+        self, stage: rehearsals.Stage, name: str, core: int, words: list[str]
+    ) -> subprocess.Popen[bytes]:
+        return processes.start(
+            stage, "overnight.rehearsals.zombie_agent", name=name, core=core, words=words
+        )
+
+    def collect(self, stage: rehearsals.Stage) -> None:
+        """Its process is started."""
+        cast = self._cast
+        words = _collector(cast, str(self._opt), str(self._groups.top), str(self._data))
+        reads = self._run(stage, cast.collector, stage.core, words)
+        processes.ends_with_fault(stage, reads)
+
+        def end() -> None:
+            stage.stop.wait()
+            with contextlib.suppress(OSError):
+                self._groups.unlimited()
+
+        thread = threading.Thread(target=end, name="limit", daemon=True)
+        thread.start()
+        stage.ending.append(thread)
+
+
+def main() -> None:
+    """The process: takes its core and limits, and becomes the program that it is told."""
+    told = processes.begin()
+    os.execv(told["words"][0], told["words"])  # noqa: S606 - it dies with the run all the same
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Several control planes at once, with everything running: reapers, claimers, agents; and a database that
+goes away under them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+import pooldatabases
+from poolworld import State, World
+
+from overnight.pools import context, pool_errors, reaper
+
+
+class Bustle:
+    """Threads that work until they are told to stop; what one of them dies of is an error of the test."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.died: list[BaseException] = []
+        self._threads: list[threading.Thread] = []
+
+    def start(self, work: Callable[[], object]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                self.died.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def repeat(self, work: Callable[[], object]) -> None:
+        def run() -> None:
+            while not self.stop.is_set():
+                work()
+
+        self.start(run)
+
+    def end(self) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        assert self.died == []
+
+
+def until(true: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def claimer(
+    world: World, held: list[str], refused: list[str], *, forgiving: bool = False
+) -> Callable[[], None]:
+    plane = world.another()
+
+    def work() -> None:
+        try:
+            [grant] = plane.acquire("ci", wait_seconds=2)
+            held.append(grant.claim.id)
+            assert grant.member.machine_id in world.provider.machines
+            plane.give_back(grant.claim.id)
+        except pool_errors.NoReadyMembersError as error:
+            refused.append(str(error))
+        except pool_errors.DatabaseUnavailableError:
+            if not forgiving:
+                raise
+            time.sleep(0.02)
+
+    return work
+
+
+def agents(world: World, *, forgiving: bool = False) -> Callable[[], None]:
+    plane = world.another()
+
+    def work() -> None:
+        time.sleep(0.002)
+        try:
+            for member in plane.show("ci").members:
+                if member.state is State.WARMING and member.machine_id:
+                    # Drained or shrunk away meanwhile.
+                    with contextlib.suppress(pool_errors.EnrolmentRefusedError):
+                        world.boot(member.id)
+        except pool_errors.DatabaseUnavailableError:
+            if not forgiving:
+                raise
+
+    return work
+
+
+def real_time(world: World) -> None:
+    """Reapers and waiters go by the real clock here."""
+    world.clock = context.now_us  # type: ignore[assignment]
+    world.plane = world.another()
+
+
+def test_two_reapers_and_many_claimers(world: World) -> None:
+    real_time(world)
+    world.pool(target=4, max_size=9, launch_parallel=3)
+    bustle, held, refused = Bustle(), [], []
+    for _ in range(2):
+        a_reaper = reaper.Reaper(world.another(), interval=0.05)
+        bustle.start(lambda a_reaper=a_reaper: a_reaper.run(bustle.stop))
+    bustle.repeat(agents(world))
+    for _ in range(3):
+        bustle.repeat(claimer(world, held, refused))
+
+    def within() -> bool:
+        world.check()
+        return len(held) >= 40
+
+    until(within)
+    bustle.end()
+    assert len(set(held)) == len(held)
+    assert "orphan_found" not in world.all_events()
+    assert "tick_failed" not in world.all_events()
+    world.check()
+
+
+def test_a_database_that_restarts_under_load() -> None:
+    with pooldatabases.server() as running:
+        world = World(running.get_uri())
+        real_time(world)
+        world.pool(target=3, launch_parallel=2)
+        bustle, held, refused = Bustle(), [], []
+        a_reaper = reaper.Reaper(world.another(), interval=0.1)
+        bustle.start(lambda: a_reaper.run(bustle.stop))
+        bustle.repeat(agents(world, forgiving=True))
+        for _ in range(2):
+            bustle.repeat(claimer(world, held, refused, forgiving=True))
+        until(lambda: len(held) >= 5)
+        for _ in range(2):
+            running.stop()
+            before = len(held)
+            running.ensure_postgres_running()
+            until(lambda before=before: len(held) >= before + 5 or bustle.died)
+            assert bustle.died == []
+        bustle.end()
+        world.check()
+        until(lambda: not a_reaper.tick())
+        rows = {m.machine_id for m in world.members()}
+        assert set(world.provider.machines) <= rows
+        world.close()

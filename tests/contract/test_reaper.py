@@ -1,0 +1,117 @@
+"""The reaper while a pool is busy, and while things go wrong around it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from overnight import pools
+from overnight.pools import reaper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from poolworld import World
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 15
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_tick_is_not_lost_to_the_rings_of_a_busy_pool(mostly: World) -> None:
+    """Only a tick recycles: leases that ran out, members that are silent."""
+    a_reaper = reaper.Reaper(mostly.plane)
+    done: list[str] = []
+    busy, over = threading.Event(), threading.Event()
+
+    def ring() -> None:
+        busy.set()
+        over.wait(10)
+        done.append("ring")
+
+    a_reaper._start("ci", ring, full=False)
+    assert busy.wait(10)
+    a_reaper._start("ci", lambda: done.append("another ring"), full=False)
+    a_reaper._start("ci", lambda: done.append("tick"), full=True)
+    a_reaper._start("ci", lambda: done.append("a last ring"), full=False)
+    over.set()
+    until(lambda: not a_reaper._working)
+    assert done == ["ring", "tick"]
+
+
+def test_a_pool_that_is_always_claimed_from_is_left_in_time(mostly: World) -> None:
+    world = mostly
+    world.pool(target=1)
+
+    def taken_at_once(order: pools.Order) -> None:
+        world.boot_all()
+        for member in world.members("ci"):
+            if member.machine_id is not None:
+                world.plane.terminate(member.id)
+        if world.provider.made > 5:
+            raise pools.ProviderError("provider_error", "enough")
+
+    world.provider.on_launch = taken_at_once
+    assert world.plane.replenish("ci") == 1
+
+
+@pytest.mark.parametrize("died", [RuntimeError("can't start new thread"), OSError(24, "too many")])
+def test_the_reaper_outlives_what_goes_wrong_around_it(
+    mostly: World, monkeypatch: pytest.MonkeyPatch, died: Exception
+) -> None:
+    world = mostly
+    world.pool(target=1)
+    a_reaper = reaper.Reaper(world.plane, interval=0.02)
+    tried: list[str] = []
+    start = a_reaper._start_all
+
+    def fails_at_first(*, full: bool) -> None:
+        tried.append("")
+        if len(tried) == 1:
+            raise died
+        start(full=full)
+
+    monkeypatch.setattr(a_reaper, "_start_all", fails_at_first)
+    stop = threading.Event()
+    running = threading.Thread(target=a_reaper.run, args=(stop,), daemon=True)
+    running.start()
+    until(lambda: world.members("ci"))
+    stop.set()
+    running.join(10)
+    assert "tick_failed" in world.all_events()
+
+
+def test_a_reaper_with_a_long_tick_is_seen_all_the_same(
+    mostly: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = mostly
+    monkeypatch.setattr(reaper, "SEEN_SECONDS", 0.02)
+    monkeypatch.setattr(reaper, "STOP_LOOK", 0.01)
+    stop = threading.Event()
+    running = threading.Thread(
+        target=reaper.Reaper(world.plane, interval=3600).run, args=(stop,), daemon=True
+    )
+    running.start()
+    until(lambda: world.plane.get(reaper.SEEN))
+    world.clock.forward(200)
+    until(lambda: world.plane.get(reaper.SEEN) == str(world.clock()))
+    stop.set()
+    running.join(10)
+
+
+def test_a_machine_that_is_gone_is_found_after_the_clock_was_set_back(mostly: World) -> None:
+    world = mostly
+    world.pool(target=1)
+    world.fill()
+    world.provider.machines.clear()
+    world.clock.forward(-3600)
+    world.plane.sweep("scripted")
+    world.clock.forward(-1)
+    world.plane.sweep("scripted")
+    assert world.reasons("member_gone") == ["machine_gone"]

@@ -1,0 +1,215 @@
+"""What is noted, purged and taken off, on trees of files and in ledgers of the test's own."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from overnight import errors
+from overnight.app import age
+from overnight.load import host_state as load
+from overnight.sources.memorycgroups import parents
+from overnight.store import arms
+from overnight.undo import journal
+
+
+@pytest.fixture(autouse=True)
+def undo(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    return tmp_path / "undo"
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def host(tmp_path: pathlib.Path) -> pathlib.Path:
+    root = tmp_path / "host"
+    (root / "proc/sys/vm").mkdir(parents=True)
+    (root / "proc/sys/vm/drop_caches").write_text("0")
+    (root / "proc/self").mkdir()
+    (root / "proc/self/mountinfo").write_text("30 23 0:26 / /cg rw - cgroup2 cgroup2 rw\n")
+    (root / "cg").mkdir()
+    (root / "cg/cgroup.stat").write_text("nr_descendants 9\nnr_dying_descendants 7\n")
+    return root
+
+
+def aged(made: int = 100) -> load.Aged:
+    return load.Aged(made, "/mine", 1, "dying")
+
+
+@pytest.mark.parametrize(
+    ("after", "hang", "verified"),
+    [
+        (195, (), True),
+        (194, (), False),
+        (0, (parents.Parent("/mine", 96, 96, 96, 0, 0, counted=True),), True),
+        (0, (parents.Parent("/mine", 3, 0, 3, 0, 100 * age.PAGE, counted=False),), True),
+        (0, (parents.Parent("/mine", 90, 0, 90, 0, 90 * age.PAGE, counted=False),), False),
+        (0, (parents.Parent("/other", 100, 100, 100, 0, 0, counted=True),), False),
+    ],
+    ids=["counted", "too few", "there", "held there", "held by too few", "elsewhere"],
+)
+def test_what_is_made_must_be_counted(
+    after: int, hang: tuple[parents.Parent, ...], verified: bool
+) -> None:
+    report = age.Report("x", "hot", {"dying": 100}, {"dying": after}, 100, aged(), hang=hang)
+    assert report.verified is verified
+
+
+def test_uptime_is_noted_with_the_arm_the_host_is_in(home: pathlib.Path) -> None:
+    assert age.note(home, arm="purged", text="after the drain").arm == "purged"
+    assert age.note(home).arm == "purged"
+    first, second = arms.read(home)
+    assert (first.note, first.did, second.arm) == ("after the drain", "uptime", "purged")
+    assert first.uptime_s > 0
+    assert first.boot
+    assert first.kernel
+
+
+@pytest.mark.parametrize(("up", "arm"), [(60.0, "cold"), (604_800.0, "hot")])
+def test_without_a_note_uptime_tells_the_arm(
+    home: pathlib.Path, monkeypatch: pytest.MonkeyPatch, up: float, arm: str
+) -> None:
+    monkeypatch.setattr(age, "_uptime", lambda: up)
+    assert age.note(home).arm == arm
+
+
+def kept(undo: pathlib.Path, target: pathlib.Path, what: str = "age dentries 1") -> str:
+    run_journal = journal.Journal(what, undo)
+    run_journal.write("folder", target)
+    target.mkdir()
+    run_journal.keep()
+    return run_journal.run
+
+
+def test_all_of_age_is_taken_off_and_nothing_of_others(
+    home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    run = kept(undo, mine)
+    kept(undo, other, "rehearse zombies")
+    report = age.undo(home)
+    assert report.undone == (f"age dentries 1 ({run})",)
+    assert any("dentry slab" in remark for remark in report.remarks)
+    assert (mine.exists(), other.exists(), report.verified) == (False, True, True)
+    assert age.undo(home).undone == ()
+    assert [(one.did, one.arm) for one in arms.read(home)] == [("undo", None)]
+
+
+def test_it_is_taken_off_also_where_the_arm_cannot_be_noted(
+    undo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    kept(undo, tmp_path / "mine")
+    report = age.undo(pathlib.Path("/proc/nowhere"))
+    assert not (tmp_path / "mine").exists()
+    assert "the arm could not be noted" in report.remarks[-1]
+
+
+def test_what_is_being_made_is_left_alone_and_told(
+    home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    with journal.Journal("age dentries 1", undo) as run_journal:
+        run_journal.write("folder", tmp_path / "mine")
+        (tmp_path / "mine").mkdir()
+        report = age.undo(home)
+        assert [(one.run, one.state) for one in report.runs] == [(run_journal.run, "running")]
+        assert [one.state for one in age.listing().runs] == ["running"]
+        assert (tmp_path / "mine").exists()
+
+
+def test_a_purge_takes_off_drops_caches_and_tells_what_stays(
+    home: pathlib.Path, undo: pathlib.Path, host: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    kept(undo, tmp_path / "mine")
+    report = age.purge(home, root=host)
+    assert (host / "proc/sys/vm/drop_caches").read_text() == "3"
+    assert not (tmp_path / "mine").exists()
+    assert (report.arm, report.after["dying"], len(report.undone)) == ("purged", 7, 1)
+    assert "7 memory cgroups are dying still" in report.remarks[0]
+    assert arms.read(home)[-1].arm == "purged"
+
+
+def test_a_purge_that_may_not_is_told_and_takes_nothing_off(
+    home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    kept(undo, tmp_path / "mine")
+    with pytest.raises(errors.MissingPermissionError, match="cannot be dropped"):
+        age.purge(home, root=tmp_path / "nowhere")
+    assert arms.read(home) == ()
+    assert (tmp_path / "mine").exists()
+
+
+class Kind:
+    """Makes a folder, and counts folders."""
+
+    NAME = "folders"
+    ABOUT = "folders"
+    TAKES = frozenset({"rate"})
+
+    def __init__(self, place: pathlib.Path) -> None:
+        self.place = place
+
+    def age(self, request: load.Request, run_journal: journal.Journal) -> load.Aged:
+        for i in range(request.count):
+            run_journal.write("folder", self.place / str(i))
+            (self.place / str(i)).mkdir(parents=True)
+            if request.options.get("rate") == str(i):
+                raise errors.CannotError("enough", why="why", todo="todo")
+            if request.options.get("rate") == "stopped":
+                request.stop.set()
+        return load.Aged(request.count, str(self.place), 4096, "folders")
+
+    def count(self, root: pathlib.Path = load.ROOT) -> dict[str, int]:
+        return {"folders": len(list(self.place.glob("*")))}
+
+    def remains(self, root: pathlib.Path = load.ROOT) -> str:
+        return ""
+
+
+@pytest.fixture
+def kind(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Kind:
+    one = Kind(tmp_path / "folders")
+    monkeypatch.setattr(age, "kinds", lambda: {"folders": one})
+    return one
+
+
+def test_a_kind_is_made_kept_counted_and_noted(home: pathlib.Path, kind: Kind) -> None:
+    report = age.put_on_host("folders", load.Request(3, home), text="for tonight")
+    assert (report.verified, report.arm, report.before, report.after) == (True, "hot", {"folders": 0}, {"folders": 3})  # fmt: skip
+    assert [(one.what, one.state) for one in age.runs()] == [("age folders 3", "kept")]
+    (noted,) = arms.read(home)
+    assert (noted.run, noted.note, noted.counts) == (report.run, "for tonight", {"folders": 3})
+    assert json.loads(json.dumps(report.as_json()))["made"] == 3
+    assert age.undo(home).after == {"folders": 0}
+
+
+@pytest.mark.parametrize(("rate", "error"), [("1", errors.CannotError), ("stopped", KeyboardInterrupt)])  # fmt: skip
+def test_an_error_or_a_stop_leaves_nothing(
+    home: pathlib.Path, kind: Kind, rate: str, error: type[BaseException]
+) -> None:
+    with pytest.raises(error):
+        age.put_on_host("folders", load.Request(3, home, {"rate": rate}))
+    assert (kind.count(), age.runs(), arms.read(home)) == ({"folders": 0}, (), ())
+
+
+def test_what_a_kind_does_not_take_is_refused(home: pathlib.Path, kind: Kind) -> None:
+    with pytest.raises(errors.UsageError, match="does not take --under"):
+        age.put_on_host("folders", load.Request(3, home, {"under": "x"}))
+    with pytest.raises(errors.UsageError, match="there is no state 'files'"):
+        age.put_on_host("files", load.Request(3, home))
+
+
+def test_every_kind_keeps_what_its_parent_promises() -> None:
+    for name, kind in age.kinds().items():
+        assert name == kind.NAME
+        assert kind.ABOUT
+        assert isinstance(kind.TAKES, frozenset)
+        document = (pathlib.Path(__file__).parents[3] / "docs/age.md").read_text()
+        assert f"| `{name}` |" in document
+        assert all(isinstance(number, int) for number in kind.count().values())
+        assert isinstance(kind.remains(), str)

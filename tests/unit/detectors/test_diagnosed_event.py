@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING
+
+import casebook
+import pytest
+
+from overnight.detectors import diagnosed_event
+from overnight.model.finding import Finding, Status, Subject
+
+if TYPE_CHECKING:
+    from overnight.queries import case
+
+DETECTOR = diagnosed_event.DETECTORS[0]
+
+
+def only(made: case.Case) -> Finding:
+    answer = DETECTOR.look(made)
+    assert answer.status is Status.FOUND
+    return answer.findings[0]
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> casebook.Home:
+    return casebook.Home(tmp_path)
+
+
+def test_the_core_of_a_queue_is_the_one_known_before_the_event(home: casebook.Home) -> None:
+    home.queues({5: 3}).queues({5: 1}, second=casebook.EVENT_SECOND + 5)
+    home.event(fields={"interface": "eth0", "queue": 5}, source="ena-tx-paused")
+    found = only(home.case())
+    assert found.subject == Subject("db-7", 3, interface="eth0", queue=5)
+    assert "core 3" in found.evidence[1].text
+
+
+def test_what_a_counter_saw_may_be_ten_seconds_old(home: casebook.Home) -> None:
+    home.queues({5: 3}).queues({5: 1}, second=casebook.EVENT_SECOND - 5)
+    home.event(fields={"interface": "eth0", "queue": 5}, source="driver-counters")
+    assert only(home.case()).subject.core == 3
+
+
+def test_an_event_that_names_its_core_is_believed(home: casebook.Home) -> None:
+    home.queues({5: 3})
+    home.event(fields={"interface": "eth0", "queue": 5, "cpu": 2})
+    assert only(home.case()).subject.core == 2
+
+
+def test_the_queues_own_counter_names_it_where_the_driver_does_not(home: casebook.Home) -> None:
+    home.queues({4: 1, 5: 3})
+    late = casebook.EVENT_SECOND + 4
+    home.numbers(
+        "tx-timeouts",
+        ("timeouts",),
+        lambda second: {"eth0 q4": (7,), "eth0 q5": (int(second > late),)},
+        range(0, 960, 10),
+    )
+    home.event(fields={"interface": "eth0"})
+    assert only(home.case()).subject == Subject("db-7", 3, interface="eth0", queue=5)
+
+
+def test_an_unknown_core_is_said_to_be_unknown(home: casebook.Home) -> None:
+    home.event(fields={"interface": "eth0", "queue": 5})
+    answer = DETECTOR.look(home.case())
+    assert answer.findings[0].subject.core == -1
+    assert "nic-queues was not recorded" in answer.why
+
+
+@pytest.mark.parametrize(
+    ("said", "waited"),
+    [
+        ({}, None),
+        ({"since_napi_us": 5_100_000, "napi_scheduled": 1}, 5.1),
+        ({"since_napi_us": 4_000, "napi_scheduled": 1}, 0.004),
+        ({"since_napi_us": 5_100_000, "napi_scheduled": 0}, 0.0),  # nothing waited for the core
+    ],
+)
+def test_what_the_driver_says_of_its_wait(
+    home: casebook.Home, said: dict[str, int], waited: float | None
+) -> None:
+    home.queues({5: 3})
+    home.event(fields={"interface": "eth0", "queue": 5, **said})
+    found = only(home.case())
+    assert found.magnitude.get("waited_seconds") == waited
+    assert any("no poll was scheduled" in one.text for one in found.evidence) == (waited == 0.0)

@@ -1,0 +1,138 @@
+"""The statistics by simulation: seeds are fixed, so that a failure is one every time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from overnight.detectors import _rate_ratios as ratios
+
+RUNS = 400
+
+
+def counts(
+    chance: np.random.Generator, items: int, recurrences: int, windows: int, *, bursts: bool
+) -> np.ndarray:
+    """Busy and rare items whose rates differ from hour to hour; with bursts, from window to window, too."""
+    shape = (items, recurrences, windows)
+    rate = 0.5 * chance.lognormal(0, 2, (items, 1, 1)) * chance.gamma(4, 1 / 4, (*shape[:2], 1))
+    rate = np.broadcast_to(rate, shape).copy()
+    if bursts:
+        rate *= chance.gamma(0.5, 2, shape)
+        hit = chance.random(shape) < 0.01
+        rate[hit] += chance.lognormal(4, 1, int(hit.sum()))
+    return chance.poisson(rate)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("bursts", [False, True])
+@pytest.mark.parametrize(
+    ("recurrences", "windows"),
+    [(3, 13), *(pytest.param(*one, marks=pytest.mark.long) for one in ((1, 40), (2, 25), (8, 7)))],
+)
+def test_chance_is_called_a_lift_in_no_more_than_six_of_a_hundred(
+    recurrences: int, windows: int, bursts: bool
+) -> None:
+    chance = np.random.default_rng(7)
+    alarms = 0
+    for run in range(RUNS):
+        made = counts(chance, 60, recurrences, windows, bursts=bursts)
+        alarms += bool(ratios.lifts(made, seed=run).found().any())
+    assert alarms / RUNS <= 0.06
+
+
+GUARD, COMPARED = 6, 8  # windows
+
+
+def drifting(chance: np.random.Generator, recurrences: int, windows: int) -> np.ndarray:
+    """Rates that wander over minutes; window 0 is a minute later than the others, which touch."""
+    shape = (40, recurrences, windows + GUARD - 1)
+    keep = np.exp(-10 / 120)
+    wander = chance.normal(0, 0.6, shape)
+    for n in range(1, shape[2]):
+        wander[:, :, n] = keep * wander[:, :, n - 1] + np.sqrt(1 - keep**2) * wander[:, :, n]
+    rate = chance.lognormal(2, 1.5, (40, 1, 1)) * np.exp(wander[:, :, ::-1])
+    return chance.poisson(np.delete(rate, np.s_[1:GUARD], axis=2))
+
+
+def alike(recurrences: int, windows: int, labels: int) -> np.ndarray:
+    """Each of the first windows against those that lie to it as those of window 0 do."""
+    against = np.zeros((recurrences, windows, windows), bool)
+    against[:, 0, 1 : 1 + COMPARED] = True
+    for label in range(1, labels):
+        against[:, label, label + GUARD : label + GUARD + COMPARED] = True
+    return against
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("recurrences", "labels", "most"), [(1, 40, 0.08), (3, 13, 0.06)])
+def test_load_that_wanders_is_seldom_called_a_lift(
+    recurrences: int, labels: int, most: float
+) -> None:
+    chance = np.random.default_rng(9)
+    windows = labels + GUARD + COMPARED
+    against = alike(recurrences, windows, labels)
+    alarms = {"alike": 0, "all others": 0}
+    for run in range(120):
+        made = drifting(chance, recurrences, windows)
+        alarms["alike"] += bool(ratios.lifts(made, None, against, seed=run).found().any())
+        alarms["all others"] += bool(ratios.lifts(made[:, :, :labels], seed=run).found().any())
+    assert alarms["alike"] / 120 <= most
+    assert alarms["all others"] > 2 * alarms["alike"], "the drift is strong enough to tell"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("recurrences", "windows"), [(1, 40), (2, 25), (3, 13), (8, 7)])
+def test_a_core_burnt_each_time_is_found(recurrences: int, windows: int) -> None:
+    chance = np.random.default_rng(8)
+    found = 0
+    for run in range(60):
+        made = counts(chance, 60, recurrences, windows, bursts=False)
+        made[0, :, 0] += chance.poisson(500, recurrences)
+        told = ratios.lifts(made, seed=run)
+        found += bool(told.found()[0])
+        assert told.low[0] < np.log(told.lift[0])
+    assert found >= 57
+
+
+def test_a_burst_before_one_of_many_recurrences_is_not_called() -> None:
+    made = np.random.default_rng(1).poisson(3.0, (50, 6, 7))
+    made[0, 2, 0] += 900
+    assert not ratios.lifts(made).found()[0]
+
+
+def test_a_rare_stack_is_tested_and_can_be_found() -> None:
+    made = np.zeros((2000, 6, 7), np.int64)
+    made[:, :, 1:] = np.random.default_rng(2).poisson(0.05, (2000, 6, 6))
+    made[0] = 0
+    made[0, :, 0] = 4
+    told = ratios.lifts(made)
+    assert told.tested == 2000
+    assert np.flatnonzero(told.found()).tolist() == [0]
+
+
+def test_too_few_windows_can_conclude_nothing_and_say_so() -> None:
+    made = np.full((3, 1, 5), 2, np.int64)
+    made[0, 0, 0] = 5000
+    told = ratios.lifts(made)
+    assert told.smallest == pytest.approx(0.2)
+    assert not told.found().any()
+
+
+def test_windows_that_were_not_recorded_take_no_part() -> None:
+    made = np.random.default_rng(3).poisson(20.0, (5, 3, 9))
+    made[0, :, 0] = 200
+    there = np.ones((3, 9), bool)
+    there[:, 5:] = False
+    whole, part = ratios.lifts(made[:, :, :5]), ratios.lifts(made * there, there)
+    assert part.low == pytest.approx(whole.low)
+    assert part.adjusted[0] == pytest.approx(whole.adjusted[0])
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 5), (4, 3, 1), (4, 0, 5)])
+def test_nothing_to_compare_finds_nothing(shape: tuple[int, int, int]) -> None:
+    assert not ratios.lifts(np.zeros(shape, np.int64)).found().any()
+
+
+def test_the_tail_of_the_normal_distribution() -> None:
+    assert ratios.normal_tail(np.array([0.0, 1.645])) == pytest.approx([0.5, 0.05], abs=1e-4)

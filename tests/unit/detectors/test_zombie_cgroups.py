@@ -1,0 +1,161 @@
+"""Level, slope, age, parent and maker of zombie cgroups; and when there are none."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import evidence
+import numpy as np
+import pytest
+import rings
+
+from overnight.detectors import zombie_cgroups
+from overnight.model.finding import Answer, Finding, Status, Subject
+
+HOUR = 3600
+(DETECTOR,) = zombie_cgroups.DETECTORS
+
+
+def _home(
+    path: pathlib.Path,
+    dying: Callable[[int], int],
+    *,
+    hours: float = 3.0,
+    in_use: int = 240,
+    read_us: float = 0.0,
+) -> evidence.Home:
+    home = evidence.Home(path, round(hours * HOUR))
+
+    def census(second: int) -> evidence.Rows:
+        now = dying(second)
+        return {"": (now + in_use, in_use, now, round(read_us * now), 1)}
+
+    home.signal("memory-cgroups", 60, census)
+    return home
+
+
+def _look(home: evidence.Home) -> Answer:
+    return DETECTOR.look(home.case(home.tell(home.seconds - 60, "net.driver_reset")))
+
+
+def _texts(one: Finding) -> str:
+    return "\n".join(evidence.text for evidence in (*one.evidence, *one.against))
+
+
+def test_a_leak_from_its_onset_to_the_watchdog(tmp_path: pathlib.Path) -> None:
+    home = _home(tmp_path, lambda second: 30_000 + second // 15, read_us=70)  # 240 an hour
+    home.facts["host"] = {"": {"booted_at": rings.us(0) // 10**6 - 130 * HOUR}}
+    home.signal(
+        "memory-cgroup-parents", 600, lambda second: {"/docker": (29_000, 28_000, 30_000, 9), "/": (9, 0, 30, 3)}
+    )  # fmt: skip
+    home.signal(
+        "cgroup-births", 60,
+        lambda s: {"/docker": (s // 14, s // 14, s // 14, s), "/user.slice": (s // 4000, s // 4000, 0, s)},
+    )  # fmt: skip
+    (one,) = _look(home).findings
+    assert one.kind == "memory.zombie_cgroups"
+    assert one.subject == Subject(host=rings.HOST, cgroup="/docker")
+    assert one.magnitude["growth_per_hour"] == pytest.approx(240, rel=0.02)
+    assert one.magnitude["age_hours"] == pytest.approx(30_700 / 240, rel=0.03)
+    assert one.magnitude["creator_deaths_per_zombie"] == pytest.approx(15 / 14, rel=0.05)
+    assert "between 28000 and 30000" in _texts(one)
+    # 70 us a zombie: 5 s at 71,428 of them, 40,700 more at 240 an hour.
+    read = next(e for e in one.evidence if "hours_to_watchdog" in e.values)
+    assert read.values["hours_to_watchdog"] == pytest.approx(169.6, rel=0.03)
+    assert "/user.slice" not in one.summary
+
+
+def test_what_was_purged_does_not_count(tmp_path: pathlib.Path) -> None:
+    home = _home(tmp_path, lambda s: 90_000 if s < 2 * HOUR else 1500 + s // 12, in_use=10)
+    (one,) = _look(home).findings
+    assert one.window.begin_us == rings.us(2 * HOUR)
+    assert one.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
+    assert "since the last reboot or purge" in _texts(one)
+
+
+def test_an_event_early_in_the_record_is_told_from_what_came_after(tmp_path: pathlib.Path) -> None:
+    """Up to the purge that followed: that one was not before the event."""
+    home = _home(tmp_path, lambda s: 20_000 + s // 12 if s < 1500 else 50, hours=1)
+    home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 12, s // 12, s // 12, s)})
+    (one,) = DETECTOR.look(home.case(home.tell(120, "net.driver_reset"))).findings
+    assert one.magnitude["dying"] == 20_010
+    assert one.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
+    assert one.window.end_us < rings.us(1500)
+    assert "since the last reboot or purge" not in _texts(one)
+    assert "makes them" in one.summary
+
+
+def test_a_leak_that_was_faster_before(tmp_path: pathlib.Path) -> None:
+    home = _home(tmp_path, lambda s: 50_000 + s // 36)
+    home.facts["host"] = {"": {"booted_at": rings.us(0) // 10**6 - 9 * HOUR}}
+    (one,) = _look(home).findings
+    assert one.magnitude["age_hours"] == pytest.approx(12, abs=0.1)
+    assert "it was faster before" in _texts(one)
+
+
+def test_zombies_that_do_not_grow_have_no_maker(tmp_path: pathlib.Path) -> None:
+    home = _home(tmp_path, lambda s: 20_000 + s % 7)
+    home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 9, s // 9, s // 9, s)})
+    (one,) = _look(home).findings
+    assert "age_hours" not in one.magnitude
+    assert "creator_births_per_hour" not in one.magnitude
+    assert any("an hour" in e.text for e in one.against)
+
+
+def test_a_maker_too_slow_for_the_leak_is_said_to_be(tmp_path: pathlib.Path) -> None:
+    home = _home(tmp_path, lambda s: 20_000 + s // 6)
+    home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 400, s // 400, 0, s)})
+    (one,) = _look(home).findings
+    assert "makes them" not in one.summary
+    assert any("too few to be their source" in e.text for e in one.against)
+
+
+def test_cgroups_that_were_never_removed_are_no_zombies(tmp_path: pathlib.Path) -> None:
+    answer = _look(_home(tmp_path, lambda s: 12, in_use=60_000))
+    assert answer.status == Status.CLEAR
+    assert "60000 in use" in answer.why
+
+
+def test_slow_growth_from_little_is_found_early(tmp_path: pathlib.Path) -> None:
+    (one,) = _look(_home(tmp_path, lambda s: 220 + s // 40)).findings
+    assert one.magnitude["growth_per_hour"] == pytest.approx(90, rel=0.05)
+
+
+def test_nobody_counted(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, 600)
+    home.signal("load", 60, lambda second: {"": (1,)})
+    assert _look(home).status == Status.NO_DATA
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_healthy_host_has_none(tmp_path: pathlib.Path, seed: int) -> None:
+    """Hundreds that come and go; the walk wanders, by some tens an hour."""
+    chance = np.random.default_rng(seed)
+    steps = np.cumsum(chance.normal(0, 6, 200))
+    level = np.maximum(0, 400 + steps + chance.poisson(20, 200)).astype(int).tolist()
+    answer = _look(_home(tmp_path, lambda second: level[second // 60]))
+    assert answer.status == Status.CLEAR, answer
+
+
+def test_a_leak_and_its_maker_in_half_a_minute(tmp_path: pathlib.Path) -> None:
+    """A rehearsal: looked at every two seconds, growing by eight a second."""
+    home = evidence.Home(tmp_path, 30)
+    home.signal("memory-cgroups", 2, lambda s: {"": (12_050 + 8 * s, 50, 12_000 + 8 * s, 900, 1)})
+    cgroup = "/box/system.slice/flint.service"
+    home.signal("cgroup-births", 1, lambda s: {cgroup: (8 * s, 8 * s, 8 * s, 40 * s)})
+    (one,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
+    assert one.magnitude["growth_per_hour"] == pytest.approx(8 * HOUR, rel=0.02)
+    assert one.magnitude["creator_deaths_per_zombie"] == pytest.approx(1, rel=0.1)
+    assert "flint.service makes them" in one.summary
+    assert one.subject.cgroup == cgroup
+    assert " 0 h" not in _texts(one)
+
+
+def test_thousands_that_come_within_seconds_have_no_slope(tmp_path: pathlib.Path) -> None:
+    """One purge of a build farm, say: they are many, but do not grow."""
+    home = evidence.Home(tmp_path, 30)
+    home.signal("memory-cgroups", 2, lambda s: {"": (0, 50, 12_000 if s > 20 else 0, 900, 1)})
+    (one,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
+    assert "makes them" not in one.summary
+    assert "an hour" not in one.summary

@@ -1,0 +1,146 @@
+"""What is refused before anything is made, and how a parent is taken, on trees of files."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from overnight import errors
+from overnight.load import host_state
+from overnight.load.host_state import memory_cgroups
+from overnight.model import cgroups
+
+if TYPE_CHECKING:
+    from overnight.undo import journal
+
+V1 = cgroups.Layout("v1", pathlib.PurePosixPath("/cg"), None, memory_version=1)
+V2 = cgroups.Layout("v2", pathlib.PurePosixPath("/cg"), pathlib.PurePosixPath("/cg"), memory_version=2)  # fmt: skip
+
+
+class Book:
+    """Notes what was written down, and whether it was there by then."""
+
+    run = "overnight-0"
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, pathlib.Path, bool]] = []
+
+    def write(self, kind: str, target: pathlib.Path) -> None:
+        self.written.append((kind, target, target.exists()))
+
+
+def own(parent: pathlib.Path, layout: cgroups.Layout, run_journal: Book) -> None:
+    memory_cgroups._own(parent, parent / "z", layout, cast("journal.Ledger", run_journal))
+
+
+def as_v2(folder: pathlib.Path, controllers: str) -> pathlib.Path:
+    folder.mkdir()
+    (folder / "cgroup.controllers").write_text(controllers)
+    (folder / "cgroup.subtree_control").write_text("")
+    return folder
+
+
+def test_a_parent_is_written_down_before_it_is_made(tmp_path: pathlib.Path) -> None:
+    run_journal = Book()
+    own(tmp_path / "mine", V1, run_journal)
+    assert run_journal.written == [("cgroup", tmp_path / "mine", False)]
+    assert (tmp_path / "mine").is_dir()
+
+
+def test_of_a_given_parent_only_the_child_is_ours(tmp_path: pathlib.Path) -> None:
+    run_journal = Book()
+    own(tmp_path, V1, run_journal)
+    assert run_journal.written == [("cgroup", tmp_path / "z", False)]
+
+
+def test_on_v2_our_parent_passes_the_controller_on(tmp_path: pathlib.Path) -> None:
+    parent = as_v2(tmp_path / "mine", "cpu memory pids\n")
+    own(parent, V2, Book())
+    assert (parent / "cgroup.subtree_control").read_text() == "+memory"
+
+
+def test_on_v2_the_controller_is_never_switched_on_for_others(tmp_path: pathlib.Path) -> None:
+    parent = as_v2(tmp_path / "mine", "cpu pids\n")
+    with pytest.raises(errors.CannotError, match="is off below") as raised:
+        own(parent, V2, Book())
+    assert f"{tmp_path}/cgroup.subtree_control" in raised.value.todo
+    assert (parent / "cgroup.subtree_control").read_text() == ""
+
+
+def test_on_v2_a_parent_with_processes_is_refused(tmp_path: pathlib.Path) -> None:
+    parent = as_v2(tmp_path / "mine", "memory\n")
+    (parent / "cgroup.subtree_control").unlink()
+    (parent / "cgroup.subtree_control").mkdir()  # cannot be written to, as the busy one cannot
+    with pytest.raises(errors.CannotError, match="does not pass the memory controller on"):
+        own(parent, V2, Book())
+
+
+@pytest.mark.parametrize("under", ["../../etc", "/a/../../etc", "nobody"])
+def test_under_must_be_a_cgroup_that_is_there(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, under: str
+) -> None:
+    monkeypatch.setattr(host_state, "ROOT", tmp_path)
+    (tmp_path / "cg/a").mkdir(parents=True)
+    (tmp_path / "etc").mkdir()
+    assert memory_cgroups.parent_of(V1, "r", "a") == tmp_path / "cg/a/r"
+    assert memory_cgroups.parent_of(V1, "r", "/") == tmp_path / "cg/r"
+    with pytest.raises(errors.UsageError, match="there is no memory cgroup"):
+        memory_cgroups.parent_of(V1, "r", under)
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        (("memory.usage_in_bytes", "memory.limit_in_bytes"), "memory.limit_in_bytes"),
+        (("memory.current", "memory.max"), "memory.max"),
+    ],
+    ids=["v1", "v2"],
+)
+def test_the_limit_leaves_room_above_what_they_hold(
+    tmp_path: pathlib.Path, files: tuple[str, ...], limit: str
+) -> None:
+    for name in files:
+        (tmp_path / name).write_text("1000\n")
+    assert memory_cgroups.set_limit(tmp_path, 24) == 1024
+    assert (tmp_path / limit).read_text() == "1024"
+
+
+def test_without_root_it_says_what_to_do(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(errors.MissingPermissionError) as raised:
+        memory_cgroups.make(tmp_path / "p", 1, cast("journal.Ledger", Book()))
+    assert "sudo" in raised.value.todo
+    assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize(
+    "mountinfo",
+    ["", "30 23 0:26 / /cg rw - cgroup2 cgroup2 rw", "30 23 0:26 /docker/1 /cg rw - cgroup2 cgroup2 rw"],
+    ids=["no cgroups", "v2 without the controller", "a part of it"],
+)  # fmt: skip
+def test_without_a_memory_controller_it_says_what_to_do(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, mountinfo: str
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(mountinfo)
+    (tmp_path / "cg").mkdir()
+    (tmp_path / "cg/cgroup.controllers").write_text("cpu pids\n")
+    monkeypatch.setattr(host_state, "ROOT", tmp_path)
+    with pytest.raises(errors.CannotError, match="no memory cgroups can be made") as raised:
+        memory_cgroups._layout()
+    assert raised.value.todo
+
+
+def test_where_they_cannot_be_counted_there_is_no_count(tmp_path: pathlib.Path) -> None:
+    assert memory_cgroups.count(tmp_path) == {}
+
+
+def test_more_than_a_share_of_memory_is_refused_with_how_many_would_do() -> None:
+    host_state.refuse_more_than(1_000, 10, 100, "of them")
+    with pytest.raises(errors.CannotError, match=r"would take about 1\.1 kB") as raised:
+        host_state.refuse_more_than(1_000, 11, 100, "of them")
+    assert "ask for 10 or fewer" in raised.value.todo

@@ -1,0 +1,59 @@
+"""What a machine is made of; that it boots is shown in tests/integration."""
+
+from __future__ import annotations
+
+import configparser
+import pathlib
+
+import pytest
+
+from overnight import errors
+from overnight.machines import container, nspawn
+from overnight.undo import journal, operations
+
+
+def test_a_unit_says_what_systemd_needs() -> None:
+    text = nspawn.unit("exit 3", service="Restart=always\nRestartSec=50ms")
+    read = configparser.ConfigParser(interpolation=None)
+    read.optionxform = str  # type: ignore[assignment,method-assign]  # systemd minds the case
+    read.read_string(text)
+    assert dict(read["Service"]) == {
+        "ExecStart": "/bin/sh -c 'exit 3'",
+        "Restart": "always",
+        "RestartSec": "50ms",
+    }
+    assert read["Install"]["WantedBy"] == "multi-user.target"
+    assert "WantedBy=\n" in nspawn.unit("exit 3", wanted=False)
+
+
+@pytest.mark.parametrize("lacks", ["root", "nspawn"])
+def test_without_root_or_nspawn_nothing_is_begun(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    monkeypatch.setattr(container.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
+    monkeypatch.setattr(
+        container.shutil, "which", lambda _: None if lacks == "nspawn" else "/usr/bin/x"
+    )
+    with journal.Journal("a test", tmp_path / "undo") as run_journal:
+        with pytest.raises(errors.CannotError, match="no machine"):
+            nspawn.boot(run_journal)
+        assert run_journal.targets() == []
+
+
+@pytest.mark.parametrize("name", ["web", "overnight-*", "overnight-/../x", "", "-overnight-1"])
+def test_only_machines_of_ours_are_forgotten(tmp_path: pathlib.Path, name: str) -> None:
+    with journal.Journal("a test", tmp_path / "undo") as run_journal, pytest.raises(ValueError, match="is no"):  # fmt: skip
+        run_journal.write("machine", name)
+
+
+def test_what_a_killed_nspawn_left_is_removed_and_nothing_else(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "NSPAWN", tmp_path)
+    for name in ("overnight-1", "overnight-12", "web"):
+        (tmp_path / "propagate" / name / "inside").mkdir(parents=True)
+    (tmp_path / "unix-export").mkdir()
+    (tmp_path / "unix-export/overnight-1").touch()
+    for _ in range(2):
+        operations.UNDO["machine"]("overnight-1")
+    assert {path.name for path in tmp_path.glob("*/*")} == {"overnight-12", "web"}

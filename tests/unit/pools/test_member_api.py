@@ -1,0 +1,131 @@
+"""What a member's agent may ask, and what it is told."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Any
+
+import pytest
+
+from overnight import errors
+from overnight.pools import member_api, pool_errors
+
+
+class Fake:
+    def __init__(self) -> None:
+        self.refusal: errors.OvernightError | None = None
+        self.asked: list[tuple[Any, ...]] = []
+
+    def _ask(self, *asked: Any) -> None:
+        self.asked.append(asked)
+        if self.refusal:
+            raise self.refusal
+
+    def enrol(self, token: str, credential: str) -> str:
+        self._ask("enrol", token, credential)
+        return "m-1"
+
+    def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]:
+        self._ask("phase", credential, phase, reason)
+        return {"state": "ready"}
+
+    def beat(self, credential: str) -> dict[str, Any]:
+        self._ask("beat", credential)
+        return {"gone": False}
+
+
+def test_each_question_reaches_the_door() -> None:
+    door = Fake()
+    assert member_api.answer(door, "/v1/enrol", "", {"token": "t", "credential": "c"}) == (
+        200, {"member_id": "m-1"},
+    )  # fmt: skip
+    body = {"phase": "failed", "reason": "module_pull_failed"}
+    assert member_api.answer(door, "/v1/phase", "c", body)[0] == 200
+    assert member_api.answer(door, "/v1/beat", "c", {})[0] == 200
+    assert door.asked == [
+        ("enrol", "t", "c"),
+        ("phase", "c", "failed", "module_pull_failed"),
+        ("beat", "c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/enrol", {"token": "t"}, 400),
+        ("/v1/enrol", {"token": "t", "credential": "c", "admin": "yes"}, 400),
+        ("/v1/enrol", {"token": 5, "credential": "c"}, 400),
+        ("/v1/phase", {}, 400),
+        ("/v1/beat", {"x": "y"}, 400),
+        ("/v1/beat", [], 400),
+        ("/v1/beat", None, 400),
+        ("/v1/pools", {}, 404),
+    ],
+)
+def test_what_nobody_declared_is_refused(path: str, body: object, status: int) -> None:
+    door = Fake()
+    assert member_api.answer(door, path, "c", body)[0] == status
+    assert door.asked == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status"),
+    [
+        (pool_errors.EnrolmentRefusedError("bootstrap_token_expired", "late"), 403),
+        (pool_errors.TooEarlyError("x", why="y", todo="z"), 425),
+        (pool_errors.DatabaseUnavailableError("x", why="y", todo="z"), 503),
+        (pool_errors.BadKnobError("phase", "!", "a word"), 400),
+        (pool_errors.PoolNotFoundError("x"), 500),
+    ],
+)
+def test_a_refusal_has_its_status_and_its_reason(
+    refusal: errors.OvernightError, status: int
+) -> None:
+    door = Fake()
+    door.refusal = refusal
+    code, document = member_api.answer(door, "/v1/beat", "c", {})
+    assert code == status
+    assert document["error"]["why"] == refusal.why
+
+
+@pytest.fixture
+def server() -> Any:
+    door = Fake()
+    made = member_api.Server(door, lambda: "# EOF\n")
+    made.door = door  # type: ignore[attr-defined]
+    yield made
+    made.close()
+
+
+def ask(
+    server: Any, method: str, path: str, body: bytes = b"", **headers: str
+) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    return answer.status, text
+
+
+def test_over_the_wire(server: Any) -> None:
+    status, text = ask(server, "POST", "/v1/beat", b"{}", Authorization="Bearer abc")
+    assert (status, text) == (200, b'{"gone": false}')
+    assert server.door.asked == [("beat", "abc")]
+    assert ask(server, "GET", "/metrics") == (200, b"# EOF\n")
+    assert ask(server, "GET", "/")[0] == 404
+    assert ask(server, "POST", "/v1/beat", b"not json")[0] == 400
+    assert ask(server, "POST", "/v1/beat", b"x" * 70_000)[0] == 413
+    odd = {"Content-Length": "\u00b2"}  # a digit, and no number
+    assert ask(server, "POST", "/v1/beat", b"", **odd)[0] == 413
+
+
+def test_a_bug_of_ours_is_not_the_agents(server: Any) -> None:
+    server.door.beat = None
+    assert ask(server, "POST", "/v1/beat", b"{}")[0] == 500
+
+
+def test_a_taken_port_says_what_to_do(server: Any) -> None:
+    with pytest.raises(errors.CannotError, match=str(server.port)) as caught:
+        member_api.Server(Fake(), lambda: "", port=server.port)
+    assert "--listen" in caught.value.todo

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from overnight import errors
+from overnight.pools import pool_errors
+
+
+def test_no_ready_members_carries_the_counts() -> None:
+    said = pool_errors.NoReadyMembersError("ci", target=5, ready=0, warming=3)
+    assert "target 5, ready 0, warming 3" in str(said)
+    assert said.kind == "no-ready-members"
+    assert "still warming" in said.why
+    assert "batch of 4" in str(
+        pool_errors.NoReadyMembersError("ci", target=5, ready=2, warming=0, wanted=4)
+    )
+
+
+def test_no_live_ready_members_names_each() -> None:
+    said = pool_errors.NoLiveReadyMembersError("ci", (("m-1", 200.0), ("m-2", 999.4)))
+    assert "m-1 (silent for 200 s), m-2 (silent for 999 s)" in str(said)
+    assert said.members == ("m-1", "m-2")
+
+
+def test_delete_is_refused_in_the_words_of_the_runbook() -> None:
+    assert str(pool_errors.PoolHasMembersError("ci", 3)) == (
+        "pool ci still has 3 member(s) — drain first via system_drain_instance_pool"
+    )
+
+
+@pytest.mark.parametrize("name", pool_errors.__all__)
+def test_every_refusal_is_in_the_one_tree(name: str) -> None:
+    refusal = getattr(pool_errors, name)
+    assert issubclass(refusal, errors.OvernightError)
+    assert name.endswith("Error")
