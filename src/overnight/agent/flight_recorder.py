@@ -115,6 +115,7 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         pins=event_pins.EventPins(pins.pin, pins.unpin),
         outlets=exits,
         log=log,
+        log_problem=why_not,
         root=options.root,
     )
     flying = recorder_loop.RecorderLoop(parts)

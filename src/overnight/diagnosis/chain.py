@@ -275,7 +275,12 @@ def _explain_unused(
     if refusals:
         first = next((each for each in refusals if each.effect == event.kind), refusals[0])
         ordered = (first, *(each for each in refusals if each is not first))
-        texts = dict.fromkeys(f"not linked to {known.name(each.effect)}: {each.text}" for each in ordered)  # fmt: skip
+        texts = dict.fromkeys(
+            each.text
+            if each.effect == event.kind
+            else f"not linked to {known.name(each.effect)}: {each.text}"
+            for each in ordered
+        )
         return dataclasses.replace(first, text="; ".join(list(texts)[:MOST_REASONS]))
     effects = sorted(
         {

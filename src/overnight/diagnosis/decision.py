@@ -77,9 +77,7 @@ def _conclude(
     root = known.kinds.get(winner.root.kind)
     gaps = (
         *completeness.find_rival(winner, others),
-        *completeness.weigh_for_chain(
-            base.gaps, winner, counted=root is not None and root.counted
-        ),
+        *completeness.weigh_for_chain(base.gaps, winner, counted=root is not None and root.counted),
     )
     base = dataclasses.replace(
         base, gaps=gaps, confidence=winner.score * completeness.multiply(gaps)

@@ -34,9 +34,7 @@ class Entry:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.invalid(f"`{name}` is {value!r}, not a number", f"give {name} a number")
         if not least <= value <= most:
-            raise self.invalid(
-                f"`{name}` is {value:g}", f"use a number from {least:g} to {most:g}"
-            )
+            raise self.invalid(f"`{name}` is {value:g}", f"use a number from {least:g} to {most:g}")
         return float(value)
 
     def flag(self, name: str) -> bool:

@@ -186,9 +186,11 @@ class Knowledge:
     numbers: Mapping[str, Number] = dataclasses.field(default_factory=dict)
 
     def name(self, kind: str) -> str:
-        """Return the kind as a noun phrase; one that is not known as its title."""
-        entry = self.kinds.get(kind)
-        return entry.name if entry else self.title(kind).lower() if kind in self.events else kind
+        """Return the kind as a noun phrase; one that is not known as it is."""
+        if entry := self.kinds.get(kind):
+            return entry.name
+        title = self.events[kind].title if kind in self.events else ""
+        return title[0].lower() + title[1:] if title[1:2].islower() else title or kind
 
     def title(self, kind: str) -> str:
         """Return the kind of a finding or an event as a heading.

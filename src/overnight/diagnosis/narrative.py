@@ -13,6 +13,7 @@ from overnight.model.verdict import (
     Chain,
     Gap,
     GapKind,
+    GapWindow,
     Narrative,
     Step,
     Verdict,
@@ -30,6 +31,21 @@ MOST_NEEDS = MOST_MISSING = 3
 ACTOR_ONLY = 0.6  # a root that explains no more names the process, not the reason
 DETECTORS = (GapKind.DETECTOR_NO_DATA, GapKind.DETECTOR_FAILED)
 CHECKABLE = (GapKind.KERNEL_LOG, GapKind.PERMISSION, *DETECTORS)
+NEEDS = {
+    (GapKind.STACKS, None): "Record stacks without interruption",
+    (GapKind.STACKS, GapWindow.INCIDENT): "Record stacks around the event",
+    (GapKind.STACKS, GapWindow.BASELINE): "Record stacks for ten minutes before the event",
+    (GapKind.LOST_SAMPLES, None): "Record without losing samples",
+    (GapKind.SIGNALS, None): "Keep the flight recorder running",
+    (GapKind.LATE_START, None): "Start recording well before the event",
+    (GapKind.SHORT_BASELINE, None): "Start recording ten minutes before the event",
+    (GapKind.DISTURBED_BASELINE, None): "Record a time without these events",
+    (GapKind.KERNEL_LOG, None): "Make the kernel log readable",
+    (GapKind.CLOCK, None): "Keep the wall clock steady",
+    (GapKind.LOAD, None): "Keep the load constant",
+    (GapKind.RIVAL, None): "Rule out the other explanation",
+    (GapKind.NOTE, None): "Read the note",
+}
 RECORDABLE = (
     GapKind.STACKS,
     GapKind.LOST_SAMPLES,
@@ -52,17 +68,17 @@ def narrate(
     return Narrative(
         headline=_headline(verdict, leading, known),
         event=_describe_event(end),
-        root_cause=_root_cause(verdict, leading, known),
+        root_cause=_root_cause(verdict, end, leading, known),
         mechanism=_mechanism(leading, known) if claimed and leading else "",
         effect=" ".join(_effects(chain, first, known)) if chain else "",
-        fix=_sentence(fix),
+        fix=_sentence(_capitalize(fix)),
         fix_command=next((step.command for step in verdict.fix if step.command), "") if fix else "",
         proof=_proof(leading, known) if claimed and leading else "",
         todo=todo,
         todo_command=next((step.command for step in verdict.next if step.command), "")
         if todo
         else "",
-        cleared=_cleared(verdict, end, known),
+        cleared=_cleared(verdict, known),
         missing=_missing(verdict.gaps),
     )
 
@@ -101,17 +117,20 @@ def _clause(chain: Chain, known: knowledge.Knowledge) -> str:
     return next(filter(None, filled), known.name(root.kind))
 
 
-def _root_cause(verdict: Verdict, leading: Chain | None, known: knowledge.Knowledge) -> str:
+def _root_cause(
+    verdict: Verdict, end: Finding, leading: Chain | None, known: knowledge.Knowledge
+) -> str:
     if leading is None:
         checked = sum(
             answer.status in (Status.CLEAR, Status.FOUND) and answer.detector != "event"
             for answer in verdict.answers
         )
         if verdict.status is VerdictStatus.NO_CAUSE:
-            return f"Not found: {checked} detectors checked the evidence, and nothing in it leads to this event."
+            text = f"Not found: {checked} detectors checked the evidence, and nothing in it leads to this event."
+            return " ".join((text, *_explain_direct(verdict, end, known)))
         return "Not known: what was recorded leads to no cause, and too much is missing to rule one out."
     if known.is_effect(leading.root.kind):
-        return "Not known: what saturated the core was not recorded."
+        return f"Not known: the evidence does not show why {_clause(leading, known)}."
     text = _describe(leading.root, known)
     kind = known.kinds.get(leading.root.kind)
     if kind is not None and kind.explains <= ACTOR_ONLY:
@@ -133,7 +152,8 @@ def _mechanism(chain: Chain, known: knowledge.Knowledge) -> str:
     if between:
         return " ".join(_describe(chain.steps[n], known, chain.steps[n - 1]) for n in between)
     arguments = chain.links[0].arguments if chain.links else ()
-    return _sentence(next((each.text for each in arguments if each.condition == "rule"), ""))
+    why = next((each.text for each in arguments if each.condition == "rule"), "")
+    return _sentence(_capitalize(why))
 
 
 def _effects(chain: Chain, first: int, known: knowledge.Knowledge) -> Iterable[str]:
@@ -155,7 +175,7 @@ def _describe(finding: Finding, known: knowledge.Knowledge, cause: Finding | Non
 
 def _proof(chain: Chain, known: knowledge.Knowledge) -> str:
     title = remedies.experiment_title(chain, known)
-    return f"{_sentence(title)} See the experiment below." if title else ""
+    return f"{_sentence(_capitalize(title))} See the experiment below." if title else ""
 
 
 def _describe_event(end: Finding) -> str:
@@ -165,44 +185,45 @@ def _describe_event(end: Finding) -> str:
     return "  ".join(filter(None, (end.kind, names.get("host", ""), place, instant)))
 
 
-def _cleared(verdict: Verdict, end: Finding, known: knowledge.Knowledge) -> str:
+def _cleared(verdict: Verdict, known: knowledge.Knowledge) -> str:
     clear = {answer.detector for answer in verdict.answers if answer.status is Status.CLEAR}
     labels = dict.fromkeys(
         kind.cleared for kind in known.kinds.values() if kind.cleared and kind.detector in clear
     )
-    cleared = f"{', '.join(labels)} (details below)." if labels else ""
-    return " ".join(filter(None, (cleared, _also_found(verdict, end, known))))
-
-
-def _also_found(verdict: Verdict, end: Finding, known: knowledge.Knowledge) -> str:
-    """Name what was ruled out, with the reason for a kind that can cause this event directly."""
     names = dict.fromkeys(known.name(each.kind) for each in verdict.ruled_out)
-    if not names:
-        return ""
-    direct = next((each for each in verdict.ruled_out if each.effect == end.kind), None)
-    why = f" ({known.name(direct.kind)}: {direct.why})" if direct else ""
-    return f"Also found, not linked to this event: {', '.join(names)}{why}."
+    cleared = f"{', '.join(labels)} (details below)." if labels else ""
+    also = f"Also found, not linked to this event: {', '.join(names)}." if names else ""
+    return " ".join(filter(None, (cleared, also)))
+
+
+def _explain_direct(verdict: Verdict, end: Finding, known: knowledge.Knowledge) -> Iterable[str]:
+    """Explain why a finding that could have caused the event directly did not."""
+    for each in verdict.ruled_out:
+        if each.effect == end.kind:
+            yield _sentence(f"{_capitalize(known.name(each.kind))} was found, but {each.why}")
+            return
 
 
 def _missing(gaps: Sequence[Gap]) -> str:
-    costly = [gap for gap in gaps if gap.factor < 1]
-    # A detector mostly lacks what another gap already names.
-    worst = [gap for gap in costly if gap.kind not in DETECTORS] or costly
-    if not worst:
+    names = list(dict.fromkeys(gap.what for gap in _select_worst(gaps)))
+    if not names:
         return "nothing"
-    names = list(dict.fromkeys(gap.what for gap in worst))
     more = len(names) - MOST_MISSING
     return "; ".join(names[:MOST_MISSING]) + (f"; and {more} more" if more > 0 else "")
 
 
+def _select_worst(gaps: Iterable[Gap]) -> list[Gap]:
+    """Select what lowers the confidence; a detector mostly lacks what another gap already names."""
+    costly = [gap for gap in gaps if gap.factor < 1]
+    return [gap for gap in costly if gap.kind not in DETECTORS] or costly
+
+
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _sentence(text: str) -> str:
-    """Capitalize our own first word, never a name, and end with a full stop."""
-    if not text:
-        return ""
-    first = text.split(" ", 1)[0]
-    if first.isascii() and first.isalpha() and first.islower():
-        text = text[0].upper() + text[1:]
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
 def list_needs(gaps: Sequence[Gap], leading: Chain | None) -> tuple[Step, ...]:
@@ -218,15 +239,18 @@ def list_needs(gaps: Sequence[Gap], leading: Chain | None) -> tuple[Step, ...]:
 
 
 def _list_needs(gaps: Iterable[Gap]) -> list[Step]:
-    costly = [gap for gap in gaps if gap.factor < 1][:MOST_NEEDS]
-    return [Step(f"{_need(gap)} ({gap.why})", _command(gap), "it is no longer missing") for gap in costly]  # fmt: skip
+    return [
+        Step(f"{_need(gap)}: {gap.why}", _command(gap), "it is no longer missing")
+        for gap in _select_worst(gaps)[:MOST_NEEDS]
+    ]
 
 
 def _need(gap: Gap) -> str:
-    verb = "Record" if gap.kind in RECORDABLE else "Provide"
     if gap.kind in DETECTORS:
-        return f"Find out why the {gap.what}"
-    return f"{verb} {gap.what}"
+        return f"Check why {gap.what}"
+    if gap.kind is GapKind.PERMISSION:
+        return f"Give the recorder {gap.what}"
+    return NEEDS.get((gap.kind, gap.window)) or NEEDS[gap.kind, None]
 
 
 def _command(gap: Gap) -> str:

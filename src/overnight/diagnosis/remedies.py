@@ -6,7 +6,6 @@ a name that no unit, process or cgroup can have yields no command at all.
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import re
 import shlex
@@ -30,7 +29,7 @@ PLAIN = re.compile(r"[\w@:.\\+() /-]+", re.ASCII)
 def values(finding: Finding) -> dict[str, str]:
     """Return the placeholders of a finding: its subject and its magnitudes."""
     numbers = {
-        name: conditions.format_number(value)
+        name: f"{value:.2f}" if name.startswith("cores_") else conditions.format_number(value)
         for name in finding.magnitude
         if (value := conditions.measured(finding, name))
     }

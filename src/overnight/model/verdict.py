@@ -234,7 +234,8 @@ class Narrative:
     @property
     def summary(self) -> str:
         """One paragraph."""
-        sentences = (f"{self.headline}.", self.root_cause, self.mechanism, self.effect)
+        event = f"Event: {' '.join(self.event.split())}." if self.event else ""
+        sentences = (f"{self.headline}.", event, self.root_cause, self.mechanism, self.effect)
         todo = f"Fix: {self.fix}" if self.fix else f"Next: {self.todo}" if self.todo else ""
         return " ".join(filter(None, (*sentences, todo)))
 
