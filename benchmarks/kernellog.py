@@ -85,7 +85,7 @@ def _flood() -> list[Result]:
             records = log.read(wanted=watch.wanted)
             resets += sum(
                 one.kind == "net.driver_reset" and one.fields.get("queue") == 5
-                for one in watch.look(records, _now())
+                for one in watch.check(records, _now())
             )
             # No pause: this ring holds 1,200 such lines, and with 10 ms between two readings half of
             # them were lost on a busy machine.
@@ -115,7 +115,7 @@ def _rules_alone() -> list[Result]:
 
     def fold() -> None:
         records = (kmsg.parse_record(data, _now()) for data in hits)
-        watch.look((one for one in records if one is not None), _now())
+        watch.check((one for one in records if one is not None), _now())
 
     loaded = _cpu_of(rulefiles.built_in)
     return [

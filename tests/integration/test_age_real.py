@@ -21,8 +21,8 @@ import pytest
 import zombies
 
 from overnight import errors
-from overnight.load import host_state
 from overnight.load.host_state import memory_cgroups
+from overnight.model import meminfo
 from overnight.sources.memorycgroups import parents
 from overnight.undo import journal
 
@@ -201,7 +201,7 @@ def test_a_rehearsal_has_them_made_below_its_own_at_its_rate(place: Place) -> No
 
     with journal.Journal("a test", place.undo) as run_journal:
         made = memory_cgroups.make(
-            place.cgroup, 100_000, run_journal, rate=1000, stop=stop, tell=tell
+            place.cgroup, 100_000, run_journal, rate=1000, stop=stop, on_progress=tell
         )
         assert 200 <= made.count < 100_000
         assert made.parent == place.cgroup
@@ -232,7 +232,7 @@ def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
     # One whose cost was thought to be nothing is found out by what the kernel charges.
     monkeypatch.setattr(parents, "own_cost", lambda _: -memory_cgroups.PAGE)
     # Room for the maker's own start, and far less than so many cost.
-    share = 50_000_000 / host_state.available()
+    share = 50_000_000 / meminfo.read_available()
     with (
         journal.Journal("a test", place.undo) as run_journal,
         pytest.raises(errors.CannotError, match="would take about"),

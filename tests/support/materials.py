@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+import folding
 import numpy as np
 
-from overnight.model.flame import KERNEL, Folded, FoldedStack, Frame
+from overnight.model.flame import Folded, Frame, FrameKind
 from overnight.model.selection import Coverage, Window
 from overnight.queries import diff, signals
 
@@ -46,7 +47,7 @@ def cores(count: int = 96, seconds: int = 70, *, missing: bool = False) -> signa
 
 def stacks() -> tuple[Folded, Folded]:
     def path(process: str, *names: str) -> tuple[Frame, ...]:
-        kernel = [Frame(name, "[kernel]", KERNEL) for name in names]
+        kernel = [Frame(name, "[kernel]", FrameKind.KERNEL) for name in names]
         return (Frame(process), *kernel)
 
     call = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "ksys_read", "vfs_read")
@@ -66,9 +67,9 @@ def stacks() -> tuple[Folded, Folded]:
     )
 
     def folded(window: Window, those: tuple[tuple[tuple[Frame, ...], int], ...]) -> Folded:  # fmt: skip
-        return Folded(
-            f"{HOST} core 39", HOST, window.begin_us * 1000, window.end_us * 1000, 97, (39,), "cpu-clock",
-            tuple(FoldedStack(frames, count) for frames, count in those),
+        return folding.fold(
+            those, title=f"{HOST} core 39", host=HOST, begin_ns=window.begin_us * 1000,
+            end_ns=window.end_us * 1000, frequency=97, cores=(39,), event="cpu-clock",
         )  # fmt: skip
 
     return folded(HOT, hot), folded(BEFORE, usual)

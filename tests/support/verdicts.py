@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 
+import folding
 from materials import (
     BEFORE,
     EVENT_US,
@@ -22,7 +23,7 @@ from materials import (
 from overnight.diagnosis import decision, knowledge, narrative
 from overnight.model.event import Event, Value
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
-from overnight.model.flame import Folded, FoldedStack, Frame
+from overnight.model.flame import Frame
 from overnight.model.selection import Window
 from overnight.model.verdict import (
     Argument,
@@ -350,7 +351,16 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
         tuple(RuledOut(step.id, name, name, RuledOutReason.WEAK, name) for step, name in zip(steps, nasty, strict=True)),
     )  # fmt: skip
     frames = tuple(Frame(name, name, n % 2) for n, name in enumerate(nasty))
-    stacks = Folded(text, text, 1, 2, 97, (0,), text, (FoldedStack(frames, 9),), 3, nasty)
+    stacks = folding.fold(
+        [(frames, 9)],
+        title=text,
+        host=text,
+        frequency=97,
+        cores=(0,),
+        event=text,
+        lost=3,
+        notes=nasty,
+    )
     marks = tuple(reset(name, kind=name, text=name, core=n) for n, name in enumerate(nasty))
     made = material()
     assert made.processes

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from overnight import errors
-from overnight.app import pages, windows
+from overnight.app import folded_stacks, windows
 from overnight.model.selection import Window
 from overnight.model.times import MINUTE_US
-from overnight.queries import diff, flame
-from overnight.reports.pictures import difference
+from overnight.queries import diff
+
+if TYPE_CHECKING:
+    from overnight.app import pages
 
 __all__ = ["Difference", "Request", "compare", "draw_svg", "make_page"]
 
@@ -48,13 +50,16 @@ def compare(request: Request) -> Difference:
 
 def draw_svg(request: Request) -> pages.Writer:
     """Return a picture of both flame graphs, one above the other."""
+    from overnight.queries import flame
+    from overnight.reports.pictures import difference
+
     samples, hosts, baseline = _resolve(request)
     now = flame.flame(samples.reader, samples.window, samples.selection, hosts=samples.hosts)
     before = flame.flame(samples.reader, baseline, samples.selection, hosts=hosts)
     filters = samples.query.filters_text()
     compared = difference.Compared(
-        pages.fold_stacks(now, samples),
-        pages.fold_stacks(before, samples),
+        folded_stacks.fold(samples.reader, now, samples.title),
+        folded_stacks.fold(samples.reader, before, samples.title),
         now.coverage.capacity,
         before.coverage.capacity,
         f"only {filters}" if filters else "",
@@ -64,6 +69,8 @@ def draw_svg(request: Request) -> pages.Writer:
 
 def make_page(request: Request) -> pages.Writer:
     """Return the viewer page, opened on the comparison."""
+    from overnight.app import pages
+
     samples, hosts, baseline = _resolve(request)
     if hosts != samples.hosts:
         raise errors.UsageError(

@@ -8,10 +8,11 @@ import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from overnight.app import pages, windows
+from overnight.app import folded_stacks, windows
 from overnight.queries import flame
 
 if TYPE_CHECKING:
+    from overnight.app import pages
     from overnight.model.selection import Coverage
 
 __all__ = ["FlameGraph", "Node", "Request", "draw_flame_graph", "make_page"]
@@ -62,7 +63,7 @@ class FlameGraph:
     def writer(self, form: str) -> pages.Writer:
         """Return a writer of the stacks in a format of `reports`: json, pprof, svg and so on."""
         write = importlib.import_module(f"overnight.reports.{form}").write
-        folded = pages.fold_stacks(self.tree, self.samples)
+        folded = folded_stacks.fold(self.samples.reader, self.tree, self.samples.title)
         return lambda out: write(folded, out)
 
 
@@ -80,5 +81,7 @@ def draw_flame_graph(request: Request) -> FlameGraph:
 
 def make_page(request: Request) -> pages.Writer:
     """Return the viewer page, opened on the flame graph of the window."""
+    from overnight.app import pages
+
     samples = windows.open_samples(request.home, request.query)
     return pages.make_page(samples, request.marks, callers=request.reverse)

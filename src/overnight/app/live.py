@@ -231,7 +231,7 @@ def start_loop(
             tuple(one for one in signals.discover_signals() if one.name in SIGNALS), every or {}
         ),
         watches=signals.discover_watches(),
-        keep=board,
+        sink=board,
         log=log,
         root=root,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from overnight import errors
-from overnight.app import folded_stacks, viewer_page
+from overnight.app import viewer_page
 from overnight.model import times
 from overnight.model.event import Event
 from overnight.model.severity import Severity
@@ -16,11 +16,9 @@ from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
     from overnight.app import windows
-    from overnight.model.flame import Folded
     from overnight.model.selection import Window
-    from overnight.queries import flame
 
-__all__ = ["Writer", "find_marks", "fold_stacks", "make_page"]
+__all__ = ["Writer", "find_marks", "make_page"]
 
 Writer: TypeAlias = Callable[[BinaryIO], None]
 
@@ -48,19 +46,6 @@ def _worst_events(samples: windows.Samples) -> list[Event]:
     serious = [(rank, event) for rank, event in ranked if rank]
     serious.sort(key=lambda ranked: (-ranked[0], ranked[1].time_us))
     return [event for _, event in serious[:MOST_EVENTS]]
-
-
-def fold_stacks(tree: flame.FlameTree, samples: windows.Samples) -> Folded:
-    """Return a flame tree as the value that the writers of formats take."""
-    covered = tree.coverage
-    touched = samples.reader.touched(covered.hosts, covered.window)
-    meta = touched[0].meta() if touched else None
-    return folded_stacks.fold(
-        tree,
-        samples.title,
-        event=meta.events[0] if meta and meta.events else "",
-        frequency=meta.frequency if meta else 0,
-    )
 
 
 def make_page(

@@ -16,10 +16,8 @@ from overnight.reports.pictures import difference
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
-    from overnight.model.flame import Folded
     from overnight.model.verdict import Verdict
     from overnight.queries import case as cases
-    from overnight.queries import flame as flames
 
 __all__ = ["focus", "gather"]
 
@@ -87,18 +85,21 @@ def focus(
     end = min(case.event.time_us + SECOND_US, case.window.end_us)
     if chosen is None:
         return case.event.core, Window(end - 10 * SECOND_US, end)
+    core = -1 if chosen.subject.core is None else chosen.subject.core
     begin = max(chosen.window.begin_us, case.window.begin_us - LONGEST_INCIDENT_US)
     until = min(chosen.window.end_us, case.window.end_us)
     if until <= begin:  # nothing of it is near the event
-        return chosen.subject.core, Window(end - 10 * SECOND_US, end)
-    return chosen.subject.core, Window(max(begin, until - LONGEST_INCIDENT_US), until)
+        return core, Window(end - 10 * SECOND_US, end)
+    return core, Window(max(begin, until - LONGEST_INCIDENT_US), until)
 
 
 def _foremost(findings: Iterable[Finding], known: knowledge.Knowledge) -> Finding | None:
     ranked = [
         (kind.focus, -finding.confidence, finding)
         for finding in findings
-        if finding.subject.core >= 0 and (kind := known.kinds.get(finding.kind)) and kind.focus
+        if finding.subject.core is not None
+        and (kind := known.kinds.get(finding.kind))
+        and kind.focus
     ]
     return min(ranked, key=lambda each: each[:2])[2] if ranked else None
 
@@ -114,7 +115,7 @@ def _stacks(case: cases.Case, core: int, incident: Window) -> diagnosis.Material
     chosen = Selection(cores=(core,) if core >= 0 else ())
     title = f"{case.host} core {core}" if core >= 0 else case.host
     now = case.flame(incident, chosen)
-    folded = _folded(now, title, core)
+    folded = folded_stacks.fold(case.profiles, now, title, chosen.cores)
     material = diagnosis.Material(
         flame=folded, processes=case.top(incident, chosen, limit=MOST_ROWS)
     )
@@ -125,19 +126,12 @@ def _stacks(case: cases.Case, core: int, incident: Window) -> diagnosis.Material
         material,
         compared=difference.Compared(
             folded,
-            _folded(before, title, core),
+            folded_stacks.fold(case.profiles, before, title, chosen.cores),
             now.coverage.capacity,
             before.coverage.capacity,
         ),
         difference=case.diff(incident, case.baseline, chosen),
     )
-
-
-def _folded(tree: flames.FlameTree, title: str, core: int) -> Folded:
-    covered = tree.coverage
-    rate = round(covered.capacity / covered.core_seconds) if covered.core_seconds else 0
-    folded = folded_stacks.fold(tree, title, event="cpu-clock" if rate else "", frequency=rate)
-    return dataclasses.replace(folded, cores=(core,) if core >= 0 else ())
 
 
 def _lifts(findings: Iterable[Finding]) -> tuple[diagnosis.Lift, ...]:

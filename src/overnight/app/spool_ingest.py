@@ -125,7 +125,7 @@ class Ingester:
             budget_bytes=self.budget_bytes,
             keep_seconds=self.keep_seconds,
             now_us=time.time_ns() // 1000,
-            pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins()],
+            pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins.pins()],
         )
 
     def _ingest(self, path: pathlib.Path) -> None:
@@ -175,7 +175,7 @@ def ingest_leftovers(home: pathlib.Path) -> Iterator[str]:
     if not folder.is_dir():
         return
     with contextlib.suppress(errors.CannotError), agent.lock_spool(folder):
-        recovery.take_up(folder, perf.read_identity(), len(cpu.online()))
+        recovery.recover_segments(folder, perf.read_identity(), len(cpu.online()))
         yield from Ingester(home, 1 << 62, 0.0).run()
 
 

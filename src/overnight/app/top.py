@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from overnight import errors
-from overnight.app import pages, windows
+from overnight.app import windows
 from overnight.queries import top
+
+if TYPE_CHECKING:
+    from overnight.app import pages
 
 __all__ = ["Request", "Top", "make_page", "rank"]
 
@@ -38,6 +41,8 @@ def rank(request: Request) -> Top:
 
 def make_page(request: Request) -> pages.Writer:
     """Return the viewer page, opened on the table."""
+    from overnight.app import pages
+
     if request.kind not in top.KINDS:
         raise errors.UsageError(
             f"no top {request.kind}",

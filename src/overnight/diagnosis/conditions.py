@@ -118,7 +118,7 @@ def _time_order(
 
 
 def _same(
-    name: str, none: str | int
+    name: str, none: str | None
 ) -> Callable[
     [knowledge.Condition, Finding, Finding, Surroundings],
     Judgement,
@@ -140,7 +140,7 @@ def _same(
     return same
 
 
-def _strip_pid(value: str | int) -> str | int:
+def _strip_pid(value: str | int | None) -> str | int | None:
     """Strip the process id that watches add: `postgres[4711]`."""
     return PID.sub("", value) if isinstance(value, str) else value
 
@@ -253,7 +253,7 @@ def _same_culprit(
             for culprit in around.culprits
             if culprit.subject.host == effect.subject.host
             and culprit.subject.core == core
-            and core >= 0
+            and core is not None
             and culprit.window.begin_us < effect.window.end_us
             and effect.window.begin_us < culprit.window.end_us
         ),
@@ -343,11 +343,11 @@ JUDGES: dict[
 ] = {
     "time_order": _time_order,
     "same_host": _same("host", ""),
-    "same_core": _same("core", -1),
+    "same_core": _same("core", None),
     "same_unit": _same("unit", ""),
     "same_process": _same("process", ""),
     "same_interface": _same("interface", ""),
-    "same_queue": _same("queue", -1),
+    "same_queue": _same("queue", None),
     "same_cgroup": _same_cgroup,
     "parent_of": _parent_of,
     "same_culprit": _same_culprit,

@@ -129,15 +129,15 @@ def find_end(event: Event | None, findings: Sequence[Finding]) -> Finding | None
 
 def _complete(subject: Subject, event: Event) -> Subject:
     """Fill what the detector left open from the event itself."""
-    interface, queue = event.fields.get("interface", ""), event.fields.get("queue", -1)
+    interface, queue = event.fields.get("interface", ""), event.fields.get("queue")
     return dataclasses.replace(
         subject,
         host=subject.host or event.host,
-        core=subject.core if subject.core >= 0 else event.core,
+        core=event.known_core if subject.core is None else subject.core,
         unit=subject.unit or event.unit,
         process=subject.process or event.process,
         interface=subject.interface or (interface if isinstance(interface, str) else ""),
-        queue=subject.queue if subject.queue >= 0 else queue if type(queue) is int else -1,
+        queue=queue if subject.queue is None and type(queue) is int else subject.queue,
     )
 
 

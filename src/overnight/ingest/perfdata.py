@@ -13,6 +13,7 @@ import numpy as np
 from overnight import errors
 from overnight.ingest import losses
 from overnight.ingest.symbols import files, kallsyms, resolver, vdso
+from overnight.model.flame import FrameKind
 from overnight.sources.perf import compressed, perfdata
 from overnight.store import capture
 
@@ -203,7 +204,7 @@ def _name_frames(
             continue
         which = int(module[rows[0]])
         name, pid, _ = modules[which]
-        kind = capture.Kind.KERNEL if which == KERNEL_MODULE else capture.Kind.USER
+        kind = FrameKind.KERNEL if which == KERNEL_MODULE else FrameKind.USER
         if which == KERNEL_MODULE and with_kernel:
             named = symbols.find.resolve_kernel(address[rows])
         else:

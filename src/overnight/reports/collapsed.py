@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import BinaryIO
 
-from overnight.model.flame import KERNEL, Folded, Frame
+from overnight.model.flame import Folded, Frame, FrameKind
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -20,12 +20,13 @@ BREAKING = re.compile(r"[;\x00-\x1f\x7f]|^ | $|(?<=_)\[(?=[kjiw]\]$)")
 
 
 def write(folded: Folded, file: BinaryIO) -> None:
-    """A line a stack, in the order given."""
-    for stack in folded.stacks:
-        names = ";".join(map(_name, stack.frames)) or "[unknown]"
-        file.write(f"{names} {stack.count}\n".encode("utf-8", "replace"))
+    """Write one line per stack."""
+    names = [_name(frame) for frame in folded.frames]
+    for path, count in folded.stacks():
+        stack = ";".join(names[frame] for frame in path)
+        file.write(f"{stack} {count}\n".encode("utf-8", "replace"))
 
 
 def _name(frame: Frame) -> str:
     name = BREAKING.sub(lambda match: f"\\x{ord(match[0]):02x}", frame.name) or "[unknown]"
-    return name + "_[k]" if frame.kind == KERNEL else name
+    return name + "_[k]" if frame.kind == FrameKind.KERNEL else name

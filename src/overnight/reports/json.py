@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import BinaryIO
 
-from overnight.model.flame import KERNEL, Folded
+from overnight.model.flame import Folded, FrameKind
 
 __all__ = ["NAME", "SCHEMA", "SUFFIX", "write"]
 
@@ -16,7 +16,6 @@ SCHEMA = "overnight.stacks/1"
 
 def write(folded: Folded, file: BinaryIO) -> None:
     """One object on one line."""
-    frames, stacks = folded.table()
     document = {
         "schema": SCHEMA,
         "title": folded.title,
@@ -33,13 +32,10 @@ def write(folded: Folded, file: BinaryIO) -> None:
             {
                 "name": frame.name,
                 "module": frame.module,
-                "kind": "kernel" if frame.kind == KERNEL else "user",
+                "kind": "kernel" if frame.kind == FrameKind.KERNEL else "user",
             }
-            for frame in frames
+            for frame in folded.frames
         ],
-        "stacks": [
-            {"frames": numbers, "count": stack.count}
-            for numbers, stack in zip(stacks, folded.stacks, strict=True)
-        ],
+        "stacks": [{"frames": path, "count": count} for path, count in folded.stacks()],
     }
     file.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from overnight.model.flame import KERNEL, Folded, Frame
+from overnight.model.flame import Folded, Frame, FrameKind
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -37,10 +37,10 @@ def _profile(folded: Folded) -> bytes:
     out = bytearray(_bytes(1, measure("samples", "count")))
     if each:
         out += _bytes(1, measure("cpu", "nanoseconds"))
-    frames, stacks = folded.table()
-    for numbers, stack in zip(stacks, folded.stacks, strict=True):
-        values = [stack.count, stack.count * each] if each else [stack.count]
-        locations = _packed(1, (number + 1 for number in reversed(numbers)))
+    frames = folded.frames
+    for path, count in folded.stacks():
+        values = [count, count * each] if each else [count]
+        locations = _packed(1, (frame + 1 for frame in reversed(path)))
         out += _bytes(2, locations + _packed(2, values))
     modules = dict.fromkeys(filter(None, map(_module, frames)))
     mappings = {module: number for number, module in enumerate(modules, 1)}
@@ -48,7 +48,7 @@ def _profile(folded: Folded) -> bytes:
         # 7: the names are in; a viewer need not look for the binary.
         out += _bytes(3, _number(1, number) + _number(5, text(module)) + _number(7, 1))
     for number, frame in enumerate(frames, 1):
-        address = KERNEL_BASE + number if frame.kind == KERNEL else 0
+        address = KERNEL_BASE + number if frame.kind == FrameKind.KERNEL else 0
         mapping = mappings.get(_module(frame), 0)
         line = _bytes(4, _number(1, number))
         out += _bytes(4, _number(1, number) + _number(2, mapping) + _number(3, address) + line)

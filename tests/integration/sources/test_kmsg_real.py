@@ -51,7 +51,7 @@ def test_a_line_arrives_and_becomes_a_sighting(log: kmsg.KernelLog) -> None:
     assert record.priority == 7
     watch = kernel_events.KernelWatch(rulefiles.built_in())
     now = clock.Clock(time.time_ns(), time.monotonic_ns())
-    (found,) = watch.look([record], now)
+    (found,) = watch.check([record], now)
     assert found.kind == "net.driver_reset"
     assert found.fields["queue"] == 5
     assert found.fields["interface"] == "rehearsal0"

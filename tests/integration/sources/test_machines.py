@@ -120,8 +120,8 @@ def test_the_watches_see_both_loops(machine: machines.Machine) -> None:
             now = clock.Clock(time.time_ns(), time.monotonic_ns())
             restarts = {name: (one.restarts,) for name, one in fleet.read().items()}
             sightings = [
-                *crash.look("unit-restarts", now, restarts),
-                *hidden.look("cgroup-births", now, churn.read()),
+                *crash.check("unit-restarts", now, restarts),
+                *hidden.check("cgroup-births", now, churn.read()),
             ]
             seen.update({one.kind: one.key for one in sightings if one.key.endswith(OURS)})
             return len(seen) == 2

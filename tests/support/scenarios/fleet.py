@@ -150,7 +150,7 @@ def _record(
     for second in moments:
         now = boot.clock_at(second)
         queue = chance.randrange(len(host.queue_cores))
-        for one in book.see([_sighting(boot, now, queue)], now, "ena-tx-paused"):
+        for one in book.track([_sighting(boot, now, queue)], now, "ena-tx-paused"):
             keep.event(one)
         happened.append(now.wall_ns // 1000)
     for one in book.close():

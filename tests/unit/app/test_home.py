@@ -52,7 +52,7 @@ def test_nothing_is_done_that_could_not_be_written_down(
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
     monkeypatch.setattr("overnight.app.rehearsal_host.check_needs", lambda _: None)
     assert cli.main(["--home", NOWHERE, *words]) == errors.ExitCode.CANNOT
-    assert "nothing can be written in the data home" in capsys.readouterr().err
+    assert "is not writable" in capsys.readouterr().err
     assert list(tmp_path.glob("undo/*.undo")) == []
 
 

@@ -29,11 +29,11 @@ def test_a_home_with_nothing_in_it_is_all_gaps(tmp_path: pathlib.Path) -> None:
 def test_a_stored_load_of_the_same_time_is_a_gap(tmp_path: pathlib.Path) -> None:
     begin = findings.T - 1000 * findings.SECOND
     for host in (findings.HOST, "another"):
-        book = loads.Book(tmp_path, host, "cpu", (1,), begin, {})
+        book = loads.LoadWriter(tmp_path, host, "cpu", (1,), begin, {})
         said = {"status": "not constant", "says": "", "crossed": ["cpu CV 12 %"]}
         book.verdict(findings.T + findings.SECOND, said, ended=True)
         book.close()
-    later = loads.Book(
+    later = loads.LoadWriter(
         tmp_path, findings.HOST, "memory", (1,), findings.T + 3600 * findings.SECOND, {}
     )
     later.close()

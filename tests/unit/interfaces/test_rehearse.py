@@ -86,11 +86,11 @@ def test_one_run_is_shown_and_its_exit_code_tells(
 ) -> None:
     assert cli.main(["rehearse", "rt-hog", "--seed", "7"]) == 0
     shown = capsys.readouterr().out
-    assert "right: the true chain is the one claimed, 4 s after the event" in shown
+    assert "right: the verdict names the true cause, 4 s after the event" in shown
     assert "/x/report.html" in shown
     assert cli.main(["rehearse", "rt-hog"]) == errors.ExitCode.FOUND
     shown = capsys.readouterr().out
-    assert "wrong: the true chain is nowhere" in shown
+    assert "wrong: the true cause is not among the candidates" in shown
     assert "not cause-found" in shown
     assert played[0] == ("rt-hog", 7)
 
@@ -129,16 +129,16 @@ def test_who_is_not_root_is_told_and_sees_a_recorded_run_where_there_is_one(
     monkeypatch.setattr(recorded_rehearsal, "replay", lambda *_: outcome(replayed=True))
     assert cli.main(["rehearse", "quiet"]) == 0
     said = capsys.readouterr()
-    assert "recorded elsewhere is shown instead" in " ".join(said.err.split())
-    assert "nothing happened here" in said.out
+    assert "replaying a recorded run instead" in " ".join(said.err.split())
+    assert "this host was not changed" in said.out
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["rt-hog", "--replay"], "a replay records nothing"),
-        (["rt-hog", "--repeat", "2"], "each run would replace the one before"),
-        (["--all"], "each run would replace the one before"),
+        (["rt-hog", "--repeat", "2"], "each run would replace the last one"),
+        (["--all"], "each run would replace the last one"),
         (["quiet"], "a bundle is made around an event"),
     ],
     ids=str,
@@ -162,7 +162,7 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_anything_happens(
     for file in (tmp_path, tmp_path / "none" / "run.overnight"):
         words = ["rehearse", "rt-hog", "--bundle", str(file)]
         assert cli.main(words) == errors.ExitCode.USAGE
-        assert "cannot be written" in capsys.readouterr().err
+        assert "cannot write" in capsys.readouterr().err
     assert played == []
 
 
@@ -210,7 +210,7 @@ def test_nothing_is_left_to_clean(
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
     assert cli.main(["rehearse", "--clean"]) == 0
-    assert "no run has left anything" in capsys.readouterr().out
+    assert "nothing to undo" in capsys.readouterr().out
 
 
 def test_the_strip_shows_phase_lateness_and_resets() -> None:
@@ -225,7 +225,7 @@ def test_the_strip_shows_phase_lateness_and_resets() -> None:
     lines = shown.get().splitlines()
     assert lines[0].startswith("rt-hog (seed 7)  strike ━")
     assert "7 of 60 s" in lines[0]
-    assert "5.2 s late of 5, 1 reset" in lines[1]
+    assert "5.2 s late, reset at 5 s, 1 reset" in lines[1]
     assert "R" in lines[1]
     assert lines[2] == "· a machine boots \\x1b[31m"
     assert all(len(line) <= 100 for line in lines)

@@ -1,4 +1,4 @@
-"""Work that waits: for a core, for memory, for a disk; and tables that are nearly full."""
+"""Find work that waits for a core, memory or a disk, and kernel tables that are nearly full."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import watches
 from overnight.agent.watches import rates
+from overnight.model.severity import Severity
 from overnight.sources import vmstat
 
 if TYPE_CHECKING:
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["WATCHES", "ClockSync", "Limits", "Pressure", "Reclaim", "RunQueue"]
 
 IN_A_ROW = 3
-# Share of a second in which some, or all, tasks waited. Waiting for a core is daily business on a
-# busy host, so that only much of it counts.
+# Share of a second in which some, or all, tasks waited. Waiting for a core is normal on a busy host, so
+# its threshold is high.
 SOME = {"cpu": 0.80, "memory": 0.15, "io": 0.50, "irq": 0.15}
 FULL_CRITICAL = {"memory": 0.50, "irq": 0.50}
-WAIT_A_SECOND = 2000.0  # ms: as if two runnable tasks had stood in line all the time
+WAIT_A_SECOND = 2000.0  # ms: as if two runnable tasks had waited all the time
 SHARES = {"conntrack": 0.75}
 SHARE = 0.70
 OOM_KILL = list(vmstat.COLUMNS).index("oom_kill")
 
 
 class _Rows:
-    """How many looks in a row something held, for each key, and since when."""
+    """For each key, how many readings in a row a condition held, and since when."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[clock.Clock, int]] = {}
@@ -36,13 +37,13 @@ class _Rows:
         if not holds:
             self._since.pop(key, None)
             return None
-        begin, looks = self._since.get(key, (then, 0))
-        self._since[key] = (begin, looks + 1)
+        begin, readings = self._since.get(key, (then, 0))
+        self._since[key] = (begin, readings + 1)
         return self._since[key]
 
 
 class Pressure:
-    """Rows of `pressure`: microseconds in which some and all tasks waited for each resource."""
+    """Rows of `pressure`: microseconds in which some, and all, tasks waited for each resource."""
 
     name = "pressure"
     needs = ("pressure",)
@@ -52,8 +53,9 @@ class Pressure:
         self._rows = _Rows()
         self._then: clock.Clock | None = None
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         seconds, rose = self._counters.since(now, rows)
         then, self._then = self._then, now
@@ -67,15 +69,15 @@ class Pressure:
             critical = full >= FULL_CRITICAL.get(resource, 2.0)
             yield watches.Sighting(
                 f"pressure.{resource}", resource, held[0],
-                f"tasks waited for {resource} {100 * some:.0f} % of the time"
-                f" (all of them {100 * full:.0f} %)",
-                "critical" if critical else "info" if resource == "cpu" else "warning",
+                f"tasks waited for {resource} {100 * some:.0f} % of the time,"
+                f" all tasks at once {100 * full:.0f} %",
+                Severity.CRITICAL if critical else Severity.INFO if resource == "cpu" else Severity.WARNING,
                 fields={"some_percent": round(100 * some, 1), "full_percent": round(100 * full, 1)},
             )  # fmt: skip
 
 
 class RunQueue:
-    """Rows of `schedstat`: milliseconds that tasks ran, and stood in line, on each core."""
+    """Rows of `schedstat`: milliseconds that tasks ran, and waited in the run queue, on each core."""
 
     name = "run-queue"
     needs = ("schedstat",)
@@ -85,8 +87,10 @@ class RunQueue:
         self._rows = _Rows()
         self._then: clock.Clock | None = None
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading; a core stands out only while the others wait little."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
+        """Report a core only while tasks on the others wait little."""
         del signal
         seconds, rose = self._counters.since(now, rows)
         then, self._then = self._then, now
@@ -98,14 +102,14 @@ class RunQueue:
             if held is not None and held[1] >= IN_A_ROW:
                 yield watches.Sighting(
                     "cpu.run_queue", core, held[0],
-                    f"tasks stood in line for core {core}: {wait / 1000:.1f} s of waiting a second",
-                    "info", core=int(core),
+                    f"tasks in the run queue of core {core} waited {wait / 1000:.1f} s per second",
+                    Severity.INFO, core=int(core),
                     fields={"wait_ms_a_second": round(wait), "others_ms": round(others)},
                 )  # fmt: skip
 
 
 class Reclaim:
-    """Row of `vmstat`: a process had to free memory itself before it could go on."""
+    """Row of `vmstat`: kills by the OOM killer."""
 
     name = "reclaim"
     needs = ("vmstat",)
@@ -113,16 +117,17 @@ class Reclaim:
     def __init__(self) -> None:
         self._counters = rates.Counters()
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         _, rose = self._counters.since(now, rows)
         for change in rose.values():
             killed = change[OOM_KILL]
             if killed:
                 yield watches.Sighting(
-                    "memory.oom_kill", "", now, f"the kernel killed {killed} processes for memory",
-                    "critical", fold_seconds=30.0, fields={"kills": killed},
+                    "memory.oom_kill", "", now, f"the OOM killer ended {killed} process{'es' * (killed > 1)}",
+                    Severity.CRITICAL, fold_seconds=30.0, fields={"kills": killed},
                 )  # fmt: skip
 
 
@@ -132,8 +137,9 @@ class Limits:
     name = "limits"
     needs = ("limits",)
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         for name, row in rows.items():
             used, maximum = (int(value) for value in row)
@@ -141,26 +147,27 @@ class Limits:
                 yield watches.Sighting(
                     "limit.near", name, now,
                     f"{name}: {used} of {maximum} used ({100 * used / maximum:.0f} %)",
-                    "critical" if used >= 0.95 * maximum else "warning",
+                    Severity.CRITICAL if used >= 0.95 * maximum else Severity.WARNING,
                     fold_seconds=120.0, fields={"used": used, "maximum": maximum},
                 )  # fmt: skip
 
 
 class ClockSync:
-    """Row of `clock`: whether a time server holds the clock."""
+    """Row of `clock`: whether the clock is synchronised."""
 
     name = "clock-sync"
     needs = ("clock",)
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         row = rows.get("")
         if row and row[0]:
             yield watches.Sighting(
                 "clock.unsynchronised", "", now,
-                "no time server holds this host's clock: its times may differ from other hosts'",
-                "info", fold_seconds=120.0,
+                "the clock is not synchronised to a time server: times may differ from other hosts",
+                Severity.INFO, fold_seconds=120.0,
             )  # fmt: skip
 
 

@@ -16,10 +16,14 @@ import pathlib
 import re
 import sys
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.ingest import formats
-from overnight.store import capture
+from overnight.model.flame import FrameKind
+
+if TYPE_CHECKING:
+    from overnight.store import capture
 
 __all__ = ["NAME", "SUFFIXES", "read", "sniff"]
 
@@ -150,6 +154,6 @@ def _task(builder: formats.Builder, root: str) -> int:
 def _frame(builder: formats.Builder, name: str) -> int:
     match = MARK.search(name)
     if match is None:
-        return builder.frame(name, "", capture.Kind.USER)
-    kind = capture.Kind.KERNEL if match[1] == "k" else capture.Kind.USER
+        return builder.frame(name, "", FrameKind.USER)
+    kind = FrameKind.KERNEL if match[1] == "k" else FrameKind.USER
     return builder.frame(name[: match.start()], "", int(kind))

@@ -1,4 +1,4 @@
-"""What is shown while a rehearsal runs: its phase, every core, the victim's lateness, events as they come."""
+"""The screen of a running rehearsal: phase, cores, the victim's lateness, events."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ MOST_EVENTS = 5
 
 
 class Board:
-    """Takes in progress, and draws it."""
-
     def __init__(self, title: str) -> None:
         self.title = title
         self.now: rehearsal.Progress | None = None
@@ -38,7 +36,6 @@ class Board:
         self._resets = 0
 
     def take(self, now: rehearsal.Progress) -> None:
-        """One more step."""
         if now.note:
             self.notes.append(session.printable(now.note))
         if now.phase:
@@ -49,7 +46,7 @@ class Board:
             self._late.append((now.victim.late_ms, reset))
 
     def draw(self, view: live.View | None, width: int) -> rich.console.Group:
-        """As many lines as it takes, none wider than that."""
+        """Draw all lines, none wider than `width`."""
         lines = [self._phase()]
         if view is not None and view.cores:
             lines += liveview.cores(view, width, MOST_STRIPS)
@@ -86,7 +83,7 @@ class Board:
             level = liveview.BLOCKS[max(1, round(8 * share))]
             line.append("R" if reset else level, style="bold red" if reset else style)
         last = self._late[-1][0] / 1000
-        line.append(f" {last:.1f} s late of 5", style="bold red" if last > 2.5 else "")
+        line.append(f" {last:.1f} s late, reset at 5 s", style="bold red" if last > 2.5 else "")
         if self._resets:
             line.append(f", {self._resets} reset{'s' * (self._resets > 1)}", style="bold red")
         return line
@@ -96,9 +93,9 @@ class Board:
 def shown(
     title: str, console: rich.console.Console
 ) -> Iterator[Callable[[rehearsal.Progress], None]]:
-    """A live strip on a terminal; elsewhere a line for each phase."""
+    """Show a live screen on a terminal; elsewhere a line for each phase."""
     if not console.is_terminal:
-        yield _told(title, console)
+        yield _write_lines(title, console)
         return
     from overnight.app import live
 
@@ -107,25 +104,25 @@ def shown(
     screen = rich.live.Live(console=console, auto_refresh=False, transient=True)
     with screen as on:
 
-        def tell(now: rehearsal.Progress) -> None:
+        def draw(now: rehearsal.Progress) -> None:
             board.take(now)
-            if not threads and now.phase not in ("", "clean"):
-                # From here on this thread, and so the new one, keeps off the victim's core.
+            if not threads and now.phase not in ("", "clean", "replay"):
+                # By now this thread, and so the new one, is off the victim's core.
                 threads.append(live.start_loop(cores, stop, every={"memory-cgroups": 2.0}))
             on.update(board.draw(cores.view(), console.width), refresh=True)
 
         try:
-            yield tell
+            yield draw
         finally:
             stop.set()
             for thread in threads:
                 thread.join(5)
 
 
-def _told(title: str, console: rich.console.Console) -> Callable[[rehearsal.Progress], None]:
+def _write_lines(title: str, console: rich.console.Console) -> Callable[[rehearsal.Progress], None]:
     last = ""
 
-    def tell(now: rehearsal.Progress) -> None:
+    def write(now: rehearsal.Progress) -> None:
         nonlocal last
         if now.phase and now.phase != last:
             last = now.phase
@@ -133,4 +130,4 @@ def _told(title: str, console: rich.console.Console) -> Callable[[rehearsal.Prog
         if now.note:
             console.print(f"{title}: {session.printable(now.note)}", markup=False, soft_wrap=True)
 
-    return tell
+    return write

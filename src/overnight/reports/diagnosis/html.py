@@ -121,7 +121,8 @@ def _draw(
     if material.cores is not None and len(material.cores.begin_us):
         wanted = [material.core, verdict.event.core if verdict.event else -1]
         if verdict.chain:
-            wanted += [step.subject.core for step in verdict.chain.steps]
+            cores = (step.subject.core for step in verdict.chain.steps)
+            wanted += [core for core in cores if core is not None]
         drawn["timeline"] = timeline.draw_timeline(
             material.cores, wanted, material.incident, material.events
         )

@@ -109,10 +109,10 @@ def describe_subject(subject: Subject) -> str:
 def format_place(subject: Subject, *, host: bool = True) -> str:
     """Return core, queue, cgroup and host of a finding."""
     parts = []
-    if subject.core >= 0:
+    if subject.core is not None:
         parts.append(f"core {subject.core}")
     if subject.interface:
-        queue = f" queue {subject.queue}" if subject.queue >= 0 else ""
+        queue = f" queue {subject.queue}" if subject.queue is not None else ""
         parts.append(f"{clean(subject.interface, 40)}{queue}")
     if subject.cgroup:
         parts.append(f"cgroup {clean(subject.cgroup, 120)}")

@@ -26,13 +26,13 @@ LONGEST = 255
 
 
 def kind_of(name: str) -> str:
-    """`service` of `ssh.service`; "" where that is no kind of unit."""
+    """Return `service` for `ssh.service`; "" where the suffix is not a unit type."""
     kind = name.rpartition(".")[2]
     return kind if kind in KINDS else ""
 
 
 def is_valid(name: str) -> bool:
-    """Whether systemd would take it for a unit's name.
+    """Return whether systemd accepts it as a unit name.
 
     >>> is_valid("a@b@c.service"), is_valid("@x.service"), is_valid("a b.service"), is_valid("a.conf")
     (True, False, False, False)
@@ -48,34 +48,32 @@ def is_valid(name: str) -> bool:
 
 
 def prefix_of(name: str) -> str:
-    """`getty` of `getty@tty1.service`, `ssh` of `ssh.service`."""
+    """Return `getty` for `getty@tty1.service`, `ssh` for `ssh.service`."""
     stem = name.rpartition(".")[0]
     return stem.partition("@")[0]
 
 
 def instance_of(name: str) -> str | None:
-    """`tty1` of `getty@tty1.service`, "" of a template, None of others."""
+    """Return `tty1` for `getty@tty1.service`, "" for a template, None for others."""
     stem = name.rpartition(".")[0]
     return stem.partition("@")[2] if "@" in stem else None
 
 
 def is_template(name: str) -> bool:
-    """Whether it needs an instance's name to become a unit."""
     return instance_of(name) == ""
 
 
 def is_instance(name: str) -> bool:
-    """Whether it is one of a template's units."""
     return bool(instance_of(name))
 
 
 def template_of(name: str, instance: str = "") -> str:
-    """`getty@.service` of `getty@tty1.service`; or another instance of the same."""
+    """Return `getty@.service` for `getty@tty1.service`, or another instance of that template."""
     return f"{prefix_of(name)}@{instance}.{name.rpartition('.')[2]}"
 
 
 def shorter(name: str) -> tuple[str, ...]:
-    """Names whose drop-ins hold for it too, the nearest first.
+    """List the shorter names whose drop-ins apply too, the closest first.
 
     >>> shorter("a-b-c.service")
     ('a-b-.service', 'a-.service')
@@ -93,7 +91,7 @@ def shorter(name: str) -> tuple[str, ...]:
 
 
 def specify(text: str, name: str) -> str | None:
-    """The text with `%i` and its like filled in; None where one is not known without a manager.
+    """Expand specifiers such as `%i`; None where one is known only to a running manager.
 
     >>> specify("/etc/%p/%i.conf", "a@b.service"), specify("%h/x", "a.service")
     ('/etc/a/b.conf', None)
@@ -125,14 +123,14 @@ def specify(text: str, name: str) -> str | None:
         if part:
             expanded.append(part[1:])
         else:
-            at += 1  # `%%`: what follows is text
+            at += 1  # `%%`: the next part is text
             expanded.append(parts[at] if at < len(parts) else "")
         at += 1
     return "".join(expanded)
 
 
 def _unescape(text: str) -> str:
-    """`dev-sda` becomes `dev/sda`, as systemd-escape --unescape does."""
+    """Turn `dev-sda` into `dev/sda`, like systemd-escape --unescape."""
     parts = text.replace("-", "/").split("\\x")
     unescaped = parts[0]
     for part in parts[1:]:

@@ -148,10 +148,10 @@ def test_directories_are_counted_where_links_are_not(
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "a/file").touch()
     assert counts.count_directories(str(tmp_path)) == 5
-    real = counts.os.stat
+    real = sources.os.stat
 
     class One:
         st_nlink = 1
 
-    monkeypatch.setattr(counts.os, "stat", lambda path: One() if path else real(path))
+    monkeypatch.setattr(sources.os, "stat", lambda path: One() if path else real(path))
     assert counts.count_directories(str(tmp_path)) == 5

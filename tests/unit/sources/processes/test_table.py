@@ -182,7 +182,7 @@ def test_hostile_names(host: Host, comm: bytes) -> None:
         else:
             (key,) = seen.read()
             assert key.isprintable()
-            assert key == f"10 {table.name_of(comm)}"
+            assert key == f"10 {table.display_name(comm)}"
 
 
 @given(st.binary(max_size=200))

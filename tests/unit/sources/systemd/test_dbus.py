@@ -106,7 +106,7 @@ def test_answers_come_in_the_order_of_the_questions(tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize(
     ("greeting", "after", "words"),
     [
-        (b"REJECTED EXTERNAL\r\n", b"", "let us in"),
+        (b"REJECTED EXTERNAL\r\n", b"", "refused the authentication"),
         (b"x" * 5000, b"", "end of line"),
         (b"", b"", "hung up|reset"),
         (b"OK 00\r\n", b"l\x02\0\x01", "hung up"),
