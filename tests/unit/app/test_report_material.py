@@ -11,12 +11,12 @@ import rings
 import verdicts
 
 from overnight.app import report_material
+from overnight.model import cpu
 from overnight.model.event import Event
 from overnight.model.finding import Finding, Subject
 from overnight.model.selection import Window
 from overnight.model.verdict import Chain, Verdict, VerdictStatus
 from overnight.queries import case as cases
-from overnight.queries import signals
 from overnight.store import segments
 
 SECOND = 1_000_000
@@ -43,13 +43,13 @@ def told(*findings: Finding, steps: tuple[Finding, ...] = ()) -> Verdict:
 def home(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     place = tmp_path_factory.mktemp("home")
     made = rings.open_writer(place)
-    ticks = {core: [0] * len(signals.TICKS) for core in ("0", "1")}
+    ticks = {core: [0] * len(cpu.TOTAL) for core in ("0", "1")}
     made.facts("host", rings.at(AT - 60), {"": {"zone": "z1", "kernel": "6.1", "odd": "no"}})
     for second in range(AT - 60, AT + 30):
         for core, row in ticks.items():
             full = core == "1" and second - 1 in HOT
-            row[signals.TICKS.index("system" if full else "idle")] += 100
-        made.numbers("cpu", signals.TICKS, rings.at(second), {c: tuple(r) for c, r in ticks.items()})  # fmt: skip
+            row[cpu.TOTAL.index("system" if full else "idle")] += 100
+        made.numbers("cpu", cpu.TOTAL, rings.at(second), {c: tuple(r) for c, r in ticks.items()})  # fmt: skip
         made.tick(rings.at(second))
         if second % 60 == 0:
             columns = ("tracked", "in_use", "dying")
