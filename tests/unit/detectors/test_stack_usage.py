@@ -75,7 +75,7 @@ def test_reclaim_that_works_is_no_walk(home: evidence.Home) -> None:
     (one,) = RECLAIM.look(made).findings
     assert one.subject.function == "try_to_free_mem_cgroup_pages"
     assert one.magnitude["cores_burnt"] == pytest.approx(0.96, abs=0.02)
-    assert "at the memory limit of its cgroup" in one.summary
+    assert "its cgroup was at its memory limit" in one.summary
 
 
 def test_reclaim_that_walks_counts_as_a_whole(home: evidence.Home) -> None:
