@@ -99,7 +99,7 @@ def test_every_format_becomes_a_file(
         (["heatmap", "--core", "x"], 2, "not a list of cores"),
         (["heatmap", "--step", "1us"], 2, "is not a duration"),
         (["import", "/nonexistent"], 3, "cannot be read"),
-        (["import", "/dev/null"], 3, "of no format"),
+        (["import", "/dev/null"], 3, "unknown format"),
         (["flame", "-O", "svg", "-o", "/nonexistent/x.svg"], 3, "cannot be written"),
     ],
 )

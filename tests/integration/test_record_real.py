@@ -132,8 +132,8 @@ def test_a_burning_core_is_named_with_its_second_and_function(
     # Before it began it was nowhere.
     quiet = Window(began - 900_000, began - 50_000)
     assert "overnight_burns_here" not in flame.flame(source, quiet).names
-    # The stack hangs under the process, whole.
-    tree = flame.flame(source, burning, there)
+    # The whole stack is below the process; others may have run on that core, too.
+    tree = flame.flame(source, burning, Selection(cores=(CORE,), process="^cc1plus-7$"))
     names = [tree.names[i] for i in tree.frame[: int(tree.size[0])].tolist()]
     assert names[0] == "cc1plus-7"
     assert "overnight_burns_here" in names

@@ -152,7 +152,7 @@ def run(
             began = time.time_ns() // 1000
             meter = measurement.Meter(running, metrics, plan.options.cores)
             if home is not None:
-                file = loads.Book(
+                file = loads.LoadWriter(
                     home, host, workload.name, plan.options.cores, began, _as_options(plan)
                 )
             on_ready()
@@ -230,7 +230,7 @@ class _Loop:
         running: processes.Workers,
         meter: measurement.Meter,
         metrics: tuple[load.Metric, ...],
-        file: loads.Book | None,
+        file: loads.LoadWriter | None,
         on_second: OnSecond,
     ) -> None:
         self._plan, self._running, self._meter = plan, running, meter

@@ -225,7 +225,7 @@ def test_the_budget_is_kept_and_pins_are_respected(tmp_path, agent):
 
 def test_without_perf_the_other_recorder_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(errors.MissingToolError, match="no perf") as refused:
+    with pytest.raises(errors.MissingToolError, match="perf is not on PATH") as refused:
         profiler.run(profiler.ProfilerOptions(tmp_path), threading.Event())
     assert "native" in refused.value.todo
 

@@ -22,6 +22,7 @@ __all__ = ["BLOCKS", "census_line", "cores", "draw", "event_lines"]
 BLOCKS = " ▁▂▃▄▅▆▇█"
 SATURATED = 0.95
 MIN_STRIP, MAX_STRIP = 6, 60
+SHOWN_STEAL = 0.01
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -52,6 +53,9 @@ def _head(view: live.View, width: int) -> rich.text.Text:
         line.append(
             f", top core {top.core} {100 * share:.0f} %", "red" if share >= SATURATED else ""
         )
+    stolen = max(view.cores, key=lambda core: core.steal[-1] if core.steal else 0.0, default=None)
+    if stolen is not None and stolen.steal and stolen.steal[-1] >= SHOWN_STEAL:
+        line.append(f", core {stolen.core} steal {100 * stolen.steal[-1]:.0f} %", "yellow")
     if width >= 100:
         line.append("   q quits", style="dim")
     return line

@@ -218,7 +218,7 @@ def _spawn(place: pathlib.Path) -> subprocess.Popen[bytes]:
     operations.NSPAWN.mkdir(parents=True, exist_ok=True)
     lower = sorted(path.name for path in place.glob("lower*"))
     _, bound = container.interpreter()
-    words = container.words(_name(place), place / "root", read_only=bound)
+    words = container.nspawn_arguments(_name(place), place / "root", read_only=bound)
     with (place / "log").open("ab") as log:
         # A session of its own: Ctrl-C at a terminal is not for it.
         return subprocess.Popen(
