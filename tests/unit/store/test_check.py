@@ -284,4 +284,4 @@ def test_signals_are_checked_too(tmp_path: pathlib.Path) -> None:
     path.write_bytes(data)
     (problem,) = check.check(segments.Catalogue(tmp_path)).problems
     assert problem.path == str(path)
-    assert "has changed since it was written" in problem.what
+    assert "changed since it was written" in problem.what
