@@ -12,7 +12,7 @@ import pytest
 import scenarios
 from overnight.model.finding import Finding, Subject
 from overnight.model.selection import Selection, Window
-from overnight.model.verdict import Chain, Verdict
+from overnight.model.verdict import Chain, Verdict, VerdictStatus
 from overnight.queries import case
 from overnight.store import check as profiles
 from overnight.store import segments
@@ -218,7 +218,7 @@ def test_a_fleet_is_skewed_as_it_says(nights: dict[str, scenarios.Truth]) -> Non
 
 def _verdict(night: scenarios.Truth, status: str, *steps: Finding) -> Verdict:
     chain = Chain(steps, (), 1.0) if steps else None
-    return Verdict(night.event, status, 0.9, "", chain, (), (), (), (), (), ())
+    return Verdict(night.event, VerdictStatus(status), 0.9, chain)
 
 
 def test_a_truth_knows_a_right_verdict_from_a_wrong_one(nights: dict[str, scenarios.Truth]) -> None:

@@ -115,6 +115,7 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         pins=event_pins.EventPins(pins.pin, pins.unpin),
         outlets=outs,
         log=log,
+        log_problem=no_log,
         root=options.root,
     )
     loop = recorder_loop.RecorderLoop(parts)

@@ -90,6 +90,7 @@ class SignalState:
     failures: int = 0
     cpu_ns: int = 0
     problem: str = ""
+    denied: bool = False  # the problem is a missing permission
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Parts:
     pins: event_pins.EventPins | None = None
     outlets: tuple[outlets.Outlet, ...] = ()
     log: LogFeed | None = None
+    log_problem: str = ""  # why there is no log
     root: pathlib.Path = sources.ROOT
     read_clock: Callable[[], clock.Clock] = lambda: clock.Clock(time.time_ns(), time.monotonic_ns())
 
@@ -193,10 +195,11 @@ class RecorderLoop:
             state.failures += 1
             absent = isinstance(error, sources.NoDataError)
             state.problem = str(error) if absent else f"{type(error).__name__}: {error}"
+            state.denied = isinstance(error, PermissionError)
             state.read = None
             return error
         state.polls += 1
-        state.problem = ""
+        state.problem, state.denied = "", False
         if isinstance(signal, sources.Signal):
             numbers: sources.Rows = rows  # type: ignore[assignment]  # a Signal reads numbers
             self._rows[name] = numbers
@@ -295,9 +298,11 @@ class RecorderLoop:
         self._parts.sink.numbers(AGENT, AGENT_COLUMNS, now, rows)
         if self._parts.log is not None:
             self._parts.sink.numbers(KERNEL_LOG, LOG_COLUMNS, now, {"": self._parts.log.lines})
-        problems = {
-            name: {"problem": state.problem[:200]}
+        problems: dict[str, sources.Fact] = {
+            name: {"problem": state.problem[:200]} | ({"denied": True} if state.denied else {})
             for name, state in self.states.items()
             if state.problem
         }
+        if self._parts.log is None and self._parts.log_problem:
+            problems[KERNEL_LOG] = {"problem": self._parts.log_problem[:200]}
         self._parts.sink.facts("agent-problems", now, problems)

@@ -52,4 +52,4 @@ def test_real_perf_says_the_same_whatever_its_fields(tmp_path: pathlib.Path) -> 
         rows = range(len(usual.time))
         assert [stack(other, row) for row in rows] == [stack(usual, row) for row in rows]
     assert usual.frequency == 499
-    assert not any("not understood" in note for one in taken for note in one.notes)
+    assert not any("unknown lines" in note for one in taken for note in one.notes)

@@ -107,7 +107,7 @@ def test_a_section_larger_than_its_file_takes_no_memory(elf_maker, symbol) -> No
     made = bytearray(elf_maker([symbol("a", AT)]))
     sections_at = struct.unpack_from("<Q", made, 40)[0]
     struct.pack_into("<Q", made, sections_at + 2 * 64 + 32, 10 << 30)
-    with pytest.raises(errors.DamagedFileError, match="past its end"):
+    with pytest.raises(errors.DamagedFileError, match="past the end of the file"):
         elf.read_elf_symbols(bytes(made))
 
 
