@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 from collections.abc import Iterator
+
+from overnight.model import files
 
 __all__ = ["Journal", "read_lines"]
 
@@ -36,30 +37,8 @@ class Journal:
 
     def flush(self) -> bool:
         """Write what waits; False while the disk does not take it."""
-        if not self._waiting:
-            return True
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        try:
-            descriptor = os.open(self.path, flags, 0o600)
-        except OSError:
+        if self._waiting and not files.append_lines(self.path, self._waiting):
             return False
-        try:
-            before = os.fstat(descriptor).st_size
-            # A line that a crash cut off must not swallow the next one.
-            cut = before > 0 and os.pread(descriptor, 1, before - 1) != b"\n"
-            data = (b"\n" if cut else b"") + b"".join(self._waiting)
-            try:
-                if os.write(descriptor, data) < len(data):
-                    os.ftruncate(descriptor, before)
-                    return False
-                os.fsync(descriptor)
-            except OSError:
-                os.ftruncate(descriptor, before)
-                return False
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
         self._waiting.clear()
         return True
 
