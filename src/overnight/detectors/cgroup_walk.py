@@ -113,13 +113,7 @@ def _finding(
     return _base.make(
         "cgroup-walk",
         KIND,
-        Subject(
-            host=case.host,
-            core=usage.core,
-            unit=usage.actor.unit,
-            process=usage.actor.process,
-            function=function,
-        ),
+        Subject.of_actor(case.host, usage.actor, core=usage.core, function=function),
         usage.window,
         confidence * _stack_usage.lost_factor(now),
         f"{usage.actor} used {usage.cores_used:.2f} cores on core {usage.core} for"
