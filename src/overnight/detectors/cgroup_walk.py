@@ -90,7 +90,7 @@ def _finding(
         confidence = 0.95
     if share is not None:
         stepping = Evidence(
-            f"{share:.0%} of its samples in reclaim are in the step from one memory cgroup to the next",
+            f"{100 * share:.0f} % of its samples in reclaim are in the step from one memory cgroup to the next",
             "profiles",
             {"share_of_its_reclaim_samples": round(share, 3)},
             usage.window,

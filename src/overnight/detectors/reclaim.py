@@ -169,7 +169,7 @@ def _finding(
             values["dying"] = dying
         against.append(
             Evidence(
-                f"{walk:.0%} of its samples in reclaim only step from one memory cgroup to the next",
+                f"{100 * walk:.0f} % of its samples in reclaim only step from one memory cgroup to the next",
                 "profiles",
                 values,
                 usage.window,
