@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from overnight.model import cpu as cpushares
 from overnight.sources import cpu
 
-__all__ = ["HANG_SECONDS", "find_quietest_core", "read_waited"]
+__all__ = ["HANG_SECONDS", "find_quietest_core", "measure_busy", "read_waited"]
 
 # For waits that only guard against a hang: nothing is proven by how short they are.
 HANG_SECONDS = 60.0
@@ -31,14 +31,20 @@ def read_waited(pids: Iterable[int]) -> float:
     return total / 1e9
 
 
-def find_quietest_core(seconds: float = 2.0) -> int:
-    """The allowed core that is least busy now: what needs room on one core finds it there."""
+def measure_busy(seconds: float = 2.0) -> dict[int, float]:
+    """How busy each core is, with what the hypervisor takes, as a share of 1."""
     read = cpu.open_ticks()
     before = read()
     time.sleep(seconds)
     after = read()
     used = {}
-    for core in os.sched_getaffinity(0):
-        shares = cpushares.tick_shares(cpushares.tick_changes(before[str(core)], after[str(core)]))
-        used[core] = shares.busy + shares.steal if shares else 1.0
-    return min(used, key=lambda core: used[core])
+    for core in before.keys() & after.keys():
+        shares = cpushares.tick_shares(cpushares.tick_changes(before[core], after[core]))
+        used[int(core)] = shares.busy + shares.steal if shares else 1.0
+    return used
+
+
+def find_quietest_core() -> int:
+    """The allowed core that is least busy now: what needs room on one core finds it there."""
+    used = measure_busy()
+    return min(os.sched_getaffinity(0), key=lambda core: used[core])

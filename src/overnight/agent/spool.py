@@ -19,6 +19,7 @@ import pathlib
 from collections.abc import Iterable
 
 from overnight import errors
+from overnight.model import files
 from overnight.model.pins import Pin, Pins
 from overnight.model.times import SECOND_NS
 from overnight.sources import perf
@@ -71,40 +72,17 @@ class Journal:
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
-        self._pending: list[str] = []
+        self._pending: list[bytes] = []
 
     def add(self, gap: perf.Gap) -> None:
         """Write a gap; an open one has no length yet and is written again when it ends."""
-        self._pending.append(json.dumps(dataclasses.asdict(gap)))
+        self._pending.append(json.dumps(dataclasses.asdict(gap)).encode() + b"\n")
         self.flush()
 
     def flush(self) -> bool:
         """Write pending lines; return False while the disk does not take them."""
-        if not self._pending:
-            return True
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        try:
-            descriptor = os.open(self.path, flags, 0o600)
-        except OSError:
+        if self._pending and not files.append_lines(self.path, self._pending):
             return False
-        try:
-            before = os.fstat(descriptor).st_size
-            # A line cut off by a crash must not swallow the next one.
-            cut = before > 0 and os.pread(descriptor, 1, before - 1) != b"\n"
-            text = ("\n" if cut else "") + "".join(line + "\n" for line in self._pending)
-            data = text.encode()
-            try:
-                if os.write(descriptor, data) < len(data):
-                    os.ftruncate(descriptor, before)
-                    return False
-                os.fsync(descriptor)
-            except OSError:
-                os.ftruncate(descriptor, before)
-                return False
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
         self._pending.clear()
         return True
 
@@ -112,7 +90,7 @@ class Journal:
         """Read every gap in its last form, by its begin; unreadable lines are left out."""
         gaps: dict[tuple[int, str], perf.Gap] = {}
         try:
-            lines = self.path.read_text(errors="replace").splitlines()
+            lines = self.path.read_bytes().splitlines()
         except OSError:
             lines = []
         for line in [*lines, *self._pending]:

@@ -27,19 +27,30 @@ SHARE = 0.70
 OOM_KILL = list(vmstat.COLUMNS).index("oom_kill")
 
 
-class _Rows:
-    """For each key, how many readings in a row a condition held, and since when."""
+class _Streaks:
+    """How much counters rose, and for which keys a condition held in the last readings."""
 
     def __init__(self) -> None:
+        self._counters = rates.Counters()
         self._since: dict[str, tuple[clock.Clock, int]] = {}
+        self._then: clock.Clock | None = None
+        self._now: clock.Clock | None = None
 
-    def hold(self, key: str, then: clock.Clock, holds: object) -> tuple[clock.Clock, int] | None:
-        if not holds:
+    def read(
+        self, now: clock.Clock, rows: sources.Rows
+    ) -> tuple[float, dict[str, tuple[int, ...]]]:
+        """Return seconds and rises since the last reading, as `rates.Counters.since`."""
+        self._then, self._now = self._now or now, now
+        return self._counters.since(now, rows)
+
+    def update(self, key: str, *, holds: bool) -> clock.Clock | None:
+        """Return since when the condition holds, once it held for IN_A_ROW readings."""
+        if not holds or self._then is None:
             self._since.pop(key, None)
             return None
-        begin, readings = self._since.get(key, (then, 0))
+        begin, readings = self._since.get(key, (self._then, 0))
         self._since[key] = (begin, readings + 1)
-        return self._since[key]
+        return begin if readings + 1 >= IN_A_ROW else None
 
 
 class Pressure:
@@ -49,26 +60,21 @@ class Pressure:
     needs = ("pressure",)
 
     def __init__(self) -> None:
-        self._counters = rates.Counters()
-        self._rows = _Rows()
-        self._then: clock.Clock | None = None
+        self._streaks = _Streaks()
 
     def check(
         self, signal: str, now: clock.Clock, rows: sources.Rows
     ) -> Iterator[watches.Sighting]:
         del signal
-        seconds, rose = self._counters.since(now, rows)
-        then, self._then = self._then, now
+        seconds, rose = self._streaks.read(now, rows)
         for resource, change in rose.items():
             some, full = (value / 1e6 / seconds for value in (*change, 0)[:2])
-            held = self._rows.hold(
-                resource, then or now, resource in SOME and some >= SOME[resource]
-            )
-            if held is None or held[1] < IN_A_ROW:
+            begin = self._streaks.update(resource, holds=some >= SOME.get(resource, 2.0))
+            if begin is None:
                 continue
             critical = full >= FULL_CRITICAL.get(resource, 2.0)
             yield watches.Sighting(
-                f"pressure.{resource}", resource, held[0],
+                f"pressure.{resource}", resource, begin,
                 f"tasks waited for {resource} {100 * some:.0f} % of the time,"
                 f" all tasks at once {100 * full:.0f} %",
                 Severity.CRITICAL if critical else Severity.INFO if resource == "cpu" else Severity.WARNING,
@@ -83,25 +89,22 @@ class RunQueue:
     needs = ("schedstat",)
 
     def __init__(self) -> None:
-        self._counters = rates.Counters()
-        self._rows = _Rows()
-        self._then: clock.Clock | None = None
+        self._streaks = _Streaks()
 
     def check(
         self, signal: str, now: clock.Clock, rows: sources.Rows
     ) -> Iterator[watches.Sighting]:
         """Report a core only while tasks on the others wait little."""
         del signal
-        seconds, rose = self._counters.since(now, rows)
-        then, self._then = self._then, now
+        seconds, rose = self._streaks.read(now, rows)
         whole = sum(change[1] for change in rose.values())
         for core, change in rose.items():
             wait = change[1] / seconds
             others = (whole - change[1]) / seconds / max(1, len(rose) - 1)
-            held = self._rows.hold(core, then or now, wait >= max(WAIT_A_SECOND, 4 * others))
-            if held is not None and held[1] >= IN_A_ROW:
+            begin = self._streaks.update(core, holds=wait >= max(WAIT_A_SECOND, 4 * others))
+            if begin is not None:
                 yield watches.Sighting(
-                    "cpu.run_queue", core, held[0],
+                    "cpu.run_queue", core, begin,
                     f"tasks in the run queue of core {core} waited {wait / 1000:.1f} s per second",
                     Severity.INFO, core=int(core),
                     fields={"wait_ms_a_second": round(wait), "others_ms": round(others)},

@@ -32,6 +32,16 @@ class ZombieLimits:
     read_seconds: float = 0.1
 
 
+@dataclasses.dataclass(frozen=True)
+class _Growth:
+    hours: float
+    count: int
+
+    @property
+    def per_hour(self) -> float:
+        return self.count / self.hours
+
+
 class ZombieGrowth:
     """Rows of `memory-cgroups`: tracked, in_use, dying, and microseconds of a root stat read."""
 
@@ -65,10 +75,10 @@ class ZombieGrowth:
             "ratio": round(ratio, 1),
         }
         if recent is not None:
-            fields["growth_per_hour"] = round(recent[1], 1)
-        if rest and rest[0] >= limits.read_seconds * 1e6:
+            fields["growth_per_hour"] = round(recent.per_hour, 1)
+        slow_read = bool(rest) and rest[0] >= limits.read_seconds * 1e6
+        if slow_read:
             fields["stat_read_ms"] = round(rest[0] / 1000, 1)
-        slow_read = rest and rest[0] >= limits.read_seconds * 1e6
         severity: Severity | None = None
         if dying > limits.critical or slow_read:
             severity = Severity.CRITICAL
@@ -84,11 +94,15 @@ class ZombieGrowth:
                 "memory.zombie_cgroups", "", now, text, severity, fold_seconds=900.0, fields=fields
             )
         rising = ""
-        if growth and growth[0] >= 0.99 * limits.hours and growth[1] > limits.growth_per_hour:
-            rising = f"dying memory cgroups grew by {growth[1]:.0f} an hour for {growth[0]:.1f} h"
-        elif recent and recent[2] >= limits.fast_growth:
+        lasting = growth is not None and growth.hours >= 0.99 * limits.hours
+        if growth and lasting and growth.per_hour > limits.growth_per_hour:
             rising = (
-                f"{recent[2]} more memory cgroups are dying than {60 * recent[0]:.0f} min ago,"
+                f"dying memory cgroups grew by {growth.per_hour:.0f} an hour"
+                f" for {growth.hours:.1f} h"
+            )
+        elif recent and recent.count >= limits.fast_growth:
+            rising = (
+                f"{recent.count} more memory cgroups are dying than {60 * recent.hours:.0f} min ago,"
                 f" {dying} in all"
             )
         if rising:
@@ -96,14 +110,12 @@ class ZombieGrowth:
                 "memory.zombie_growth", "", now, rising, fold_seconds=900.0, fields=fields
             )
 
-    def _growth(self, now_ns: int, span_ns: int) -> tuple[float, float, int] | None:
-        """Return hours covered, growth per hour and growth; None before two readings."""
+    def _growth(self, now_ns: int, span_ns: int) -> _Growth | None:
+        """Return the growth within the span; None before two readings."""
         inside = [sample for sample in self._dying if sample[0] >= now_ns - span_ns]
         if len(inside) < 2:
             return None
-        hours = (inside[-1][0] - inside[0][0]) / 3600e9
-        more = inside[-1][1] - inside[0][1]
-        return hours, more / hours, more
+        return _Growth((inside[-1][0] - inside[0][0]) / 3600e9, inside[-1][1] - inside[0][1])
 
 
 WATCHES = (ZombieGrowth,)

@@ -13,7 +13,8 @@ import rich.console
 import rich.live
 import rich.text
 
-from overnight.interfaces.cli import liveview, session
+from overnight.interfaces.cli import liveview
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.app import live, rehearsal
@@ -37,7 +38,7 @@ class Board:
 
     def take(self, now: rehearsal.Progress) -> None:
         if now.note:
-            self.notes.append(session.printable(now.note))
+            self.notes.append(printable(now.note))
         if now.phase:
             self.now = now
         if now.victim is not None:
@@ -128,6 +129,6 @@ def _write_lines(title: str, console: rich.console.Console) -> Callable[[rehears
             last = now.phase
             console.print(f"{title}: {now.phase}", markup=False, style="dim")
         if now.note:
-            console.print(f"{title}: {session.printable(now.note)}", markup=False, soft_wrap=True)
+            console.print(f"{title}: {printable(now.note)}", markup=False, soft_wrap=True)
 
     return write

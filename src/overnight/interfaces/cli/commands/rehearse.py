@@ -12,6 +12,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +130,7 @@ def _show(
         console.print(verdict)
         console.print()
     for line, style in _format_outcome(outcome):
-        console.print(session.printable(line), style=style, markup=False, soft_wrap=True)
+        console.print(printable(line), style=style, markup=False, soft_wrap=True)
 
 
 def _format_outcome(outcome: scoreboard.Outcome) -> list[tuple[str, str]]:
