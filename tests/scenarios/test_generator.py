@@ -18,7 +18,7 @@ from overnight.store import check as profiles
 from overnight.store import segments
 from overnight.store.ring import check as rings
 from overnight.store.ring import reader
-from scenarios import light, stories
+from scenarios import catalogue, unrecorded
 
 SECOND = 1_000_000
 EVER = 1 << 62
@@ -267,12 +267,14 @@ def test_a_light_night_has_the_samples_of_its_recording(tmp_path: pathlib.Path) 
     truth = scenarios.build("random", tmp_path, seed=4, minutes=4.0, cores=4)
     assert truth.event is not None
     recorded = case.Case(truth.home, truth.event)
-    made, act = stories.random_night(4, minutes=4.0, cores=4)
+    made, act = catalogue.random_night(4, minutes=4.0, cores=4)
     windows = [
         Window(made.begin_us + n * 10 * SECOND, made.begin_us + (n + 1) * 10 * SECOND)
         for n in range(23)
     ]
-    there, here = (one.tally(windows) for one in (recorded, light.of(made, act, [act.when])))
+    there, here = (
+        one.tally(windows) for one in (recorded, unrecorded.build_case(made, act, [act.when]))
+    )
     found = dict(zip(there.items, there.counts.tolist(), strict=True))
     assert {
         item: row for item, row in zip(here.items, here.counts.tolist(), strict=True) if any(row)

@@ -89,8 +89,8 @@ def _rows(frame: frames.Frame, reading: int) -> dict[str, dict[str, int]]:
     rows: dict[str, dict[str, int]] = {}
     for k, key in enumerate(frame.keys):
         at = frame.starts[k] + reading
-        if frame.looks is not None:
-            readings = frame.looks[frame.starts[k] : frame.starts[k + 1]]
+        if frame.readings is not None:
+            readings = frame.readings[frame.starts[k] : frame.starts[k + 1]]
             if reading not in readings:
                 continue
             at = frame.starts[k] + readings.index(reading)

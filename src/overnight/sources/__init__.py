@@ -30,6 +30,8 @@ __all__ = [
     "Signal",
     "child_directories",
     "clean",
+    "counters",
+    "gauges",
     "hardware_interfaces",
     "list_folder",
     "parse_cpu_list",
@@ -57,6 +59,14 @@ class Column:
     kind: Literal["counter", "gauge"] = "counter"
     unit: str = ""  # "ticks", "us", "pages", …; "" counts things
     keep: float = 0.0  # seconds between the values that the ring stores; 0 stores every reading
+
+
+def counters(*names: str, unit: str = "", keep: float = 0.0) -> tuple[Column, ...]:
+    return tuple(Column(name, "counter", unit, keep) for name in names)
+
+
+def gauges(*names: str, unit: str = "") -> tuple[Column, ...]:
+    return tuple(Column(name, "gauge", unit) for name in names)
 
 
 @dataclasses.dataclass(frozen=True)

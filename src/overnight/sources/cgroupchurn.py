@@ -247,12 +247,7 @@ SIGNALS = (
         "cgroup-births",
         1.0,
         "cgroup",
-        (
-            sources.Column("born"),
-            sources.Column("died"),
-            sources.Column("short_lived"),
-            sources.Column("lived", unit="ms"),
-        ),
+        (*sources.counters("born", "died", "short_lived"), sources.Column("lived", unit="ms")),
         open_churn,
         "inotify on the cgroup directories: cgroups created and removed below each; short-lived means within 60 s",
     ),

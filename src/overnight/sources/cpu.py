@@ -109,7 +109,7 @@ SIGNALS = (
         "cpu",
         1.0,
         "core",
-        tuple(sources.Column(mode, unit="ticks") for mode in modes.MODES),
+        sources.counters(*modes.MODES, unit="ticks"),
         open_ticks,
         "/proc/stat: where each core spent its time, to the tick; shows a core saturated in the kernel",
     ),

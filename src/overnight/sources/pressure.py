@@ -72,7 +72,7 @@ SIGNALS = (
         "pressure",
         1.0,
         "resource",
-        (sources.Column("some", unit="us"), sources.Column("full", unit="us")),
+        sources.counters("some", "full", unit="us"),
         open_pressure,
         "/proc/pressure: how long work waited for a core, memory, disks or interrupts",
     ),

@@ -57,9 +57,8 @@ SIGNALS = (
         "core",
         (
             # Noise on every core: watches see each second, the ring stores every thirtieth (decision 0014).
-            sources.Column("run", unit="ms", keep=30.0),
-            sources.Column("waited", unit="ms", keep=30.0),
-            sources.Column("slices", keep=30.0),
+            *sources.counters("run", "waited", unit="ms", keep=30.0),
+            *sources.counters("slices", keep=30.0),
         ),
         open_schedstat,
         "/proc/schedstat: how long runnable tasks waited for this core",

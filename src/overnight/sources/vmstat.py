@@ -84,15 +84,7 @@ def open_vmstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
 
 
 def _unit(column: str) -> str:
-    paged = (
-        "pgscan_direct",
-        "pgscan_kswapd",
-        "pgsteal_",
-        "workingset_",
-        "pswp",
-        "numa_",
-        "compact_m",
-    )
+    paged = ("pgscan_", "pgsteal_", "workingset_", "pswp", "numa_", "compact_m")
     return "pages" if column.startswith(paged) and not column.endswith("throttle") else ""
 
 

@@ -251,7 +251,7 @@ def test_a_second_agent_for_the_same_home_says_who_is_there(start, tmp_path) -> 
         check=False,
     )
     assert done.returncode == 3
-    assert "being recorded already" in done.stderr
+    assert "already being recorded" in done.stderr
 
 
 @pytest.mark.long  # units are asked for every 30 s

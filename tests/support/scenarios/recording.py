@@ -1,4 +1,4 @@
-"""A night is recorded: the real agent looks at it, the real store keeps it."""
+"""Record a night with the real agent and the real store."""
 
 from __future__ import annotations
 

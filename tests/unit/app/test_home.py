@@ -23,10 +23,10 @@ def test_one_that_is_a_file_or_not_ours_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(errors.MissingPermissionError, match="nothing can be written"):
+    with pytest.raises(errors.MissingPermissionError, match="is not writable"):
         home.need_writable(tmp_path / "file")
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(errors.MissingPermissionError, match="nothing can be written"):
+    with pytest.raises(errors.MissingPermissionError, match="is not writable"):
         home.need_writable(tmp_path)
 
 

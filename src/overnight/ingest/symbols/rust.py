@@ -14,32 +14,11 @@ ESCAPE = re.compile(r"\$(SP|BP|RF|LT|GT|LP|RP|C|u[0-9a-f]{1,6})\$|\.\.|\.")
 ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 
 BASE_62 = {c: i for i, c in enumerate(string.digits + string.ascii_letters)}
-BASIC = dict(
-    entry.split("=")
-    for entry in [
-        "a=i8",
-        "b=bool",
-        "c=char",
-        "d=f64",
-        "e=str",
-        "f=f32",
-        "h=u8",
-        "i=isize",
-        "j=usize",
-        "l=i32",
-        "m=u32",
-        "n=i128",
-        "o=u128",
-        "p=_",
-        "s=i16",
-        "t=u16",
-        "u=()",
-        "v=...",
-        "x=i64",
-        "y=u64",
-        "z=!",
-    ]
-)
+BASIC = {
+    "a": "i8", "b": "bool", "c": "char", "d": "f64", "e": "str", "f": "f32", "h": "u8",
+    "i": "isize", "j": "usize", "l": "i32", "m": "u32", "n": "i128", "o": "u128", "p": "_",
+    "s": "i16", "t": "u16", "u": "()", "v": "...", "x": "i64", "y": "u64", "z": "!",
+}  # fmt: skip
 SIGNED, UNSIGNED = "aslxni", "htmyoj"
 
 # A name may refer back to itself repeatedly, and so grow without end.

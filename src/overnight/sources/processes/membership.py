@@ -12,6 +12,7 @@ from __future__ import annotations
 import pathlib
 
 from overnight import sources
+from overnight.model import cgroups
 
 __all__ = ["parse_cgroup", "read_unit", "unit_of"]
 
@@ -24,11 +25,7 @@ def parse_cgroup(text: str) -> str:
     >>> parse_cgroup("12:memory:/a\\n1:name=systemd:/system.slice/ecs.service\\n0::/\\n")
     '/system.slice/ecs.service'
     """
-    paths = {}
-    for line in text.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        paths[controllers] = path
+    paths = cgroups.parse_membership(text)
     memory = next((path for names, path in paths.items() if "memory" in names.split(",")), "")
     for path in (paths.get("name=systemd", ""), paths.get("", ""), memory):
         if path.strip("/"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from overnight import sources
+from overnight.model import cgroups
 
 __all__ = ["booted", "machines", "manager_state"]
 
@@ -77,11 +78,7 @@ def _name(cgroup: str) -> str:
     >>> _name("1:name=systemd:/machine.slice/machine-db.scope/payload/init.scope\\n0::/\\n")
     'db'
     """
-    paths = {}
-    for line in cgroup.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        paths[controllers] = path
+    paths = cgroups.parse_membership(cgroup)
     for path in (paths.get("name=systemd", ""), paths.get("", "")):
         parts = [part for part in path.split("/") if part and part not in ("init.scope", "payload")]
         if parts:

@@ -1,4 +1,4 @@
-"""A file of JSON lines that is only ever appended to: events, and gaps."""
+"""Append-only files of JSON lines: events and gaps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from overnight.model import files
 
 __all__ = ["Journal", "read_lines"]
 
-MOST_WAITING = 1000
-MOST_LINE = 64 << 10
+MAX_WAITING = 1000
+MAX_LINE = 64 << 10
 
 
 class Journal:
-    """Lines reach the disk at once; while it is full they wait in memory, the newest thousand."""
+    """Lines are synced at once; while the disk is full, the newest thousand wait in memory."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -23,20 +23,20 @@ class Journal:
         self._waiting: list[bytes] = []
 
     def add(self, entry: dict[str, object]) -> bool:
-        """Write an entry down; False: it waits, or was too long and is counted as dropped."""
+        """Append an entry; return False if it waits, or is too long and counted as dropped."""
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-        if len(line) > MOST_LINE:
+        if len(line) > MAX_LINE:
             self.dropped += 1
             return False
         self._waiting.append(line)
-        surplus = len(self._waiting) - MOST_WAITING
+        surplus = len(self._waiting) - MAX_WAITING
         if surplus > 0:
             self.dropped += surplus
             del self._waiting[:surplus]
         return self.flush()
 
     def flush(self) -> bool:
-        """Write what waits; False while the disk does not take it."""
+        """Write waiting lines; return False while the disk does not take them."""
         if self._waiting and not files.append_lines(self.path, self._waiting):
             return False
         self._waiting.clear()
@@ -44,14 +44,14 @@ class Journal:
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, object] | None]]:
-    """Each line's number and entry; None: it makes no sense. A file that is gone has no lines."""
+    """Yield each line's number and entry; None: invalid. A missing file has no lines."""
     try:
         file = path.open("rb")
     except OSError:
         return
     with file:
         number = 0
-        while line := file.readline(MOST_LINE):
+        while line := file.readline(MAX_LINE):
             number += 1
             if not line.strip():
                 continue

@@ -12,6 +12,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ def rehearse(
     right, with 1 if it is wrong.
     """
     from overnight.app import rehearsal_series as series
-    from overnight.interfaces.cli import rehearsalview
+    from overnight.interfaces.cli import rehearsal_view
 
     current: session.Session = context.obj
     if listing:
@@ -98,7 +99,7 @@ def rehearse(
             outcome = series.run(
                 request,
                 run,
-                lambda title: rehearsalview.shown(title, notes),
+                lambda title: rehearsal_view.shown(title, notes),
                 lambda text: notes.print(text, style="yellow", markup=False),
             )
         except errors.CannotError as error:
@@ -129,7 +130,7 @@ def _show(
         console.print(verdict)
         console.print()
     for line, style in _format_outcome(outcome):
-        console.print(session.printable(line), style=style, markup=False, soft_wrap=True)
+        console.print(printable(line), style=style, markup=False, soft_wrap=True)
 
 
 def _format_outcome(outcome: scoreboard.Outcome) -> list[tuple[str, str]]:
