@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 
+import blanked
 import jsonschema
 import pytest
 
@@ -29,6 +30,10 @@ def test_each_night_has_its_own_chain_and_no_other(tmp_path: pathlib.Path, name:
     truth = scenarios.build(name, tmp_path, seed=11, **({} if name == "fleet" else SHORT))
     for one in (truth, *truth.others):
         assert diagnosed(one) == []
+        verdict, _ = event_diagnosis.diagnose(one.home, one.event)
+        with blanked.blanked():
+            without_prose, _ = event_diagnosis.diagnose(one.home, one.event)
+        assert blanked.decisions(without_prose) == blanked.decisions(verdict)
 
 
 @pytest.mark.long

@@ -240,3 +240,19 @@ def test_a_window_is_extended_only_when_its_end_comes_near():
     for second in range(60):
         pins.event(Event(0, "k", "t", id="e", severity="warning", until_us=second * 1_000_000))
     assert [pin.end_us // 1_000_000 for pin in calls] == [30, 50, 70]
+
+
+def test_a_missing_permission_and_an_unread_kernel_log_are_recorded():
+    """A diagnosis reports both as missing evidence."""
+    keep = Keep()
+    denied = signal("interrupts", [PermissionError(13, "Permission denied"), {"0": (1,)}])
+    loop = recorder_loop.RecorderLoop(parts(keep, denied, log_problem="/dev/kmsg cannot be read"))
+    assert isinstance(loop.poll("interrupts", NOW), PermissionError)
+    loop.finish()
+    name, rows = keep.words[-1]
+    assert name == "agent-problems"
+    assert rows["interrupts"]["denied"] is True
+    assert rows["kernel-log"] == {"problem": "/dev/kmsg cannot be read"}
+    assert loop.poll("interrupts", NOW) is None
+    loop.finish()
+    assert keep.words[-1][1].keys() == {"kernel-log"}

@@ -86,11 +86,13 @@ def test_strips_stacks_and_difference_are_of_the_hot_core(home: pathlib.Path) ->
     (row,) = made.processes.rows
     assert (row.name, row.samples, row.cores) == ("spinner", 25 * 7, 1.0)
     assert made.flame
-    assert {stack.frames[-1].name for stack in made.flame.stacks} == {"spin"}
+    leaves = {made.flame.frames[path[-1]].name for path, _ in made.flame.stacks()}
+    assert leaves == {"spin"}
     assert (made.flame.cores, made.flame.frequency) == ((1,), 25)
     assert made.compared
     assert made.compared.capacity == 25 * 7
-    assert "app" in {stack.frames[0].name for stack in made.compared.before.stacks}
+    before = made.compared.before
+    assert "app" in {before.frames[path[0]].name for path, _ in before.stacks()}
     assert made.difference
     assert made.difference.changes[0].name == "spin"
     assert made.labels == {"zone": "z1", "kernel": "6.1"}

@@ -7,6 +7,7 @@ import findings
 import pytest
 
 from overnight import app, errors
+from overnight.app import event_diagnosis
 from overnight.diagnosis import decision, knowledge
 from overnight.interfaces.cli import commands
 
@@ -73,6 +74,41 @@ def test_a_users_file_adds_a_cause(tmp_path: pathlib.Path) -> None:
     assert said.chain.steps[0].kind == "gpu.poll"
     assert said.narrative.fix == "Let poller sleep."
     assert said.fix[0].command == "kill -s poller"
+
+
+def test_files_are_merged_with_the_built_in_knowledge_once(tmp_path: pathlib.Path) -> None:
+    """`diagnose --knowledge FILE` doubled the 38 rules and the 2 of the fleet."""
+    known, files = knowledge.known(), [tmp_path / "a.toml", tmp_path / "b.toml"]
+    files[0].write_text(KIND + LINK)
+    files[1].write_text('[[fleet]]\nsays = "fleet.drift"\nof = "my.kind"\nwhy = "so"\n')
+    merged = knowledge.read_knowledge(files)
+    assert len(merged.rules) == len(known.rules) + 1
+    assert len(merged.fleet) == len(known.fleet) + 1
+    assert merged.kinds.keys() == known.kinds.keys() | {"my.kind"}
+
+
+def test_every_detector_is_registered_with_its_kind() -> None:
+    """Title, headline, sentence and what it clears are in one place; numbers of findings have a format."""
+    registered = {kind.detector for kind in knowledge.known().kinds.values()}
+    detectors = {detector.name for detector in event_diagnosis.discover_detectors()}
+    assert detectors - registered == {"event"}
+    for kind in knowledge.known().kinds.values():
+        assert kind.title
+        assert kind.headline
+        assert kind.says.endswith(".")
+
+
+def test_a_number_format_that_cannot_be_used_is_refused() -> None:
+    for form in ("{value", "{other}", "{value:d}", "no number", "{value.__class__}"):
+        with pytest.raises(errors.UsageError, match="number 1 is invalid"):
+            knowledge.parse_knowledge(f'[[number]]\nname = "x"\nformat = "{form}"\n')
+
+
+def test_the_event_closest_to_what_users_felt_has_the_highest_damage() -> None:
+    damage = knowledge.known().damage
+    kinds = ["net.driver_reset", "gpu.xid", "task.hung", "net.driver_starved", "net.link_down", "cpu.core_pinned", "unit.restart"]  # fmt: skip
+    assert [damage(kind) for kind in kinds] == sorted(map(damage, kinds), reverse=True)
+    assert damage("net.driver_reset") > damage("net.tx_timeout") > damage("gpu.xid")
 
 
 def test_a_users_fix_replaces_the_one_that_comes_with_it() -> None:
@@ -150,3 +186,8 @@ def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
     )  # fmt: skip
     assert [number for number in numbers if f"{number:g}" not in text] == []
     assert f"{completeness.CLOSE:.0%}".replace("%", " %") in text
+    # Fleet evidence changes the verdict; the document said both that it does and that it does not.
+    assert (
+        f"at most {max(rule.weight for rule in knowledge.known().fleet):g} of what is left" in text
+    )
+    assert "does not change" not in text

@@ -7,6 +7,7 @@ import captures
 import casebook
 import findings
 import pytest
+import rings
 
 from overnight.diagnosis import completeness, decision, recording
 from overnight.model.verdict import GapKind, GapWindow
@@ -63,3 +64,30 @@ def test_one_signal_that_is_missing_is_not_all_of_them(
         home.numbers(signal, ("some",), lambda second: {"io": (second,)}, range(960))
     home.event()
     assert recording.read_recording(home.case()).signals == pytest.approx(share, abs=0.03)
+
+
+def test_what_the_recorder_could_not_read_is_missing_evidence(tmp_path: pathlib.Path) -> None:
+    home = casebook.Home(tmp_path).cpu()
+    home.writer.facts(
+        "agent-problems",
+        rings.at(60),
+        {
+            "kernel-log": {"problem": "/dev/kmsg cannot be read"},
+            "interrupts": {"problem": "PermissionError: [Errno 13]", "denied": True},
+            "ethtool": {"problem": "the host has no such interface"},
+        },
+    )
+    home.event()
+    found = recording.read_recording(home.case())
+    assert (found.kernel_log, found.denied) == (False, ("signal interrupts",))
+    kinds = {gap.kind: gap for gap in completeness.find_gaps(found, ())}
+    assert kinds[GapKind.KERNEL_LOG].factor == 0.9
+    assert kinds[GapKind.PERMISSION].what == "permission to read signal interrupts"
+
+
+def test_a_recorder_without_problems_lacks_no_kernel_log(tmp_path: pathlib.Path) -> None:
+    home = casebook.Home(tmp_path).cpu()
+    home.writer.facts("agent-problems", rings.at(60), {})
+    home.event()
+    found = recording.read_recording(home.case())
+    assert (found.kernel_log, found.denied) == (None, ())

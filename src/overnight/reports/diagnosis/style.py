@@ -72,7 +72,7 @@ a{color:var(--link)}
 .headline h1{min-width:0;flex:1 1 24ch}
 .cause-found h1{color:var(--bad)}.inconclusive h1{color:var(--warn)}.no-cause h1{color:var(--good)}
 dl.form{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.45rem 1.1rem;margin:.7rem 0}
-dl.form dt{font-weight:650;color:var(--soft)}dl.form dd{margin:0;max-width:90ch}
+dl.form dt{font-weight:650;color:var(--soft)}dl.form dd{margin:0;max-width:90ch;white-space:pre-wrap}
 details{border-top:1px solid var(--line);padding:.45rem 0}
 summary{cursor:pointer;font-weight:600}details[open]>summary{margin-bottom:.5rem}
 .confidence{display:inline-flex;align-items:center;gap:8px;font-weight:600}
