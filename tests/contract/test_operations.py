@@ -105,7 +105,7 @@ def test_a_cordoned_member_outlives_its_claim(world: World, how: str, then: str)
     assert grant.member.machine_id in world.provider.machines
     if then == "uncordon":
         world.plane.uncordon(grant.member.id)
-        world.plane.end_due("ci")
+        world.plane.terminate_due("ci")
     elif then == "terminate":
         world.plane.terminate(grant.member.id)
     else:

@@ -40,7 +40,7 @@ STATUS = "status.json"
 LOCK = "lock"
 TICK_SECONDS = 1.0
 TRIM_SECONDS = 10.0
-STOP_LOOK_SECONDS = 0.25  # poll(2) goes on after a signal (PEP 475): look at `stop` in between
+STOP_SECONDS_SECONDS = 0.25  # poll(2) goes on after a signal (PEP 475): look at `stop` in between
 STOPPED = "stopped"
 
 
@@ -233,7 +233,7 @@ class Recording:
                 if failed:
                     return failed
                 stop.wait(left)
-            elif failed := self._keep(self._recorder.poll(min(left, STOP_LOOK_SECONDS))):
+            elif failed := self._keep(self._recorder.poll(min(left, STOP_SECONDS_SECONDS))):
                 return failed
         return ""
 

@@ -27,7 +27,7 @@ __all__ = ["LogFeed", "Parts", "RecorderLoop", "SignalState", "Sink"]
 
 SELF_SECONDS = 60.0
 AGENT, KERNEL_LOG = "agent", "kernel-log"
-STOP_LOOK_SECONDS = 0.5
+STOP_SECONDS_SECONDS = 0.5
 LATE_SECONDS = 2.0
 AGENT_COLUMNS = ("looks", "failures", "cpu_us")
 LOG_COLUMNS = ("lines", "lost", "capped")
@@ -159,7 +159,7 @@ class RecorderLoop:
             if now >= self_report:
                 self_report = now + SELF_SECONDS
                 self._report_self()
-            wake = min(plan.next, second, until, time.monotonic() + STOP_LOOK_SECONDS)
+            wake = min(plan.next, second, until, time.monotonic() + STOP_SECONDS_SECONDS)
             self._wait(poller, wake)
         self.finish()
 

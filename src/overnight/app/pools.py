@@ -14,8 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from overnight import pools
-    from overnight.model.pool import Autoscale, Claim, Grant, Member, Pool, Request
-    from overnight.pools import admin, autoscaler, control, problems
+    from overnight.model.pool import (
+        Autoscale,
+        Claim,
+        Grant,
+        Member,
+        MemberDetails,
+        Pool,
+        PoolDetails,
+        Problem,
+        Request,
+    )
+    from overnight.pools import autoscaler, control
 
 __all__ = [
     "ago",
@@ -98,12 +108,12 @@ def serve(
     advertised = endpoint or ("" if listen else plane.get(ADVERTISED))
     try:
         server = member_api.Server(
-            plane.door, lambda: metrics.render(plane), address=address, port=port
+            plane.enrolment, lambda: metrics.render(plane), address=address, port=port
         )
     except errors.CannotError:
         if chosen:
             raise
-        server = member_api.Server(plane.door, lambda: metrics.render(plane), address=address)
+        server = member_api.Server(plane.enrolment, lambda: metrics.render(plane), address=address)
     try:
         # Another one that answers keeps its place; two share the work.
         if chosen or not _answers(plane.endpoint):
@@ -172,7 +182,7 @@ def _answers(endpoint: str) -> bool:
         return False
 
 
-def troubles(plane: control.ControlPlane, shown: admin.PoolDetails) -> tuple[problems.Problem, ...]:
+def troubles(plane: control.ControlPlane, shown: PoolDetails) -> tuple[Problem, ...]:
     """What is wrong with a pool, and what to do."""
     from overnight.pools import problems, reaper
 
@@ -188,7 +198,7 @@ def troubles(plane: control.ControlPlane, shown: admin.PoolDetails) -> tuple[pro
 # documents
 
 
-def _pool(details: admin.PoolDetails) -> dict[str, Any]:
+def _pool(details: PoolDetails) -> dict[str, Any]:
     pool = dataclasses.asdict(details.pool)
     return {
         **{name: value for name, value in pool.items() if name not in ("settings", "labels")},
@@ -271,7 +281,7 @@ def autoscale_document(
     }
 
 
-def pool_document(plane: control.ControlPlane, shown: admin.PoolDetails) -> dict[str, Any]:
+def pool_document(plane: control.ControlPlane, shown: PoolDetails) -> dict[str, Any]:
     """`overnight pool show -O json`."""
     return {
         "schema": "overnight.pool/1",
@@ -285,7 +295,7 @@ def pool_document(plane: control.ControlPlane, shown: admin.PoolDetails) -> dict
     }
 
 
-def pools_document(listed: tuple[admin.PoolDetails, ...]) -> dict[str, Any]:
+def pools_document(listed: tuple[PoolDetails, ...]) -> dict[str, Any]:
     """`overnight pool list -O json`."""
     return {"schema": "overnight.pools/1", "pools": [_pool(one) for one in listed]}
 
@@ -298,7 +308,7 @@ def claims_document(grants: tuple[Grant, ...]) -> dict[str, Any]:
     }
 
 
-def member_document(member: Member, details: admin.MemberDetails | None = None) -> dict[str, Any]:
+def member_document(member: Member, details: MemberDetails | None = None) -> dict[str, Any]:
     """What becomes of a member; with everything that is known of it, where that was asked for."""
     told: dict[str, Any] = {"schema": "overnight.pool-member/1", "member": _member(member)}
     if details is not None:

@@ -12,8 +12,16 @@ from overnight import errors
 from overnight.interfaces.cli import session
 
 if TYPE_CHECKING:
-    from overnight.model.pool import Autoscale, Claim, Grant, Member, PoolEvent
-    from overnight.pools import admin, autoscaler, control
+    from overnight.model.pool import (
+        Autoscale,
+        Claim,
+        Grant,
+        Member,
+        MemberDetails,
+        PoolDetails,
+        PoolEvent,
+    )
+    from overnight.pools import autoscaler, control
 
 __all__ = ["autoscale", "claims", "done", "member", "member_details", "pool", "pools", "show"]
 
@@ -22,7 +30,7 @@ def _say(text: str) -> None:
     typer.echo(session.printable(text))
 
 
-def _line(details: admin.PoolDetails) -> str:
+def _line(details: PoolDetails) -> str:
     held, kept = details.counts, details.pool
     more = "".join(
         f", {number} {word}"
@@ -37,9 +45,7 @@ def _line(details: admin.PoolDetails) -> str:
     )
 
 
-def pools(
-    current: session.Session, listed: tuple[admin.PoolDetails, ...], output: session.Output
-) -> int:
+def pools(current: session.Session, listed: tuple[PoolDetails, ...], output: session.Output) -> int:
     """Every pool, a line each."""
     from overnight.app import pools
 
@@ -100,7 +106,7 @@ def show(
     return errors.ExitCode.FOUND if any(one.alert for one in wrong) else errors.ExitCode.DONE
 
 
-def _details(shown: admin.PoolDetails) -> None:
+def _details(shown: PoolDetails) -> None:
     from overnight.app import pools
 
     now = time.time_ns() // 1000
@@ -170,7 +176,7 @@ def _policy(policy: Autoscale) -> None:
 
 def autoscale(
     current: session.Session,
-    shown: admin.PoolDetails,
+    shown: PoolDetails,
     outlook: autoscaler.Outlook | None,
     output: session.Output,
     *,
@@ -227,9 +233,7 @@ def member(current: session.Session, one: Member, output: session.Output) -> int
     return errors.ExitCode.DONE
 
 
-def member_details(
-    current: session.Session, shown: admin.MemberDetails, output: session.Output
-) -> int:
+def member_details(current: session.Session, shown: MemberDetails, output: session.Output) -> int:
     """Everything about one member."""
     from overnight.app import pools
     from overnight.model import times
