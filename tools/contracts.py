@@ -15,7 +15,7 @@ from importlinter import Contract, ContractCheck, fields, output
 if TYPE_CHECKING:
     import grimp
 
-__all__ = ["Apart", "StdlibOnly"]
+__all__ = ["Apart", "ImportsOnly", "StdlibOnly"]
 
 
 def _names(field: object) -> list[str]:
@@ -71,4 +71,29 @@ class Apart(_NoChains):
         del verbose
         one, other = _names(self.one), _names(self.other)
         chains = _chains(graph, one, other) + _chains(graph, other, one)
+        return ContractCheck(kept=not chains, metadata={"chains": chains})
+
+
+class ImportsOnly(_NoChains):
+    """No module of `package` imports a module of ours directly that is not in `package` or `allowed`."""
+
+    type_name = "imports_only"
+    package = fields.ModuleField()
+    allowed = fields.SetField(subfield=fields.ModuleField())
+    not_yet = fields.SetField(subfield=fields.ModuleField(), required=False, default=())
+
+    def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
+        """Look at direct imports: what lies behind `allowed` is theirs to choose."""
+        del verbose
+        package = str(self.package)
+        root = package.partition(".")[0]
+        allowed = (package, *_names(self.allowed))
+        not_yet = _names(self.not_yet)
+        chains = [
+            (importer, imported)
+            for importer in sorted({package, *graph.find_descendants(package)} - {*not_yet})
+            for imported in sorted(graph.find_modules_directly_imported_by(importer))
+            if imported.startswith(f"{root}.")
+            and not any(imported == name or imported.startswith(f"{name}.") for name in allowed)
+        ]
         return ContractCheck(kept=not chains, metadata={"chains": chains})

@@ -1,7 +1,7 @@
-"""The one exception tree. Every error a user can meet says what happened, why, and what to do.
+"""The exceptions that users see. Each says what failed, why, and what to do.
 
-The edges translate: the command line prints the three lines and leaves with `exit_code`, the
-other doors send `as_json()`. Anything that is not an `OvernightError` is a bug of ours.
+The command line prints the three lines and exits with `exit_code`; other interfaces send `as_json()`.
+Any exception that is not an `OvernightError` is a bug.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class ExitCode(enum.IntEnum):
-    """How a command ends. docs/commands.md lists the same; a test compares the two."""
+    """Exit codes of commands; docs/commands.md lists them too, and a test compares the two."""
 
     DONE = 0
     FOUND = 1
@@ -33,7 +33,7 @@ class ExitCode(enum.IntEnum):
 
 
 class OvernightError(Exception):
-    """What happened, why, and what to do about it."""
+    """What failed, why, and what to do about it."""
 
     exit_code = ExitCode.CANNOT
 
@@ -45,54 +45,52 @@ class OvernightError(Exception):
 
     @property
     def kind(self) -> str:
-        """A stable name for programs: `MissingToolError` -> `missing-tool`."""
+        """Stable name for programs: `MissingToolError` -> `missing-tool`."""
         name = type(self).__name__.removesuffix("Error")
         return "".join("-" + c.lower() if c.isupper() else c for c in name).lstrip("-")
 
-    def as_json(self) -> dict[str, object]:
-        """The same error for machines."""
+    def as_json(self, exit_code: ExitCode | None = None) -> dict[str, object]:
         return {
             "error": {
                 "kind": self.kind,
                 "what": self.what,
                 "why": self.why,
                 "todo": self.todo,
-                "exit_code": int(self.exit_code),
+                "exit_code": int(exit_code or self.exit_code),
             }
         }
 
 
 class UsageError(OvernightError):
-    """The command was asked for in a way it does not understand."""
+    """The request is not valid."""
 
     exit_code = ExitCode.USAGE
 
 
 class CannotError(OvernightError):
-    """The command is right, but this host cannot carry it out."""
+    """The request is valid, but cannot be carried out here."""
 
 
 class MissingPermissionError(CannotError):
-    """The kernel or the file system said no."""
+    """The kernel or the file system refused access."""
 
 
 class MissingToolError(CannotError):
-    """A program that the command needs is not installed."""
+    """A required program is not installed."""
 
 
 class RecordingError(CannotError):
-    """A recorder started and then failed."""
+    """A recorder failed after it started."""
 
 
 class DamagedFileError(CannotError):
-    """A file is not what it claims to be; says which file and at which byte."""
+    """A file is damaged; names the file and the byte."""
 
     def __init__(self, path: str, offset: int, problem: str) -> None:
         super().__init__(
             f"{path} cannot be read: {problem} at byte {offset}",
             why="the file is damaged, cut short, or of another format",
-            todo="record again, or take the file from its source once more; "
-            "what stands before that byte was not touched",
+            todo="record again, or copy the file from its source again",
         )
         self.path = path
         self.offset = offset

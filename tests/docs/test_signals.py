@@ -1,4 +1,4 @@
-"""docs/signals.md names every signal that there is, as it is, and no other."""
+"""docs/signals.md lists every signal."""
 
 from __future__ import annotations
 

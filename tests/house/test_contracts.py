@@ -51,6 +51,18 @@ SEEDS = {
         "from overnight.store import heavy\n",
         "overnight.store.heavy",
     ),
+    "command reaches a query": (
+        "interfaces",
+        "interfaces/cli/commands/seed.py",
+        "def f() -> None:\n    from overnight.queries import top\n",
+        "overnight.queries.top",
+    ),
+    "interface reaches a pool": (
+        "interfaces",
+        "interfaces/http/seed.py",
+        "from overnight import pools\n",
+        "overnight.pools",
+    ),
     "sibling": ("plugins", "sources/cpu.py", "from overnight.sources import kmsg\n", "kmsg"),
 }
 ALSO = {

@@ -21,8 +21,8 @@ import pytest
 import zombies
 
 from overnight import errors
-from overnight.load import host_state
 from overnight.load.host_state import memory_cgroups
+from overnight.model import meminfo
 from overnight.sources.memorycgroups import parents
 from overnight.undo import journal
 
@@ -199,12 +199,14 @@ def test_a_rehearsal_has_them_made_below_its_own_at_its_rate(place: Place) -> No
         if made >= 200:
             stop.set()
 
-    with journal.Journal("a test", place.undo) as book:
-        made = memory_cgroups.make(place.cgroup, 100_000, book, rate=1000, stop=stop, tell=tell)
+    with journal.Journal("a test", place.undo) as run_journal:
+        made = memory_cgroups.make(
+            place.cgroup, 100_000, run_journal, rate=1000, stop=stop, on_progress=tell
+        )
         assert 200 <= made.count < 100_000
         assert made.parent == place.cgroup
         assert told == sorted(told)
-    assert book.problems == []
+    assert run_journal.problems == []
     assert place.cgroup.is_dir()
 
 
@@ -212,10 +214,10 @@ def test_one_that_is_stopped_at_once_is_no_failure(place: Place) -> None:
     """Before the maker listens to a signal it dies of it; and of a second one while it ends."""
     stop = threading.Event()
     stop.set()
-    with journal.Journal("a test", place.undo) as book:
-        made = memory_cgroups.make(place.cgroup, 100_000, book, stop=stop)
+    with journal.Journal("a test", place.undo) as run_journal:
+        made = memory_cgroups.make(place.cgroup, 100_000, run_journal, stop=stop)
         assert made.count < 100_000
-    assert book.problems == []
+    assert run_journal.problems == []
 
 
 @pytest.mark.alone  # its limit is 50 MB below what the host has, which others change
@@ -223,22 +225,22 @@ def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
-        journal.Journal("a test", place.undo) as book,
+        journal.Journal("a test", place.undo) as run_journal,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
-        memory_cgroups.make(place.cgroup / "p", 1_000, book, share=1e-6)
+        memory_cgroups.make(place.cgroup / "p", 1_000, run_journal, share=1e-6)
     # One whose cost was thought to be nothing is found out by what the kernel charges.
     monkeypatch.setattr(parents, "own_cost", lambda _: -memory_cgroups.PAGE)
     # Room for the maker's own start, and far less than so many cost.
-    share = 50_000_000 / host_state.available()
+    share = 50_000_000 / meminfo.read_available()
     with (
-        journal.Journal("a test", place.undo) as book,
+        journal.Journal("a test", place.undo) as run_journal,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
-        memory_cgroups.make(place.cgroup / "p", 12_000, book, share=share)
+        memory_cgroups.make(place.cgroup / "p", 12_000, run_journal, share=share)
     monkeypatch.undo()
     nothing_is_left(place)
-    assert not [name for name in shm() if name.startswith(book.run)]
+    assert not [name for name in shm() if name.startswith(run_journal.run)]
 
 
 def test_dentries_are_counted_and_taken_off(place: Place) -> None:

@@ -57,13 +57,3 @@ def test_a_wheel_with_and_without_a_compiler(
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == str(built)
-
-
-def test_help_does_not_load_what_it_does_not_need() -> None:
-    """`overnight --help` answers at once because the heavy parts wait (measured by make bench)."""
-    code = (
-        "import sys; from overnight.interfaces import cli; cli.main(['--help']);"
-        "print(sorted({'numpy', 'duckdb', 'asyncio', 'zstandard', 'ctypes'} & set(sys.modules)), file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.strip() == "[]"

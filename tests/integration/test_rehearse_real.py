@@ -107,8 +107,8 @@ def until_struck(run: subprocess.Popen[str]) -> None:
 
 
 def run_of(undo: pathlib.Path) -> str:
-    (book,) = undo.glob("*.undo")
-    return book.stem
+    (run_journal,) = undo.glob("*.undo")
+    return run_journal.stem
 
 
 @pytest.mark.long

@@ -43,7 +43,7 @@ def test_what_was_left_is_brought_in_once(
     raw = spool_ingest.find_pending(spool_paths.spool_folder(home))
     assert len(raw) >= 3
     assert cli.main(["--home", str(home), "store", "ingest"]) == 0
-    assert "everything is in the store" in capsys.readouterr().out
+    assert "nothing left to ingest" in capsys.readouterr().out
     stored = segments.Catalogue(home).segments(HOST)
     assert len(stored) == len(raw)
     assert spool_ingest.find_pending(spool_paths.spool_folder(home)) == ()

@@ -50,7 +50,7 @@ def reset(**subject: str | int) -> Finding:
     return found("net.driver_reset", 0, 0.001, 1.0, detector="event", **where)
 
 
-def saturated(core: int = CORE, begin: float = -6, end: float = 1, **numbers: float):
+def saturated(core: int | None = CORE, begin: float = -6, end: float = 1, **numbers: float):
     told = {"seconds": 6.0, "busy_percent": 100.0, "kernel_percent": 98.0, "cores_burnt": 1.0}
     return found("cpu.core_saturated", begin, end, 0.95, told | numbers, core=core)
 
@@ -64,7 +64,7 @@ def culprit(
     process: str,
     unit: str = "",
     burnt: float = 0.95,
-    core: int = CORE,
+    core: int | None = CORE,
     begin: float = -6,
     **who: str,
 ) -> Finding:

@@ -17,13 +17,13 @@ def machine(
     units: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
 ) -> Iterator[Machine]:
     """Boots a machine with these units (all enabled that are wanted), until the block is left."""
-    book = journal.Journal("a machine of a test")
+    run_journal = journal.Journal("a machine of a test")
     try:
-        with book:
-            one = nspawn.boot(book, units, files)
+        with run_journal:
+            one = nspawn.boot(run_journal, units, files)
             try:
                 yield one
             finally:
                 one.stop()
     finally:
-        assert book.problems == []
+        assert run_journal.problems == []

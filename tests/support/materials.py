@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+import folding
 import numpy as np
 
-from overnight.model.flame import KERNEL, Folded, FoldedStack, Frame
+from overnight.model.flame import KERNEL, Folded, Frame
 from overnight.model.selection import Coverage, Window
 from overnight.queries import diff, signals
 
@@ -66,9 +67,9 @@ def stacks() -> tuple[Folded, Folded]:
     )
 
     def folded(window: Window, those: tuple[tuple[tuple[Frame, ...], int], ...]) -> Folded:  # fmt: skip
-        return Folded(
-            f"{HOST} core 39", HOST, window.begin_us * 1000, window.end_us * 1000, 97, (39,), "cpu-clock",
-            tuple(FoldedStack(frames, count) for frames, count in those),
+        return folding.fold(
+            those, title=f"{HOST} core 39", host=HOST, begin_ns=window.begin_us * 1000,
+            end_ns=window.end_us * 1000, frequency=97, cores=(39,), event="cpu-clock",
         )  # fmt: skip
 
     return folded(HOT, hot), folded(BEFORE, usual)

@@ -19,7 +19,7 @@ def made(
     folder: pathlib.Path, seed: int = 1, core: int = 0, spare: int = 1
 ) -> Iterator[rehearsals.Stage]:
     """A stage whose changes are undone, and whose fault is ended, at the end of the block."""
-    with journal.Journal("a test", folder / "undo") as book:
+    with journal.Journal("a test", folder / "undo") as run_journal:
         place = folder / f"stage-{seed}"
         place.mkdir(exist_ok=True)
         stage = rehearsals.Stage(
@@ -28,7 +28,7 @@ def made(
             spare=spare,
             home=folder,
             folder=place,
-            journal=book,
+            journal=run_journal,
             chance=random.Random(seed),
             stop=threading.Event(),
             brief=True,

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 
+import folding
 from materials import (
     BEFORE,
     EVENT_US,
@@ -21,7 +22,7 @@ from materials import (
 
 from overnight.model.event import Event, Value
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
-from overnight.model.flame import Folded, FoldedStack, Frame
+from overnight.model.flame import Frame
 from overnight.model.selection import Window
 from overnight.model.verdict import Chain, Gap, Link, RuledOut, Step, Verdict
 from overnight.queries import diff, top
@@ -324,7 +325,16 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
         tuple(RuledOut(step.id, name, name) for step, name in zip(steps, nasty, strict=True)),
     )  # fmt: skip
     frames = tuple(Frame(name, name, n % 2) for n, name in enumerate(nasty))
-    stacks = Folded(text, text, 1, 2, 97, (0,), text, (FoldedStack(frames, 9),), 3, nasty)
+    stacks = folding.fold(
+        [(frames, 9)],
+        title=text,
+        host=text,
+        frequency=97,
+        cores=(0,),
+        event=text,
+        lost=3,
+        notes=nasty,
+    )
     marks = tuple(reset(name, kind=name, text=name, core=n) for n, name in enumerate(nasty))
     made = material()
     assert made.processes

@@ -217,7 +217,7 @@ class Recording:
     def _take_up(self) -> None:
         """What a killed run left: its last segment, and the time since, which is a gap."""
         folder = self._options.spool
-        recovery.take_up(folder, perf.read_identity(), len(cpu.online()))
+        recovery.recover_segments(folder, perf.read_identity(), len(cpu.online()))
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = json.loads((folder / STATUS).read_text())
             if before["mode"] != STOPPED:

@@ -1,4 +1,4 @@
-"""`overnight age`: state on a host before a recording, the arm it is in, and everything taken off again."""
+"""Use cases of `overnight age`: put state on this host, note its experiment arm, and undo the state."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from overnight import app, errors, sources
 from overnight.app import census
 from overnight.app import home as homes
 from overnight.load import host_state
-from overnight.model import times
+from overnight.model import stop_signals, times
 from overnight.sources import perf
 from overnight.store import arms
 from overnight.undo import journal
@@ -23,22 +23,11 @@ from overnight.undo import journal
 if TYPE_CHECKING:
     from overnight.sources.memorycgroups import parents
 
-__all__ = [
-    "WHAT",
-    "Report",
-    "counts",
-    "kinds",
-    "listing",
-    "note",
-    "purge",
-    "put_on_host",
-    "runs",
-    "undo",
-]
+__all__ = ["WHAT", "Report", "Request", "counts", "kinds", "list_states", "note_uptime", "purge", "put_on_host", "runs", "undo"]  # fmt: skip
 
 SCHEMA = "overnight.age/1"
-WHAT = "age "  # how the ledgers of this command begin to say what they are
-ENOUGH = 0.95  # others make and free some meanwhile
+WHAT = "age "  # prefix of the journals of this command
+ENOUGH = 0.95  # other processes create and free some meanwhile
 SETTLE_SECONDS = 10.0
 STEADY_SECONDS = 0.5
 YOUNG_SECONDS = 3600.0
@@ -47,7 +36,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was done, and what the host counts before and after."""
+    """What was done, and the host's counts before and after."""
 
     did: str
     arm: str | None
@@ -57,7 +46,7 @@ class Report:
     aged: host_state.Aged | None = None
     run: str = ""
     seconds: float = 0.0
-    hang: tuple[parents.Parent, ...] = ()
+    dying_below: tuple[parents.Parent, ...] = ()  # where dying memory cgroups are
     undone: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -65,11 +54,14 @@ class Report:
 
     @property
     def verified(self) -> bool:
-        """Whether the host counts what was made; and, of an undoing, whether all of it was done."""
+        """Whether the host counts what was created; for an undo, whether it is complete."""
         if self.aged is None:
             return not self.problems
         name, enough = self.aged.counts, ENOUGH * self.aged.made
-        if any(one.path == self.aged.where and _holds(one) >= enough for one in self.hang):
+        if any(
+            parent.path == self.aged.where and _count_held(parent) >= enough
+            for parent in self.dying_below
+        ):
             return True
         return self.after.get(name, 0) - self.before.get(name, 0) >= enough
 
@@ -80,8 +72,8 @@ class Report:
             "after": dict(self.after), "verified": self.verified, "run": self.run,
             "seconds": round(self.seconds, 3), "undone": list(self.undone),
             "problems": list(self.problems), "remarks": list(self.remarks),
-            "hang": [dataclasses.asdict(one) for one in self.hang],
-            "runs": [{"run": one.run, "what": one.what, "state": one.state} for one in self.runs],
+            "hang": [dataclasses.asdict(parent) for parent in self.dying_below],
+            "runs": [{"run": run.run, "what": run.what, "state": run.state} for run in self.runs],
         }  # fmt: skip
         if self.aged is not None:
             document |= {
@@ -91,48 +83,64 @@ class Report:
         return document
 
 
-def _holds(parent: parents.Parent) -> int:
-    """So many hang there as the kernel says, or on v1 as many pages as nobody who is alive has."""
+def _count_held(parent: parents.Parent) -> int:
+    """Count by the kernel, or on v1 by the pages that no living cgroup holds."""
     return parent.dying if parent.counted else parent.held_bytes // PAGE
 
 
 def kinds() -> dict[str, host_state.Kind]:
-    """Every kind of state that there is, by its name on the command line."""
+    """Return every kind of state by its name on the command line."""
     modules = cast("tuple[host_state.Kind, ...]", app.discover(host_state))
     return {kind.NAME: kind for kind in modules}
 
 
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What to put on this host. `options` holds those that the kind takes, as text."""
+
+    state: str
+    count: int
+    home: pathlib.Path
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    arm: str | None = None  # None: hot
+    note: str = ""
+
+
 def put_on_host(
-    name: str, request: host_state.Request, *, arm: str | None = None, text: str = ""
-) -> Report:  # fmt: skip
-    """Make the state and leave it there, in the ledger; on an error nothing of it is left."""
-    kind = _kind(name, request)
+    request: Request, on_progress: Callable[[int, str], None] = host_state.ignore_progress
+) -> Report:
+    """Create the state, and leave it recorded in the undo journal; on an error nothing is left."""
+    kind = _find_kind(request)
     homes.need_writable(request.home)
     before = counts()
     began = time.monotonic()
-    with journal.Journal(f"{WHAT}{name} {request.count}") as book:
-        aged = kind.age(request, book)
-        if request.stop.is_set():
+    wanted = host_state.Request(
+        request.count, request.home, request.options, on_progress=on_progress
+    )
+    what = f"{WHAT}{request.state} {request.count}"
+    with stop_signals.interrupt_on_signals(), journal.Journal(what) as run_journal:
+        aged = kind.age(wanted, run_journal)
+        if wanted.stop.is_set():
             raise KeyboardInterrupt
         took = time.monotonic() - began
         after = counts()
-        book.keep()
+        run_journal.keep()
     report = Report(
-        name, arm or "hot", before, after, request.count, aged, book.run, took,
-        _hang(aged.counts), remarks=aged.remarks,
+        request.state, request.arm or "hot", before, after, request.count, aged, run_journal.run,
+        took, _dying_below(aged.counts), remarks=aged.remarks,
     )  # fmt: skip
-    _note(request.home, report, text)
+    _note(request.home, report, request.note)
     return report
 
 
-def note(home: pathlib.Path, *, arm: str | None = None, text: str = "") -> Report:
-    """Uptime cannot be made: it is noted, with the boot, the kernel and the arm."""
+def note_uptime(home: pathlib.Path, *, arm: str | None = None, text: str = "") -> Report:
+    """Note uptime, boot, kernel and arm: uptime cannot be created."""
     homes.need_writable(home)
     now = counts()
-    who = perf.read_identity()
+    identity = perf.read_identity()
     up = times.format_duration(round(_uptime()))
-    said = (f"{who.host}: up {up}, boot {who.boot}, kernel {platform.release()}",)
-    report = Report("uptime", arm or _arm_now(home), now, now, remarks=said)
+    remark = f"{identity.host}: up {up}, boot {identity.boot}, kernel {platform.release()}"
+    report = Report("uptime", arm or _current_arm(home), now, now, remarks=(remark,))
     _note(home, report, text)
     return report
 
@@ -145,37 +153,37 @@ def purge(
     root: pathlib.Path = host_state.ROOT,
     folder: pathlib.Path | None = None,
 ) -> Report:
-    """What age put on, then the caches of the whole host; what still stays needs a reboot."""
+    """Undo what age did, then drop the caches of the whole host; only a reboot clears the rest."""
     homes.need_writable(home)
     before = counts(root)
     drop = root / "proc/sys/vm/drop_caches"
-    # Tried first: who may not purge is to find the host as it was.
-    with _told_if_refused():
+    # Checked first: without permission the host must stay as it is.
+    with _explain_refusal():
         os.close(os.open(drop, os.O_WRONLY | os.O_CLOEXEC))
     done, problems = journal.clean(folder, kept=True, what=WHAT)
-    with _told_if_refused():
-        # Dentries and inodes first: each holds pages that only then can go.
-        for what in ("2", "3"):
-            drop.write_text(what)
+    with _explain_refusal():
+        # Dentries and inodes first: each holds pages that can only be freed afterwards.
+        for caches in ("2", "3"):
+            drop.write_text(caches)
     after = _settled(root)
     remarks = _left_by_purge(after)
     report = Report(
         "purge", arm or "purged", before, after, undone=tuple(done), problems=tuple(problems),
-        remarks=remarks, hang=_hang("dying", root),
+        remarks=remarks, dying_below=_dying_below("dying", root),
     )  # fmt: skip
     _note(home, report, text)
     return report
 
 
 @contextlib.contextmanager
-def _told_if_refused() -> Iterator[None]:
+def _explain_refusal() -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise errors.MissingPermissionError(
-            f"the caches cannot be dropped: {error}",
-            why="that is for root alone, and for the host itself",
-            todo="sudo overnight age purge --yes, outside of a container",
+            f"cannot drop the caches: {error}",
+            why="this needs root, and the host itself rather than a container",
+            todo="sudo overnight age purge --yes",
         ) from error
 
 
@@ -186,69 +194,73 @@ def undo(
     text: str = "",
     folder: pathlib.Path | None = None,
 ) -> Report:
-    """Everything that age did on this host, also what a kill -9 left half-made. Twice is no fault."""
+    """Undo everything that age did on this host, also after kill -9. Safe to repeat."""
     before = counts()
-    running = tuple(one for one in runs(folder) if one.state == "running")
-    mine = [one.what for one in runs(folder)]
+    known = runs(folder)
+    running = tuple(run for run in known if run.state == "running")
     done, problems = journal.clean(folder, kept=True, what=WHAT)
     after = _settled() if done else counts()
     remarks = tuple(
-        said
+        remark
         for name, kind in kinds().items()
-        if any(what.startswith(f"{WHAT}{name} ") for what in mine) and (said := kind.remains())
+        if any(run.what.startswith(f"{WHAT}{name} ") for run in known)
+        and (remark := kind.remains())
     )
     report = Report(
         "undo", arm, before, after, undone=tuple(done), problems=tuple(problems), remarks=remarks,
-        hang=_hang("dying"), runs=running,
+        dying_below=_dying_below("dying"), runs=running,
     )  # fmt: skip
     if done or arm or text:
         try:
             _note(home, report, text)
-        except OSError as error:  # what was taken off is off, whatever can be written
-            said = f"the arm could not be noted: {error}"
-            report = dataclasses.replace(report, remarks=(*remarks, said))
+        except OSError as error:  # the undo itself succeeded
+            remark = f"cannot note the arm: {error}"
+            report = dataclasses.replace(report, remarks=(*remarks, remark))
     return report
 
 
-def listing(folder: pathlib.Path | None = None) -> Report:
-    """What is on this host, what it counts, and what can be put on."""
+def list_states(folder: pathlib.Path | None = None) -> Report:
+    """List what age put on this host, the counts, and the kinds of state."""
     now = counts()
     known = tuple(f"{name}: {kind.ABOUT}" for name, kind in kinds().items())
     return Report("list", None, now, now, runs=runs(folder), remarks=known)
 
 
 def runs(folder: pathlib.Path | None = None) -> tuple[journal.Left, ...]:
-    """What age did and did not take off yet."""
+    """Return the runs of age that are not undone."""
     return journal.runs(folder, what=WHAT)
 
 
 def counts(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
-    """How much of every kind of state this host has."""
-    found: dict[str, int] = {}
+    """Count every kind of state on this host."""
+    by_name: dict[str, int] = {}
     for kind in kinds().values():
-        found |= kind.count(root)
-    return found
+        by_name |= kind.count(root)
+    return by_name
 
 
-def _kind(name: str, request: host_state.Request) -> host_state.Kind:
+def _find_kind(request: Request) -> host_state.Kind:
     known = kinds()
-    if name not in known:
+    if request.state not in known:
         raise errors.UsageError(
-            f"there is no state {name!r} to put on a host",
-            why=f"there are {', '.join(known)}",
-            todo="overnight age --help   lists them",
+            f"there is no state {request.state!r}",
+            why=f"states: {', '.join(known)}, uptime, purge",
+            todo="overnight age --list   describes them",
         )
+    kind = known[request.state]
     for option in request.options:
-        if option not in known[name].TAKES:
-            takes = ", ".join(f"--{one}" for one in sorted(known[name].TAKES))
+        if option not in kind.TAKES:
+            takes = ", ".join(f"--{name}" for name in sorted(kind.TAKES))
             raise errors.UsageError(
-                f"{name} does not take --{option}", why=f"it takes {takes}", todo="leave it out"
+                f"{request.state} does not take --{option}",
+                why=f"it takes {takes}",
+                todo=f"omit --{option}",
             )
-    return known[name]
+    return kind
 
 
-def _hang(counted: str, root: pathlib.Path = host_state.ROOT) -> tuple[parents.Parent, ...]:
-    """Below which cgroups they are, as the census says."""
+def _dying_below(counted: str, root: pathlib.Path = host_state.ROOT) -> tuple[parents.Parent, ...]:
+    """Return the cgroups with dying ones below them, as the census counts them."""
     if counted != "dying":
         return ()
     try:
@@ -258,7 +270,7 @@ def _hang(counted: str, root: pathlib.Path = host_state.ROOT) -> tuple[parents.P
 
 
 def _settled(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
-    """The counts once they fall no more: the kernel frees cgroups a moment later, in the background."""
+    """Return the counts once they are steady: the kernel frees cgroups in the background."""
     now = counts(root)
     steady = end = time.monotonic()
     while time.monotonic() < min(end + SETTLE_SECONDS, steady + STEADY_SECONDS):
@@ -272,12 +284,12 @@ def _settled(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
 def _left_by_purge(after: Mapping[str, int]) -> tuple[str, ...]:
     if not after.get("dying"):
         return ()
-    held = f"{after['dying']:,} memory cgroups are dying still, held by what others keep in memory"
-    return (f"{held} (files on tmpfs, locked pages, sockets): only they, or a reboot, let them go",)
+    held = f"{after['dying']:,} memory cgroups are still dying, held by memory that other processes keep"
+    return (f"{held} (files on tmpfs, locked pages, sockets); a reboot frees them",)
 
 
-def _arm_now(home: pathlib.Path) -> str:
-    """As last noted in this boot; else by the uptime."""
+def _current_arm(home: pathlib.Path) -> str:
+    """Return the arm last noted in this boot, else one by uptime."""
     last = arms.last_of(arms.read(home), perf.read_identity().boot)
     if last is not None and last.arm is not None:
         return last.arm
@@ -290,11 +302,11 @@ def _uptime() -> float:
 
 
 def _note(home: pathlib.Path, report: Report, text: str) -> None:
-    who = perf.read_identity()
+    identity = perf.read_identity()
     arms.append(
         home,
         arms.Arm(
-            time.time_ns() // 1000, who.host, who.boot, platform.release(), _uptime(), report.arm,
+            time.time_ns() // 1000, identity.host, identity.boot, platform.release(), _uptime(), report.arm,
             report.did, report.run, text, report.after,
         ),
     )  # fmt: skip

@@ -18,6 +18,7 @@ from overnight import errors, sources
 from overnight.agent import signals as known_signals
 from overnight.app import snapshot as snapshots
 from overnight.model import times
+from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
 from overnight.queries import case, signals
 from overnight.store import loads, segments
 from overnight.store.bundle import header, packer, profiles, scrubber, unpacker
@@ -42,19 +43,18 @@ __all__ = [
 
 SCHEMA = "overnight.bundle/1"
 SUFFIX = ".overnight"
-SECOND_US = 1_000_000
 # What diagnosis looks at begins 11.5 minutes before the event (queries.case): with some room.
 BEFORE_S = 15 * 60.0
 AFTER_S = 2 * 60.0
 # An event may last for days; its window does not.
-LONGEST_US = 600 * SECOND_US
+LONGEST_US = 10 * MINUTE_US
 # Rates need the look before a window and the one behind it.
 MARGIN_US = signals.MARGIN_US + 30 * SECOND_US
 # Signals that are looked at as seldom are kept of all stored time: slopes need hours, and they are small.
 SELDOM_S = 30.0
 # These are looked at more often, and are kept of a day before the event: whose births match a slope.
 DENSE = ("cgroup-births", "limits", "memory")
-DENSE_US = 25 * 3600 * SECOND_US
+DENSE_US = 25 * HOUR_US
 EVER = 1 << 62
 
 Progress = Callable[[str, float], None]  # what is being done, and how much of it is

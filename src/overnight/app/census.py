@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
+import platform
 import time
 from collections.abc import Callable, Sequence
 
 from overnight import errors, sources
-from overnight.sources import cgroupchurn, processes
+from overnight.model import times
+from overnight.sources import cgroupchurn, perf, processes
 from overnight.sources.memorycgroups import counts, parents
+from overnight.store.ring import reader as ring_reader
 
 __all__ = [
     "CRITICAL_DYING",
@@ -24,6 +27,7 @@ __all__ = [
     "growth_per_hour",
     "judge",
     "rank_creators",
+    "read_history",
     "since_last_fall",
     "take",
 ]
@@ -256,6 +260,25 @@ def _take(
         rank_creators(births, after, max(took, 1e-3), dying - samples[0][3]),
         layout.version, severity, reasons,
     )  # fmt: skip
+
+
+def read_history(home: pathlib.Path, root: pathlib.Path = sources.ROOT) -> list[Sample]:
+    """Return what the flight recorder counted on this host since boot, of the last day."""
+    now = time.time_ns() // 1000
+    boot = perf.read_identity(root).boot[:8]
+    columns = ("tracked", "in_use", "dying")
+    frames = ring_reader.Reader(home).numbers(
+        platform.node() or "host", "memory-cgroups", now - times.DAY_US, now, columns=columns
+    )
+    samples: list[Sample] = []
+    for frame in frames:
+        if "" in frame.keys and frame.boot[:8] == boot:
+            rows = [frame.series("", column)[1] for column in columns]
+            samples += [
+                (ns / 1e9, tracked, in_use, dying)
+                for ns, tracked, in_use, dying in zip(frame.monotonic_ns, *rows, strict=True)
+            ]
+    return sorted(samples)
 
 
 def _sample(census: counts.Census, clock: Callable[[], float]) -> Sample:

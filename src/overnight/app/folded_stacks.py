@@ -4,37 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from overnight.model.flame import KERNEL, USER, Folded, FoldedStack, Frame
+from overnight.model.flame import KERNEL, USER, Folded, Frame, Node
 
 if TYPE_CHECKING:
-    from overnight.queries import flame
+    from overnight.queries import flame, reader
 
 __all__ = ["fold"]
 
 
-def fold(tree: flame.FlameTree, title: str, *, event: str = "", frequency: int = 0) -> Folded:
-    """Every stack that samples ended in, root first. The process is its first frame."""
-    frames = [
-        Frame(name, module, KERNEL if kind == KERNEL else USER)
-        for name, module, kind in zip(tree.names, tree.modules, tree.kinds, strict=True)
-    ]
-    paths: list[tuple[Frame, ...]] = []
-    for parent, frame in zip(tree.parent.tolist(), tree.frame.tolist(), strict=True):
-        paths.append((*(paths[parent] if parent >= 0 else ()), frames[frame]))
-    window = tree.coverage.window
+def fold(
+    source: reader.Reader, tree: flame.FlameTree, title: str, cores: tuple[int, ...] = ()
+) -> Folded:
+    """Add what the writers show beside the stacks. The process is each stack's first frame."""
+    coverage = tree.coverage
+    touched = source.touched(coverage.hosts, coverage.window)
+    meta = source.meta(touched[0]) if touched else None
     return Folded(
         title=title,
-        host=", ".join(tree.coverage.hosts),
-        begin_ns=window.begin_us * 1000,
-        end_ns=window.end_us * 1000,
-        frequency=frequency,
-        cores=(),
-        event=event,
-        stacks=tuple(
-            FoldedStack(paths[i], int(tree.own[i])) for i in np.flatnonzero(tree.own).tolist()
+        host=", ".join(coverage.hosts),
+        begin_ns=coverage.window.begin_us * 1000,
+        end_ns=coverage.window.end_us * 1000,
+        frequency=meta.frequency if meta else 0,
+        cores=cores,
+        event=meta.events[0] if meta and meta.events else "",
+        frames=tuple(
+            Frame(name, module, KERNEL if kind == KERNEL else USER)
+            for name, module, kind in zip(tree.names, tree.modules, tree.kinds, strict=True)
         ),
-        lost=tree.coverage.lost,
-        notes=tree.coverage.notes,
+        nodes=tuple(map(Node, tree.frame.tolist(), tree.parent.tolist(), tree.own.tolist())),
+        lost=coverage.lost,
+        notes=coverage.notes,
     )

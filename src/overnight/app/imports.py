@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from overnight import app, errors
-from overnight.ingest import formats, perfdata
+from overnight.ingest import formats
 from overnight.sources import processes
 from overnight.store import capture, segments, writer
 
-__all__ = ["Imported", "format_names", "import_files"]
+if TYPE_CHECKING:
+    from overnight.ingest import perfdata
+
+__all__ = ["ImportReport", "Imported", "format_names", "import_files"]
 
 PERFDATA = "perf.data"
 
@@ -31,6 +35,15 @@ class Imported:
     notes: tuple[str, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class ImportReport:
+    files: tuple[Imported, ...]
+
+    def as_json(self) -> dict[str, object]:
+        files = [dataclasses.asdict(file) for file in self.files]
+        return {"schema": "overnight.import/1", "files": files}
+
+
 def import_files(
     home: pathlib.Path,
     paths: Iterable[pathlib.Path],
@@ -40,32 +53,36 @@ def import_files(
     kallsyms: pathlib.Path | None = None,
     root: pathlib.Path = pathlib.Path("/"),
 ) -> Iterator[Imported]:
-    """Bring files in, one after the other; a file that is there already changes nothing.
+    """Import files one by one; importing a file again changes nothing.
 
-    `kallsyms` and `root` say where names come from when the capture is of another host: a copy of
-    its /proc/kallsyms, and a folder with its files.
+    For a capture of another host, `kallsyms` is a copy of its /proc/kallsyms and `root` a folder with
+    its binaries.
     """
     if kind and kind not in format_names():
         raise errors.UsageError(
             f"no format {kind!r}",
-            why="overnight does not know how to read it",
-            todo=f"one of {', '.join(format_names())}",
+            why="overnight reads " + ", ".join(format_names()),
+            todo="leave --format out to detect the format",
         )
     symbols: perfdata.Symbols | None = None
     for path in paths:
-        found = kind or _recognise(path)
+        form = kind or _recognise(path)
         try:
-            if found == PERFDATA:
+            if form == PERFDATA:
+                from overnight.ingest import perfdata  # a fifth of the start-up time
+
                 symbols = symbols or _symbols(kallsyms, root)
-                made = perfdata.read(path, symbols, host=host)
+                samples = perfdata.read(path, symbols, host=host)
             else:
-                made = _readers()[found].read(path, host)
+                samples = _readers()[form].read(path, host)
         except OSError as error:
             raise _unreadable(path, error) from error
-        yield _store(home, path, found, made)
+        yield _store(home, path, form, samples)
 
 
 def _symbols(kallsyms: pathlib.Path | None, root: pathlib.Path) -> perfdata.Symbols:
+    from overnight.ingest import perfdata
+
     if kallsyms is None and root == pathlib.Path("/"):
         return perfdata.live_symbols(unit_of=processes.read_unit)
     try:

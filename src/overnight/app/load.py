@@ -1,47 +1,127 @@
-"""`overnight load`: one load from its start to its verdict, with everything undone behind it."""
+"""Use cases of `overnight load`: run one load to its verdict, and list the loads that ran."""
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight import load as workload_api
 from overnight.app import home as homes
-from overnight.load import runner
+from overnight.load import workloads
+from overnight.store import loads
 from overnight.undo import journal
 
-__all__ = ["make", "parse_share"]
+if TYPE_CHECKING:
+    from overnight.load import constancy, measurement, runner
+    from overnight.model.load import Load
+
+__all__ = ["Listing", "Progress", "Request", "format_figures", "list_loads", "parse_share", "run"]
 
 
-def make(
-    plan: runner.Plan,
-    home: pathlib.Path | None,
-    stop: threading.Event,
-    on_second: runner.OnSecond = lambda _second, _verdict: None,
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Which load to run and where; None means the workload's default, as in `load.Options`."""
+
+    workload: str
+    home: pathlib.Path | None = None  # where the figures are stored
+    seconds: float | None = 600.0  # None: until the trials are done, or it is stopped
+    warm_up: float = 5.0
+    cores: str = ""  # CPU list; empty: all allowed cores but the first
+    name: str = ""
+    seed: int = 1
+    duty: float | None = None
+    rate: float | None = None
+    size: int | None = None
+    trials: int | None = None
+    steps: int | None = None
+    backend: str | None = None
+    orchestrator: str | None = None
+    veth: bool = False
+    stressor: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """The latest second, the verdict so far, and the workload's figures, each with name and unit."""
+
+    second: measurement.Second
+    verdict: constancy.Verdict
+    figures: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """What can be run, and what ran."""
+
+    workloads: dict[str, str]  # name: what it does
+    loads: tuple[Load, ...]
+
+
+def list_loads(home: pathlib.Path) -> Listing:
+    known = {workload.name: workload.about for workload in workloads.discover().values()}
+    return Listing(known, loads.read_loads(home))
+
+
+def run(
+    request: Request, stop: threading.Event, on_second: Callable[[Progress], None] = lambda _: None
 ) -> runner.Outcome:
-    """Run it. What an earlier run left after kill -9 is undone first."""
-    if home is not None:
-        homes.need_writable(home)
+    """Run a load until its end or until `stop` is set; undo first what a killed run left."""
+    from overnight.load import runner  # numpy: listing loads does without it
+
+    fields = {
+        field.name: getattr(request, field.name)
+        for field in dataclasses.fields(workload_api.Options)
+        if field.name != "cores"
+    }
+    options = workload_api.Options(cores=runner.choose_cores(request.cores), **fields)
+    metrics = workloads.find(request.workload).metrics(options)
+    if request.home is not None:
+        homes.need_writable(request.home)
     _, problems = journal.clean()
     if problems:
         raise errors.CannotError(
-            f"an earlier run is not undone: {problems[0]}",
-            why="it was killed, and what it left cannot be removed",
-            todo="remove it by hand, then try again",
+            f"cannot undo what an earlier run left: {problems[0]}",
+            why="that run was killed, and its changes cannot be removed",
+            todo="remove them by hand, then retry",
         )
-    with journal.Journal(f"load {plan.workload}") as book:
-        made = runner.run(plan, book, home=home, stop=stop, on_second=on_second)
-    if book.problems:
+    with journal.Journal(f"load {request.workload}") as run_journal:
+        outcome = runner.run(
+            runner.Plan(request.workload, options, request.seconds, request.warm_up),
+            run_journal,
+            home=request.home,
+            stop=stop,
+            on_second=lambda second, verdict: on_second(
+                Progress(second, verdict, format_figures(metrics, second))
+            ),
+        )
+    if run_journal.problems:
         raise errors.CannotError(
-            f"the load ended, but not all of it is undone: {book.problems[0]}",
-            why="the ledger still holds it",
-            todo=f"look at {book.path}; the next run tries again",
+            f"the load ended, but not everything was undone: {run_journal.problems[0]}",
+            why=f"the undo journal {run_journal.path} still lists it",
+            todo="overnight rehearse --clean   retries, and so does the next run",
         )
-    return made
+    return outcome
+
+
+def format_figures(
+    metrics: tuple[workload_api.Metric, ...], second: measurement.Second
+) -> list[str]:
+    """Format the workload's figures of one second, each with name and unit."""
+    from overnight.load import constancy
+
+    units = {metric.name: metric.unit for metric in metrics}
+    return [
+        f"{name} {constancy.format_figure(value, units[name])}"
+        for name, value in second.values.items()
+    ]
 
 
 def parse_share(option: str, text: str) -> float:
-    """A share as operators write it.
+    """Parse a share, as a number or in percent.
 
     >>> parse_share("--duty", "60%"), parse_share("--duty", "0.6")
     (0.6, 0.6)
@@ -51,7 +131,7 @@ def parse_share(option: str, text: str) -> float:
         return float(words.removesuffix("%")) / (100 if words.endswith("%") else 1)
     except ValueError:
         raise errors.UsageError(
-            f"{option} {text!r} is no share",
-            why="a share is a number, or one of percent",
+            f"{option} {text!r} is not a share",
+            why="a share is a number from 0 to 1, or a percentage",
             todo=f"write it like {option} 60% or {option} 0.6",
         ) from None

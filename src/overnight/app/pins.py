@@ -8,8 +8,6 @@ from overnight import errors
 from overnight.app import spool_paths
 from overnight.model.pins import Pin, Pins
 from overnight.model.selection import Window
-from overnight.queries import reader
-from overnight.store import segments
 from overnight.store.ring import layout
 from overnight.store.ring import reader as ring_reader
 
@@ -18,6 +16,9 @@ __all__ = ["list_pins", "pin_window", "recorded_window", "unpin"]
 
 def recorded_window(home: pathlib.Path) -> Window:
     """Return the first to the last moment recorded of any host, profiles and signals alike."""
+    from overnight.queries import reader
+    from overnight.store import segments
+
     ring = ring_reader.Reader(home)
     spans = [span for host in ring.hosts() if (span := ring.extent(host))]
     profiles = reader.Reader(segments.Catalogue(home))

@@ -27,7 +27,7 @@ from overnight.sources.perf import command, events
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["CoreWatch", "Options", "Progress", "record"]
+__all__ = ["CoreWatch", "Options", "Progress", "flight_recorder_arguments", "record"]
 
 STRIP_SECONDS = 120
 
@@ -104,6 +104,21 @@ class CoreWatch:
                 )
             )
         return tuple(found)
+
+
+def flight_recorder_arguments(
+    *, metrics: str = "", rules: tuple[str, ...] = (), cloud_labels: bool = False
+) -> tuple[str, ...]:
+    """Return `Options.agent`; a bad address raises UsageError here instead of ending up in its log."""
+    if metrics:
+        from overnight.agent import flight_recorder
+
+        flight_recorder.parse_address(metrics)
+    return (
+        *(word for folder in rules for word in ("--rules", folder)),
+        *(("--metrics", metrics) if metrics else ()),
+        *(("--cloud-labels",) if cloud_labels else ()),
+    )
 
 
 def record(

@@ -106,17 +106,24 @@ def rehearse(
     with _interruptible(), rehearsal_host.alone(), rehearsal_host.away_from(plan.core):
         began = time.monotonic()
         before = rehearsal_host.take_inventory()
-        with journal.Journal(f"rehearse {rehearsal.name} --seed {seed}") as book, _marked(book):
-            run = _Run(rehearsal, plan, seed, brief, home, book, on_progress)
+        with (
+            journal.Journal(f"rehearse {rehearsal.name} --seed {seed}") as run_journal,
+            _marked(run_journal),
+        ):
+            run = _Run(rehearsal, plan, seed, brief, home, run_journal, on_progress)
             try:
                 run.play()
             finally:
                 run.end()
         on_progress(Progress("check that all is undone"))
         ours, others = rehearsal_host.left_behind(
-            book.run, run.stage.folder, run.targets(), before, rehearsal_host.take_inventory()
+            run_journal.run,
+            run.stage.folder,
+            run.targets(),
+            before,
+            rehearsal_host.take_inventory(),
         )
-    outcome = run.outcome(time.monotonic() - began, (*book.problems, *ours), others)
+    outcome = run.outcome(time.monotonic() - began, (*run_journal.problems, *ours), others)
     (run.home / "outcome.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
     rehearsal_host.prune(home / "rehearsals", keep)
     return outcome
@@ -132,19 +139,19 @@ class _Run:
         seed: int,
         brief: bool,
         home: pathlib.Path,
-        book: journal.Journal,
+        run_journal: journal.Journal,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self._rehearsal, self._plan, self._book = rehearsal, plan, book
+        self._rehearsal, self._plan, self._journal = rehearsal, plan, run_journal
         self._tell = on_progress
-        self.home = home / "rehearsals" / f"{rehearsal.name}-{seed}-{book.run}"
+        self.home = home / "rehearsals" / f"{rehearsal.name}-{seed}-{run_journal.run}"
         self.stage = rehearsals.Stage(
             seed=seed,
             core=plan.core,
             spare=plan.spare,
             home=self.home,
             folder=self.home / "stage",
-            journal=book,
+            journal=run_journal,
             chance=random.Random(f"{rehearsal.name} {seed}"),  # noqa: S311 - no secret
             stop=threading.Event(),
             say=lambda text: on_progress(Progress("", note=text)),
@@ -166,8 +173,10 @@ class _Run:
     def play(self) -> None:
         """All of it."""
         self.home.mkdir(parents=True, mode=0o700)
-        (self.home / rehearsal_host.MARKER).write_text(json.dumps({"run": self._book.run}) + "\n")
-        self._book.write("folder", self.stage.folder)
+        (self.home / rehearsal_host.MARKER).write_text(
+            json.dumps({"run": self._journal.run}) + "\n"
+        )
+        self._journal.write("folder", self.stage.folder)
         self.stage.folder.mkdir()
         self._tell(Progress("prepare"))
         self._rehearsal.prepare(self.stage)
@@ -191,7 +200,7 @@ class _Run:
         self._diagnose()
 
     def _baseline(self) -> None:
-        crowd = rehearsal_host.Crowd(self._book.run)
+        crowd = rehearsal_host.Crowd(self._journal.run)
         late = [one.late_p50_ms for one in self._seconds("baseline", self._plan.baseline)]
         usual = sorted(late)[len(late) // 2]
         if usual < victims.KEEPS_UP_MS and self._victim.status().resets == 0:
@@ -208,7 +217,7 @@ class _Run:
         of = f" {number} of {self._plan.strikes}" if self._plan.strikes > 1 else ""
         self.stage.stop.clear()
         began_us = time.time_ns() // 1000
-        crowd = rehearsal_host.Crowd(self._book.run)
+        crowd = rehearsal_host.Crowd(self._journal.run)
         self._tell(Progress(f"strike{of}", note="the fault begins"))
         self._rehearsal.strike(self.stage)
         for _ in self._seconds(f"strike{of}", self._plan.patience):
@@ -251,7 +260,7 @@ class _Run:
         return [
             one
             for one in told
-            if one.fields.get("rehearsal") == self._book.run and one.time_us >= since_us
+            if one.fields.get("rehearsal") == self._journal.run and one.time_us >= since_us
         ]
 
     def _wait(self, phase: str, seconds: float) -> None:
@@ -312,7 +321,7 @@ class _Run:
 
     def targets(self) -> list[str]:
         """What the ledger says was made."""
-        return self._book.targets()
+        return self._journal.targets()
 
     def outcome(
         self, seconds: float, left: tuple[str, ...], others: list[str]
@@ -332,7 +341,7 @@ class _Run:
             scenario=self._rehearsal.name,
             seed=self.stage.seed,
             brief=self.stage.brief,
-            run=self._book.run,
+            run=self._journal.run,
             correct=not wrong,
             rank=self._truth.rank(self._verdict) if not wrong or self._events else 0,
             event_to_verdict_s=round(self._took, 2) if self._took is not None else None,
@@ -378,10 +387,10 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _marked(book: journal.Journal) -> Iterator[None]:
+def _marked(run_journal: journal.Journal) -> Iterator[None]:
     """All that is started meanwhile carries the mark, the recorder's processes, too."""
     before = os.environ.get(journal.MARK)
-    os.environ[journal.MARK] = book.run
+    os.environ[journal.MARK] = run_journal.run
     try:
         yield
     finally:

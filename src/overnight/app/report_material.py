@@ -14,10 +14,8 @@ from overnight.reports.pictures import difference
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
-    from overnight.model.flame import Folded
     from overnight.model.verdict import Verdict
     from overnight.queries import case as cases
-    from overnight.queries import flame as flames
 
 __all__ = ["focus", "gather"]
 
@@ -84,15 +82,16 @@ def focus(case: cases.Case, told: Verdict) -> tuple[int, Window]:
     end = min(case.event.time_us + SECOND, case.window.end_us)
     if chosen is None:
         return case.event.core, Window(end - 10 * SECOND, end)
+    core = -1 if chosen.subject.core is None else chosen.subject.core
     begin = max(chosen.window.begin_us, case.window.begin_us - LONGEST_HOT)
     until = min(chosen.window.end_us, case.window.end_us)
     if until <= begin:  # it lies elsewhere: nothing of it is around the event
-        return chosen.subject.core, Window(end - 10 * SECOND, end)
-    return chosen.subject.core, Window(max(begin, until - LONGEST_HOT), until)
+        return core, Window(end - 10 * SECOND, end)
+    return core, Window(max(begin, until - LONGEST_HOT), until)
 
 
 def _foremost(those: Iterable[Finding]) -> Finding | None:
-    placed = [one for one in those if one.subject.core >= 0 and one.kind in FOCUS]
+    placed = [one for one in those if one.subject.core is not None and one.kind in FOCUS]
     return min(placed, key=lambda one: (FOCUS.index(one.kind), -one.confidence), default=None)
 
 
@@ -107,7 +106,7 @@ def _stacks(case: cases.Case, core: int, hot: Window) -> diagnosis.Material:
     chosen = Selection(cores=(core,) if core >= 0 else ())
     title = f"{case.host} core {core}" if core >= 0 else case.host
     now = case.flame(hot, chosen)
-    folded = _folded(now, title, core)
+    folded = folded_stacks.fold(case.profiles, now, title, chosen.cores)
     made = diagnosis.Material(flame=folded, processes=case.top(hot, chosen, limit=MOST_ROWS))
     if not case.has_profile(case.baseline):
         return made
@@ -116,19 +115,12 @@ def _stacks(case: cases.Case, core: int, hot: Window) -> diagnosis.Material:
         made,
         compared=difference.Compared(
             folded,
-            _folded(before, title, core),
+            folded_stacks.fold(case.profiles, before, title, chosen.cores),
             now.coverage.capacity,
             before.coverage.capacity,
         ),
         difference=case.diff(hot, case.baseline, chosen),
     )
-
-
-def _folded(tree: flames.FlameTree, title: str, core: int) -> Folded:
-    covered = tree.coverage
-    rate = round(covered.capacity / covered.core_seconds) if covered.core_seconds else 0
-    folded = folded_stacks.fold(tree, title, event="cpu-clock" if rate else "", frequency=rate)
-    return dataclasses.replace(folded, cores=(core,) if core >= 0 else ())
 
 
 def _lifts(findings: Iterable[Finding]) -> tuple[diagnosis.Lift, ...]:

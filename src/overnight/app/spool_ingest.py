@@ -175,7 +175,7 @@ def ingest_leftovers(home: pathlib.Path) -> Iterator[str]:
     if not folder.is_dir():
         return
     with contextlib.suppress(errors.CannotError), agent.lock_spool(folder):
-        recovery.take_up(folder, perf.read_identity(), len(cpu.online()))
+        recovery.recover_segments(folder, perf.read_identity(), len(cpu.online()))
         yield from Ingester(home, 1 << 62, 0.0).run()
 
 

@@ -1,9 +1,8 @@
-"""From recorded evidence to findings: one module a detector.
+"""From recorded evidence to findings: one module per detector.
 
-A detector looks at one `Case` and answers found, clear or no-data; it never raises for evidence that is
-missing. What breaks in it, damaged files included, it lets pass: who asks (`app.diagnosing.look`) makes
-that the answer failed, in one place for all. Its module names it in `DETECTORS`; `app` discovers them, no list is kept. What links
-findings into a chain is not its business.
+A module lists its detectors in `DETECTORS`; `app` discovers them. A detector examines one `Case` and
+answers found, clear or no-data: missing evidence is an answer, never an exception. Other exceptions pass
+to the caller, who turns them into the answer failed. Linking findings into a chain is left to `diagnosis`.
 """
 
 from __future__ import annotations
@@ -11,22 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from overnight.model.finding import Answer
+    from overnight.model.finding import Answer, Need
     from overnight.queries import case
 
 __all__ = ["Detector"]
 
 
 class Detector(Protocol):
-    """One question to the evidence."""
+    """One question about the evidence of an event."""
 
     @property
     def name(self) -> str:
-        """What its findings' `detector` says."""
+        """The `detector` of its answers and findings."""
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """The inputs: names of signals, `events`, `profiles`, `snapshots`; for the report's gaps."""
+    def needs(self) -> tuple[Need, ...]:
+        """The inputs; `Answer.missing` is a part of them."""
 
     def look(self, case: case.Case) -> Answer:
         """Answer for one event."""

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _core_shares as shares
 from overnight.model import times
-from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
 from overnight.model.selection import Window
 from overnight.queries import reader, trends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from overnight.model.event import Value
     from overnight.queries import case as cases
-    from overnight.queries import function_usage
+    from overnight.queries import function_usage, samples
 
 __all__ = [
     "SHELF",
-    "Asking",
+    "BaseDetector",
     "MissingError",
     "burn_evidence",
     "burn_magnitude",
@@ -54,27 +54,36 @@ SHELF = re.compile(
 
 
 class MissingError(Exception):
-    """What a detector needs was not recorded; the text says what."""
+    """Evidence that a detector needs was not recorded; `missing` names it, all its needs if empty."""
+
+    def __init__(self, why: str, *missing: Need) -> None:
+        super().__init__(why)
+        self.missing = missing
 
 
-class Asking:
-    """A detector that says what is missing with `MissingError`: then it answers no-data."""
+class BaseDetector:
+    """Runs `examine`; a `MissingError` in it becomes the answer no-data with the missing inputs."""
 
     name = ""
-    needs: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
 
     def look(self, case: cases.Case) -> Answer:
         """Answer for one event."""
         try:
-            found, why = self.examine(case)
-        except MissingError as missing:
-            return Answer(self.name, Status.NO_DATA, why=str(missing))
-        status = Status.FOUND if found else Status.CLEAR
-        return Answer(self.name, status, tuple(found), "" if found else why)
+            return self.examine(case)
+        except MissingError as error:
+            missing = error.missing or self.needs
+            return Answer(self.name, Status.NO_DATA, why=str(error), missing=missing)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
-        """The findings, and why there is none where there is none."""
-        raise NotImplementedError  # each detector has its own
+    def examine(self, case: cases.Case) -> Answer:
+        """Answer found or clear, or raise MissingError."""
+        raise NotImplementedError
+
+    def answer(self, findings: Sequence[Finding], *, clear: str, remark: str = "") -> Answer:
+        """Build the answer; `clear` gives the reason where nothing was found, `remark` limits what was."""
+        if not findings:
+            return Answer(self.name, Status.CLEAR, why=clear)
+        return Answer(self.name, Status.FOUND, tuple(findings), remark)
 
 
 def make(
@@ -109,17 +118,19 @@ def command(what: str, window: Window, host: str, *more: str) -> str:
     return " ".join(("overnight", what, "-b", begin, "-e", end, "--host", shlex.quote(host), *more))
 
 
-def stacks(case: cases.Case) -> tuple[function_usage.Stacks, function_usage.Stacks | None]:
+def stacks(case: cases.Case) -> tuple[samples.WindowSamples, samples.WindowSamples | None]:
     """The stacks of the hot stretch and of the baseline, None where that was not recorded."""
     if not case.has_profile(case.window):
-        raise MissingError("no stacks were sampled around the event")
+        raise MissingError("no stacks were sampled around the event", Need.PROFILES)
     now = case.stacks(case.window)
-    if not now.one_core or not now.seconds:
-        raise MissingError("the capture does not say how often it sampled which cores")
+    if not now.core_rate or not now.seconds:
+        raise MissingError(
+            "the profile does not say how often it sampled which cores", Need.PROFILES
+        )
     before = None
     if case.has_profile(case.baseline):
         before = case.stacks(case.baseline, by_second=False)
-        if not before.one_core or not before.seconds:
+        if not before.core_rate or not before.seconds:
             before = None
     return now, before
 
@@ -134,25 +145,26 @@ def require_stacks(case: cases.Case) -> None:
         )
         if recorded < MATTERS_SHARE * window.seconds:
             raise MissingError(
-                f"only {recorded:.0f} of {window.seconds:.0f} s around the event were sampled"
+                f"only {recorded:.0f} of {window.seconds:.0f} s around the event were sampled",
+                Need.PROFILES,
             )
 
 
-def stands_out(one: function_usage.Burner, *, baseline: bool) -> bool:
+def stands_out(one: function_usage.Usage, *, baseline: bool) -> bool:
     """Whether it burnt enough, for long enough, and more than it does otherwise."""
-    if one.samples < LEAST_SAMPLES or one.cores_burnt < LEAST_CORES:
+    if one.samples < LEAST_SAMPLES or one.cores_used < LEAST_CORES:
         return False
     if one.window.seconds < LEAST_SECONDS:
         return False
     if not baseline:
-        return one.cores_burnt >= 2 * LEAST_CORES
+        return one.cores_used >= 2 * LEAST_CORES
     return one.lift_low >= LEAST_LIFT or one.share_of_core_samples >= FULL_CORE
 
 
-def burn_magnitude(one: function_usage.Burner) -> dict[str, float]:
+def burn_magnitude(one: function_usage.Usage) -> dict[str, float]:
     """The numbers by which what burns cores is compared; no infinite ones."""
     found = {
-        "cores_burnt": one.cores_burnt,
+        "cores_burnt": one.cores_used,
         "share_of_core_samples": one.share_of_core_samples,
         "samples": float(one.samples),
         "seconds": one.window.seconds,
@@ -160,21 +172,21 @@ def burn_magnitude(one: function_usage.Burner) -> dict[str, float]:
     }
     if one.lift_low > 0:
         found["lift_low"] = one.lift_low
-    if one.lift > 0 and one.cores_burnt - one.baseline_cores >= shares.LEAST_ADDED:
-        found["cores_added"] = one.cores_burnt - one.baseline_cores
+    if one.lift > 0 and one.cores_used - one.baseline_cores >= shares.LEAST_ADDED:
+        found["cores_added"] = one.cores_used - one.baseline_cores
     return found
 
 
 def burn_evidence(
-    case: cases.Case, one: function_usage.Burner, now: function_usage.Stacks, function: str
+    case: cases.Case, one: function_usage.Usage, now: samples.WindowSamples, function: str
 ) -> Evidence:
     """Who burnt how much where, with the stack that was met most."""
-    process, unit = one.who
+    process, unit = one.actor
     of_unit = f" of {unit}" if unit else ""
     than = f"{one.baseline_cores:.2f} cores in the {case.usual}"
     kernel = " > ".join(one.path[-8:])
     values: dict[str, Value] = {
-        "cores_burnt": round(one.cores_burnt, 3),
+        "cores_burnt": round(one.cores_used, 3),
         "samples": one.samples,
         "share_of_that_core_s_possible_samples": round(one.share_of_core_samples, 3),
         "share_on_that_core_of_its_samples": round(one.core_share, 3),
@@ -184,7 +196,7 @@ def burn_evidence(
         **{f"samples_in_{name}": n for name, n in one.marked.items()},
     }
     return Evidence(
-        f"{process}{of_unit} burnt {one.cores_burnt:.2f} cores in {function} for"
+        f"{process}{of_unit} burnt {one.cores_used:.2f} cores in {function} for"
         f" {one.window.seconds:.0f} s, {one.share_of_core_samples:.0%} of what core {one.core} can"
         f" give, against {than}: {kernel}",
         "profiles",
@@ -215,7 +227,7 @@ def lasting(case: cases.Case, back_us: int) -> Window:
     return Window(case.window.end_us - back_us, end)
 
 
-def lost_factor(now: function_usage.Stacks) -> float:
+def lost_factor(now: samples.WindowSamples) -> float:
     """By how much lost samples lower what is said about the rest."""
     told = now.coverage.lost / max(1, now.coverage.samples + now.coverage.lost)
     return 0.8 if told > LOST_SHARE else 1.0

@@ -1,17 +1,20 @@
-"""What somebody has of a core, against what they had of it in the baseline.
+"""Each process's share of a core, against its share in the baseline.
 
-A fair scheduler halves the share of who was there and wanted to stay: who has much of a full core may be
-the one that waits. Whose share rose is who filled it.
+A fair scheduler halves the share of a process that was there and still wants to run: a large share of a
+saturated core may belong to the victim. The process whose share rose is the one that saturated it.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overnight.model.actor import Actor
+from overnight.model.finding import Evidence
 from overnight.model.selection import Selection, Window
 from overnight.queries import diff
 
@@ -19,31 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from overnight.queries import case as cases
-    from overnight.queries import consumers
 
-__all__ = [
-    "LEAST_ADDED",
-    "TICKS",
-    "Before",
-    "Share",
-    "before_by_samples",
-    "by_ticks",
-    "magnitude",
-    "name_of",
-    "rising",
-    "seen_on",
-]
+__all__ = ["LEAST_ADDED", "Baseline", "Share", "Ticks", "compare_ticks", "magnitude", "process_name", "read_baseline", "read_ticks"]  # fmt: skip
 
-# Of the core: what varies by less from minute to minute filled nothing.
+# Of the core: a smaller change happens from minute to minute and saturates nothing.
 LEAST_ADDED = 0.15
-# Less than this tells nothing of what is usual.
+# A shorter baseline proves nothing.
 LEAST_SECONDS = 5.0
 TICKS = 100  # a second, in /proc/PID/stat: USER_HZ on every Linux that is recorded
 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """Cores now and in the baseline; `error` is by how much the difference may be off (95 %)."""
+    """Cores now and in the baseline; `error` bounds the error of the difference (95 %)."""
 
     now: float
     before: float
@@ -51,174 +42,162 @@ class Share:
 
     @property
     def added(self) -> float:
-        """What came on top of the baseline."""
         return round(self.now - self.before, 6)
 
     @property
     def rose(self) -> bool:
-        """Whether it is more than before: by more than chance, and enough to matter."""
+        """Whether it is more than in the baseline: by more than chance, and enough to matter."""
         return self.added >= LEAST_ADDED and self.added > self.error
 
     @property
     def fell(self) -> bool:
-        """Whether it is less than before, in the same manner."""
+        """Whether it is less than in the baseline, by the same measure."""
         return -self.added >= LEAST_ADDED and -self.added > self.error
 
-    def as_values(self) -> dict[str, float]:
-        """For evidence."""
-        return {
-            "cores_now": round(self.now, 3),
-            "cores_before": round(self.before, 3),
-            "cores_added": round(self.added, 3),
-            "error": round(self.error, 3),
-        }
-
-    def as_text(self, usual: str) -> str:
-        """Both numbers, after a name."""
-        return (
-            f"{self.now:.2f} of the core now against {self.before:.2f} in the {usual}"
-            f" ({self.added:+.2f}, known within {self.error:.2f})"
+    def evidence(self, case: cases.Case, process: str, source: str) -> Evidence:
+        """Return both numbers as evidence about a process."""
+        name = f"{process} had to wait: it" if self.fell else process
+        return Evidence(
+            f"{name} used {self.now:.2f} of the core, and {self.before:.2f} in the baseline"
+            f" ({case.usual}): {self.added:+.2f}, known within {self.error:.2f}",
+            source,
+            {
+                "cores_now": round(self.now, 3),
+                "cores_before": round(self.before, 3),
+                "cores_added": round(self.added, 3),
+                "error": round(self.error, 3),
+            },
+            case.baseline,
         )
 
 
 @dataclasses.dataclass(frozen=True)
-class Before:
-    """One core in the baseline: what each had of it, in samples or ticks, of `whole`."""
+class Ticks:
+    """Time of one process in ticks of /proc/PID/stat."""
 
-    used: Mapping[
-        tuple[str, str], float
-    ]  # by unit and process; the unit is '' where it is not known
-    soft: float  # soft interrupts, on top of whomever
-    whole: float
-    unit_error: float  # 0: counts are samples, with the error of a count; else of one tick
+    user: float
+    kernel: float
+
+    @property
+    def total(self) -> float:
+        return self.user + self.kernel
+
+    def cores(self, seconds: float) -> float:
+        return self.total / TICKS / seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """One core in the baseline: what each actor used of it, in samples or ticks, of `capacity`."""
+
+    used: Mapping[Actor, float]
+    softirq: float  # on top of any process
+    capacity: float
+    is_ticks: bool = False  # else samples, with the error of a count
 
     @property
     def busy(self) -> float:
-        """How much of the core was in use."""
-        return min(1.0, (sum(self.used.values()) + self.soft) / self.whole)
+        return min(1.0, (sum(self.used.values()) + self.softirq) / self.capacity)
 
     @property
-    def soft_share(self) -> float:
-        """Of the core, soft interrupts."""
-        return self.soft / self.whole
+    def softirq_share(self) -> float:
+        return self.softirq / self.capacity
 
-    def share(self, key: tuple[str, str], amount: float, whole: float) -> Share:
-        """What a process has now: `amount` of `whole`."""
-        before = self.used.get(key, 0.0)
-        now = amount / whole
-        if self.unit_error:
-            error = 2 * self.unit_error / whole  # the first look and the last are off by a tick
+    def share(self, actor: Actor, amount: float, capacity: float) -> Share:
+        """Compare what an actor uses now, `amount` of `capacity`."""
+        before = self.used.get(actor, 0.0)
+        if self.is_ticks:
+            error = 2 / capacity  # the first reading and the last are off by a tick
         else:
             low, high = diff.poisson_bounds(round(amount))[0], diff.poisson_bounds(round(before))[1]
-            error = math.hypot((amount - low) / whole, (high - before) / self.whole)
-        return Share(now, before / self.whole, error)
+            error = math.hypot((amount - low) / capacity, (high - before) / self.capacity)
+        return Share(amount / capacity, before / self.capacity, error)
 
 
-def before_by_samples(case: cases.Case, core: int) -> Before | None:
-    """Who had how much of a core in the baseline; None where that was not sampled."""
+def read_baseline(case: cases.Case, core: int) -> Baseline | None:
+    """Read the samples of a core in the baseline; None where it was not sampled."""
     if not case.has_profile(case.baseline):
         return None
-    chosen = Selection(cores=(core,))
-    capacity, seconds = case.capacity(case.baseline, chosen)
+    selection = Selection(cores=(core,))
+    capacity, seconds = case.capacity(case.baseline, selection)
     if seconds < LEAST_SECONDS or capacity <= 0:
         return None
-    ran, _ = case.ran((case.baseline,), chosen)
-    used: dict[tuple[str, str], float] = {}
-    for one in ran:
-        _add(used, (one.unit, one.process), one.samples)
-    return Before(used, float(sum(one.softirq for one in ran)), capacity, 0.0)
+    consumers, _ = case.ran((case.baseline,), selection)
+    used: dict[Actor, float] = collections.defaultdict(float)
+    for consumer in consumers:
+        used[Actor(consumer.process, consumer.unit)] += consumer.samples
+    return Baseline(used, float(sum(consumer.softirq for consumer in consumers)), capacity)
 
 
-def by_ticks(
+def compare_ticks(
     case: cases.Case,
     core: int,
-    used: Mapping[str, tuple[float, float]],
+    ticks: Mapping[str, Ticks],
     seconds: float,
     signal: str = "processes",
 ) -> dict[str, Share]:
-    """The same of processes that were last seen on the core; empty where nobody looked in the baseline.
+    """Compare processes last seen on the core with the baseline; empty where that was not recorded.
 
-    By name: a process that was started anew does what the one before it did.
+    By name: a restarted process does what the one before it did.
     """
-    earlier, known = seen_on(case, core, case.baseline, signal)
+    earlier, known = read_ticks(case, core, case.baseline, signal)
     if known < LEAST_SECONDS or seconds <= 0:
         return {}
-    before: dict[tuple[str, str], float] = {}
-    now: dict[tuple[str, str], float] = {}
-    for sums, ticks in ((before, earlier), (now, used)):
-        for key, (user, system) in ticks.items():
-            _add(sums, ("", name_of(key)), user + system)
-    usual = Before(before, 0.0, known * TICKS, 1.0)
-    whole = seconds * TICKS
-    return {key: usual.share(("", name_of(key)), now["", name_of(key)], whole) for key in used}
-
-
-def magnitude(told: Share | None) -> dict[str, float]:
-    """What was there, and what was added where it rose: what does not vary fills no core."""
-    if told is None:
-        return {}
-    both = {"cores_before": round(told.before, 4)}
-    if told.rose:
-        both["cores_added"] = round(told.added, 4)
-    return both
-
-
-def rising(
-    before: Before | None, ran: tuple[consumers.Ran, ...], capacity: float
-) -> dict[tuple[str, str], Share]:
-    """Of each that ran, both shares; empty where there is nothing to compare with."""
-    if before is None or capacity <= 0:
-        return {}
+    before, now = _sum_by_name(earlier), _sum_by_name(ticks)
+    baseline = Baseline(before, 0.0, known * TICKS, is_ticks=True)
     return {
-        (one.unit, one.process): before.share((one.unit, one.process), one.samples, capacity)
-        for one in ran
+        key: baseline.share(actor, now[actor], seconds * TICKS)
+        for key, actor in ((key, Actor(process_name(key))) for key in ticks)
     }
 
 
-def name_of(key: str) -> str:
-    """The process in a key of the signal: `4711 postgres`."""
+def _sum_by_name(ticks: Mapping[str, Ticks]) -> dict[Actor, float]:
+    sums: dict[Actor, float] = collections.defaultdict(float)
+    for key, used in ticks.items():
+        sums[Actor(process_name(key))] += used.total
+    return sums
+
+
+def magnitude(share: Share | None) -> dict[str, float]:
+    """Return the baseline share, and what was added where it rose: a share that did not change saturates nothing."""
+    if share is None:
+        return {}
+    return {"cores_before": share.before, **({"cores_added": share.added} if share.rose else {})}
+
+
+def process_name(key: str) -> str:
+    """Return the process of a key of the signal: `4711 postgres`."""
     return key.partition(" ")[2] or key
 
 
-def seen_on(
+def read_ticks(
     case: cases.Case, core: int, window: Window, signal: str = "processes"
-) -> tuple[dict[str, tuple[float, float]], float]:
-    """User and kernel ticks in a window of every process that was last on the core, the most first.
-
-    And how many seconds are known.
-    """
+) -> tuple[dict[str, Ticks], float]:
+    """Read the ticks of every process last seen on the core, the most first; and the seconds recorded."""
     rates = case.rates(signal, window, columns=("utime", "stime"))
     if "utime" not in rates.values or not len(rates.seconds):
         return {}, 0.0
-    there = _looks(case, core, window, signal)
-    used: dict[str, tuple[float, float]] = {}
+    on_core = _share_of_readings(case, core, window, signal)
+    ticks: dict[str, Ticks] = {}
     for n, key in enumerate(rates.keys):
-        share = there.get(key, 0.0)
-        if share <= 0:
-            continue
-        user, system = (
-            float(np.nansum(rates.values[name][:, n] * rates.seconds)) * share
+        user, kernel = (
+            float(np.nansum(rates.values[name][:, n] * rates.seconds)) * on_core.get(key, 0.0)
             for name in ("utime", "stime")
         )
-        if user + system > 0:
-            used[key] = (user, system)
-    by_most = dict(sorted(used.items(), key=lambda pair: -sum(pair[1])))
+        if user + kernel > 0:
+            ticks[key] = Ticks(user, kernel)
+    by_most = dict(sorted(ticks.items(), key=lambda pair: -pair[1].total))
     return by_most, float(rates.seconds.sum())
 
 
-def _looks(case: cases.Case, core: int, window: Window, signal: str) -> dict[str, float]:
-    """Of each process, the share of its looks in those seconds that found it on the core."""
-    looks: dict[str, list[int]] = {}
+def _share_of_readings(
+    case: cases.Case, core: int, window: Window, signal: str
+) -> dict[str, float]:
+    """Return the share of each process's readings that found it on the core."""
+    readings: dict[str, list[int]] = collections.defaultdict(list)
     for frame in case.ring.numbers(
         case.host, signal, window.begin_us, window.end_us + 1, None, ("core",)
     ):
         for key in frame.keys:
-            _, cores = frame.series(key, "core")
-            looks.setdefault(key, []).extend(cores)
-    return {
-        key: sum(one == core for one in cores) / len(cores) for key, cores in looks.items() if cores
-    }
-
-
-def _add(used: dict[tuple[str, str], float], key: tuple[str, str], amount: float) -> None:
-    used[key] = used.get(key, 0.0) + amount
+            readings[key].extend(frame.series(key, "core")[1])
+    return {key: cores.count(core) / len(cores) for key, cores in readings.items() if cores}

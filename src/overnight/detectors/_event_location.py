@@ -1,7 +1,7 @@
-"""Where an event happened: its interface, queue and core, as they were known before it.
+"""Where an event happened: its interface, queue and core, as they were before it.
 
-A driver that resets names a queue and no core, and afterwards its interrupts are new ones. So the core is
-looked up in what the flight recorder knew a moment before.
+A driver that resets names a queue but not its core, and gets new interrupts afterwards. So the core is
+looked up in what the flight recorder knew just before the event.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from overnight.model.finding import Evidence, Need
 from overnight.model.selection import Window
+from overnight.model.times import SECOND_US
 from overnight.sources import interrupts
 
 if TYPE_CHECKING:
@@ -20,121 +22,128 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
 
-__all__ = [
-    "Place",
-    "Queue",
-    "event_place",
-    "queues_before",
-    "risen",
-    "silent_seconds",
-    "waited_seconds",
-]
+__all__ = ["Location", "Queue", "counter_rises", "find_location", "read_queues", "silent_seconds", "waited_seconds"]  # fmt: skip
 
-SECOND = 1_000_000
-# Counters are looked at every 10 s: what such a look saw may have happened as long before, and what
-# was known of the queues must be older than that.
-COUNTER_LAG_US = 11 * SECOND
+# Counters are read every 10 s: the event may be as much older than the reading that shows it, and the
+# queues must be those from before that.
+COUNTER_LAG_US = 11 * SECOND_US
 COUNTER_WATCHES = ("driver-counters",)
 
 
 @dataclasses.dataclass(frozen=True)
 class Queue:
-    """One queue of an interface and the core that serves it; -1: not one core, or not known."""
+    """One queue of an interface and the core that serves it; None: several cores, or not known."""
 
     interface: str
     queue: int
     way: str
-    core: int
+    core: int | None
     threaded: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Of the event; `how` says where the core and the queue are known from, '' where they are not."""
+class Location:
+    """Of the event; `from_queues` where its core was looked up in `nic-queues`, not named by the event."""
 
-    core: int = -1
+    core: int | None = None
     interface: str = ""
-    queue: int = -1
-    how: str = ""
+    queue: int | None = None
+    from_queues: bool = False
+
+    @property
+    def source(self) -> str:
+        """The evidence source of the core."""
+        return Need.NIC_QUEUES if self.from_queues else Need.EVENTS
+
+    def is_elsewhere(self, core: int) -> bool:
+        """Return whether the event is known to be on another core."""
+        return self.core is not None and self.core != core
+
+    def elsewhere_evidence(self, core: int) -> Evidence:
+        """Return the evidence against a finding on another core."""
+        values = {} if self.core is None else {"event_core": self.core}
+        return Evidence(
+            f"the event is on core {self.core}, this is core {core}", self.source, values
+        )
 
 
-def event_place(case: cases.Case) -> Place:
-    """Core, interface and queue of the event."""
-    told = case.event
-    interface = str(told.fields.get("interface", ""))
-    queue = _number(told.fields.get("queue"))
-    core = told.core if told.core >= 0 else _number(told.fields.get("cpu"))
-    how = "the event names it" if core >= 0 else ""
-    is_net = told.kind.startswith("net.")
-    if is_net and not interface and (device := str(told.fields.get("device", ""))):
+def find_location(case: cases.Case) -> Location:
+    """Find core, interface and queue of the event."""
+    event = case.event
+    interface = str(event.fields.get("interface", ""))
+    queue = _number(event.fields.get("queue"))
+    core = event.known_core if event.core >= 0 else _number(event.fields.get("cpu"))
+    is_net = event.kind.startswith("net.")
+    if is_net and not interface and (device := str(event.fields.get("device", ""))):
         interface = _interface_of(case, device)
-    if is_net and queue < 0:
+    if is_net and queue is None:
         # Some drivers name no queue; the queue's own counter does.
-        rose = [key for key in risen(case, "tx-timeouts", "timeouts") if _is_on(key, interface)]
-        if len(rose) == 1:
-            interface, _, label = rose[0].partition(" ")
+        rises = [
+            key for key in counter_rises(case, "tx-timeouts", "timeouts") if _is_on(key, interface)
+        ]
+        if len(rises) == 1:
+            interface, _, label = rises[0].partition(" ")
             queue = _number(label.lstrip("q"))
-    if core < 0 and interface and queue >= 0:
-        facts = _facts(case)
-        core = interrupts.core_of(facts, interface, queue)
-        if core >= 0:
-            how = (
-                f"nic-queues: {interface} queue {queue} was served by core {core} before the event"
-            )
-    return Place(core, interface, queue, how)
+    if core is None and interface and queue is not None:
+        core = _core(interrupts.core_of(_queue_facts(case), interface, queue))
+        return Location(core, interface, queue, from_queues=core is not None)
+    return Location(core, interface, queue)
 
 
-def waited_seconds(told: Event) -> float | None:
-    """For how long the driver says that its queue waited to be polled; None where it does not say.
+def waited_seconds(event: Event) -> float | None:
+    """Return how long the queue waited to be polled according to the driver; None if it does not report it.
 
-    Without a poll that is scheduled nothing waits for the core: the device did not ask for one.
+    Without a scheduled poll nothing waits for the core: the device did not ask for one.
     """
-    since, scheduled = told.fields.get("since_napi_us"), told.fields.get("napi_scheduled")
-    if not isinstance(since, int) or isinstance(since, bool):
+    since = _since_poll_us(event)
+    if since is None:
         return None
-    return 0.0 if scheduled == 0 else since / SECOND
+    return 0.0 if event.fields.get("napi_scheduled") == 0 else since / SECOND_US
 
 
-def silent_seconds(told: Event) -> float | None:
-    """For how long no interrupt asked for a poll, where the driver says that; None where it says otherwise."""
-    since, scheduled = told.fields.get("since_napi_us"), told.fields.get("napi_scheduled")
-    if scheduled != 0 or not isinstance(since, int) or isinstance(since, bool):
-        return None
-    return since / SECOND
+def silent_seconds(event: Event) -> float | None:
+    """Return how long no interrupt asked for a poll according to the driver; None if it reports otherwise."""
+    since = _since_poll_us(event)
+    return None if since is None or event.fields.get("napi_scheduled") != 0 else since / SECOND_US
 
 
-def queues_before(case: cases.Case) -> tuple[Queue, ...]:
-    """Every queue and its core, as known before the event; nothing where that was not recorded."""
+def _since_poll_us(event: Event) -> int | None:
+    since = event.fields.get("since_napi_us")
+    return since if isinstance(since, int) and not isinstance(since, bool) else None
+
+
+def read_queues(case: cases.Case) -> tuple[Queue, ...]:
+    """Read every queue and its core from before the event; empty where that was not recorded."""
     return tuple(
         Queue(
             str(fact.get("interface", "")),
-            _number(fact.get("queue")),
+            queue,
             str(fact.get("way", "")),
-            _number(fact.get("core")),
+            _core(_number(fact.get("core"))),
             bool(fact.get("threaded", False)),
         )
-        for fact in _facts(case).values()
-        if _number(fact.get("queue")) >= 0
+        for fact in _queue_facts(case).values()
+        if (queue := _number(fact.get("queue"))) is not None and queue >= 0
     )
 
 
-def risen(
-    case: cases.Case, signal: str, column: str, *, after_us: int = 30 * SECOND
+def counter_rises(
+    case: cases.Case, signal: str, column: str, *, after_us: int = 30 * SECOND_US
 ) -> dict[str, int]:
-    """By how much each key's counter rose from the hot stretch on until a little after the event."""
+    """Read each key's counter rise from the incident window's begin until shortly after the event."""
     window = Window(case.window.begin_us, case.event.time_us + after_us)
     rates = case.rates(signal, window, columns=(column,))
     if column not in rates.values:
         return {}
-    rose = np.nansum(rates.values[column] * rates.seconds[:, None], axis=0)
+    rises = np.nansum(rates.values[column] * rates.seconds[:, None], axis=0)
     return {
-        key: round(float(more))
-        for key, more in zip(rates.keys, rose.tolist(), strict=True)
-        if more > 0.5
+        key: round(float(rise))
+        for key, rise in zip(rates.keys, rises.tolist(), strict=True)
+        if rise > 0.5
     }
 
 
-def _facts(case: cases.Case) -> sources.Facts:
+def _queue_facts(case: cases.Case) -> sources.Facts:
     lag = COUNTER_LAG_US if case.event.source in COUNTER_WATCHES else 1
     known: Mapping[str, Mapping[str, object]] | None = None
     for before in (lag, 1):
@@ -147,17 +156,19 @@ def _facts(case: cases.Case) -> sources.Facts:
 
 def _interface_of(case: cases.Case, device: str) -> str:
     facts = case.ring.facts(case.host, "nic-drivers", case.event.time_us - 1).state or {}
-    found = [name for name, fact in facts.items() if fact.get("bus") == device]
-    return found[0] if len(found) == 1 else ""
+    names = [name for name, fact in facts.items() if fact.get("bus") == device]
+    return names[0] if len(names) == 1 else ""
 
 
 def _is_on(key: str, interface: str) -> bool:
     return not interface or key.partition(" ")[0] == interface
 
 
-def _number(value: object) -> int:
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool)
-        else (int(value) if isinstance(value, str) and value.isdigit() else -1)
-    )
+def _core(number: int | None) -> int | None:
+    return None if number is None or number < 0 else number
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, str) and value.isdigit() else None

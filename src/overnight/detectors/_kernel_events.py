@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base
-from overnight.model.finding import Evidence
+from overnight.model.finding import Evidence, Need
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
 
@@ -40,7 +40,7 @@ def read_events(case: cases.Case, kinds: Iterable[str]) -> list[Event]:
 def require_signals(case: cases.Case) -> None:
     """Raise MissingError unless the recorder ran: without it, no event does not mean no fault."""
     if not case.has_signals(case.window):
-        raise _base.MissingError("the flight recorder did not run around the event")
+        raise _base.MissingError("the flight recorder did not run around the event", Need.EVENTS)
 
 
 def event_evidence(event: Event) -> Evidence:

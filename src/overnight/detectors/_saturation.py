@@ -1,4 +1,4 @@
-"""Stretches in which a core was at its limit while the others had room, to the second.
+"""Times in which a core was saturated while the others had room, to the second.
 
 From the flight recorder's seconds of every core; where these are missing, from the samples, of which a
 busy core has one each tick.
@@ -8,53 +8,50 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from overnight.detectors import _event_location as place
+from overnight.detectors import _base, _event_location
+from overnight.model.finding import Need
 from overnight.model.selection import Window
 from overnight.queries import heatmap, signals
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = [
-    "Series",
-    "Stretch",
-    "baseline_stretches",
-    "near_event",
-    "series",
-    "stretches",
-    "usual_percent",
-]
+__all__ = ["Saturation", "Series", "Stretch", "baseline_percent", "find_saturation", "read_series", "split_runs"]  # fmt: skip
 
-# incident.md: any core at 95 % for two seconds in a row. The watch waits for three, as it must not cry
-# every minute; here there is an event already.
+# incident.md: any core at 95 % for two seconds in a row. The watch waits for three, because it must not
+# report every minute; here there is an event already.
 BUSY, KERNEL = 95.0, 90.0
 SECONDS = 2.0
-# Where the others are busy, too, no mean hides anything: the host is loaded.
+# Where the others are busy, too, no mean hides anything: the whole host is loaded.
 OTHERS = 50.0
-# Of the core that the event names it is still worth saying, unless all the others were at their limit, too,
-# and even then where that core has room otherwise: on two cores anybody fills "all the others".
+# The event's own core is reported even then, unless all the others were saturated, too; and even in that
+# case where the core has room in the baseline: on two cores any process saturates "all the others".
 OTHERS_OF_EVENT = BUSY
 ROOM = 80.0
-# Samples of a core that is full: some are lost, and a second has a few more or less of them.
+# Samples of a saturated core: some are lost, and a second has a few more or less of them.
 SAMPLED_BUSY, SAMPLED_KERNEL = 90.0, 85.0
-# One second in which the core took a breath does not end a stretch.
-BREATH_US = 1_500_000
-# Causes come first; clocks of looks and of the kernel log differ by up to a look.
+# One second of rest does not end a stretch.
+PAUSE_US = 1_500_000
+# Causes come first; the clocks of readings and of the kernel log differ by up to one reading.
 AFTER_US = 2_000_000
-# A driver resets, and a watchdog barks, up to this long after the core was given back.
+# A driver resets, and a watchdog fires, up to this long after the core was free again.
 REACH_US = 10_000_000
+# Stretches as long as this one that the baseline predicts for the incident window: from here on it is what
+# this host always does. For the event's own core the finding stays, with less confidence.
+ORDINARY = 0.2
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Percent of each core's time, `busy[interval][core]`; `source` says of what."""
+    """Percent of each core's time, `busy[interval][core]`; `source` names the signal or `profiles`."""
 
     source: str
     cores: tuple[int, ...]
@@ -67,13 +64,13 @@ class Series:
 
     @property
     def mean_percent(self) -> float:
-        """What a dashboard shows: all cores, all seconds."""
+        """The mean over all cores and seconds, as a dashboard shows it."""
         return float(np.nanmean(self.busy)) if np.isfinite(self.busy).any() else math.nan
 
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """One core at its limit; percents are of its own time, `others` of the other cores'."""
+    """One saturated core; percents are of its own time, `others_percent` of the other cores' time."""
 
     core: int
     begin_us: int
@@ -86,35 +83,124 @@ class Stretch:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
         return (self.end_us - self.begin_us) / 1e6
 
     @property
     def window(self) -> Window:
-        """The same, to ask with."""
         return Window(self.begin_us, self.end_us)
 
 
-def series(case: cases.Case, window: Window) -> Series | None:
-    """Every core's seconds; None where neither the recorder nor the samples tell."""
-    told = case.cores(window)
-    if len(told.begin_us) and told.cores:
-        return _from_ticks(told)
-    if not case.has_profile(window):
+@dataclasses.dataclass(frozen=True)
+class Saturation:
+    """All saturated cores around an event.
+
+    `stretches` has one stretch per core, the event's core first, then the longest; `ordinary` counts the
+    cores that are left out because the baseline shows the same.
+    """
+
+    series: Series
+    location: _event_location.Location
+    stretches: tuple[Stretch, ...]
+    ordinary: int
+    baseline_seconds: float  # that were recorded
+    baseline_stretches: tuple[Stretch, ...]
+
+    def expected(self, stretch: Stretch, window_seconds: float, *, same_core: bool) -> float:
+        """Return how many stretches as long as this one the baseline predicts for the incident window."""
+        if self.baseline_seconds <= 0:
+            return 0.0
+        # A second less is as long, because readings are a second apart.
+        alike = [
+            other
+            for other in self.baseline_stretches
+            if other.seconds >= stretch.seconds - 1
+            and (not same_core or other.core == stretch.core)
+        ]
+        return len(alike) * window_seconds / self.baseline_seconds
+
+
+def find_saturation(case: cases.Case) -> Saturation:
+    """Find the saturated cores around the event; raise MissingError where core usage was not recorded."""
+    series = read_series(case, case.window)
+    if series is None:
+        raise _base.MissingError(
+            "core usage was not recorded around the event: neither the cpu signal nor samples",
+            Need.CPU,
+            Need.PROFILES,
+        )
+    location = _event_location.find_location(case)
+    base = read_series(case, case.baseline)
+    found = Saturation(
+        series,
+        location,
+        (),
+        0,
+        base.covered_seconds if base else 0.0,
+        tuple(_find_stretches(base)) if base else (),
+    )
+    first: dict[int, Stretch] = {}
+    for stretch in _near_event(case, series, base, location.core):
+        first.setdefault(stretch.core, stretch)
+    chosen = [
+        stretch
+        for stretch in first.values()
+        if stretch.core == location.core
+        or found.expected(stretch, case.window.seconds, same_core=False) < ORDINARY
+    ]
+    chosen.sort(key=lambda stretch: (stretch.core != location.core, -stretch.seconds, stretch.core))
+    return dataclasses.replace(found, stretches=tuple(chosen), ordinary=len(first) - len(chosen))
+
+
+def _near_event(
+    case: cases.Case, series: Series, base: Series | None, event_core: int | None
+) -> list[Stretch]:
+    """Find the stretches that began before the event or with it.
+
+    Those that reach the event come first, the longest of them before others: a core may have been saturated
+    for longer some seconds earlier, and for another reason.
+    """
+    usual = _baseline_percent(base, event_core)
+    others = math.inf if usual is not None and usual < ROOM else OTHERS_OF_EVENT
+    latest = case.event.time_us + AFTER_US
+    reach = case.event.time_us - REACH_US
+    near = [
+        stretch
+        for stretch in _find_stretches(series, event_core=event_core, others_of_event=others)
+        if stretch.begin_us <= latest
+    ]
+    return sorted(near, key=lambda stretch: (stretch.end_us < reach, -stretch.seconds))
+
+
+def baseline_percent(case: cases.Case, core: int) -> float | None:
+    """Return how busy a core was in the baseline; None where that was not recorded."""
+    return _baseline_percent(read_series(case, case.baseline), core)
+
+
+def _baseline_percent(base: Series | None, core: int | None) -> float | None:
+    if base is None or core not in base.cores:
         return None
-    return _from_samples(case, window)
+    busy = base.busy[:, base.cores.index(core)]
+    return float(np.nanmean(busy)) if np.isfinite(busy).any() else None
 
 
-def _from_ticks(told: signals.Cores) -> Series:
+def read_series(case: cases.Case, window: Window) -> Series | None:
+    """Read every core's seconds; None where neither the recorder nor the samples have them."""
+    cores = case.cores(window)
+    if len(cores.begin_us) and cores.cores:
+        return _from_ticks(cores)
+    return _from_samples(case, window) if case.has_profile(window) else None
+
+
+def _from_ticks(cores: signals.Cores) -> Series:
     return Series(
         "cpu",
-        told.cores,
-        told.begin_us,
-        told.end_us,
-        told.values["busy"],
-        told.values["kernel"],
-        told.values["softirq"],
-        told.coverage.covered_seconds,
+        cores.cores,
+        cores.begin_us,
+        cores.end_us,
+        cores.values["busy"],
+        cores.values["kernel"],
+        cores.values["softirq"],
+        cores.coverage.covered_seconds,
     )
 
 
@@ -126,14 +212,13 @@ def _from_samples(case: cases.Case, window: Window) -> Series | None:
     busy = maps["busy"]
     if not busy.full:
         return None
-    cores = [int(row) for row in busy.rows]
     begin = busy.begin_us + np.arange(len(busy.values), dtype=np.int64) * busy.step_us
     percent: dict[str, Floats] = {
-        mode: one.values.astype(np.float64) * (100.0 / one.full) for mode, one in maps.items()
+        mode: drawn.values.astype(np.float64) * (100.0 / drawn.full) for mode, drawn in maps.items()
     }
     return Series(
         "profiles",
-        tuple(cores),
+        tuple(int(row) for row in busy.rows),
         begin,
         begin + busy.step_us,
         percent["busy"],
@@ -143,74 +228,46 @@ def _from_samples(case: cases.Case, window: Window) -> Series | None:
     )
 
 
-def stretches(
-    told: Series,
-    least_seconds: float = SECONDS,
+def _find_stretches(
+    series: Series,
     *,
-    event_core: int = -1,
+    event_core: int | None = None,
     others_of_event: float = OTHERS_OF_EVENT,
 ) -> list[Stretch]:
-    """All of them, the longest first. Of the event's own core the others may be busier."""
-    count = np.isfinite(told.busy).sum(axis=1, keepdims=True)
-    whole = np.nansum(told.busy, axis=1, keepdims=True)
+    """Find all stretches, the longest first; for the event's core the others may be busier."""
+    count = np.isfinite(series.busy).sum(axis=1, keepdims=True)
+    whole = np.nansum(series.busy, axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
-        others = np.where(count > 1, (whole - told.busy) / np.maximum(count - 1, 1), 0.0)
-        limits = (BUSY, KERNEL) if told.source == "cpu" else (SAMPLED_BUSY, SAMPLED_KERNEL)
-        room = np.where(np.array(told.cores) == event_core, others_of_event, OTHERS)
-        full = ((told.busy >= limits[0]) | (told.kernel >= limits[1])) & (others < room)
-    found = []
-    for column in np.flatnonzero(full.any(axis=0)).tolist():
-        rows = np.flatnonzero(full[:, column])
-        breaks = np.flatnonzero(told.begin_us[rows[1:]] - told.end_us[rows[:-1]] > BREATH_US) + 1
-        for run in np.split(rows, breaks):
-            all_ = slice(int(run[0]), int(run[-1]) + 1)
-            begin, end = int(told.begin_us[run[0]]), int(told.end_us[run[-1]])
-            if (told.end_us[run] - told.begin_us[run]).sum() < (least_seconds - 0.2) * 1e6:
-                continue
-            found.append(
-                Stretch(
-                    told.cores[column],
-                    begin,
-                    end,
-                    float(np.nanmean(told.busy[all_, column])),
-                    float(np.nanmean(told.kernel[all_, column])),
-                    float(np.nanmean(told.softirq[all_, column])),
-                    float(np.nanmean(others[all_, column])),
-                    float(np.nanmean(told.busy[all_])),
-                )
-            )
-    return sorted(found, key=lambda one: (-one.seconds, one.begin_us, one.core))
+        others = np.where(count > 1, (whole - series.busy) / np.maximum(count - 1, 1), 0.0)
+        limits = (BUSY, KERNEL) if series.source == "cpu" else (SAMPLED_BUSY, SAMPLED_KERNEL)
+        is_event_core = np.array([core == event_core for core in series.cores], bool)
+        room = np.where(is_event_core, others_of_event, OTHERS)
+        saturated = ((series.busy >= limits[0]) | (series.kernel >= limits[1])) & (others < room)
+    found = [
+        Stretch(
+            series.cores[column],
+            int(series.begin_us[rows.start]),
+            int(series.end_us[rows.stop - 1]),
+            float(np.nanmean(series.busy[rows, column])),
+            float(np.nanmean(series.kernel[rows, column])),
+            float(np.nanmean(series.softirq[rows, column])),
+            float(np.nanmean(others[rows, column])),
+            float(np.nanmean(series.busy[rows])),
+        )
+        for column in np.flatnonzero(saturated.any(axis=0)).tolist()
+        for rows in split_runs(series, saturated[:, column], SECONDS)
+    ]
+    return sorted(found, key=lambda stretch: (-stretch.seconds, stretch.begin_us, stretch.core))
 
 
-def near_event(case: cases.Case) -> tuple[Series | None, list[Stretch]]:
-    """The hot stretch's, and those of them that began before the event or with it.
-
-    Those that reach the event come first, the longest of them before others: a core may have been full
-    for longer some seconds earlier, and for another reason.
-    """
-    told = series(case, case.window)
-    if told is None:
-        return None, []
-    latest = case.event.time_us + AFTER_US
-    own = place.event_place(case).core
-    usual = usual_percent(case, own)
-    others = math.inf if usual is not None and usual < ROOM else OTHERS_OF_EVENT
-    found = stretches(told, event_core=own, others_of_event=others)
-    near = [one for one in found if one.begin_us <= latest]
-    reach = case.event.time_us - REACH_US
-    return told, sorted(near, key=lambda one: (one.end_us < reach, -one.seconds))
-
-
-def baseline_stretches(case: cases.Case) -> tuple[float, list[Stretch]]:
-    """How many seconds of the baseline are known, and the stretches in it."""
-    told = series(case, case.baseline)
-    return (told.covered_seconds, stretches(told)) if told is not None else (0.0, [])
-
-
-def usual_percent(case: cases.Case, core: int) -> float | None:
-    """How busy a core was in the baseline; None where nobody knows."""
-    told = series(case, case.baseline)
-    if told is None or core not in told.cores:
-        return None
-    busy = told.busy[:, told.cores.index(core)]
-    return float(np.nanmean(busy)) if np.isfinite(busy).any() else None
+def split_runs(
+    series: Series, marked: npt.NDArray[np.bool_], least_seconds: float
+) -> Iterator[slice]:
+    """Yield the rows of each run of marked intervals that is long enough; a short pause does not end it."""
+    rows = np.flatnonzero(marked)
+    if not len(rows):
+        return
+    breaks = np.flatnonzero(series.begin_us[rows[1:]] - series.end_us[rows[:-1]] > PAUSE_US) + 1
+    for run in np.split(rows, breaks):
+        if (series.end_us[run] - series.begin_us[run]).sum() >= (least_seconds - 0.2) * 1e6:
+            yield slice(int(run[0]), int(run[-1]) + 1)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _signatures
-from overnight.model.finding import Evidence, Finding, Subject
-from overnight.queries import function_usage
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.queries import function_usage, samples
 
 if TYPE_CHECKING:
+    from overnight.model.actor import Actor
     from overnight.queries import case as cases
 
 __all__ = ["DETECTORS", "CgroupWalk"]
@@ -26,13 +27,13 @@ MANY_DYING = 1_000  # as the watch that warns of them
 MOST = 4
 
 
-class CgroupWalk(_base.Asking):
+class CgroupWalk(_base.BaseDetector):
     """Who walks, on which core, how much of it."""
 
     name = "cgroup-walk"
-    needs = ("profiles", "memory-cgroups")
+    needs = (Need.PROFILES, Need.MEMORY_CGROUPS)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """Signature functions on stacks of the hot stretch, against the baseline."""
         now, before = _base.stacks(case)
         near = case.event.time_us
@@ -41,19 +42,19 @@ class CgroupWalk(_base.Asking):
         found, seen = [], 0.0
         shrinking = _signatures.pattern(KIND, "reader", "walk", "shrink")
         wider = {
-            one.who: one
-            for one in function_usage.hottest(
-                now, before, function_usage.innermost_marks(shrinking), near_us=near, most=24
+            one.actor: one
+            for one in function_usage.top_consumers(
+                now, before, function_usage.mark_innermost(shrinking), near_us=near, limit=24
             )
         }
-        for one in function_usage.hottest(
-            now, before, function_usage.innermost_marks(walk), near_us=near
+        for one in function_usage.top_consumers(
+            now, before, function_usage.mark_innermost(walk), near_us=near
         ):
-            share = self._walk_share(now, one.who)
+            share = self._walk_share(now, one.actor)
             # The walk is what this reclaim is about: the pages it looks at on its way count, too.
             walking = share is not None and share >= WALK_SHARE
-            whole = wider.get(one.who, one) if walking else one
-            seen = max(seen, whole.cores_burnt)
+            whole = wider.get(one.actor, one) if walking else one
+            seen = max(seen, whole.cores_used)
             reads = _reads(one)
             if share is not None and share < WALK_SHARE and not reads:
                 continue
@@ -67,30 +68,33 @@ class CgroupWalk(_base.Asking):
             if seen
             else "no function that visits every memory cgroup is on a stack"
         )
-        return found[:MOST], f"{why}; {now.coverage.samples} samples, {now.coverage.lost} lost"
+        clear = f"{why}; {now.coverage.samples} samples, {now.coverage.lost} lost"
+        return self.answer(found[:MOST], clear=clear)
 
     @staticmethod
-    def _walk_share(now: function_usage.Stacks, who: function_usage.Who) -> float | None:
+    def _walk_share(now: samples.WindowSamples, who: Actor) -> float | None:
         """Of its samples in reclaim, those in the step; None where it did not reclaim."""
         step = _signatures.pattern(KIND, "walk")
-        both, all_ = function_usage.share(now, step, _signatures.pattern(KIND, "shrink"), (who,))
+        both, all_ = function_usage.nested_share(
+            now, step, _signatures.pattern(KIND, "shrink"), (who,)
+        )
         return both / all_ if all_ >= _base.LEAST_SAMPLES else None
 
     def _finding(
         self,
         case: cases.Case,
-        now: function_usage.Stacks,
-        one: function_usage.Burner,
-        whole: function_usage.Burner,
+        now: samples.WindowSamples,
+        one: function_usage.Usage,
+        whole: function_usage.Usage,
         share: float | None,
         reads: str,
         dying: int | None,
     ) -> Finding:
-        process, unit = whole.who
+        process, unit = whole.actor
         subject = Subject(
-            host=case.host, core=whole.core, unit=unit, process=process, function=one.label
+            host=case.host, core=whole.core, unit=unit, process=process, function=one.function
         )
-        evidence = [_base.burn_evidence(case, whole, now, one.label)]
+        evidence = [_base.burn_evidence(case, whole, now, one.function)]
         against: list[Evidence] = []
         confidence = 0.9
         if reads:
@@ -124,20 +128,25 @@ class CgroupWalk(_base.Asking):
             subject,
             whole.window,
             confidence * _base.lost_factor(now),
-            f"{process}{of_unit} burnt {whole.cores_burnt:.2f} cores on core {whole.core} for"
-            f" {whole.window.seconds:.0f} s visiting memory cgroups one by one, in {one.label}",
+            f"{process}{of_unit} burnt {whole.cores_used:.2f} cores on core {whole.core} for"
+            f" {whole.window.seconds:.0f} s visiting memory cgroups one by one, in {one.function}",
             evidence,
             magnitude,
             against,
         )
 
 
-def _reads(one: function_usage.Burner) -> str:
+def _reads(one: function_usage.Usage) -> str:
     """The function that reads statistics, where it is on the stack met most."""
     search = _signatures.matcher(KIND, "reader")
     names = [*one.marked, *one.path]
     return next(
-        (function_usage.plain(name) for name in names if search(function_usage.plain(name))), ""
+        (
+            function_usage.strip_suffix(name)
+            for name in names
+            if search(function_usage.strip_suffix(name))
+        ),
+        "",
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from overnight.detectors import _base
 from overnight.model import times
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Window
 from overnight.queries import trends
 from overnight.sources import processes
@@ -103,9 +103,11 @@ def _cost(case: cases.Case, unit: str) -> Evidence | None:
         return None
     before = case.stacks(case.baseline, by_second=False)
     # A unit that is a path holds what lies below it.
-    mine = np.array([who[1] == unit or who[1].startswith(f"{unit}/") for who in before.whos], bool)
-    samples = sum(int(piece.count[mine[piece.who]].sum()) for piece in before.pieces)
-    cores = before.cores_of(samples, before.seconds)
+    mine = np.array(
+        [p.unit == unit or p.unit.startswith(f"{unit}/") for p in before.processes], bool
+    )
+    samples = sum(int(part.count[mine[part.process]].sum()) for part in before.segments)
+    cores = before.cores(samples, before.seconds)
     return Evidence(
         f"it used {cores:.3f} cores in the {case.usual}",
         "profiles",
@@ -115,13 +117,13 @@ def _cost(case: cases.Case, unit: str) -> Evidence | None:
     )
 
 
-class CrashLoops(_base.Asking):
+class CrashLoops(_base.BaseDetector):
     """Rows of `unit-restarts`, and what the watch and the kernel log told."""
 
     name = "crash-loops"
-    needs = ("unit-restarts", "units", "events")
+    needs = (Need.UNIT_RESTARTS, Need.UNITS, Need.EVENTS)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """Restarts an hour over hours."""
         span = Window(case.window.end_us - LOOK_BACK_US, case.window.end_us)
         counted = _counted(case, "unit-restarts", ("restarts",))
@@ -143,13 +145,15 @@ class CrashLoops(_base.Asking):
                 found.append(self._told(case, happened.unit, happened))
         if short and not found:
             raise _base.MissingError(
-                f"restarts of units were recorded for {counted.seconds:.0f} s before the event"
+                f"restarts of units were recorded for {counted.seconds:.0f} s before the event",
+                Need.UNIT_RESTARTS,
             )
         found.sort(key=lambda made: -made.magnitude["restarts_per_hour"])
-        return found[:MOST], (
+        clear = (
             f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour, in"
             f" {counted.seconds / 3600:.1f} h"
         )
+        return self.answer(found[:MOST], clear=clear)
 
     def _finding(
         self,
@@ -239,13 +243,13 @@ def _states(case: cases.Case, *names: str) -> list[Evidence]:
     return [Evidence(f"{unit}: {said}", "units", values)]
 
 
-class HiddenLoops(_base.Asking):
+class HiddenLoops(_base.BaseDetector):
     """Rows of `cgroup-births`: cgroups that lived less than a minute, while NRestarts stays."""
 
     name = "hidden-crash-loops"
-    needs = ("cgroup-births", "unit-restarts", "units", "events")
+    needs = (Need.CGROUP_BIRTHS, Need.UNIT_RESTARTS, Need.UNITS, Need.EVENTS)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """Short lives an hour over hours, by the directory they were born in."""
         columns = ("born", "died", "short_lived", "lived")
         counted = _counted(case, "cgroup-births", columns, from_zero=True)
@@ -265,13 +269,14 @@ class HiddenLoops(_base.Asking):
             found.append(self._finding(case, cgroup, one, loop, seen, short=short))
         if short and not found:
             raise _base.MissingError(
-                f"births of cgroups were recorded for {counted.seconds:.0f} s before the event"
+                f"births of cgroups were recorded for {counted.seconds:.0f} s before the event",
+                Need.CGROUP_BIRTHS,
             )
         found.sort(key=lambda made: -made.magnitude["births_per_hour"])
         why = f"cgroups below {len(counted.keys)} directories came and went, none in a loop"
         if hidden_by:
             why += f" but {hidden_by} that systemd counts as restarts"
-        return found[:MOST], why
+        return self.answer(found[:MOST], clear=why)
 
     def _finding(
         self,

@@ -1,104 +1,109 @@
-"""The event itself: the last link of every chain, with the place where it happened."""
+"""The event under diagnosis as a finding: the last step of every chain, with its location."""
 
 from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _event_location as place
+from overnight.detectors import _base, _event_location
 from overnight.model import times
-from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
+from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
+    from overnight.model.event import Event
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "EventItself"]
-
-SECOND = 1_000_000
+__all__ = ["DETECTORS", "DiagnosedEvent"]
 
 
-class EventItself:
-    """Always found: there would be no case without it."""
+class DiagnosedEvent(_base.BaseDetector):
+    """Always found. The core of a queue is the one that served it before the event."""
 
     name = "event"
-    needs = ("events", "nic-queues", "tx-timeouts")
+    needs = (Need.EVENTS, Need.NIC_QUEUES, Need.TX_TIMEOUTS)
 
-    def look(self, case: cases.Case) -> Answer:
-        """The event as a finding; the queue's core is the one known before it."""
-        told = case.event
-        where = place.event_place(case)
-        subject = Subject(
-            host=case.host,
-            core=where.core,
-            unit=told.unit,
-            process=told.process,
-            interface=where.interface,
-            queue=where.queue,
-            cgroup=str(told.fields.get("cgroup", "")),
-        )
-        end = max(told.until_us, told.time_us)
-        window = Window(told.time_us, max(end, told.time_us + 1))
-        when = times.format_instant(told.time_us)
-        evidence = [
-            Evidence(
-                f"{told.text or told.kind} at {when}"
-                + (f", {told.count} lines or sightings" if told.count > 1 else ""),
-                f"events: {told.source or told.kind}",
-                {**told.fields, "severity": told.severity},
-                window,
-                f"overnight events --host {shlex.quote(case.host)} --kind {told.kind}",
-            )
-        ]
-        if where.how and told.core < 0:
-            evidence.append(
-                Evidence(
-                    where.how,
-                    "nic-queues" if where.how.startswith("nic-queues") else "events",
-                    {"core": where.core, "queue": where.queue},
-                )
-            )
-        waited = place.waited_seconds(told)
-        silent = place.silent_seconds(told)
-        if silent is not None:
-            evidence.append(
-                Evidence(
-                    f"the driver says that no poll was scheduled for {times.format_duration(silent)}: it waited for"
-                    " the device's interrupt, not for the core, unless that had interrupts off",
-                    f"events: {told.source or told.kind}",
-                    {"napi_scheduled": 0},
-                )
-            )
-        unknown = ""
-        if told.kind.startswith("net.") and where.core < 0:
-            unknown = "the core that served the queue is not known: " + (
-                "no queue is named, and no queue's own counter rose alone"
-                if where.queue < 0
-                else "nic-queues was not recorded before the event, or names no single core"
-            )
-        made = Finding(
-            id=finding_id(self.name, told.kind, subject, told.time_us),
-            detector=self.name,
-            kind=told.kind,
-            subject=subject,
-            window=window,
-            confidence=1.0,
-            summary=_summary(case, where),
-            evidence=tuple(evidence),
-            magnitude={
-                "count": float(told.count),
-                "seconds": (end - told.time_us) / SECOND,
+    def examine(self, case: cases.Case) -> Answer:
+        event = case.event
+        location = _event_location.find_location(case)
+        end = max(event.until_us, event.time_us)
+        waited = _event_location.waited_seconds(event)
+        silent = _event_location.silent_seconds(event)
+        on = "" if location.core is None else f" (core {location.core})"
+        finding = _base.make(
+            self.name,
+            event.kind,
+            Subject(
+                host=case.host,
+                core=location.core,
+                unit=event.unit,
+                process=event.process,
+                interface=location.interface,
+                queue=location.queue,
+                cgroup=str(event.fields.get("cgroup", "")),
+            ),
+            Window(event.time_us, max(end, event.time_us + 1)),
+            1.0,
+            f"{event.text or event.kind}{on}",
+            _evidence(case, location, silent),
+            {
+                "count": float(event.count),
+                "seconds": (end - event.time_us) / SECOND_US,
                 **({} if waited is None else {"waited_seconds": waited}),
                 **({} if silent is None else {"silent_seconds": silent}),
             },
         )
-        return Answer(self.name, Status.FOUND, (made,), unknown)
+        return self.answer([finding], clear="", remark=_why_unknown(event, location))
 
 
-def _summary(case: cases.Case, where: place.Place) -> str:
-    told = case.event
-    on = f" (core {where.core})" if where.core >= 0 else ""
-    return f"{told.text or told.kind}{on}"
+def _evidence(
+    case: cases.Case, location: _event_location.Location, silent: float | None
+) -> list[Evidence]:
+    event = case.event
+    source = f"events: {event.source or event.kind}"
+    evidence = [
+        Evidence(
+            f"{event.text or event.kind} at {times.format_instant(event.time_us)}"
+            + (f", {event.count} log lines or sightings" if event.count > 1 else ""),
+            source,
+            {**event.fields, "severity": event.severity},
+            Window(event.time_us, max(event.until_us, event.time_us + 1)),
+            f"overnight events --host {shlex.quote(case.host)} --kind {event.kind}",
+        )
+    ]
+    if location.core is not None and event.core < 0:
+        text = "the event names the core"
+        if location.from_queues:
+            text = (
+                f"core {location.core} served {location.interface} queue {location.queue} before"
+                " the event"
+            )
+        values = {"core": location.core}
+        if location.queue is not None:
+            values["queue"] = location.queue
+        evidence.append(Evidence(text, location.source, values))
+    if silent is not None:
+        evidence.append(
+            Evidence(
+                f"the driver reports that no poll was scheduled for {times.format_duration(silent)}:"
+                " the queue waited for an interrupt of the device, not for the core, unless the core"
+                " had interrupts disabled",
+                source,
+                {"napi_scheduled": 0},
+            )
+        )
+    return evidence
 
 
-DETECTORS = (EventItself(),)
+def _why_unknown(event: Event, location: _event_location.Location) -> str:
+    if not event.kind.startswith("net.") or location.core is not None:
+        return ""
+    if location.queue is None:
+        reason = "the event names no queue, and not exactly one queue's timeout counter rose"
+    else:
+        reason = "nic-queues was not recorded before the event, or names no single core"
+    return f"the core that served the queue is not known: {reason}"
+
+
+DETECTORS = (DiagnosedEvent(),)

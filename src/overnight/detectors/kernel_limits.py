@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _kernel_events
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -19,13 +19,13 @@ LEAST_SHARES = {"conntrack": 0.75}
 FULL_SHARE = 0.95
 
 
-class KernelLimits(_base.Asking):
+class KernelLimits(_base.BaseDetector):
     """The highest use of each table around the event."""
 
     name = "limits"
-    needs = ("limits", "events")
+    needs = (Need.LIMITS,)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         window = _kernel_events.search_window(case)
         highest: dict[str, tuple[float, int, int]] = {}
         frames = list(case.ring.numbers(case.host, "limits", window.begin_us, window.end_us))
@@ -66,7 +66,8 @@ class KernelLimits(_base.Asking):
             )
         findings.sort(key=lambda finding: -finding.magnitude["used_share"])
         fullest = max((share for share, *_ in highest.values()), default=0.0)
-        return findings, f"the fullest of {len(highest)} kernel limits was {fullest:.0%} used"
+        clear = f"the fullest of {len(highest)} kernel limits was {fullest:.0%} used"
+        return self.answer(findings, clear=clear)
 
 
 DETECTORS = (KernelLimits(),)

@@ -15,7 +15,7 @@ import numpy as np
 
 from overnight.detectors import _rate_ratios as ratios
 from overnight.model import times
-from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Lift:
     """All recurrences on this host against windows away from all events."""
 
     name = "lift"
-    needs = ("profiles", "events")
+    needs = (Need.PROFILES, Need.EVENTS)
 
     def look(self, case: cases.Case) -> Answer:
         """Items that pass their own interval, the false discovery rate and the max statistic."""
@@ -87,6 +87,7 @@ class Lift:
                 self.name,
                 Status.NO_DATA,
                 why="no samples of the seconds before this event, or none of quiet times near it, were recorded",
+                missing=(Need.PROFILES,),
             )
         tally = case.tally([one for row in made.windows for one in row])
         counts, own, there = _table(tally, made)
@@ -97,6 +98,7 @@ class Lift:
                 self.name,
                 Status.NO_DATA,
                 why="too little of the seconds before the event, or of quiet times near it, was sampled",
+                missing=(Need.PROFILES,),
             )
         counts, against = counts[:, usable], against[usable]
         used = tuple(one for one, kept in zip(made.events, usable.tolist(), strict=True) if kept)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _base, _signatures
-from overnight.detectors import _event_location as place
-from overnight.model.finding import Evidence, Finding, Subject
-from overnight.queries import function_usage
+from overnight.detectors import _base, _event_location, _signatures
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.queries import function_usage, samples
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -25,24 +24,24 @@ LEAST_ON_EVENT_CORE = {**LEAST_CORES, "spin": _base.LEAST_CORES}
 MOST = 4
 
 
-class LockContention(_base.Asking):
+class LockContention(_base.BaseDetector):
     """Which lock, asked for by whom, and how many cores waited for it."""
 
     name = "lock-contention"
-    needs = ("profiles",)
+    needs = (Need.PROFILES,)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """Spinning by caller; futexes by process."""
         now, before = _base.stacks(case)
         found = []
         most = 0.0
-        own = place.event_place(case).core
+        own = _event_location.find_location(case).core
         for role in LEAST_CORES:
             # The callers of one lock are told together first: each waiter alone may burn little.
             for lock, burners in self._by_lock(now, before, role, case.event.time_us).items():
-                whole = sum(one.cores_burnt for one in burners)
+                whole = sum(one.cores_used for one in burners)
                 most = max(most, whole)
-                burners.sort(key=lambda one: (one.core != own, -one.cores_burnt))
+                burners.sort(key=lambda one: (one.core != own, -one.cores_used))
                 there = burners[0].core == own
                 least = (LEAST_ON_EVENT_CORE if there else LEAST_CORES)[role]
                 if whole >= least and any(
@@ -54,37 +53,38 @@ class LockContention(_base.Asking):
         found.sort(key=lambda made: -made.magnitude["cores_burnt"])
         # One who waits for two locks is told with the one that cost more.
         found = list({one.id: one for one in reversed(found)}.values())[::-1]
-        return found[:MOST], (
+        clear = (
             f"waiting for locks burnt {most:.2f} cores at most, or no more than before;"
             f" {now.coverage.samples} samples, {now.coverage.lost} lost"
         )
+        return self.answer(found[:MOST], clear=clear)
 
     @staticmethod
     def _by_lock(
-        now: function_usage.Stacks, before: function_usage.Stacks | None, role: str, near_us: int
-    ) -> dict[str, list[function_usage.Burner]]:
-        locks: dict[str, list[function_usage.Burner]] = {}
-        for one in function_usage.hottest(
-            now, before, _callers(role), near_us=near_us, by_function=True, most=24
+        now: samples.WindowSamples, before: samples.WindowSamples | None, role: str, near_us: int
+    ) -> dict[str, list[function_usage.Usage]]:
+        locks: dict[str, list[function_usage.Usage]] = {}
+        for one in function_usage.top_consumers(
+            now, before, _callers(role), near_us=near_us, by_function=True, limit=24
         ):
-            locks.setdefault(one.label, []).append(one)
+            locks.setdefault(one.function, []).append(one)
         return locks
 
     def _finding(
         self,
         case: cases.Case,
-        now: function_usage.Stacks,
+        now: samples.WindowSamples,
         lock: str,
-        burners: list[function_usage.Burner],
+        burners: list[function_usage.Usage],
         role: str,
     ) -> Finding:
         leading = burners[0]  # on the core of the event, where somebody waits there
-        process, unit = leading.who
+        process, unit = leading.actor
         waits_in = _waits_in(leading, role)
-        whole = sum(one.cores_burnt for one in burners)
+        whole = sum(one.cores_used for one in burners)
         magnitude = _base.burn_magnitude(leading)
         magnitude.update(cores_burnt=whole, waiters=float(len(burners)))
-        others = [f"{one.who[0]} {one.cores_burnt:.2f}" for one in burners[1:4]]
+        others = [f"{one.actor.process} {one.cores_used:.2f}" for one in burners[1:4]]
         also = f"; also {', '.join(others)} cores" if others else ""
         waits = (
             "waiting for a lock"
@@ -100,7 +100,7 @@ class LockContention(_base.Asking):
             leading.window,
             (0.85 if role == "spin" else 0.6) * _base.lost_factor(now),
             f"{whole:.2f} cores were burnt {waits}, asked for by {lock}: {process}"
-            f" {leading.cores_burnt:.2f}{also}",
+            f" {leading.cores_used:.2f}{also}",
             [
                 Evidence(
                     f"the lock is one that {lock} takes; {len(burners)} wait for it",
@@ -114,11 +114,11 @@ class LockContention(_base.Asking):
         )
 
 
-def _waits_in(one: function_usage.Burner, role: str) -> str:
+def _waits_in(one: function_usage.Usage, role: str) -> str:
     """The waiting function itself, of the stack met most."""
     waits = _signatures.matcher(KIND, role)
-    names = [function_usage.plain(name) for name in reversed(one.path)]
-    return next((name for name in names if waits(name)), one.label)
+    names = [function_usage.strip_suffix(name) for name in reversed(one.path)]
+    return next((name for name in names if waits(name)), one.function)
 
 
 def _callers(role: str) -> function_usage.Marks:
@@ -126,7 +126,7 @@ def _callers(role: str) -> function_usage.Marks:
     waits = _signatures.pattern(KIND, role)
     own = _signatures.pattern(KIND, "spin", "futex", "plumbing")
 
-    def marks(piece: function_usage.Piece) -> function_usage.Integers:
+    def marks(piece: samples.SegmentSamples) -> samples.Integers:
         at = piece.innermost(piece.node, piece.kernel_frames(waits))
         if role == "futex":
             return at

@@ -6,7 +6,7 @@ import collections
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _kernel_events
-from overnight.model.finding import Finding, Subject
+from overnight.model.finding import Answer, Need, Subject
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -24,17 +24,17 @@ CONFIDENCE = {
 }
 
 
-class Lockups(_base.Asking):
+class Lockups(_base.BaseDetector):
     """One finding per kind, core and process."""
 
     name = "stalls"
-    needs = ("events",)
+    needs = (Need.EVENTS,)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         _kernel_events.require_signals(case)
-        groups: dict[tuple[str, int, str], list[Event]] = collections.defaultdict(list)
+        groups: dict[tuple[str, int | None, str], list[Event]] = collections.defaultdict(list)
         for event in _kernel_events.read_events(case, CONFIDENCE):
-            groups[event.kind, event.core, event.process].append(event)
+            groups[event.kind, event.known_core, event.process].append(event)
         findings = []
         for (kind, core, process), events in groups.items():
             findings.append(
@@ -53,9 +53,9 @@ class Lockups(_base.Asking):
                 )
             )
         findings.sort(key=lambda finding: -finding.confidence)
-        return (
+        return self.answer(
             findings[: _kernel_events.MOST_FINDINGS],
-            "the kernel reported no lockup, stall or hung task around the event",
+            clear="the kernel reported no lockup, stall or hung task around the event",
         )
 
 

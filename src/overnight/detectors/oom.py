@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _base, _kernel_events
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ CONFIDENCE = {KILL: 0.95, "memory.allocation_failure": 0.6}
 CONFIDENCE_OF_COUNTER = 0.9
 
 
-class OutOfMemory(_base.Asking):
+class OutOfMemory(_base.BaseDetector):
     """One finding per kind, process and unit."""
 
     name = "oom"
-    needs = ("events", "vmstat")
+    needs = (Need.EVENTS, Need.VMSTAT)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         _kernel_events.require_signals(case)
         counted = _count_kills(case)
         kills = counted.values["kills"] if counted else 0.0
@@ -68,9 +68,9 @@ class OutOfMemory(_base.Asking):
                     {"kills": float(kills)},
                 )
             )
-        return (
+        return self.answer(
             findings[: _kernel_events.MOST_FINDINGS],
-            "no process was killed to free memory around the event",
+            clear="no process was killed to free memory around the event",
         )
 
 

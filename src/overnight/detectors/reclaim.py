@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _base, _signatures
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Window
-from overnight.queries import function_usage, signals
+from overnight.queries import function_usage, samples, signals
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -93,27 +93,31 @@ def _mean(rates: signals.Rates, name: str) -> float:
     return float(column.mean()) if len(column) else 0.0
 
 
-class Reclaim(_base.Asking):
+class Reclaim(_base.BaseDetector):
     """Who reclaims, why, how many pages, how many cores."""
 
     name = "reclaim"
-    needs = ("profiles", "vmstat", "pressure", "memory-cgroups")
+    needs = (Need.PROFILES, Need.VMSTAT, Need.PRESSURE, Need.MEMORY_CGROUPS)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """Stacks first; where there are none, or they show nobody, the counters."""
         scanned = _Scanned(case)
         stacks = None
         if case.has_profile(case.window):
             stacks = _base.stacks(case)
         elif not scanned.known:
-            raise _base.MissingError("neither stacks nor vmstat were recorded around the event")
+            raise _base.MissingError(
+                "neither stacks nor vmstat were recorded around the event",
+                Need.PROFILES,
+                Need.VMSTAT,
+            )
         found: list[Finding] = []
         if stacks is not None:
             now, before = stacks
             marks = _signatures.pattern(KIND, "limit", "direct", "background", "work")
             found = [
                 self._finding(case, now, one, scanned)
-                for one in function_usage.hottest(
+                for one in function_usage.top_consumers(
                     now, before, _outermost(marks), near_us=case.event.time_us
                 )
                 if _base.stands_out(one, baseline=before is not None)
@@ -128,22 +132,23 @@ class Reclaim(_base.Asking):
             if stacks
             else "; no stacks were sampled, so reclaim at a cgroup's limit would not show"
         )
-        return found[:MOST], (
+        clear = (
             f"no task burnt {_base.LEAST_CORES} cores in reclaim, and fewer than"
             f" {PAGES_A_SECOND:.0f} pages a second were scanned by tasks{least}"
         )
+        return self.answer(found[:MOST], clear=clear)
 
     def _finding(
         self,
         case: cases.Case,
-        now: function_usage.Stacks,
-        one: function_usage.Burner,
+        now: samples.WindowSamples,
+        one: function_usage.Usage,
         scanned: _Scanned,
     ) -> Finding:
-        process, unit = one.who
+        process, unit = one.actor
         way = _way(one)
         pages = scanned.within(one.window)
-        evidence = [_base.burn_evidence(case, one, now, one.label)]
+        evidence = [_base.burn_evidence(case, one, now, one.function)]
         against = []
         # kswapd at work is every full host's daily business; a task that must reclaim itself waits.
         confidence = 0.55 if way == "background" else 0.85
@@ -172,8 +177,8 @@ class Reclaim(_base.Asking):
             )
             (evidence if waited >= PRESSURE else against).append(made)
         step = _signatures.pattern(WALK, "walk")
-        both, all_ = function_usage.share(
-            now, step, _signatures.pattern(WALK, "shrink"), (one.who,)
+        both, all_ = function_usage.nested_share(
+            now, step, _signatures.pattern(WALK, "shrink"), (one.actor,)
         )
         dying = _base.dying_now(case)
         if all_ and both / all_ >= WALK_SHARE:
@@ -188,12 +193,12 @@ class Reclaim(_base.Asking):
             self.name,
             KIND,
             Subject(
-                host=case.host, core=one.core, unit=unit, process=process, function=one.label,
+                host=case.host, core=one.core, unit=unit, process=process, function=one.function,
                 cgroup=unit if unit.startswith("/") else "",
             ),
             one.window,
             confidence * _base.lost_factor(now),
-            f"{process}{of_unit} burnt {one.cores_burnt:.2f} cores for {one.window.seconds:.0f} s"
+            f"{process}{of_unit} burnt {one.cores_used:.2f} cores for {one.window.seconds:.0f} s"
             f" freeing memory {WAYS[way]}",
             evidence,
             {**_base.burn_magnitude(one), "pages_per_second": pages},
@@ -221,7 +226,7 @@ def _outermost(pattern: str) -> function_usage.Marks:
     """Why there is reclaim is said by its entry; only what has none is marked by the work itself."""
     entries = _signatures.pattern(KIND, "limit", "direct", "background")
 
-    def marks(piece: function_usage.Piece) -> function_usage.Integers:
+    def marks(piece: samples.SegmentSamples) -> samples.Integers:
         entry = piece.innermost(piece.node, piece.kernel_frames(entries))
         work = piece.innermost(piece.node, piece.kernel_frames(pattern))
         return np.where(entry >= 0, entry, work)
@@ -229,9 +234,9 @@ def _outermost(pattern: str) -> function_usage.Marks:
     return marks
 
 
-def _way(one: function_usage.Burner) -> str:
+def _way(one: function_usage.Usage) -> str:
     for role in ("limit", "direct", "background"):
-        if _signatures.matcher(KIND, role)(one.label):
+        if _signatures.matcher(KIND, role)(one.function):
             return role
     return "work"
 

@@ -1,14 +1,12 @@
-"""A real-time process or thread on the core that starved: nothing of ordinary priority runs beside it."""
+"""A real-time process or thread on the saturated core: nothing of ordinary priority runs beside it."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _core_shares as shares
-from overnight.detectors import _event_location as place
-from overnight.detectors import _saturation as saturation
-from overnight.detectors import core_saturation
-from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.detectors import _base, _core_shares, _event_location, _saturation
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
@@ -18,104 +16,96 @@ __all__ = ["DETECTORS", "KIND", "RealTimeHog"]
 
 KIND = "cpu.rt_hog"
 REAL_TIME = {1: "FIFO", 2: "round robin", 6: "deadline"}
-# Of the core, while it was full. The kernel itself leaves others 5 % (sched_rt_runtime_us).
+# Of the core, while it was saturated. The kernel itself leaves others 5 % (sched_rt_runtime_us).
 LEAST_CORES = 0.5
 MOST_CORES = 3
 SIGNALS = ("processes", "rt-threads")
 
 
-class RealTimeHog:
-    """Policy and time of the processes that were last seen on the saturated core."""
+@dataclasses.dataclass(frozen=True)
+class _Hog:
+    key: str  # of the signal: `4711 postgres`, `4711/4713 poller`
+    signal: str
+    policy: int
+    priority: int
+    cores: float
+    share: _core_shares.Share | None  # against the baseline
+
+
+class RealTimeHog(_base.BaseDetector):
+    """Real-time processes that were last seen on the saturated core and used half of it or more."""
 
     name = "rt-hog"
-    needs = ("cpu", "processes", "rt-threads", "profiles")
+    needs = (Need.CPU, Need.PROFILES, Need.PROCESSES, Need.RT_THREADS)
 
-    def look(self, case: cases.Case) -> Answer:
-        """Real-time processes that used half of the core or more."""
-        told, near = saturation.near_event(case)
-        if told is None:
-            return Answer(
-                self.name, Status.NO_DATA, why="the seconds of the cores were not recorded"
-            )
-        where = place.event_place(case)
-        known, before = saturation.baseline_stretches(case)
-        chosen, _ = core_saturation.select(near, where.core, known, before, case.window.seconds)
-        if not chosen:
-            return Answer(self.name, Status.CLEAR, why="no core was at its limit")
+    def examine(self, case: cases.Case) -> Answer:
+        found = _saturation.find_saturation(case)
+        if not found.stretches:
+            return self.answer((), clear="no core was saturated")
         findings: list[Finding] = []
-        told_of: set[str] = set()
-        for stretch in chosen[:MOST_CORES]:
+        has_policies = False
+        for stretch in found.stretches[:MOST_CORES]:
             for signal in SIGNALS:
-                policies = _policies(case, stretch, signal)
-                if policies:
-                    told_of.add(signal)
-                findings += _hogs(case, stretch, where, signal, policies)
-        if findings:
-            return Answer(self.name, Status.FOUND, tuple(findings))
-        if not told_of:
-            return Answer(
-                self.name,
-                Status.NO_DATA,
-                why="the scheduling policy of processes was not recorded (signal processes) in those seconds",
+                policies = _read_policies(case, stretch, signal)
+                has_policies = has_policies or bool(policies)
+                findings += [
+                    _finding(case, stretch, found.location, hog)
+                    for hog in _find_hogs(case, stretch, signal, policies)
+                ]
+        if not findings and not has_policies:
+            raise _base.MissingError(
+                "scheduling policies of processes (signal processes) were not recorded in those seconds",
+                Need.PROCESSES,
             )
-        threads = "rt-threads" in case.ring.signals(
-            case.host, case.window.begin_us, case.window.end_us
-        )
-        return Answer(
-            self.name,
-            Status.CLEAR,
-            why="no real-time process or thread used half of the core"
-            if threads
-            else "no process whose first thread is real-time used half of the core; policies of other threads are not"
-            " recorded",
-        )
+        clear = "no real-time process or thread used half of the core"
+        recorded = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
+        if "rt-threads" not in recorded:
+            clear = (
+                "no process whose first thread is real-time used half of the core; policies of other"
+                " threads are not recorded"
+            )
+        return self.answer(findings, clear=clear)
 
 
-def _hogs(
+def _find_hogs(
     case: cases.Case,
-    stretch: saturation.Stretch,
-    where: place.Place,
+    stretch: _saturation.Stretch,
     signal: str,
     policies: dict[str, tuple[int, int]],
-) -> list[Finding]:
+) -> list[_Hog]:
     if not any(policy in REAL_TIME for policy, _ in policies.values()):
         return []
-    used, _ = shares.seen_on(case, stretch.core, stretch.window, signal)
-    standing = shares.by_ticks(case, stretch.core, used, stretch.seconds, signal)
-    found = []
-    for key, (user, system) in used.items():
+    ticks, _ = _core_shares.read_ticks(case, stretch.core, stretch.window, signal)
+    shares = _core_shares.compare_ticks(case, stretch.core, ticks, stretch.seconds, signal)
+    hogs = []
+    for key, used in ticks.items():
         policy, priority = policies.get(key, (0, 0))
-        burnt = (user + system) / shares.TICKS / stretch.seconds
-        if policy in REAL_TIME and burnt >= LEAST_CORES:
-            usual = standing.get(key)
-            found.append(_finding(case, stretch, where, key, policy, priority, burnt, usual))
-    return found
+        cores = used.cores(stretch.seconds)
+        if policy in REAL_TIME and cores >= LEAST_CORES:
+            hogs.append(_Hog(key, signal, policy, priority, cores, shares.get(key)))
+    return hogs
 
 
-def _policies(
-    case: cases.Case, stretch: saturation.Stretch, signal: str
+def _read_policies(
+    case: cases.Case, stretch: _saturation.Stretch, signal: str
 ) -> dict[str, tuple[int, int]]:
-    """Policy and real-time priority of each process or thread that was seen in those seconds."""
-    found: dict[str, tuple[int, int]] = {}
+    """Read policy and real-time priority of each process or thread in those seconds."""
+    columns = ("policy", "rt_priority")
+    policies: dict[str, tuple[int, int]] = {}
     for frame in case.ring.numbers(
-        case.host,
-        signal,
-        stretch.begin_us,
-        stretch.end_us + 1,
-        None,
-        ("policy", "rt_priority"),
+        case.host, signal, stretch.begin_us, stretch.end_us + 1, None, columns
     ):
-        if not {"policy", "rt_priority"} <= set(frame.columns):
+        if not set(columns) <= set(frame.columns):
             continue  # recorded by a version that did not keep them
         for key in frame.keys:
-            policy, priority = (frame.series(key, name)[1] for name in ("policy", "rt_priority"))
+            policy, priority = (frame.series(key, name)[1] for name in columns)
             if len(policy):
-                found[key] = (policy[-1], priority[-1])
-    return found
+                policies[key] = (policy[-1], priority[-1])
+    return policies
 
 
-def _names(case: cases.Case, stretch: saturation.Stretch, key: str) -> tuple[str, str]:
-    """The process, and its thread where the key is of one: `4711/4713 poller`."""
+def _read_names(case: cases.Case, stretch: _saturation.Stretch, key: str) -> tuple[str, str]:
+    """Return the process, and its thread where the key names one: `4711/4713 poller`."""
     number, _, name = key.partition(" ")
     pid, _, thread = number.partition("/")
     if not thread:
@@ -125,91 +115,76 @@ def _names(case: cases.Case, stretch: saturation.Stretch, key: str) -> tuple[str
     ):
         for other in frame.keys:
             if other.startswith(f"{pid} "):
-                return shares.name_of(other), name
+                return _core_shares.process_name(other), name
     return name, name
 
 
 def _finding(
     case: cases.Case,
-    stretch: saturation.Stretch,
-    where: place.Place,
-    key: str,
-    policy: int,
-    priority: int,
-    burnt: float,
-    told: shares.Share | None,
+    stretch: _saturation.Stretch,
+    location: _event_location.Location,
+    hog: _Hog,
 ) -> Finding:
-    process, thread = _names(case, stretch, key)
-    signal = "rt-threads" if thread else "processes"
+    process, thread = _read_names(case, stretch, hog.key)
+    policy = f"{REAL_TIME[hog.policy]}, priority {hog.priority}"
     evidence = [
         Evidence(
-            f"{'thread' if thread else 'process'} {key} has the policy {REAL_TIME[policy]}, priority {priority}, was last seen on core {stretch.core}"
-            f" and used {burnt:.2f} of a core in those {stretch.seconds:.0f} s",
-            signal,
-            {"policy": policy, "rt_priority": priority, "cores_burnt": round(burnt, 3)},
+            f"{'thread' if thread else 'process'} {hog.key} ({policy}) was last seen on core"
+            f" {stretch.core} and used {hog.cores:.2f} cores in those {stretch.seconds:.0f} s",
+            hog.signal,
+            {
+                "policy": hog.policy,
+                "rt_priority": hog.priority,
+                "cores_burnt": round(hog.cores, 3),
+            },
             stretch.window,
         )
     ]
     confidence, unit = 0.75, ""
     against = []
     if case.has_profile(stretch.window):
-        ran, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
-        total = sum(one.samples + one.softirq for one in ran) + idle
-        mine = [one for one in ran if one.process == process]
-        samples = sum(one.samples for one in mine)
-        unit = mine[0].unit if mine else ""
-        said = Evidence(
-            f"{samples} of the {total} samples of core {stretch.core} are its",
+        consumers, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
+        total = sum(consumer.samples + consumer.softirq for consumer in consumers) + idle
+        own = [consumer for consumer in consumers if consumer.process == process]
+        samples = sum(consumer.samples for consumer in own)
+        unit = own[0].unit if own else ""
+        sampled = Evidence(
+            f"{process} has {samples} of the {total} samples of core {stretch.core}",
             "profiles",
             {"samples": samples, "samples_of_core": total},
             stretch.window,
         )
         if total and samples >= LEAST_CORES * total:
             confidence = 0.95
-            evidence.append(said)
+            evidence.append(sampled)
         elif total:
             confidence = 0.3
-            against.append(said)
-    if told is not None:
-        usual = Evidence(
-            f"{thread or process} has {told.as_text(case.usual)}",
-            signal,
-            {**told.as_values()},
-            case.baseline,
-        )
-        if told.rose:
-            evidence.append(usual)
-        else:  # it held the core before, too, and nothing happened then
+            against.append(sampled)
+    if hog.share is not None:
+        compared = hog.share.evidence(case, thread or process, hog.signal)
+        if hog.share.rose:
+            evidence.append(compared)
+        else:  # it held the core in the baseline, too, and nothing happened then
             confidence *= 0.4
-            against.append(usual)
-    if where.core >= 0 and where.core != stretch.core:
+            against.append(compared)
+    if location.is_elsewhere(stretch.core):
         confidence *= 0.5
-        against.append(
-            Evidence(
-                f"the event is of core {where.core}, this is core {stretch.core}",
-                where.how or "events",
-            )
-        )
-    subject = Subject(host=case.host, core=stretch.core, process=process, unit=unit)
-    return Finding(
-        id=finding_id("rt-hog", KIND, subject, stretch.begin_us),
-        detector="rt-hog",
-        kind=KIND,
-        subject=subject,
-        window=stretch.window,
-        confidence=confidence,
-        summary=(
-            f"{f'{thread}, a real-time thread of {process}' if thread else f'{process}, a real-time process'}"
-            f" ({REAL_TIME[policy]}, priority {priority}), held core {stretch.core} for"
-            f" {stretch.seconds:.0f} s"
-        ),
-        evidence=tuple(evidence),
-        magnitude={
-            "cores_burnt": round(burnt, 4),
-            **shares.magnitude(told),
-            "rt_priority": float(priority),
+        against.append(location.elsewhere_evidence(stretch.core))
+    name = f"{thread}, a real-time thread of {process}" if thread else f"{process}, a real-time process"  # fmt: skip
+    return _base.make(
+        "rt-hog",
+        KIND,
+        Subject(host=case.host, core=stretch.core, process=process, unit=unit),
+        stretch.window,
+        confidence,
+        f"{name} ({policy}), held core {stretch.core} for {stretch.seconds:.0f} s",
+        evidence,
+        {
+            "cores_burnt": hog.cores,
+            **_core_shares.magnitude(hog.share),
+            "rt_priority": float(hog.priority),
         },
-        against=tuple(against),
+        against,
     )
 
 

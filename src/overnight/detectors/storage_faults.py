@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _base, _kernel_events
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ class _Waiting:
     evidence: Evidence
 
 
-class StorageFaults(_base.Asking):
+class StorageFaults(_base.BaseDetector):
     """The kernel's storage errors by device; waiting alone is a weak finding."""
 
     name = "storage"
-    needs = ("events", "pressure")
+    needs = (Need.EVENTS, Need.PRESSURE)
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         _kernel_events.require_signals(case)
         waiting = _find_waiting(case)
         groups: dict[str, list[Event]] = collections.defaultdict(list)
@@ -104,10 +104,10 @@ class StorageFaults(_base.Asking):
                     {"io_wait_percent": waiting.percent},
                 )
             )
-        why = "the kernel reported no disk error, and no task waited long for a disk"
+        clear = "the kernel reported no disk error, and no task waited long for a disk"
         if other_disks:
-            why = f"the event is about {own}; the errors are of {', '.join(sorted(other_disks))}"
-        return findings[: _kernel_events.MOST_FINDINGS], why
+            clear = f"the event is about {own}; the errors are of {', '.join(sorted(other_disks))}"
+        return self.answer(findings[: _kernel_events.MOST_FINDINGS], clear=clear)
 
 
 def _disk_of(event: Event) -> str:

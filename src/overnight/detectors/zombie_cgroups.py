@@ -9,7 +9,7 @@ import numpy as np
 
 from overnight.detectors import _base
 from overnight.model import times
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Window
 from overnight.queries import diff, trends
 from overnight.sources import processes
@@ -69,20 +69,25 @@ class _Creator:
         return abs(float(np.log(max(self.ratio, 1e-9))))
 
 
-class Zombies(_base.Asking):
+class Zombies(_base.BaseDetector):
     """Level, slope, age, where they hang, and who makes them."""
 
     name = "zombies"
-    needs = (SIGNAL, "memory-cgroup-parents", "cgroup-births", "unit-restarts", "host")
+    needs = (
+        Need.MEMORY_CGROUPS, Need.MEMORY_CGROUP_PARENTS, Need.CGROUP_BIRTHS, Need.UNIT_RESTARTS,
+        Need.HOST,
+    )  # fmt: skip
 
-    def examine(self, case: cases.Case) -> tuple[list[Finding], str]:
+    def examine(self, case: cases.Case) -> Answer:
         """The count at the event, and how it came to be."""
         window = _base.lasting(case, LOOK_BACK_US)
         all_ = trends.gauges(
             case.ring, case.host, SIGNAL, window, ("tracked", "in_use", "dying", "stat_read")
         )
         if not len(all_.time_us):
-            raise _base.MissingError("memory cgroups were not counted in the day before")
+            raise _base.MissingError(
+                "memory cgroups were not counted in the day before the event", Need.MEMORY_CGROUPS
+            )
         counted, cut = _around(all_, case.window.end_us)
         at = max(0, int(np.searchsorted(counted.time_us, case.window.end_us)) - 1)
         now = {name: int(numbers[at]) for name, numbers in counted.values.items()}
@@ -100,10 +105,10 @@ class Zombies(_base.Asking):
             why = f"{level} dying against {in_use} in use"
             if slope is not None:
                 why += f", {slope.per_hour:+.0f} an hour ({slope.low:.0f} to {slope.high:.0f})"
-            return [], why
+            return self.answer((), clear=why)
         span = Window(int(times[0]), max(int(times[-1]), int(times[0]) + 1))
         made = self._finding(case, span, now, slope, growing=growing, cut=cut)
-        return [made], ""
+        return self.answer([made], clear="")
 
     def _finding(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from overnight.model import times
 from overnight.model.finding import Answer, Status
-from overnight.model.load import CONSTANT, NOT_CONSTANT, Load
+from overnight.model.load import Constancy, Load
 from overnight.model.verdict import Chain, Gap
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _load(one: Load, compared: Window | None) -> Gap:
     """What a load can have done to the comparison of the event with the time before."""
     figures = f": {one.says}" if one.says else ""
     doubt = "so what differs between the windows may be the load's doing"
-    if one.status == NOT_CONSTANT:
+    if one.status == Constancy.NOT_CONSTANT:
         crossed = ": " + "; ".join(one.crossed) if one.crossed else figures
         why = f"the load {one.workload} was not constant{crossed}, {doubt}"
         return Gap(LOAD, why, NOT_CONSTANT_FACTOR)
@@ -197,7 +197,7 @@ def _load(one: Load, compared: Window | None) -> Gap:
         word = "began" if one.began_us > compared.begin_us + EDGE_US else "ended"
         why = f"the load {one.workload} {word} between the baseline and the event, {doubt}"
         return Gap(LOAD, why, PART_FACTOR)
-    if one.status == CONSTANT:
+    if one.status == Constancy.CONSTANT:
         return Gap(LOAD, f"the load {one.workload} was constant{figures}")
     return Gap(
         LOAD, f"the load {one.workload} crossed no limit, and not all can be told yet{figures}"

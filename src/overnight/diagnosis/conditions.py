@@ -118,7 +118,7 @@ def _time_order(
 
 
 def _same(
-    name: str, none: str | int
+    name: str, none: str | None
 ) -> Callable[
     [knowledge.Condition, Finding, Finding, Surroundings],
     Outcome,
@@ -139,7 +139,7 @@ def _same(
     return same
 
 
-def _bare(value: str | int) -> str | int:
+def _bare(value: str | int | None) -> str | int | None:
     """Watches name a process with its number: `postgres[4711]`."""
     return PID.sub("", value) if isinstance(value, str) else value
 
@@ -250,7 +250,7 @@ def _same_culprit(
             for one in around.culprits
             if one.subject.host == effect.subject.host
             and one.subject.core == effect.subject.core
-            and effect.subject.core >= 0
+            and effect.subject.core is not None
             and one.window.begin_us < effect.window.end_us
             and effect.window.begin_us < one.window.end_us
         ),
@@ -341,11 +341,11 @@ JUDGES: dict[
 ] = {
     "time_order": _time_order,
     "same_host": _same("host", ""),
-    "same_core": _same("core", -1),
+    "same_core": _same("core", None),
     "same_unit": _same("unit", ""),
     "same_process": _same("process", ""),
     "same_interface": _same("interface", ""),
-    "same_queue": _same("queue", -1),
+    "same_queue": _same("queue", None),
     "same_cgroup": _same_cgroup,
     "parent_of": _parent_of,
     "same_culprit": _same_culprit,

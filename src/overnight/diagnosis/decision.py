@@ -109,16 +109,16 @@ def end_of_chains(told: Event | None, findings: Sequence[Finding]) -> Finding | 
 
 def _filled(subject: Subject, told: Event) -> Subject:
     """What the detector left open, and the event itself says."""
-    interface, queue = told.fields.get("interface", ""), told.fields.get("queue", -1)
+    interface, queue = told.fields.get("interface", ""), told.fields.get("queue")
     return Subject(
         host=subject.host or told.host,
-        core=subject.core if subject.core >= 0 else told.core,
+        core=told.known_core if subject.core is None else subject.core,
         unit=subject.unit or told.unit,
         process=subject.process or told.process,
         function=subject.function,
         cgroup=subject.cgroup,
         interface=subject.interface or (interface if isinstance(interface, str) else ""),
-        queue=subject.queue if subject.queue >= 0 else queue if type(queue) is int else -1,
+        queue=queue if subject.queue is None and type(queue) is int else subject.queue,
     )
 
 

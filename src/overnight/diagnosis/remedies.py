@@ -137,7 +137,7 @@ def _raw(chain: Chain) -> dict[str, str]:
     told: dict[str, str] = {}
     for count, step in enumerate(chain.steps):
         for name, value in dataclasses.asdict(step.subject).items():
-            if value not in ("", -1) and (count == 0 or name not in OWN):
+            if value not in ("", None) and (count == 0 or name not in OWN):
                 told.setdefault(name, str(value))
     return told
 

@@ -1,7 +1,7 @@
-"""Constant-footprint load, and state that is put on hosts before a recording.
+"""Loads of constant footprint, and state that is put on a host before a recording.
 
-A module of `workloads` names its workload in WORKLOAD: which processes it needs, what each of them does,
-and which of its figures have to stay the same. `runner` starts, measures and ends them.
+Each module of `workloads` exports WORKLOAD: the processes it needs, what each of them does, and which of
+its figures must stay constant. `runner` starts, measures and ends them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["Job", "Metric", "Options", "Workload"]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What is asked of a workload; None: its own default. Which of them it takes, it says in `takes`."""
+    """Options of a workload; None means its default. `Workload.takes` lists those it accepts."""
 
     cores: tuple[int, ...]
-    name: str = ""  # of the processes; the workload's own where empty
+    name: str = ""  # of the processes; empty: the workload's own
     seed: int = 1
     duty: float | None = None  # share of each core, above 0 to 1
     rate: float | None = None  # bytes or packets a second
@@ -37,31 +37,31 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One process of a load: where it is pinned, and what it is told."""
+    """One process of a load: the cores it is pinned to, and its settings."""
 
     name: str
     cores: tuple[int, ...]
-    told: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    command: tuple[str, ...] = ()  # another program, which is run in the worker's place
+    settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    command: tuple[str, ...] = ()  # a program that replaces the worker
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    netns: str = ""  # the path of a network namespace that it enters
-    files: tuple[int, ...] = ()  # open files it inherits; closed here once it runs
+    netns: str = ""  # path of the network namespace it enters
+    files: tuple[int, ...] = ()  # inherited file descriptors; the parent closes its copies
     tree: bool = False  # its children's CPU time and memory count as its own
-    wait: float = 0.0  # seconds after the others: starts are staggered
+    wait: float = 0.0  # seconds before it starts: starts are staggered
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
     """A figure of the footprint, of all jobs together.
 
-    `source` is `cpu` (seconds of CPU a second), `resident` (bytes), or a counter's number, by the second.
+    `source` is `cpu` (CPU seconds per second), `resident` (bytes), or a counter number (rate per second).
     """
 
     name: str
     unit: str  # cores, B, B/s, /s
     source: str
-    gated: bool = True  # whether the gate looks at it; else it is told
-    target: float | None = None  # what was asked for
+    gated: bool = True  # False: reported, but without a limit
+    target: float | None = None
 
 
 class Workload(Protocol):
@@ -69,13 +69,13 @@ class Workload(Protocol):
 
     name: str
     about: str  # one sentence for --list
-    takes: tuple[str, ...]  # of the fields of Options
+    takes: tuple[str, ...]  # names of fields of Options
 
     def metrics(self, options: Options) -> tuple[Metric, ...]:
-        """What is measured of it."""
+        """Return what is measured."""
 
-    def prepare(self, options: Options, book: journal.Journal) -> tuple[Job, ...]:
-        """The processes; what else it changes is written to the ledger before. Raises CannotError."""
+    def prepare(self, options: Options, journal: journal.Journal) -> tuple[Job, ...]:
+        """Return the processes to start; record every other change in the journal first. Raises CannotError."""
 
     def work(self, link: worker.Link) -> None:
-        """In the worker's process: for ever, or until what was asked for is done."""
+        """Run in the worker process: forever, or until the requested work is done."""

@@ -1,7 +1,7 @@
-"""The gate: was the footprint constant? Pure; seconds go in, a verdict with its figures comes out.
+"""The gate: was the footprint constant? Pure: seconds in, a verdict with its figures out.
 
-Each limit is kept, crossed, or cannot be told yet. A drift of 1 %/h is not seen in a minute: as long as
-the interval of the slope is wider than the limit, the gate says so, and about how long it will take.
+A limit is kept, exceeded, or not decided yet. A minute cannot show a drift of 1 %/h: while the interval of
+the slope is wider than the limit, the check stays undecided and estimates how long a run would decide it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from overnight.model import sizes, times
-from overnight.model.load import CANNOT_TELL, CONSTANT, NOT_CONSTANT
+from overnight.model.load import Constancy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,26 +34,26 @@ __all__ = [
 
 LEAST_SECONDS = 10
 LEAST_TRIALS = 5
-MOST_BLOCKS = 240  # of a long run: slopes of pairs grow with the square
-SURE = 2.576  # 99 times in 100: of all short runs of a constant load, 1 in 100 is called otherwise
+MOST_BLOCKS = 240  # for a long run: the number of pairs grows with the square
+SURE = 2.576  # 99 % confidence: 1 in 100 short runs of a constant load is misjudged
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What counts as constant; shares, not percent."""
+    """What counts as constant, as shares."""
 
-    cv: float = 0.02  # standard deviation of the seconds, of their mean
-    drift: float = 0.01  # an hour
-    # CV of the trials' durations: CPU time is held, the speed of a processor that is shared with other
-    # guests is not (7 % on a quiet machine in a cloud, with the CPU share held to 0.25 %).
+    cv: float = 0.02  # standard deviation of the seconds over their mean
+    drift: float = 0.01  # per hour
+    # CV of trial durations. CPU time is held constant, the speed of a processor shared with other guests is
+    # not: 7 % on a quiet cloud machine, with the CPU share held to 0.25 %.
     trials: float = 0.1
-    off: float = 0.05  # the mean, from what was asked for
-    sys: float = 0.03  # standard deviation of a core's time in the kernel, of the core
-    steal: float = 0.01  # of the load's cores, taken by the hypervisor
+    off: float = 0.05  # distance of the mean from its target
+    sys: float = 0.03  # standard deviation of a core's kernel share
+    steal: float = 0.01  # mean steal on the load's cores
 
 
 class State(enum.StrEnum):
-    """How one limit stands."""
+    """Result of one check. The values are stored."""
 
     KEPT = "kept"
     CROSSED = "crossed"
@@ -73,7 +73,7 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """What was measured after the warm-up; `at` is in seconds, everything else a share or a rate."""
+    """Measurements after the warm-up; `at` is in seconds, everything else a share or a rate."""
 
     at: Sequence[float]
     series: Sequence[Series]
@@ -81,26 +81,25 @@ class Seconds:
     steal: Sequence[float] = ()
     waits: Sequence[float] = ()
     pressure: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
-    trials: Sequence[float] = ()  # how long each took
+    trials: Sequence[float] = ()  # durations in seconds
     losses: Sequence[float] = ()
-    deaths: tuple[str, ...] = ()  # of workers, in words
+    deaths: tuple[str, ...] = ()  # workers that died, in words
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One limit, and how the run stands to it."""
+    """One limit, and whether the run kept it."""
 
     name: str
     state: State
     says: str
     value: float | None = None
     limit: float | None = None
-    low: float | None = None  # of the interval, for a drift
+    low: float | None = None  # confidence interval of a drift
     high: float | None = None
-    needs_s: float | None = None  # about how long a run tells it
+    needs_s: float | None = None  # estimated run length that decides it
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
         rounded = {
             name: None if value is None else float(f"{value:.4g}")
             for name in ("value", "limit", "low", "high", "needs_s")
@@ -111,69 +110,73 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Constant, not constant, or cannot tell; `told` are figures that no limit is on."""
+    """The gate's answer; `figures` are those without a limit."""
 
-    status: str
+    status: Constancy
     seconds: int
     checks: tuple[Check, ...]
-    told: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
 
     @property
     def crossed(self) -> tuple[Check, ...]:
-        """The limits that were."""
-        return tuple(one for one in self.checks if one.state is State.CROSSED)
+        return tuple(check for check in self.checks if check.state is State.CROSSED)
+
+    @property
+    def can_estimate(self) -> bool:
+        """Whether there are enough seconds for `needs_s` to mean anything."""
+        return self.seconds >= LEAST_SECONDS
 
     @property
     def needs_s(self) -> float | None:
-        """About how long a run would have to be for all limits to be told."""
-        return max((one.needs_s for one in self.checks if one.needs_s), default=None)
+        """Estimated length of a run that decides every check."""
+        return max((check.needs_s for check in self.checks if check.needs_s), default=None)
 
     @property
     def says(self) -> str:
-        """The worst first, in one line."""
+        """The worst checks first, in one line."""
         order = {State.CROSSED: 0, State.UNKNOWN: 1, State.KEPT: 2}
         return "; ".join(
-            one.says for one in sorted(self.checks, key=lambda one: order[one.state])[:4]
+            check.says for check in sorted(self.checks, key=lambda check: order[check.state])[:4]
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The stable form, stored and printed."""
+        """Return the form that is stored and printed."""
         return {
             "status": self.status,
             "seconds": self.seconds,
             "says": self.says,
-            "crossed": [one.says for one in self.crossed],
+            "crossed": [check.says for check in self.crossed],
             "needs_s": None if self.needs_s is None else round(self.needs_s),
-            "checks": [one.as_json() for one in self.checks],
-            "told": list(self.told),
+            "checks": [check.as_json() for check in self.checks],
+            "told": list(self.figures),
         }
 
 
 def judge(seconds: Seconds, limits: Limits = Limits()) -> Verdict:  # noqa: B008 - frozen
-    """The verdict on the seconds so far."""
+    """Judge the seconds so far."""
     at = np.asarray(seconds.at, dtype=float)
     checks = [Check("workers", State.CROSSED, says) for says in seconds.deaths]
-    for one in seconds.series:
-        if one.gated:
-            checks += _series(at, one, limits)
-    checks += _trials(seconds, limits)
-    checks += _host(seconds, limits)
-    states = {one.state for one in checks}
-    status = CONSTANT
+    for series in seconds.series:
+        if series.gated:
+            checks += _check_series(at, series, limits)
+    checks += _check_trials(seconds, limits)
+    checks += _check_host(seconds, limits)
+    states = {check.state for check in checks}
+    status = Constancy.CONSTANT
     if State.CROSSED in states:
-        status = NOT_CONSTANT
+        status = Constancy.NOT_CONSTANT
     elif State.UNKNOWN in states or not checks:
-        status = CANNOT_TELL
-    return Verdict(status, len(at), tuple(checks), tuple(_told(seconds)))
+        status = Constancy.UNKNOWN
+    return Verdict(status, len(at), tuple(checks), tuple(_format_figures(seconds)))
 
 
 def slope(
     at: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
 ) -> tuple[float, float, float]:
-    """Theil-Sen: the median of the slopes of all pairs, and the interval that holds it 99 times in 100.
+    """Return the Theil-Sen slope (median over all pairs) and its 99 % confidence interval.
 
-    The interval is Sen's, from the variance of Kendall's tau, made wider where neighbouring seconds are
-    alike: they tell less than as many that are not.
+    The interval is Sen's, from the variance of Kendall's tau, widened where neighbouring seconds correlate:
+    correlated seconds carry less information.
     """
     at, values = _blocks(at, values)
     first, second = np.triu_indices(len(at), 1)
@@ -181,8 +184,8 @@ def slope(
     middle = float(np.median(slopes))
     n, pairs = len(at), len(slopes)
     rest = values - middle * at
-    alike = max(0.0, min(_next_alike(rest), 0.9))
-    spread = SURE * np.sqrt(n * (n - 1) * (2 * n + 5) / 18 * (1 + alike) / (1 - alike))
+    correlation = max(0.0, min(_autocorrelation(rest), 0.9))
+    spread = SURE * np.sqrt(n * (n - 1) * (2 * n + 5) / 18 * (1 + correlation) / (1 - correlation))
     low = max(int(np.floor((pairs - spread) / 2)), 0)
     high = min(int(np.ceil((pairs + spread) / 2)), pairs - 1)
     return middle, float(slopes[low]), float(slopes[high])
@@ -191,52 +194,55 @@ def slope(
 def _blocks(
     at: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Means of equal stretches, where there are too many seconds for all pairs."""
+    """Average over equal blocks where there are too many seconds for all pairs."""
     if len(at) <= MOST_BLOCKS:
         return at, values
     parts = np.array_split(np.arange(len(at)), MOST_BLOCKS)
     return np.array([at[p].mean() for p in parts]), np.array([values[p].mean() for p in parts])
 
 
-def _next_alike(rest: npt.NDArray[np.float64]) -> float:
-    """The correlation of each second with the next."""
+def _autocorrelation(rest: npt.NDArray[np.float64]) -> float:
+    """Correlation of each second with the next one."""
     rest = rest - rest.mean()
     whole = float(rest @ rest)
     return float(rest[1:] @ rest[:-1]) / whole if whole > 0 else 0.0
 
 
-def _series(at: npt.NDArray[np.float64], one: Series, limits: Limits) -> list[Check]:
-    values = np.asarray(one.values, dtype=float)
-    label = f"{one.name} CV"
+def _check_series(at: npt.NDArray[np.float64], series: Series, limits: Limits) -> list[Check]:
+    values = np.asarray(series.values, dtype=float)
+    label = f"{series.name} CV"
     if len(values) < LEAST_SECONDS:
-        says = f"{one.name}: {len(values)} of {LEAST_SECONDS} seconds that are needed"
+        says = f"{series.name}: {len(values)} of the {LEAST_SECONDS} seconds needed"
         return [Check(label, State.UNKNOWN, says, limit=limits.cv, needs_s=float(LEAST_SECONDS))]
     mean = float(values.mean())
     if mean <= 0:
-        return [Check(label, State.CROSSED, f"{one.name}: nothing was done", 0.0, limits.cv)]
+        return [Check(label, State.CROSSED, f"{series.name}: no work was done", 0.0, limits.cv)]
     cv = float(values.std(ddof=1)) / mean
-    found = [
+    checks = [
         Check(
             label,
             State.CROSSED if cv > limits.cv else State.KEPT,
-            f"{one.name} CV {_percent(cv)}",
+            f"{series.name} CV {_percent(cv)}",
             cv,
             limits.cv,
         ),
-        _drift(at, values / mean, one.name, limits.drift),
+        _check_drift(at, values / mean, series.name, limits.drift),
     ]
-    if one.target:
-        off = mean / one.target - 1
-        says = f"{one.name} {format_figure(mean, one.unit)} of {format_figure(one.target, one.unit)} asked for"
+    if series.target:
+        off = mean / series.target - 1
+        mean_text, target_text = (
+            format_figure(value, series.unit) for value in (mean, series.target)
+        )
+        says = f"{series.name} {mean_text}, target {target_text}"
         state = State.CROSSED if abs(off) > limits.off else State.KEPT
-        found.append(Check(f"{one.name} as asked", state, says, off, limits.off))
-    return found
+        checks.append(Check(f"{series.name} as asked", state, says, off, limits.off))
+    return checks
 
 
-def _drift(
+def _check_drift(
     at: npt.NDArray[np.float64], shares: npt.NDArray[np.float64], name: str, limit: float
 ) -> Check:
-    middle, low, high = (3600 * one for one in slope(at, shares))
+    middle, low, high = (3600 * rate for rate in slope(at, shares))
     says = f"{name} drift {_signed(middle)} %/h ({_signed(low)} to {_signed(high)})"
     needs = None
     if low > limit or high < -limit:
@@ -245,11 +251,11 @@ def _drift(
         state = State.KEPT
     else:
         state = State.UNKNOWN
-        # The width of the interval falls with the length to the power of 3/2.
+        # The width of the interval falls with the run length to the power of 3/2.
         wide = (high - low) / 2
         length = float(at[-1] - at[0]) + 1
         needs = length * max(wide / limit, 1.2) ** (2 / 3)
-        says += f", which about {times.format_duration(_round_up(needs))} would tell"
+        says += f"; decided after about {times.format_duration(_round_up(needs))}"
     return Check(f"{name} drift", state, says, middle, limit, low, high, needs)
 
 
@@ -258,62 +264,65 @@ def _round_up(seconds: float) -> float:
     return float(-(-seconds // step) * step)
 
 
-def _trials(seconds: Seconds, limits: Limits) -> list[Check]:
+def _check_trials(seconds: Seconds, limits: Limits) -> list[Check]:
     if not seconds.trials:
         return []
-    found = []
+    checks = []
     different = len(set(seconds.losses))
     if different > 1:
-        says = f"trials ended with {different} different losses, so they were not identical"
-        found.append(Check("identical trials", State.CROSSED, says, float(different), 1.0))
-    taken = np.asarray(seconds.trials, dtype=float)
-    if len(taken) < LEAST_TRIALS:
-        says = f"{len(taken)} of {LEAST_TRIALS} trials that are needed"
-        needs = float(taken.mean()) * (LEAST_TRIALS + 2)
-        found.append(
+        says = f"trials were not identical: {different} different losses"
+        checks.append(Check("identical trials", State.CROSSED, says, float(different), 1.0))
+    durations = np.asarray(seconds.trials, dtype=float)
+    if len(durations) < LEAST_TRIALS:
+        says = f"{len(durations)} of the {LEAST_TRIALS} trials needed"
+        needs = float(durations.mean()) * (LEAST_TRIALS + 2)
+        checks.append(
             Check("between trials", State.UNKNOWN, says, limit=limits.trials, needs_s=needs)
         )
-        return found
-    cv = float(taken.std(ddof=1) / taken.mean())
-    says = f"{len(taken)} trials of {taken.mean():.2f} s, CV {_percent(cv)}"
+        return checks
+    cv = float(durations.std(ddof=1) / durations.mean())
+    says = f"{len(durations)} trials of {durations.mean():.2f} s, CV {_percent(cv)}"
     state = State.CROSSED if cv > limits.trials else State.KEPT
-    found.append(Check("between trials", state, says, cv, limits.trials))
-    return found
+    checks.append(Check("between trials", state, says, cv, limits.trials))
+    return checks
 
 
-def _host(seconds: Seconds, limits: Limits) -> list[Check]:
-    """What the host did on the load's own cores."""
-    found = []
+def _check_host(seconds: Seconds, limits: Limits) -> list[Check]:
+    """Check kernel time and steal on the load's own cores."""
+    checks = []
     if len(seconds.at) >= LEAST_SECONDS and seconds.sys:
         spread = {core: float(np.std(values, ddof=1)) for core, values in seconds.sys.items()}
-        core = max(spread, key=lambda one: spread[one])
+        core = max(spread, key=lambda core: spread[core])
         mean = float(np.mean(seconds.sys[core]))
-        says = f"core {core} in the kernel {_percent(mean)} ± {100 * spread[core]:.1f} points"
+        says = f"core {core} kernel time {_percent(mean)} ± {100 * spread[core]:.1f} points"
         state = State.CROSSED if spread[core] > limits.sys else State.KEPT
-        found.append(Check("kernel time", state, says, spread[core], limits.sys))
+        checks.append(Check("kernel time", state, says, spread[core], limits.sys))
     if len(seconds.steal) >= LEAST_SECONDS:
         stolen = float(np.mean(seconds.steal))
         state = State.CROSSED if stolen > limits.steal else State.KEPT
-        found.append(Check("steal", state, f"steal {_percent(stolen)}", stolen, limits.steal))
-    return found
+        checks.append(Check("steal", state, f"steal {_percent(stolen)}", stolen, limits.steal))
+    return checks
 
 
-def _told(seconds: Seconds) -> list[str]:
-    """Figures that have no limit: pressure is of the whole host, and a fault elsewhere raises it, too."""
-    said = []
-    for one in seconds.series:
-        if len(one.values):
-            values = np.asarray(one.values, dtype=float)
-            span = f"{format_figure(values.min(), one.unit)} to {format_figure(values.max(), one.unit)}"
-            said.append(f"{one.name}: mean {format_figure(values.mean(), one.unit)}, {span}")
+def _format_figures(seconds: Seconds) -> list[str]:
+    """Format the figures without a limit. Pressure has none: it covers the host, so other faults raise it too."""
+    lines = []
+    for series in seconds.series:
+        if len(series.values):
+            values = np.asarray(series.values, dtype=float)
+            mean, low, high = (
+                format_figure(value, series.unit)
+                for value in (values.mean(), values.min(), values.max())
+            )
+            lines.append(f"{series.name}: mean {mean}, {low} to {high}")
     if len(seconds.waits):
-        said.append(f"workers waited for their cores {_percent(float(np.mean(seconds.waits)))}")
-    said += [
+        lines.append(f"workers waited for their cores {_percent(float(np.mean(seconds.waits)))}")
+    lines += [
         f"pressure {resource} {_percent(float(np.mean(shares)))} of the time"
         for resource, shares in seconds.pressure.items()
         if len(shares)
     ]
-    return said
+    return lines
 
 
 def _percent(share: float) -> str:
@@ -321,7 +330,7 @@ def _percent(share: float) -> str:
 
 
 def _signed(share: float) -> str:
-    """Percent, two digits that matter.
+    """Format as signed percent with two significant digits.
 
     >>> _signed(-12.5), _signed(0.0042), _signed(0)
     ('-1,250', '+0.42', '0')
@@ -333,7 +342,7 @@ def _signed(share: float) -> str:
 
 
 def format_figure(value: float, unit: str) -> str:
-    """With its unit.
+    """Format a value with its unit.
 
     >>> format_figure(0.6, "cores"), format_figure(283e6, "B"), format_figure(5000, "/s")
     ('0.600 cores', '283 MB', '5,000/s')

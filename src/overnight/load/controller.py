@@ -1,7 +1,7 @@
-"""Keeps a process at a share of one core: a PI controller on its CPU time, period by period.
+"""Hold a process at a share of one core: a PI controller on its CPU time, period by period.
 
-An open loop is not constant: asked for 60 %, it gave 37 % (measured), for sleeps end late and interrupts
-take their part. This one sees what a period really took, and what is owed since the beginning.
+An open loop is not constant: with a target of 60 % it gave 37 % (measured), because sleeps end late and
+interrupts take time. The controller sees what a period really used and what is owed since the start.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from overnight import errors
 __all__ = ["PERIOD", "Controller", "Pacer", "check_duty"]
 
 PERIOD = 0.1
-# Proportional to the last period's error, and to the sum of all: of a plant that is one period late and has
-# a gain near 1, these settle in some ten periods without swinging.
+# Gains for the last period's error and for the sum of all errors. For a plant that lags one period and has a
+# gain near 1, these settle in about ten periods without oscillating.
 KP, KI = 0.3, 0.2
-# What is owed is forgotten beyond this many periods: after a stall nobody wants a second of full load.
+# Cap on the debt, in periods: a stall must not be followed by a second of full load.
 MOST_OWED = 2.0
 
 
 def check_duty(duty: float) -> float:
-    """A share of a core, or UsageError."""
+    """Return a valid share of a core; raises UsageError."""
     if not 0 < duty <= 1:
         raise errors.UsageError(
-            f"--duty {100 * duty:g}% is no share of a core",
-            why="a process has more than 0 and at most 100 % of its core",
-            todo="write it like 60%, or 0.6",
+            f"--duty must be above 0 and at most 100% (got {100 * duty:g}%)",
+            why="it is the share of one core that each process uses",
+            todo="write it like --duty 60% or --duty 0.6",
         )
     return duty
 
 
 class Controller:
-    """Pure: what a period used goes in, the budget of the next comes out, both in seconds of CPU."""
+    """Pure: takes the CPU seconds a period used, returns the CPU budget of the next one."""
 
     def __init__(self, duty: float, period: float = PERIOD) -> None:
         self.duty = check_duty(duty)
@@ -41,7 +41,7 @@ class Controller:
         self._owed = 0.0
 
     def next(self, used: float, lasted: float) -> float:
-        """The CPU time of the next period, after one that lasted so long and used so much."""
+        """Return the CPU time for the next period, given the last one's CPU time and length."""
         error = self.duty * lasted - used
         most = MOST_OWED * self.period
         self._owed = min(max(self._owed + error, -most), most)
@@ -50,9 +50,9 @@ class Controller:
 
 
 class Pacer:
-    """Between two pieces of work: sleeps to the end of the period once its budget is used.
+    """Sleeps to the end of the period once the period's CPU budget is used.
 
-    `phase` is where in the clock's periods its own begin, from 0 to 1: workers are staggered by it.
+    `phase` (0 to 1) shifts the start of its periods, so that workers are staggered.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Pacer:
         self._budget = duty * period
 
     def rest(self) -> None:
-        """Call it often: a piece of work longer than the budget cannot be cut."""
+        """Sleep if the budget is used. Call it often: work longer than the budget cannot be interrupted."""
         if self._controller.duty >= 1:
             return
         now = self._wall()
@@ -86,5 +86,5 @@ class Pacer:
         self._budget = self._controller.next(used - self._before, now - self._begin)
         self._begin, self._before = now, used
         period = self._controller.period
-        # Periods stay in step with the first, so that workers which began apart stay apart.
+        # Periods stay in step with the first one, so that staggered workers stay staggered.
         self._end += period * max(1, int((now - self._end) / period) + 1)

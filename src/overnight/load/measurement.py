@@ -1,4 +1,4 @@
-"""One look a second at a load and at the cores it runs on."""
+"""Measure a load and its cores once a second."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ __all__ = ["Meter", "Second"]
 
 @dataclasses.dataclass(frozen=True)
 class Second:
-    """What one second was like. Shares are from 0 to 1."""
+    """The measurements of one second. Shares are from 0 to 1."""
 
     us: int  # wall clock at its end
     at: float  # seconds since the load was ready
-    warm: bool  # False: in the warm-up, which the gate does not look at
+    warm: bool  # False: warm-up, which the gate ignores
     values: Mapping[str, float]  # of the metrics
-    sys: Mapping[int, float]  # of each of the load's cores, interrupts included
-    steal: float  # of the load's cores together
-    waits: float  # of a worker's time, in which it could run and its core was taken
-    pressure: Mapping[str, float]  # of the whole host: some task waited for it
-    trials: int  # done so far
+    sys: Mapping[int, float]  # kernel share of each of the load's cores, interrupts included
+    steal: float  # mean share over the load's cores
+    waits: float  # share of time that workers were runnable but had no core
+    pressure: Mapping[str, float]  # share of time that some task on the host waited for it
+    trials: int  # completed so far
 
     def as_json(self) -> dict[str, object]:
-        """One line of the stored load."""
         return {
             "us": self.us,
             "at": round(self.at, 3),
@@ -50,7 +49,7 @@ class Second:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Look:
+class _Totals:
     time: float
     used: Mapping[int, float]  # CPU seconds by process
     waited: float
@@ -60,7 +59,7 @@ class _Look:
 
 
 class Meter:
-    """Reads totals, and tells the difference to the look before."""
+    """Reads totals and returns the differences since the last reading."""
 
     def __init__(
         self,
@@ -71,23 +70,26 @@ class Meter:
     ) -> None:
         self._running, self._metrics, self._cores, self._root = running, metrics, cores, root
         self._begin = time.monotonic()
-        self._last = self._look()
+        self._last = self._read_totals()
 
     def second(self, *, warm: bool) -> Second:
-        """What was since the last one."""
-        before, now = self._last, self._look()
+        """Return what happened since the last call."""
+        before, now = self._last, self._read_totals()
         self._last = now
         lasted = max(now.time - before.time, 1e-6)
-        # A process that was born meanwhile brings all of its time; one that died takes its last part along.
+        # A new process counts with all of its time; the last part of one that died is lost.
         used = sum(total - before.used.get(pid, 0.0) for pid, total in now.used.items())
-        spent = {core: _spent(before.cores.get(core), one) for core, one in now.cores.items()}
+        shares = {core: _shares(before.cores.get(core), times) for core, times in now.cores.items()}
         return Second(
             us=time.time_ns() // 1000,
             at=now.time - self._begin,
             warm=warm,
-            values={one.name: self._value(one, before, now, used, lasted) for one in self._metrics},
-            sys={core: kernel for core, (kernel, _) in spent.items()},
-            steal=sum(steal for _, steal in spent.values()) / max(len(spent), 1),
+            values={
+                metric.name: self._value(metric, before, now, used, lasted)
+                for metric in self._metrics
+            },
+            sys={core: kernel for core, (kernel, _) in shares.items()},
+            steal=sum(steal for _, steal in shares.values()) / max(len(shares), 1),
             waits=max(now.waited - before.waited, 0.0) / lasted / max(len(now.used), 1),
             pressure={
                 name: (total - before.pressure.get(name, total)) / 1e6 / lasted
@@ -97,38 +99,40 @@ class Meter:
         )
 
     def _value(
-        self, one: load.Metric, before: _Look, now: _Look, used: float, lasted: float
+        self, metric: load.Metric, before: _Totals, now: _Totals, used: float, lasted: float
     ) -> float:
-        if one.source == "cpu":
+        if metric.source == "cpu":
             return used / lasted
-        if one.source == "resident":
+        if metric.source == "resident":
             return float(sum(map(_resident, now.used)))
-        return (now.counters[one.source] - before.counters[one.source]) / lasted
+        return (now.counters[metric.source] - before.counters[metric.source]) / lasted
 
-    def _look(self) -> _Look:
+    def _read_totals(self) -> _Totals:
         used: dict[int, float] = {}
         waited = 0.0
         for pid in self._running.all_pids():
             with contextlib.suppress(OSError):
-                # The kernel's CPU clock of another process, in ns: ticks of 10 ms would be 2 % of a second.
+                # The kernel's CPU clock of the process, in ns: ticks of 10 ms would be an error of 2 %.
                 used[pid] = time.clock_gettime((~pid << 3) | 2)
                 text = pathlib.Path(f"/proc/{pid}/schedstat").read_text()
                 waited += int(text.split()[1]) / 1e9
         counters = {
-            one.source: self._running.counter(int(one.source))
-            for one in self._metrics
-            if one.source.isdigit()
+            metric.source: self._running.counter(int(metric.source))
+            for metric in self._metrics
+            if metric.source.isdigit()
         }
         waiting: dict[str, int] = {}
         with contextlib.suppress(sources.NoDataError, OSError):
             rows = pressure.read_pressure(self._root)
             waiting = {name: int(rows[name][0]) for name in ("cpu", "memory", "io") if name in rows}
-        cores = {one.core: one for one in cpu.read_cpu(self._root) if one.core in self._cores}
-        return _Look(time.monotonic(), used, waited, counters, cores, waiting)
+        cores = {
+            times.core: times for times in cpu.read_cpu(self._root) if times.core in self._cores
+        }
+        return _Totals(time.monotonic(), used, waited, counters, cores, waiting)
 
 
-def _spent(before: cpu.CpuTimes | None, now: cpu.CpuTimes) -> tuple[float, float]:
-    """Shares of the time between, in the kernel and stolen."""
+def _shares(before: cpu.CpuTimes | None, now: cpu.CpuTimes) -> tuple[float, float]:
+    """Return the kernel share and the steal share of the time between two readings."""
     whole = now.total - before.total if before else 0.0
     if before is None or whole <= 0:
         return 0.0, 0.0

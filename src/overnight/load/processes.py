@@ -1,4 +1,4 @@
-"""The processes of a load: started, read and ended."""
+"""The worker processes of a load: start, read and end them."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Trial", "Workers"]
 
-READY_SECONDS = 90.0  # Ray takes some 15 on a busy host
+READY_SECONDS = 90.0  # Ray takes about 15 s on a busy host
 END_SECONDS = 3.0
 MOST_WORDS = 400
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What a worker said of a trial that is done."""
+    """A completed trial, as its worker reported it."""
 
     seconds: float
     loss: float
 
 
 class Workers:
-    """All processes of one load. The thread that makes them must live as long: they die with it."""
+    """All processes of one load. They die with the thread that created this object."""
 
-    def __init__(self, module: str, jobs: tuple[load.Job, ...], book: journal.Journal) -> None:
+    def __init__(self, module: str, jobs: tuple[load.Job, ...], journal: journal.Journal) -> None:
         self.jobs = jobs
         self.trials: list[Trial] = []
         self._failed: dict[int, str] = {}
@@ -54,7 +54,7 @@ class Workers:
             self._memory = mmap.mmap(slot, size)
             self._numbers = memoryview(self._memory).cast("d")
             for rank, job in enumerate(jobs):
-                self._start(module, rank, job, slot, book)
+                self._start(module, rank, job, slot, journal)
         except BaseException:
             self.end()
             raise
@@ -64,7 +64,7 @@ class Workers:
                 os.close(number)
 
     def _start(
-        self, module: str, rank: int, job: load.Job, slot: int, book: journal.Journal
+        self, module: str, rank: int, job: load.Job, slot: int, journal: journal.Journal
     ) -> None:
         order = {
             "parent": os.getpid(),
@@ -76,50 +76,49 @@ class Workers:
             "netns": job.netns,
             "wait": job.wait,
             "command": list(job.command),
-            "told": dict(job.told),
+            "settings": dict(job.settings),
         }
-        complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the processes
-        self._errors.append(complaints)
-        started = subprocess.Popen(
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the processes
+        self._errors.append(stderr)
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", worker.__name__, json.dumps(order)],
-            env={**book.environment(), **job.environment},
+            env={**journal.environment(), **job.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=complaints,
+            stderr=stderr,
             pass_fds=(slot, *job.files),
         )
-        assert started.stdout is not None
-        os.set_blocking(started.stdout.fileno(), False)
-        self._processes.append(started)
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        self._processes.append(process)
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of the workers themselves."""
-        return tuple(one.pid for one in self._processes)
+        return tuple(process.pid for process in self._processes)
 
     def all_pids(self) -> Iterator[int]:
-        """Those that run, and the children of those whose children count."""
-        for job, one in zip(self.jobs, self._processes, strict=True):
-            if one.poll() is None:
-                yield one.pid
+        """Yield running workers, and the descendants of those with `Job.tree`."""
+        for job, process in zip(self.jobs, self._processes, strict=True):
+            if process.poll() is None:
+                yield process.pid
                 if job.tree:
-                    yield from _below(one.pid)
+                    yield from _descendants(process.pid)
 
     def counter(self, number: int) -> float:
-        """A counter of all workers together."""
+        """Sum one counter over all workers."""
         rows = range(len(self.jobs))
         return sum(self._numbers[row * (worker.COUNTERS + 1) + 1 + number] for row in rows)
 
     def wait_ready(self, stop: Any) -> None:
-        """Returns when every worker is set up; raises CannotError when one cannot."""
+        """Wait until every worker is ready; raises CannotError if one fails."""
         deadline = time.monotonic() + READY_SECONDS
         while not stop.is_set():
-            self.listen()
+            self.read_reports()
             if dead := self.deaths():
                 raise errors.CannotError(
                     f"the load did not start: {dead[0]}",
                     why="a worker ended before it was ready",
-                    todo="see what it says; fewer --cores, or less --size, need less of the host",
+                    todo="fix what it reports, or use fewer --cores or a smaller --size",
                 )
             rows = range(len(self.jobs))
             if all(self._numbers[row * (worker.COUNTERS + 1)] == worker.READY for row in rows):
@@ -127,78 +126,75 @@ class Workers:
             if time.monotonic() > deadline:
                 raise errors.CannotError(
                     f"the load was not ready in {READY_SECONDS:.0f} s",
-                    why="the host is busy, or what the workload imports is slow",
-                    todo="try again when the host is quiet",
+                    why="the host is busy, or the workload's imports are slow",
+                    todo="retry when the host is less busy",
                 )
             stop.wait(0.02)
 
-    def listen(self) -> None:
-        """Take in what the workers said."""
-        for rank, one in enumerate(self._processes):
-            assert one.stdout is not None
-            while data := _read(one.stdout.fileno()):
+    def read_reports(self) -> None:
+        """Read the lines that workers have printed."""
+        for rank, process in enumerate(self._processes):
+            assert process.stdout is not None
+            while data := _read(process.stdout.fileno()):
                 self._partial[rank] += data
             *lines, self._partial[rank] = self._partial[rank].split(b"\n")
             for line in lines:
-                self._hear(rank, line)
+                self._parse_report(rank, line)
 
-    def _hear(self, rank: int, line: bytes) -> None:
-        # Other programs in a worker's place may print, too.
+    def _parse_report(self, rank: int, line: bytes) -> None:
+        # A program that replaced a worker may print, too.
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            said = json.loads(line)
-            if "failed" in said:
-                self._failed[rank] = str(said["failed"])
+            report = json.loads(line)
+            if "failed" in report:
+                self._failed[rank] = str(report["failed"])
             else:
-                self.trials.append(Trial(float(said["seconds"]), float(said["loss"])))
+                self.trials.append(Trial(float(report["seconds"]), float(report["loss"])))
 
     def is_done(self) -> bool:
-        """Whether all have ended."""
-        return all(one.poll() is not None for one in self._processes)
+        return all(process.poll() is not None for process in self._processes)
 
     def deaths(self) -> tuple[str, ...]:
-        """Those that ended before their work was done, in words."""
-        found = []
-        for rank, one in enumerate(self._processes):
-            if one.poll() not in (None, 0):
-                found.append(
-                    f"{self.jobs[rank].name} ended with {one.returncode}: {self._why(rank)}"
-                )
-        return tuple(found)
+        """Describe the workers that failed."""
+        return tuple(
+            f"{job.name} ended with {process.returncode}: {self._failure(rank)}"
+            for rank, (job, process) in enumerate(zip(self.jobs, self._processes, strict=False))
+            if process.poll() not in (None, 0)
+        )
 
-    def _why(self, rank: int) -> str:
+    def _failure(self, rank: int) -> str:
         if rank in self._failed:
             return self._failed[rank]
         file = self._errors[rank]
         file.seek(0)
         lines = file.read().decode(errors="replace").strip().splitlines()
-        return lines[-1][:MOST_WORDS] if lines else "it did not say why"
+        return lines[-1][:MOST_WORDS] if lines else "no error message"
 
     def end(self) -> None:
-        """All of them, and the children of those whose children count; none is left."""
-        below = {
+        """End all workers, and the descendants of those with `Job.tree`."""
+        descendants = {
             pid: _started(pid)
-            for job, one in zip(self.jobs, self._processes, strict=False)
-            if job.tree and one.poll() is None
-            for pid in _below(one.pid)
+            for job, process in zip(self.jobs, self._processes, strict=False)
+            if job.tree and process.poll() is None
+            for pid in _descendants(process.pid)
         }
-        for one in self._processes:
-            if one.poll() is None:
-                one.terminate()
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
         deadline = time.monotonic() + END_SECONDS
-        for one in self._processes:
+        for process in self._processes:
             try:
-                one.wait(max(deadline - time.monotonic(), 0.01))
+                process.wait(max(deadline - time.monotonic(), 0.01))
             except subprocess.TimeoutExpired:
-                one.kill()
-                one.wait()
-        for pid, began in below.items():
+                process.kill()
+                process.wait()
+        for pid, began in descendants.items():
             if began and _started(pid) == began:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, 9)
-        self.listen()
-        for one in self._processes:
-            assert one.stdout is not None
-            one.stdout.close()
+        self.read_reports()
+        for process in self._processes:
+            assert process.stdout is not None
+            process.stdout.close()
         for file in self._errors:
             file.close()
 
@@ -210,13 +206,12 @@ def _read(file: int) -> bytes:
         return b""
 
 
-def _below(pid: int) -> Iterator[int]:
-    """Children, and theirs."""
+def _descendants(pid: int) -> Iterator[int]:
     with contextlib.suppress(OSError, ValueError):
         for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
                 yield int(child)
-                yield from _below(int(child))
+                yield from _descendants(int(child))
 
 
 def _started(pid: int) -> str:

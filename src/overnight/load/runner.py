@@ -1,8 +1,8 @@
-"""Runs a load: starts its workers, measures every second, judges, writes it down, and ends it.
+"""Run a load: start its workers, measure every second, judge, store, and end it.
 
-`run` blocks; `background` does the same beside the caller, as rehearsals need it::
+`run` blocks; `background` runs the load in a thread::
 
-    with ledger.Ledger("a rehearsal") as book, runner.background(plan, book, home=home) as load:
+    with journal.Journal("a test") as changes, runner.background(plan, changes, home=home) as load:
         ...
     load.outcome.verdict.status
 """
@@ -28,10 +28,10 @@ from overnight.store import loads
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["Beside", "Outcome", "Plan", "background", "choose_cores", "run"]
+__all__ = ["BackgroundLoad", "Outcome", "Plan", "background", "choose_cores", "run"]
 
 WARM_UP = 5.0
-EVERY_SECOND = 600  # so many seconds are judged each second; later every tenth
+EVERY_SECOND = 600  # up to this length the load is judged every second; later every tenth
 VERDICT_EVERY = 10
 
 CORES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
@@ -41,7 +41,7 @@ OnSecond = Callable[[measurement.Second, constancy.Verdict], None]
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Which load, for how long; None: until its work is done, or it is stopped."""
+    """Which load, and for how long; `seconds` None: until its work is done or it is stopped."""
 
     workload: str
     options: load.Options
@@ -52,7 +52,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a load went."""
+    """The result of a load."""
 
     id: str
     workload: str
@@ -62,12 +62,12 @@ class Outcome:
     ended_us: int
     ended_by: str  # time, work, stop or death
     trials: int
-    loss: float | None  # of every trial, where they were identical
+    loss: float | None  # of every trial; None where they differ
     verdict: constancy.Verdict
     path: pathlib.Path | None
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; docs/schemas/load-1.json describes it."""
+        """Schema docs/schemas/load-1.json."""
         return {
             "schema": "overnight.load/1",
             "id": self.id,
@@ -85,42 +85,42 @@ class Outcome:
 
 
 def choose_cores(text: str = "") -> tuple[int, ...]:
-    """Cores as the kernel writes them; all but the first that we may use, where nothing is said.
+    """Parse a kernel CPU list; without one, return all allowed cores but the first.
 
-    The first is left for interrupts, the recorder and whoever measures.
+    The first is left to interrupts, the recorder and the measurement.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if not text:
         return tuple(allowed[1:] or allowed)
-    # The kernel's own lists are taken as they come; an open end, as in `2-`, is somebody's slip.
-    asked = tuple(sorted(set(cpu.parse_cpu_list(text)))) if CORES.fullmatch(text) else ()
-    if not asked or not set(asked) <= set(allowed):
+    # The kernel's parser accepts an open end, as in `2-`; here that is a typing error.
+    chosen = tuple(sorted(set(cpu.parse_cpu_list(text)))) if CORES.fullmatch(text) else ()
+    if not chosen or not set(chosen) <= set(allowed):
         raise errors.UsageError(
-            f"{text!r} are no cores of ours",
-            why=f"we may run on {', '.join(map(str, allowed))}",
+            f"--cores {text!r} does not name cores available to this process",
+            why=f"available cores: {', '.join(map(str, allowed))}",
             todo="write them like --cores 1-3 or 0,2",
         )
-    return asked
+    return chosen
 
 
 def check_options(workload: load.Workload, options: load.Options) -> None:
-    """That nothing is asked for which the workload does not take; raises UsageError."""
+    """Raise UsageError for an option that the workload does not take."""
     common = ("cores", "name", "seed")
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
-        given = value is not None and value is not False  # 0 is given, too
+        given = value is not None and value is not False  # 0 counts as given
         if given and field.name not in (*common, *workload.takes):
             takes = ", ".join(f"--{name}" for name in workload.takes)
             raise errors.UsageError(
-                f"{workload.name} takes no --{field.name}",
+                f"workload {workload.name} does not take --{field.name}",
                 why=f"it takes {takes}",
-                todo="leave it out",
+                todo=f"omit --{field.name}",
             )
 
 
 def run(
     plan: Plan,
-    book: journal.Journal,
+    journal: journal.Journal,
     *,
     home: pathlib.Path | None = None,
     host: str = "",
@@ -128,32 +128,34 @@ def run(
     on_ready: Callable[[], None] = lambda: None,
     on_second: OnSecond = lambda _second, _verdict: None,
 ) -> Outcome:
-    """Until its time is over, its work is done, or `stop` is set. Raises CannotError, UsageError.
+    """Run until the time is over, the work is done, or `stop` is set. Raises CannotError, UsageError.
 
-    With a `home` it is stored there, and a diagnosis of the same time takes it into account. No process
-    is left when it returns; after kill -9 they die with this one.
+    With a `home` it is stored there, and a diagnosis of the same time uses it. No process is left when this
+    returns; after kill -9 the workers die with this process.
     """
     workload = workloads.find(plan.workload)
     check_options(workload, plan.options)
     if plan.seconds is not None and plan.seconds <= 0:
         raise errors.UsageError(
-            "a load of no time is none",
+            f"--for must be greater than 0 (got {plan.seconds:g}s)",
             why="nothing would be measured",
             todo="write it like --for 10m",
         )
     stop = stop or threading.Event()
     host = host or platform.node() or "host"
     metrics = workload.metrics(plan.options)
-    with _aside(plan.options.cores):
-        jobs = workload.prepare(plan.options, book)
-        running = processes.Workers(_module(workload), jobs, book)
+    with _other_cores(plan.options.cores):
+        jobs = workload.prepare(plan.options, journal)
+        running = processes.Workers(_module(workload), jobs, journal)
         file = None
         try:
             running.wait_ready(stop)
             began = time.time_ns() // 1000
             meter = measurement.Meter(running, metrics, plan.options.cores)
             if home is not None:
-                file = loads.Book(home, host, workload.name, plan.options.cores, began, _said(plan))
+                file = loads.Book(
+                    home, host, workload.name, plan.options.cores, began, _as_options(plan)
+                )
             on_ready()
             loop = _Loop(plan, running, meter, metrics, file, on_second)
             ended_by = loop.go(stop)
@@ -165,7 +167,7 @@ def run(
             running.end()
             if file is not None:
                 file.close()
-    losses = {one.loss for one in running.trials}
+    losses = {trial.loss for trial in running.trials}
     return Outcome(
         id=file.id if file else "",
         workload=workload.name,
@@ -181,8 +183,8 @@ def run(
     )
 
 
-class Beside:
-    """A load that runs beside the caller; `outcome` is there when the block is left."""
+class BackgroundLoad:
+    """A load in a thread; `outcome` is set when the block is left."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -194,37 +196,35 @@ class Beside:
 
 @contextlib.contextmanager
 def background(
-    plan: Plan, book: journal.Journal, *, home: pathlib.Path | None = None, host: str = ""
-) -> Iterator[Beside]:
-    """The load is ready when the block is entered, and ended when it is left."""
-    beside = Beside()
+    plan: Plan, journal: journal.Journal, *, home: pathlib.Path | None = None, host: str = ""
+) -> Iterator[BackgroundLoad]:
+    """Run a load while the block runs: ready when it is entered, ended when it is left."""
+    running = BackgroundLoad()
 
     def work() -> None:
         try:
-            beside.outcome = run(
-                plan, book, home=home, host=host, stop=beside.stop,
-                on_ready=beside.ready.set, on_second=lambda *latest: setattr(beside, "latest", latest),
+            running.outcome = run(
+                plan, journal, home=home, host=host, stop=running.stop,
+                on_ready=running.ready.set, on_second=lambda *latest: setattr(running, "latest", latest),
             )  # fmt: skip
-        except BaseException as error:  # told to the caller, whatever it is
-            beside.error = error
+        except BaseException as error:  # raised in the caller
+            running.error = error
         finally:
-            beside.ready.set()
+            running.ready.set()
 
     thread = threading.Thread(target=work, name="load", daemon=True)
     thread.start()
-    beside.ready.wait()
+    running.ready.wait()
     try:
-        if beside.error is not None:
-            raise beside.error
-        yield beside
+        if running.error is not None:
+            raise running.error
+        yield running
     finally:
-        beside.stop.set()
+        running.stop.set()
         thread.join()
 
 
 class _Loop:
-    """The seconds of one run."""
-
     def __init__(
         self,
         plan: Plan,
@@ -237,7 +237,7 @@ class _Loop:
         self._plan, self._running, self._meter = plan, running, meter
         self._metrics, self._file, self._on_second = metrics, file, on_second
         self._kept: list[measurement.Second] = []
-        self._cold_trials = 0  # of the warm-up
+        self._cold_trials = 0  # completed in the warm-up
         self._deaths: tuple[str, ...] = ()
 
     def go(self, stop: threading.Event) -> str:
@@ -246,20 +246,20 @@ class _Loop:
         verdict = self.judge()
         number = 0
         while True:
-            # Where a look came late, the next is due a second after it was, not at once.
+            # After a late measurement the next is due a second later, not at once.
             due = max(due + 1.0, time.monotonic())
             if stop.wait(max(min(due, begin + limit) - time.monotonic(), 0)):
                 return "stop"
             over = time.monotonic() - begin >= limit
             if over and time.monotonic() < due - 0.5:
-                return "time"  # less than half a second is no window
-            self._running.listen()
+                return "time"  # less than half a second is too short to measure
+            self._running.read_reports()
             self._deaths = self._running.deaths()
             done = self._running.is_done()
             warm = time.monotonic() - begin > self._plan.warm_up
             if not warm:
                 self._cold_trials = len(self._running.trials)
-            if done:  # its last second was not a whole one
+            if done:  # its last second is incomplete
                 return "death" if self._deaths else "work"
             second = self._meter.second(warm=warm)
             if warm:
@@ -277,25 +277,25 @@ class _Loop:
     def judge(self) -> constancy.Verdict:
         kept = self._kept
         trials = self._running.trials
-        # The first trials began in the warm-up, one for each worker.
+        # One trial per worker began in the warm-up.
         warm = trials[max(self._cold_trials, 0) + len(self._running.jobs) :]
         seconds = constancy.Seconds(
-            at=[one.at for one in kept],
+            at=[second.at for second in kept],
             series=[
                 constancy.Series(
-                    one.name, one.unit, [second.values[one.name] for second in kept],
-                    gated=one.gated, target=one.target,
+                    metric.name, metric.unit, [second.values[metric.name] for second in kept],
+                    gated=metric.gated, target=metric.target,
                 )
-                for one in self._metrics
+                for metric in self._metrics
             ],
-            sys={core: [one.sys[core] for one in kept] for core in (kept[0].sys if kept else ())
-                 if all(core in one.sys for one in kept)},
-            steal=[one.steal for one in kept],
-            waits=[one.waits for one in kept],
-            pressure={name: [one.pressure.get(name, 0.0) for one in kept]
+            sys={core: [second.sys[core] for second in kept] for core in (kept[0].sys if kept else ())
+                 if all(core in second.sys for second in kept)},
+            steal=[second.steal for second in kept],
+            waits=[second.waits for second in kept],
+            pressure={name: [second.pressure.get(name, 0.0) for second in kept]
                       for name in (kept[0].pressure if kept else ())},
-            trials=[one.seconds for one in warm],
-            losses=[one.loss for one in trials],
+            trials=[trial.seconds for trial in warm],
+            losses=[trial.loss for trial in trials],
             deaths=self._deaths,
         )  # fmt: skip
         return constancy.judge(seconds, self._plan.limits)
@@ -312,18 +312,18 @@ def _module(workload: load.Workload) -> str:
     return type(workload).__module__.rpartition(".")[2]
 
 
-def _said(plan: Plan) -> dict[str, Any]:
-    asked = {
+def _as_options(plan: Plan) -> dict[str, Any]:
+    given = {
         name: value
         for name, value in dataclasses.asdict(plan.options).items()
         if value not in (None, "", False) and name != "cores"
     }
-    return {**asked, "seconds": plan.seconds, "warm_up": plan.warm_up}
+    return {**given, "seconds": plan.seconds, "warm_up": plan.warm_up}
 
 
 @contextlib.contextmanager
-def _aside(cores: tuple[int, ...]) -> Iterator[None]:
-    """Our thread on other cores than the load's, where there are any: who measures must not disturb."""
+def _other_cores(cores: tuple[int, ...]) -> Iterator[None]:
+    """Keep this thread off the load's cores where possible, so that measuring does not disturb the load."""
     before = os.sched_getaffinity(0)
     spare = before - set(cores)
     if spare:

@@ -1,7 +1,7 @@
-"""One process of a load: `python -m overnight.load.worker`, pinned, named, and never left alone.
+"""One process of a load (`python -m overnight.load.worker`), pinned and named.
 
-It dies with the process that started it (PR_SET_PDEATHSIG), carries the ledger's mark, and counts what it
-does in memory that its parent reads: a counter costs nothing and a kill loses nothing.
+It dies with its parent (PR_SET_PDEATHSIG), carries the undo journal's mark, and counts its work in memory
+shared with the parent: a counter costs nothing, and a kill loses nothing.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ __all__ = ["COUNTERS", "READY", "SLOT_BYTES", "Link", "main"]
 
 PR_SET_PDEATHSIG = 1
 CLONE_NEWNET = 0x40000000
-# A slot is a row of numbers of 8 bytes, each written at once: whether it is ready, then what it counts.
+# A slot is a row of 8-byte numbers, each written in one store: the ready flag, then the counters.
 COUNTERS = 7
 SLOT_BYTES = 8 * (COUNTERS + 1)
 READY = 1.0
-FAILED = 3  # the exit code of a worker that says why on its last line
+FAILED = 3  # exit code of a worker that reports the reason on its last line
 
 
 class Link:
-    """What a worker is told, and how it tells."""
+    """A worker's settings, and its channel to the parent."""
 
-    def __init__(self, told: dict[str, Any], slot: int, rank: int) -> None:
-        self.told = told
+    def __init__(self, settings: dict[str, Any], slot: int, rank: int) -> None:
+        self.settings = settings
         self.rank = rank
         self._memory = mmap.mmap(slot, 0)
         self._numbers = memoryview(self._memory).cast("d")
         self._at = rank * (COUNTERS + 1)
 
     def ready(self) -> None:
-        """All is set up: from now on the footprint is to be constant."""
+        """Report that setup is complete: from now on the footprint is constant."""
         self._numbers[self._at] = READY
 
     def count(self, counter: int, value: float) -> None:
-        """What counter number so-and-so has come to."""
+        """Set a counter to its new total."""
         self._numbers[self._at + 1 + counter] = value
 
-    def say(self, line: dict[str, object]) -> None:
-        """One line to the parent, such as a trial's result: seldom."""
+    def report(self, line: dict[str, object]) -> None:
+        """Send one line to the parent, such as a trial's result. Slow: use it rarely."""
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
 
 def main() -> None:
-    """Bound, named and pinned before anything else is imported, for threads inherit it."""
+    """Bind, name and pin the process before anything else is imported: threads inherit it."""
     order = json.loads(sys.argv[1])
     _bind(order["parent"])
-    # Ctrl-C is for the parent, which ends its workers in order.
+    # The parent handles Ctrl-C and ends its workers in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.sched_setaffinity(0, order["cores"])
     if order["netns"]:
@@ -66,18 +66,18 @@ def main() -> None:
         time.sleep(order["wait"])
     if order["command"]:
         _become(order)
-    link = Link(order["told"], order["slot"], order["rank"])
+    link = Link(order["settings"], order["slot"], order["rank"])
     workload = importlib.import_module(f"overnight.load.workloads.{order['module']}").WORKLOAD
     try:
         workload.work(link)
     except (OSError, MemoryError, ImportError) as error:
-        link.say({"failed": f"{type(error).__name__}: {error}"})
+        link.report({"failed": f"{type(error).__name__}: {error}"})
         raise SystemExit(FAILED) from None
 
 
 def _bind(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != parent:  # the parent died before prctl
         raise SystemExit(FAILED)
 
 
@@ -91,10 +91,10 @@ def _enter(path: str) -> None:
 
 
 def _become(order: dict[str, Any]) -> NoReturn:
-    """The program in this process: its death signal and its cores stay."""
+    """Replace this process by the program; the death signal and the cores stay."""
     Link({}, order["slot"], order["rank"]).ready()
     command = order["command"]
-    os.execvp(command[0], command)  # noqa: S606 - a fixed list, from our parent
+    os.execvp(command[0], command)  # noqa: S606 - a fixed list, from the parent
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def unit(run: str, *, service: str = "", wanted: bool = True, about: str = "") -
 
 
 def boot(
-    book: journal.Journal,
+    run_journal: journal.Journal,
     units: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
     *,
@@ -107,14 +107,14 @@ def boot(
     """
     container.require()
     name = name or f"{operations.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
-    book.write("machine", name)
+    run_journal.write("machine", name)
     tree = pathlib.Path(tempfile.gettempdir()) / name
-    book.write("folder", tree)
+    run_journal.write("folder", tree)
     tree.mkdir(mode=0o755)
     found = tree.stat()
     # nspawn's two locks of the tree stay when it is killed.
-    book.write("file", tree.with_name(f".#{name}.lck"))
-    book.write("file", operations.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
+    run_journal.write("file", tree.with_name(f".#{name}.lck"))
+    run_journal.write("file", operations.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
     container.plant(tree, units or {})
     for inside, text in (files or {}).items():
         container.place(tree, inside).write_text(text)
@@ -122,16 +122,20 @@ def boot(
         container.place(tree, inside).symlink_to(target)
     folders = tuple(top / name for top in container.tops())
     for folder in folders:
-        book.write("cgroup", folder)
+        run_journal.write("cgroup", folder)
         folder.mkdir()
     shown = [f"--bind={outside}:{inside}" for outside, inside in (binds or {}).items()]
-    shown += ["--private-network", "--notify-ready=yes", f"--setenv={journal.MARK}={book.run}"]
+    shown += [
+        "--private-network",
+        "--notify-ready=yes",
+        f"--setenv={journal.MARK}={run_journal.run}",
+    ]
     words = container.words(name, tree, *shown, read_only=read_only)
-    return _boot(book, name, tree, folders, words, cores)
+    return _boot(run_journal, name, tree, folders, words, cores)
 
 
 def _boot(
-    book: journal.Journal,
+    run_journal: journal.Journal,
     name: str,
     tree: pathlib.Path,
     folders: tuple[pathlib.Path, ...],
@@ -148,7 +152,7 @@ def _boot(
         nspawn = subprocess.Popen(
             ["/bin/sh", "-c", ENTER, "nspawn", *words],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env={**container.environment(), "NOTIFY_SOCKET": address, journal.MARK: book.run,
+            env={**container.environment(), "NOTIFY_SOCKET": address, journal.MARK: run_journal.run,
                  "CGROUPS": " ".join(map(str, folders)), "CORES": ",".join(map(str, cores))},
         )  # fmt: skip
         # Fetched when it ends, whoever ends it: the ledger kills it by its mark.

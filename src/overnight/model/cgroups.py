@@ -9,6 +9,8 @@ import dataclasses
 import hashlib
 import pathlib
 
+from overnight.model.text import printable
+
 __all__ = ["LONGEST_KEY", "Layout", "key_of", "parse_layout"]
 
 LONGEST_KEY = 200
@@ -82,11 +84,7 @@ def key_of(path: bytes) -> str:
     >>> key_of(b"/system.slice/ecs.service"), key_of(b"/a\x1b[1m\xff")
     ('/system.slice/ecs.service', '/a\\x1b[1m\\xff')
     """
-    text = path.decode("utf-8", "backslashreplace")
-    if not text.isprintable():
-        text = "".join(
-            c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-        )
+    text = printable(path.decode("utf-8", "backslashreplace"))
     if len(text) <= LONGEST_KEY:
         return text
     # Two long paths that begin alike stay two keys.

@@ -36,6 +36,11 @@ class Event:
     source: str = ""  # the kernel-log rule or the watch that saw it
     fields: Mapping[str, Value] = dataclasses.field(default_factory=dict, hash=False)
 
+    @property
+    def known_core(self) -> int | None:
+        """The core, None where none is known; stored events have -1 there."""
+        return self.core if self.core >= 0 else None
+
     def as_json(self) -> dict[str, object]:
         """The stable form: schema event-1."""
         return {

@@ -1,4 +1,4 @@
-"""What a detector concluded, about whom, and what it rests on."""
+"""Findings: what a detector concluded, its subject, and the evidence."""
 
 from __future__ import annotations
 
@@ -8,41 +8,50 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from overnight.model.actor import Actor
+
 if TYPE_CHECKING:
     from overnight.model.event import Value
     from overnight.model.selection import Window
 
-__all__ = ["Answer", "Evidence", "Finding", "Status", "Subject", "finding_id"]
+__all__ = ["Answer", "Evidence", "Finding", "Need", "Status", "Subject", "finding_id"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """Whom or what a finding is about; only what applies is said. `core` and `queue` are -1 if not."""
+    """What a finding is about; fields that do not apply are empty."""
 
     host: str = ""
-    core: int = -1
+    core: int | None = None
     unit: str = ""
     process: str = ""
     function: str = ""
     cgroup: str = ""
     interface: str = ""
-    queue: int = -1
+    queue: int | None = None
     cohort: str = ""  # hosts that share a label: `zone=us-east-1a`
     item: str = ""  # of a snapshot: `units: agent.service state=enabled`
 
+    @property
+    def actor(self) -> Actor:
+        """The process and its unit."""
+        return Actor(self.process, self.unit)
+
     def as_json(self) -> dict[str, str | int]:
-        """Those that apply."""
+        """Return the fields that apply."""
         return {
-            name: value for name, value in dataclasses.asdict(self).items() if value not in ("", -1)
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if value is not None and value != ""
         }
 
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """One fact that a finding rests on, so that a reader can look it up himself.
+    """One fact behind a finding, with all that a reader needs to check it.
 
-    `source` names the signal, event or profile; `values` are numbers with their denominators in their
-    names; `look` is the command that shows it.
+    `source` names the signal, event or profile. `values` are numbers; shares have their denominator in
+    the name. `look` is the command that shows it.
     """
 
     text: str
@@ -52,7 +61,6 @@ class Evidence:
     look: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
         return {
             "text": self.text,
             "source": self.source,
@@ -67,8 +75,8 @@ class Evidence:
 class Finding:
     """`kind` is a dotted name such as `memory.zombie_cgroups`; `confidence` is from 0 to 1.
 
-    `magnitude` holds the numbers by which findings are compared when they are linked: cores burnt,
-    births an hour, zombies an hour. Their names say what they are of.
+    `magnitude` holds the numbers by which linked findings are compared, such as cores used or cgroups
+    an hour; their names say what they count.
     """
 
     id: str
@@ -80,10 +88,9 @@ class Finding:
     summary: str
     evidence: tuple[Evidence, ...]
     magnitude: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    against: tuple[Evidence, ...] = ()  # what speaks against it
+    against: tuple[Evidence, ...] = ()  # evidence against the finding
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
         return {
             "id": self.id,
             "detector": self.detector,
@@ -94,13 +101,13 @@ class Finding:
             "confidence": round(self.confidence, 3),
             "summary": self.summary,
             "magnitude": dict(self.magnitude),
-            "evidence": [one.as_json() for one in self.evidence],
-            "against": [one.as_json() for one in self.against],
+            "evidence": [evidence.as_json() for evidence in self.evidence],
+            "against": [evidence.as_json() for evidence in self.against],
         }
 
 
 def finding_id(detector: str, kind: str, subject: Subject, begin_us: int) -> str:
-    """The same finding has the same id wherever the evidence is read."""
+    """Return the same id for the same finding, wherever the evidence is read."""
     text = "\0".join((detector, kind, repr(sorted(subject.as_json().items())), str(begin_us)))
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
     return f"{kind}-{digest}"
@@ -110,25 +117,55 @@ class Status(enum.StrEnum):
     """How a detector answered."""
 
     FOUND = "found"
-    CLEAR = "clear"  # it looked, and there is nothing
-    NO_DATA = "no-data"  # what it needs was not recorded
+    CLEAR = "clear"  # the evidence is there, and shows nothing
+    NO_DATA = "no-data"  # the evidence it needs was not recorded
     FAILED = "failed"
+
+
+class Need(enum.StrEnum):
+    """An input of a detector: a signal of the flight recorder by its name, or one of the other sources."""
+
+    CGROUP_BIRTHS = "cgroup-births"
+    CPU = "cpu"
+    ETHTOOL = "ethtool"
+    INTERFACES = "interfaces"
+    LIMITS = "limits"
+    MEMORY_CGROUPS = "memory-cgroups"
+    MEMORY_CGROUP_PARENTS = "memory-cgroup-parents"
+    NIC_QUEUES = "nic-queues"
+    PRESSURE = "pressure"
+    PROCESSES = "processes"
+    RT_THREADS = "rt-threads"
+    SOFTIRQS = "softirqs"
+    SOFTNET = "softnet"
+    TX_TIMEOUTS = "tx-timeouts"
+    UNIT_RESTARTS = "unit-restarts"
+    UNITS = "units"
+    VMSTAT = "vmstat"
+    EVENTS = "events"  # of the kernel log and the recorder's watches
+    PROFILES = "profiles"  # sampled stacks
+    SNAPSHOTS = "snapshots"  # of units, packages and settings
+    HOST = "host"  # labels
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One detector's answer. `why` says what was missing or went wrong, or why it is clear."""
+    """One detector's answer. `why` gives the reason for every status but found.
+
+    `missing` names the inputs that were not recorded where the status is no-data.
+    """
 
     detector: str
     status: Status
     findings: tuple[Finding, ...] = ()
     why: str = ""
+    missing: tuple[Need, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
         return {
             "detector": self.detector,
             "status": str(self.status),
             "why": self.why,
-            "findings": [one.id for one in self.findings],
+            "missing": [str(need) for need in self.missing],
+            "findings": [finding.id for finding in self.findings],
         }

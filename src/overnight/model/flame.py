@@ -1,34 +1,36 @@
-"""Stacks and how often each was met in one window: what every flame graph is drawn from."""
+"""Stacks of one window with their sample counts: what every flame graph is drawn from."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
 
-__all__ = ["KERNEL", "USER", "Folded", "FoldedStack", "Frame"]
+__all__ = ["KERNEL", "USER", "Folded", "Frame", "Node"]
 
 USER, KERNEL = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """A function, the binary it is in ('' where not known), and whether that is the kernel."""
+    """A function, the binary it is in ('' if unknown), and whether that is the kernel."""
 
     name: str
     module: str = ""
     kind: int = USER
 
 
-@dataclasses.dataclass(frozen=True)
-class FoldedStack:
-    """One stack, root first, and its samples."""
+class Node(NamedTuple):
+    """A frame in its place on a stack, and the samples that end there."""
 
-    frames: tuple[Frame, ...]
-    count: int
+    frame: int  # index into the frames
+    parent: int  # index into the nodes; -1: none
+    own: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Folded:
-    """The stacks of one window. Zero or empty is what nobody knows."""
+    """The stacks of one window folded into a tree, parents before children; zero or empty: unknown."""
 
     title: str
     host: str
@@ -37,14 +39,15 @@ class Folded:
     frequency: int  # samples a second on each core
     cores: tuple[int, ...]
     event: str
-    stacks: tuple[FoldedStack, ...]
+    frames: tuple[Frame, ...]
+    nodes: tuple[Node, ...]
     lost: int = 0
     notes: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
         """All samples."""
-        return sum(stack.count for stack in self.stacks)
+        return sum(node.own for node in self.nodes)
 
     @property
     def nanoseconds(self) -> int:
@@ -52,11 +55,11 @@ class Folded:
         clock = self.event.partition(":")[0] in {"cpu", "cpu-clock", "task-clock", "cycles"}
         return round(1e9 / self.frequency) if clock and self.frequency > 0 else 0
 
-    def table(self) -> tuple[tuple[Frame, ...], tuple[tuple[int, ...], ...]]:
-        """Every frame once, in the order first met, and each stack as indices into them."""
-        numbers: dict[Frame, int] = {}
-        stacks = tuple(
-            tuple(numbers.setdefault(frame, len(numbers)) for frame in stack.frames)
-            for stack in self.stacks
-        )
-        return tuple(numbers), stacks
+    def stacks(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Yield every stack that samples ended in, as indices into the frames, root first; and its samples."""
+        paths: list[tuple[int, ...]] = []
+        for node in self.nodes:
+            path = (*(paths[node.parent] if node.parent >= 0 else ()), node.frame)
+            paths.append(path)
+            if node.own:
+                yield path, node.own

@@ -1,12 +1,19 @@
-"""A load that ran on a host, as it was written down, and whether its footprint was constant."""
+"""A load that ran on a host, and whether its footprint was constant."""
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 
-__all__ = ["CANNOT_TELL", "CONSTANT", "NOT_CONSTANT", "Load"]
+__all__ = ["Constancy", "Load"]
 
-CONSTANT, NOT_CONSTANT, CANNOT_TELL = "constant", "not constant", "cannot tell"
+
+class Constancy(enum.StrEnum):
+    """Whether a load had a constant footprint. The values are stored."""
+
+    CONSTANT = "constant"
+    NOT_CONSTANT = "not constant"
+    UNKNOWN = "cannot tell"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,15 +25,15 @@ class Load:
     workload: str
     cores: tuple[int, ...]
     began_us: int  # wall clock
-    until_us: int  # its last second that was written
-    ended: bool  # in order, with a last verdict; else it was cut off, or still runs
-    running: bool  # its process is there, on this machine
-    status: str  # one of the three above; "" before there was any verdict
+    until_us: int  # the last second that was stored
+    ended: bool  # with a final verdict; False: cut off, or still running
+    running: bool  # its process exists on this machine
+    status: str  # a value of Constancy; "" before the first verdict
     says: str  # the figures, for people
-    crossed: tuple[str, ...]  # which limits were, in words
+    crossed: tuple[str, ...]  # the limits that were exceeded, in words
 
     def as_json(self) -> dict[str, object]:
-        """The stable form, as in docs/schemas/loads-1.json."""
+        """Schema docs/schemas/loads-1.json."""
         return {
             **dataclasses.asdict(self),
             "cores": list(self.cores),

@@ -21,9 +21,9 @@ class Window:
     def __post_init__(self) -> None:
         if self.end_us <= self.begin_us:
             raise errors.UsageError(
-                "the window ends before it begins",
-                why=f"it is {self.end_us - self.begin_us} µs long",
-                todo="give a begin (-b) that lies before the end (-e)",
+                f"-e must be after -b (the window is {self.end_us - self.begin_us} µs long)",
+                why="a window ends after it begins",
+                todo="exchange them, or write the end as a duration: -e +10m",
             )
 
     @property

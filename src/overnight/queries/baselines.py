@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from overnight.model.selection import Window
+from overnight.model.times import SECOND_US
 
 __all__ = ["Baseline", "choose"]
 
-SECOND = 1_000_000
-ENOUGH_US = 60 * SECOND  # of a quiet stretch: what is usual can be seen in it
-LEAST_US = 5 * SECOND  # less is no baseline
+ENOUGH_US = 60 * SECOND_US  # of a quiet stretch: what is usual can be seen in it
+LEAST_US = 5 * SECOND_US  # less is no baseline
 
 Span = tuple[int, int]
 

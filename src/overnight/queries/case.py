@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from overnight.model import times
 from overnight.model.selection import Selection, Window
+from overnight.model.times import SECOND_US
 from overnight.queries import baselines, signals
 from overnight.queries import reader as profiles
 from overnight.store import loads, segments
@@ -21,20 +22,21 @@ from overnight.store.ring import reader as rings
 if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.load import Load
-    from overnight.queries import consumers, diff, flame, function_usage, top
+    from overnight.queries import consumers, diff, flame, samples, top
 
 __all__ = ["Case"]
 
-SECOND = 1_000_000
-BEFORE_US = 30 * SECOND
-AFTER_US = 10 * SECOND
-BASELINE_US = 600 * SECOND
-GUARD_US = 60 * SECOND  # between baseline and window: the trouble may have begun before the event
+BEFORE_US = 30 * SECOND_US
+AFTER_US = 10 * SECOND_US
+BASELINE_US = 600 * SECOND_US
+GUARD_US = (
+    60 * SECOND_US
+)  # between baseline and window: the trouble may have begun before the event
 # A recording that began shortly before the event is divided: what is hot, a little between, and the rest
 # to compare with.
-SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND
+SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND_US
 HOT_SHARE, GUARD_SHARE = 0.4, 0.1
-STATE_US = 120 * SECOND  # nothing shorter is called a state, however short the recording
+STATE_US = 120 * SECOND_US  # nothing shorter is called a state, however short the recording
 MOST_RECURRENCES = 50
 
 
@@ -52,7 +54,7 @@ class Case:
     @property
     def window(self) -> Window:
         """The hot stretch: half a minute before the event to ten seconds after, as far as it is recorded."""
-        end = max(self.event.time_us, min(self.event.until_us, self.event.time_us + 60 * SECOND))
+        end = max(self.event.time_us, min(self.event.until_us, self.event.time_us + 60 * SECOND_US))
         hot, _, _ = self._lengths(self.event)
         return Window(self.event.time_us - hot, self._until(end))
 
@@ -105,7 +107,7 @@ class Case:
         """Who asks some seconds after the event, or records no longer, has no ten seconds to look at."""
         extent = self._extent
         recorded = extent[1] + 1 if extent else end + AFTER_US
-        return max(end, self.event.time_us + SECOND, min(end + AFTER_US, recorded))
+        return max(end, self.event.time_us + SECOND_US, min(end + AFTER_US, recorded))
 
     @functools.cached_property
     def _extent(self) -> tuple[int, int] | None:
@@ -161,17 +163,17 @@ class Case:
 
     def ran(
         self, windows: Sequence[Window], chosen: Selection | None = None
-    ) -> tuple[tuple[consumers.Ran, ...], int]:
+    ) -> tuple[tuple[consumers.Consumer, ...], int]:
         """Who ran in any of the windows, by unit and process, the most first; and the idle samples."""
-        from overnight.queries import consumers as people
+        from overnight.queries import consumers
 
-        return people.ran(self.profiles, self.host, windows, chosen)
+        return consumers.rank_processes(self.profiles, self.host, windows, chosen)
 
     def tally(self, windows: Sequence[Window], chosen: Selection | None = None) -> consumers.Tally:
         """Samples of every unit, process and function in each window."""
-        from overnight.queries import consumers as people
+        from overnight.queries import consumers
 
-        return people.tally(self.profiles, self.host, windows, chosen)
+        return consumers.count_functions(self.profiles, self.host, windows, chosen)
 
     def has_signals(self, window: Window) -> bool:
         """Whether the flight recorder kept anything of a window."""
@@ -208,16 +210,18 @@ class Case:
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), kind=kind, limit=limit)
 
     @functools.cached_property
-    def _stacks(self) -> dict[tuple[Window, bool], function_usage.Stacks]:
+    def _stacks(self) -> dict[tuple[Window, bool], samples.WindowSamples]:
         return {}
 
-    def stacks(self, window: Window, *, by_second: bool = True) -> function_usage.Stacks:
+    def stacks(self, window: Window, *, by_second: bool = True) -> samples.WindowSamples:
         """Busy samples by who ran them, core and second; read once, as several detectors ask."""
-        from overnight.queries import function_usage as burners
+        from overnight.queries import samples
 
         key = (window, by_second)
         if key not in self._stacks:
-            self._stacks[key] = burners.read(self.profiles, self.host, window, by_second=by_second)
+            self._stacks[key] = samples.read_window(
+                self.profiles, self.host, window, by_second=by_second
+            )
         return self._stacks[key]
 
     def flame(self, window: Window, chosen: Selection | None = None) -> flame.FlameTree:

@@ -52,6 +52,9 @@ class Difference:
     coverage: Coverage
     baseline: Coverage
 
+    def as_json(self) -> dict[str, object]:
+        return {"schema": "overnight.diff/1", **dataclasses.asdict(self)}
+
 
 def diff(
     source: reader.Reader,

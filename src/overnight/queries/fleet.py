@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.model.snapshot import Snapshot
+from overnight.model.times import SECOND_US
 from overnight.store.ring import layout
 from overnight.store.ring import reader as rings
 
@@ -26,9 +27,8 @@ __all__ = ["LABELS", "Fleet", "Host", "Spell", "fold_spells", "read_fleet"]
 # What tells hosts apart that were bought and built alike; each more costs power in the comparison.
 LABELS = ("zone", "image", "kernel", "instance_type", "driver")
 MOST_SNAPSHOT_BYTES = 64 << 20
-SECOND = 1_000_000
 # An event may be told with the look after the last one that was kept, or the one before the first.
-NEAR_US = 120 * SECOND
+NEAR_US = 120 * SECOND_US
 EVER = 1 << 62
 
 
@@ -48,7 +48,7 @@ class Spell:
     @property
     def seconds(self) -> float:
         """How long it was watched."""
-        return (self.end_us - self.begin_us) / SECOND
+        return (self.end_us - self.begin_us) / SECOND_US
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Host:
             return None
         spell = self.spells[best[1]]
         into = min(max(one.time_us, spell.begin_us), spell.end_us) - spell.begin_us
-        return best[1], into / SECOND
+        return best[1], into / SECOND_US
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +172,7 @@ def fold_spells(
         if end_us > at_us:
             spells.append((at_us, end_us, first, boot))
     return tuple(
-        Spell(begin, end, (first.uptime_us + begin - first.begin_us) / SECOND, boot)
+        Spell(begin, end, (first.uptime_us + begin - first.begin_us) / SECOND_US, boot)
         for begin, end, first, boot in sorted(spells, key=lambda one: one[:2])
     )
 
@@ -200,7 +200,7 @@ def _snapshot_files(home: pathlib.Path) -> dict[str, list[tuple[int, pathlib.Pat
     for path in sorted((home / "snapshots").glob("*/*.json")):
         try:
             taken = datetime.datetime.strptime(path.stem + "+0000", "%Y%m%dT%H%M%SZ%z")
-            time_us = int(taken.timestamp()) * SECOND
+            time_us = int(taken.timestamp()) * SECOND_US
         except ValueError:
             time_us = 0  # a name of its own: it is used where there is no other
         found.setdefault(path.parent.name, []).append((time_us, path))

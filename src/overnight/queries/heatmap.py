@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from overnight import errors
 from overnight.model.selection import Coverage, Selection, Window
+from overnight.model.times import SECOND_US
 from overnight.queries import reader
 from overnight.store import parquet, segments, tree
 
 __all__ = ["Heatmap", "by_core", "by_offset"]
 
-SECOND_US = 1_000_000
 MOST_CELLS = 200_000_000
 FEW_NODES = 50
 MANY_SEGMENTS = 8
@@ -33,6 +33,10 @@ class Heatmap:
     values: npt.NDArray[np.int64]
     full: float  # samples that a cell holds when it is busy all the time; 0: not known
     coverage: Coverage
+
+    def as_json(self) -> dict[str, object]:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return fields | {"values": self.values.tolist(), "coverage": self.coverage.as_json()}
 
 
 def by_core(

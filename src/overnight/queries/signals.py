@@ -1,4 +1,4 @@
-"""Numbers of the flight recorder as rates and shares, each with what it is a share of."""
+"""Counters of the flight recorder as rates and shares, each with its denominator."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
+from overnight.model import cpu
+from overnight.model.times import MINUTE_US
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -18,19 +20,18 @@ if TYPE_CHECKING:
 
 __all__ = ["MODES", "Cores", "Coverage", "Rates", "core_series", "counter_rate", "events"]
 
-# What is counted into each share of a core's ticks; guest time is within user and nice already.
+# What counts into each share of a core's ticks.
 MODES = {
-    "busy": ("user", "nice", "system", "irq", "softirq"),
-    "kernel": ("system", "irq", "softirq"),
+    "busy": cpu.BUSY,
+    "kernel": cpu.KERNEL,
     "softirq": ("softirq",),
     "iowait": ("iowait",),
-    "steal": ("steal",),
+    "steal": cpu.STEAL,
 }
-TICKS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-# Two looks that are further apart than this many usual steps have something missing between them.
-MOST_STEPS = 2.5
-MARGIN_US = 120_000_000  # how far outside the look before the window and the one behind it may lie
-MOST_CELLS = 200_000_000
+# Two readings further apart than this many median steps have others missing between them.
+MAX_STEPS = 2.5
+MARGIN_US = 2 * MINUTE_US  # how far outside the window the readings before and after it may be
+MAX_CELLS = 200_000_000
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -38,20 +39,20 @@ Integers = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class Coverage:
-    """How much of a window the numbers speak of. `missing` are stretches without, in µs, with why."""
+    """How much of a window was recorded. `missing`: begin and end in µs, and why."""
 
     window: Window
     covered_seconds: float
     missing: tuple[tuple[int, int, str], ...]
-    notes: tuple[str, ...]  # what was damaged and left out
+    notes: tuple[str, ...]  # what was damaged and skipped
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Counters by the second. `values[column][interval][key]`: NaN where a key was not there twice.
+    """Counters per second. `values[column][interval][key]`: NaN where one of both readings lacks the key.
 
-    Intervals are those that touch the window, each the time between two looks, as the monotonic clock measured it: setting the wall
-    clock makes no rate wrong. A counter that fell was born anew: NaN.
+    An interval is the time between two readings, those that touch the window, measured by the monotonic
+    clock: setting the wall clock does not distort a rate. A counter that fell was reset: NaN.
     """
 
     host: str
@@ -67,7 +68,7 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Cores:
-    """Shares of each core's time in percent. `values[mode][interval][core]`, as in Rates."""
+    """Percent of each core's time. `values[mode][interval][core]`, as in Rates."""
 
     host: str
     denominator: str
@@ -80,7 +81,7 @@ class Cores:
 
 @dataclasses.dataclass(frozen=True)
 class _Steps:
-    """Differences between looks that follow each other."""
+    """Differences between consecutive readings."""
 
     keys: tuple[str, ...]
     begin_us: Integers
@@ -91,19 +92,19 @@ class _Steps:
 
 
 def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
-    """What each core did between any two looks of the window, in percent of its own ticks."""
-    steps = _steps(source, host, "cpu", window, None, TICKS)
+    """Return what each core did between two readings, in percent of its own ticks."""
+    steps = _steps(source, host, "cpu", window, None, cpu.TOTAL)
     order = sorted(
         (n for n, key in enumerate(steps.keys) if key.isdecimal()),
         key=lambda n: int(steps.keys[n]),
     )
     shape = (len(steps.begin_us), len(order))
-    # The kernel corrects idle and iowait downwards now and then: no less than nothing was spent.
+    # The kernel corrects idle and iowait downwards now and then: negative time counts as 0.
     ticks = {
         name: np.maximum(steps.deltas[name][:, order], 0.0)
         if name in steps.deltas
         else np.zeros(shape)
-        for name in TICKS
+        for name in cpu.TOTAL
     }
     total = sum(ticks.values(), np.zeros(shape))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -115,7 +116,7 @@ def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
         }
     return Cores(
         host,
-        f"the ticks that /proc/stat counted for the core between two looks: {', '.join(TICKS)}",
+        f"ticks of the core in /proc/stat between two readings: {', '.join(cpu.TOTAL)}",
         tuple(int(steps.keys[n]) for n in order),
         steps.begin_us,
         steps.end_us,
@@ -133,7 +134,7 @@ def counter_rate(
     keys: Collection[str] | None = None,
     columns: Collection[str] | None = None,
 ) -> Rates:
-    """How fast counters rose, by the second. Columns kept at different paces are asked for apart."""
+    """Return how fast counters rose, per second. Columns of different intervals need separate calls."""
     steps = _steps(source, host, signal, window, keys, columns)
     seconds = steps.seconds[:, None]
     values = {
@@ -142,7 +143,7 @@ def counter_rate(
     return Rates(
         host,
         signal,
-        "seconds of the monotonic clock between two looks",
+        "seconds of the monotonic clock between two readings",
         steps.keys,
         steps.begin_us,
         steps.end_us,
@@ -159,7 +160,7 @@ def events(
     hosts: Collection[str] | None = None,
     kinds: Collection[str] | None = None,
 ) -> tuple[Event, ...]:
-    """What happened in the window, by time."""
+    """Return the events of a window, by time."""
     return source.events(window.begin_us, window.end_us, hosts, kinds)
 
 
@@ -178,11 +179,11 @@ def _steps(
     names = tuple(dict.fromkeys(name for frame in found for name in frame.columns))
     labels = tuple(sorted({key for frame in found for key in frame.keys}))
     rows = sum(len(frame.wall_us) for frame in found)
-    if rows * max(1, len(labels)) * max(1, len(names)) > MOST_CELLS:
+    if rows * max(1, len(labels)) * max(1, len(names)) > MAX_CELLS:
         raise errors.UsageError(
-            f"the window is too long: {rows} looks at {len(labels)} keys",
-            why=f"no more than {MOST_CELLS} numbers are held in memory",
-            todo="ask for less time, fewer keys (cores) or fewer columns",
+            f"the window is too long: {rows} readings of {len(labels)} keys",
+            why=f"at most {MAX_CELLS} numbers are held in memory",
+            todo="choose a shorter window, fewer keys (cores) or fewer columns",
         )
     wall, mono, boot = (np.empty(rows, np.int64) for _ in range(3))
     values = {name: np.zeros((rows, len(labels)), np.int64) for name in names}
@@ -202,7 +203,7 @@ def _steps(
     seconds = np.diff(mono) / 1e9
     same = (np.diff(boot) == 0) & (seconds > 0)
     usual = float(np.median(seconds[same])) if same.any() else 0.0
-    whole = same & (seconds <= MOST_STEPS * usual)
+    whole = same & (seconds <= MAX_STEPS * usual)
     kept = np.flatnonzero(whole & (after > window.begin_us) & (begin < window.end_us))
     deltas = {}
     for name, numbers in values.items():
@@ -234,22 +235,22 @@ def _fill(
     for name, numbers in frame.values.items():
         flat = np.array(numbers, np.int64)
         for k, key in enumerate(frame.keys):
-            mine = flat[frame.starts[k] : frame.starts[k + 1]]
-            which = np.arange(len(mine))
+            numbers_of_key = flat[frame.starts[k] : frame.starts[k + 1]]
+            which = np.arange(len(numbers_of_key))
             if frame.looks is not None:
                 which = np.array(frame.looks[frame.starts[k] : frame.starts[k + 1]], np.int64)
-            values[name][at + which, place[key]] = mine
+            values[name][at + which, place[key]] = numbers_of_key
             there[name][at + which, place[key]] = True
 
 
 def _refuse_mixed(signal: str, found: list[frames.Frame]) -> None:
-    """Columns of different paces have looks of their own, and no differences in common."""
+    """Refuse columns that are read at different intervals: they have no readings in common."""
     sets = {frame.columns for frame in found}
-    if any(one != other and not set(one) & set(other) for one in sets for other in sets):
+    if any(a != b and not set(a) & set(b) for a in sets for b in sets):
         raise errors.UsageError(
-            f"the columns of {signal} are kept at different paces",
-            why="; ".join(" ".join(one) for one in sorted(sets)),
-            todo="ask for columns of one pace at a time",
+            f"the columns of {signal} are read at different intervals",
+            why="; ".join(" ".join(columns) for columns in sorted(sets)),
+            todo="choose columns of one interval at a time",
         )
 
 
@@ -261,15 +262,15 @@ def _coverage(
     end: Integers,
     notes: tuple[str, ...],
 ) -> Coverage:
-    """Which stretches of the window lie in no interval, and what the recorder said about them."""
+    """Return the parts of the window that no interval covers, with the recorder's reasons."""
     missing: list[tuple[int, int, str]] = []
     gaps = source.gaps(host, window.begin_us, window.end_us)
     reached = window.begin_us
     for first, last in [*zip(begin.tolist(), end.tolist(), strict=True), (window.end_us,) * 2]:
         first_in, last_in = max(first, window.begin_us), min(last, window.end_us)
         if first_in > reached:
-            told = [gap.why for gap in gaps if gap.begin_us < first_in and reached < gap.end_us]
-            missing.append((reached, first_in, "; ".join(told) or "not recorded"))
+            reasons = [gap.why for gap in gaps if gap.begin_us < first_in and reached < gap.end_us]
+            missing.append((reached, first_in, "; ".join(reasons) or "not recorded"))
         reached = max(reached, last_in)
     absent = sum(last - first for first, last, _ in missing)
     covered = (window.end_us - window.begin_us - absent) / 1e6

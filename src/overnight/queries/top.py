@@ -43,6 +43,9 @@ class Top:
     others: int  # rows that were left out
     coverage: Coverage
 
+    def as_json(self) -> dict[str, object]:
+        return {"schema": "overnight.top/1", **dataclasses.asdict(self)}
+
 
 def top(
     source: reader.Reader,

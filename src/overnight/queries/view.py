@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from overnight import errors
 from overnight.model.selection import Selection, Window
+from overnight.model.times import SECOND_US
 from overnight.queries import flame, heatmap, reader, segment_tables
 from overnight.store import parquet, segments, tree
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Detail", "View", "view"]
 
-SECOND_US = 1_000_000
 TICK_US = 100  # the page counts time in these, in 32 bits: 119 hours
 NO_CORE = 0xFFFF
 LONGEST_US = TICK_US << 32

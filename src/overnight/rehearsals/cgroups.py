@@ -39,7 +39,7 @@ class Groups:
     version: int
 
     @classmethod
-    def make(cls, book: journal.Journal, name: str) -> Groups:
+    def make(cls, journal: journal.Journal, name: str) -> Groups:
         """Made, and noted in the ledger before."""
         layout = cgroups.read_layout()
         if layout.memory is None or not layout.whole:
@@ -49,7 +49,7 @@ class Groups:
                 todo="run this on a host, not in a container",
             )
         made = cls(pathlib.Path(layout.memory) / name, layout.memory_version)
-        book.write("cgroup", made.top)
+        journal.write("cgroup", made.top)
         for folder in (made.top, made.top / REST, made.top / SLICE):
             folder.mkdir()
             made._open(folder)

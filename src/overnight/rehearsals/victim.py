@@ -159,10 +159,10 @@ class Victim:
 
     def _connect(self) -> tuple[str, str]:
         """Two namespaces and a veth pair between them."""
-        run, book = self._stage.journal.run, self._stage.journal
+        run, journal = self._stage.journal.run, self._stage.journal
         names = (f"{run}-a", f"{run}-b")
         for name in names:
-            book.write("netns", name)
+            journal.write("netns", name)
             _ip("netns", "add", name)
         first, second = names
         _ip(

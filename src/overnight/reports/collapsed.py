@@ -20,10 +20,11 @@ BREAKING = re.compile(r"[;\x00-\x1f\x7f]|^ | $|(?<=_)\[(?=[kjiw]\]$)")
 
 
 def write(folded: Folded, file: BinaryIO) -> None:
-    """A line a stack, in the order given."""
-    for stack in folded.stacks:
-        names = ";".join(map(_name, stack.frames)) or "[unknown]"
-        file.write(f"{names} {stack.count}\n".encode("utf-8", "replace"))
+    """Write one line per stack."""
+    names = [_name(frame) for frame in folded.frames]
+    for path, count in folded.stacks():
+        stack = ";".join(names[frame] for frame in path)
+        file.write(f"{stack} {count}\n".encode("utf-8", "replace"))
 
 
 def _name(frame: Frame) -> str:

@@ -16,7 +16,6 @@ SCHEMA = "overnight.stacks/1"
 
 def write(folded: Folded, file: BinaryIO) -> None:
     """One object on one line."""
-    frames, stacks = folded.table()
     document = {
         "schema": SCHEMA,
         "title": folded.title,
@@ -35,11 +34,8 @@ def write(folded: Folded, file: BinaryIO) -> None:
                 "module": frame.module,
                 "kind": "kernel" if frame.kind == KERNEL else "user",
             }
-            for frame in frames
+            for frame in folded.frames
         ],
-        "stacks": [
-            {"frames": numbers, "count": stack.count}
-            for numbers, stack in zip(stacks, folded.stacks, strict=True)
-        ],
+        "stacks": [{"frames": path, "count": count} for path, count in folded.stacks()],
     }
     file.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")

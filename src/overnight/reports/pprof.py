@@ -37,10 +37,10 @@ def _profile(folded: Folded) -> bytes:
     out = bytearray(_bytes(1, measure("samples", "count")))
     if each:
         out += _bytes(1, measure("cpu", "nanoseconds"))
-    frames, stacks = folded.table()
-    for numbers, stack in zip(stacks, folded.stacks, strict=True):
-        values = [stack.count, stack.count * each] if each else [stack.count]
-        locations = _packed(1, (number + 1 for number in reversed(numbers)))
+    frames = folded.frames
+    for path, count in folded.stacks():
+        values = [count, count * each] if each else [count]
+        locations = _packed(1, (frame + 1 for frame in reversed(path)))
         out += _bytes(2, locations + _packed(2, values))
     modules = dict.fromkeys(filter(None, map(_module, frames)))
     mappings = {module: number for number, module in enumerate(modules, 1)}

@@ -16,15 +16,15 @@ SCHEMA = "https://www.speedscope.app/file-format-schema.json"  # a name that the
 
 def write(folded: Folded, file: BinaryIO) -> None:
     """One profile; weights are CPU time where samples stand for it, else samples."""
-    frames, stacks = folded.table()
+    stacks = list(folded.stacks())
     each = folded.nanoseconds
-    weights = [stack.count * (each or 1) for stack in folded.stacks]
+    weights = [count * (each or 1) for _, count in stacks]
     document = {
         "$schema": SCHEMA,
         "name": folded.title,
         "exporter": "overnight",
         "activeProfileIndex": 0,
-        "shared": {"frames": [_frame(frame) for frame in frames]},
+        "shared": {"frames": [_frame(frame) for frame in folded.frames]},
         "profiles": [
             {
                 "type": "sampled",
@@ -32,7 +32,7 @@ def write(folded: Folded, file: BinaryIO) -> None:
                 "unit": "nanoseconds" if each else "none",
                 "startValue": 0,
                 "endValue": sum(weights),
-                "samples": stacks,
+                "samples": [path for path, _ in stacks],
                 "weights": weights,
             }
         ],

@@ -2,120 +2,56 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterator
 from typing import BinaryIO
 from xml.sax import saxutils
 
-from overnight.model.flame import KERNEL, USER, Folded, Frame
+from overnight.model.flame import KERNEL, USER, Folded
+from overnight.reports.pictures import boxes
 
 __all__ = ["NAME", "SUFFIX", "fit", "safe", "write"]
 
 NAME = "svg"
 SUFFIX = ".svg"
 
-WIDTH, MARGIN, ROW = 1200, 12, 18
+WIDTH, MARGIN, ROW = boxes.WIDTH, boxes.MARGIN, boxes.ROW
 TOP, LINE_HEIGHT = 34, 16
 FONT_SIZE = 11
 CHARACTER = 6.7  # px; 0.6 em is 6.6 in the common monospaced fonts
-NARROWEST = 0.3  # px
-DEPTH_LIMIT = 400  # rows; 7,200 px
-# What XML 1.0 does not allow (its section 2.2), and what turns the writing direction about.
+# What XML 1.0 does not allow (its section 2.2), and what reverses the text direction.
 FORBIDDEN = re.compile(
     "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]"
 )
 HUES = {USER: (14, 40), KERNEL: (200, 226)}
 
 
-@dataclasses.dataclass
-class _Node:
-    """A frame in its place, and the samples at or above it."""
-
-    frame: Frame
-    count: int = 0
-    above: dict[Frame, _Node] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Box:
-    """A rectangle to draw: `hidden` frames too narrow for their own, or a frame."""
-
-    node: _Node
-    left: float
-    width: float
-    depth: int
-    hidden: int = 0
-
-
 def write(folded: Folded, file: BinaryIO) -> None:
-    """The picture, roots at the bottom, brothers in the order of their names."""
-    root = _Node(Frame("all"))
-    for stack in folded.stacks:
-        node = root
-        node.count += stack.count
-        for frame in stack.frames:
-            node = node.above.setdefault(frame, _Node(frame))
-            node.count += stack.count
-    boxes, hidden = _layout(root) if root.count > 0 else ([], 0)
-    rows = 1 + max((box.depth for box in boxes), default=0)
+    """Draw the picture, roots at the bottom, siblings in the order of their names."""
+    root = boxes.merge([folded], [1.0])
+    drawn, hidden = boxes.lay_out(root)
+    total = root.counts[0]
+    rows = 1 + max((box.depth for box in drawn), default=0)
     foot = [*folded.notes]
     if hidden:
-        deep = f" or above row {DEPTH_LIMIT}" if rows > DEPTH_LIMIT else ""
-        foot.append(f"{hidden:,} frames narrower than {NARROWEST} px{deep}: grey, if drawn at all")
+        deep = f" or above row {boxes.DEPTH_LIMIT}" if rows > boxes.DEPTH_LIMIT else ""
+        foot.append(
+            f"{hidden:,} frames narrower than {boxes.NARROWEST} px{deep}: shown in grey where wide enough"
+        )
     if folded.lost:
-        foot.append(f"{folded.lost:,} samples were lost")
+        foot.append(f"{folded.lost:,} samples lost")
     base = TOP + LINE_HEIGHT + rows * ROW
     height = base + MARGIN + LINE_HEIGHT * len(foot) + MARGIN
     file.write(_head(folded, height).encode())
-    file.writelines(_draw(box, base, root.count).encode() for box in boxes)
-    if not boxes:
+    file.writelines(_draw(box, base, total).encode() for box in drawn)
+    if not drawn:
         file.write(f'<text x="{MARGIN}" y="{base}">no samples</text>\n'.encode())
     for number, line in enumerate(foot):
         y = base + MARGIN + LINE_HEIGHT * (number + 1) - 4
         file.write(f'<text class="s" x="{MARGIN}" y="{y}">{safe(line)}</text>\n'.encode())
     file.write(b"</svg>\n")
-
-
-def _layout(root: _Node) -> tuple[list[_Box], int]:
-    """What to draw, and how many frames have no box of their own."""
-    scale = (WIDTH - 2 * MARGIN) / root.count
-    boxes: list[_Box] = []
-    hidden = 0
-    todo = [(root, float(MARGIN), 0)]
-    while todo:
-        node, left, depth = todo.pop()
-        boxes.append(_Box(node, left, node.count * scale, depth))
-        narrow: list[_Node] = []
-        for child in sorted(node.above.values(), key=_order):
-            if child.count * scale < NARROWEST or depth + 1 >= DEPTH_LIMIT:
-                narrow.append(child)
-            else:
-                todo.append((child, left, depth + 1))
-                left += child.count * scale
-        if narrow:
-            below = sum(1 for child in narrow for _ in _all(child))
-            width = sum(child.count for child in narrow) * scale
-            hidden += below
-            if width >= NARROWEST:
-                samples = sum(child.count for child in narrow)
-                boxes.append(_Box(_Node(node.frame, samples), left, width, depth + 1, below))
-    return boxes, hidden
-
-
-def _order(node: _Node) -> tuple[str, str, int]:
-    return node.frame.name, node.frame.module, node.frame.kind
-
-
-def _all(node: _Node) -> Iterator[_Node]:
-    todo = [node]
-    while todo:
-        node = todo.pop()
-        yield node
-        todo.extend(node.above.values())
 
 
 def _head(folded: Folded, height: int) -> str:
@@ -151,9 +87,9 @@ def _span(begin: int, end: int) -> str:
     return f"{start:%Y-%m-%d %H:%M:%S} UTC, {max(0, end - begin) / 1e9:.3g} s" if begin else ""
 
 
-def _draw(box: _Box, base: int, total: int) -> str:
+def _draw(box: boxes.Box, base: int, total: int) -> str:
     y = base - (box.depth + 1) * ROW
-    frame, count = box.node.frame, box.node.count
+    frame, count = box.branch.frame, box.branch.counts[0]
     share = f"{count:,} sample{'s' * (count != 1)}, {100 * count / total:.2f} %"
     if box.hidden:
         tip, fill, label = f"{box.hidden:,} narrower frames, {share}", "#c8c8c8", "…"
@@ -170,7 +106,7 @@ def _draw(box: _Box, base: int, total: int) -> str:
 
 
 def fit(label: str, room: int) -> str:
-    """As much of a name as so many columns hold; '' where that would say nothing."""
+    """Shorten a name to a number of columns; '' where too little of it would be left."""
     used = 0
     for at, character in enumerate(label[: room + 1]):
         used += 2 if unicodedata.east_asian_width(character) in "WF" else 1
@@ -179,17 +115,17 @@ def fit(label: str, room: int) -> str:
     return label
 
 
-def _fill(box: _Box) -> str:
-    return "#e4e4e4" if box.depth == 0 else _colour(box.node.frame.name, box.node.frame.kind)
+def _fill(box: boxes.Box) -> str:
+    return "#e4e4e4" if box.depth == 0 else _colour(box.branch.frame.name, box.branch.frame.kind)
 
 
 def _colour(name: str, kind: int) -> str:
-    """Always the same for one function; light, so that dark text is legible on it."""
+    """Return a colour that depends on the name only, light enough for dark text."""
     low, high = HUES.get(kind, HUES[USER])
     seed = zlib.crc32(name.encode("utf-8", "replace"))
     return f"hsl({low + seed % (high - low)} {70 + seed // 64 % 20}% {68 + seed // 4096 % 12}%)"
 
 
 def safe(text: str) -> str:
-    """Text from a host as XML: nothing in it ends an element or turns the writing about."""
+    """Escape text from a host for XML, so that it cannot end an element or reverse the text direction."""
     return saxutils.escape(FORBIDDEN.sub("\ufffd", text), {'"': "&quot;"})

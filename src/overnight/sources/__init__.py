@@ -1,10 +1,10 @@
-"""One module a kernel interface. Standard library only: this runs on every host.
+"""Readers of kernel interfaces, one module each. Standard library only: they run on every host.
 
-`read_x(root)` does the I/O and `parse_x(text)` is pure. `root` defaults to `/`, so a fake tree
-tests it, and a container can read its host's (`root=/host`). A source never imports another.
+`read_x(root)` does the I/O and `parse_x(text)` is pure. `root` defaults to `/`; tests pass a fake
+tree, and a container passes its host's mount (`root=/host`). A source never imports another.
 
-What the flight recorder looks at regularly is told by the module itself, in `SIGNALS`: a tuple of
-`Signal` (integers) and `FactSignal` (words). A new one is found without any list to edit.
+A module lists what the flight recorder polls in `SIGNALS`: a tuple of `Signal` (integers) and
+`FactSignal` (words). The recorder discovers them; there is no list to edit.
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ FactReader = Callable[[], Facts]
 
 
 class NoDataError(Exception):
-    """The host does not have this interface, and that is no fault: say so once, and go on."""
+    """The host does not have this interface. That is not a failure: report it once and continue."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One integer of a row. A counter only rises (until its thing is born anew); a gauge is a level."""
+    """One integer of a row. A counter only rises, until its object is recreated; a gauge is a level."""
 
     name: str
     kind: Literal["counter", "gauge"] = "counter"
     unit: str = ""  # "ticks", "us", "pages", …; "" counts things
-    keep: float = 0.0  # seconds apart that the ring keeps it; 0: at each look
+    keep: float = 0.0  # seconds between the values that the ring stores; 0 stores every reading
 
 
 @dataclasses.dataclass(frozen=True)
 class Signal:
-    """Integers read every so often, a row for each key: a core, an interface, a cgroup.
+    """Integers that the recorder polls, one row per key: a core, an interface, a cgroup.
 
-    `open` takes the root and gives the look: what it keeps open between two looks is its own, for
-    opening a file costs more than reading it. A look returns the numbers as the kernel tells them,
-    rates and shares are derived on read. It raises NoDataError where there is nothing to read.
+    `open` takes the root and returns the reader. A reader may keep files open between two polls,
+    because opening a file costs more than reading it. It returns the kernel's own numbers (rates and
+    shares are derived from the store later) and raises NoDataError where there is nothing to read.
     """
 
     name: str
     every: float  # seconds
-    key: str  # what a row is about: "core", "interface", …; "" when there is one row, under ""
+    key: str  # what a row describes: "core", "interface", …; "" for a single row, stored under ""
     columns: tuple[Column, ...]
     open: Callable[[pathlib.Path], Reader]
-    about: str  # one line for docs/signals.md: file or call it comes from, and what it tells
+    about: str  # one line for docs/signals.md: the file or call it reads, and what it shows
 
 
 @dataclasses.dataclass(frozen=True)
 class FactSignal:
-    """Words and states read every so often; only what changed is stored."""
+    """Words and states that the recorder polls; only changes are stored."""
 
     name: str
     every: float
@@ -85,17 +85,17 @@ class FactSignal:
     about: str
 
 
-# What the kernel answers where an interface is switched off, or its device has just gone.
+# Errors for an interface that is switched off, or whose device has just gone.
 _ABSENT = frozenset(
     (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP, errno.ESRCH)
 )
 
 
 class KeptFile:
-    """A file of /proc or /sys that stays open between looks: opening costs more than reading.
+    """A file of /proc or /sys that stays open between polls: opening costs more than reading.
 
-    One that went away with its device is opened anew when it is back. `room` is what one system call
-    may bring: it need not be enough, but an allocation as large is made at every look.
+    A file that went away with its device is reopened when it is back. `room` is the size of one read;
+    a longer file takes more reads, but a buffer of this size is allocated at every poll.
     """
 
     __slots__ = ("_descriptor", "_path", "_room")
@@ -106,7 +106,7 @@ class KeptFile:
         self._descriptor = -1
 
     def read(self) -> bytes:
-        """All of it, as it is now; raises NoDataError where there is no such file."""
+        """Read the whole file; raise NoDataError where it does not exist."""
         try:
             if self._descriptor >= 0:
                 try:
@@ -122,8 +122,8 @@ class KeptFile:
             raise
 
     def _whole(self) -> bytes:
-        # A short answer is not the end: the kernel gives what fits into its own page of whole records
-        # (seq_read_iter), so a file of many records is read on until nothing comes.
+        # A short read is not the end: the kernel returns the whole records that fit into its own page
+        # (seq_read_iter), so read on until a read returns nothing.
         room, descriptor = self._room, self._descriptor
         data = os.pread(descriptor, room, 0)
         if data and (more := os.pread(descriptor, room, len(data))):
@@ -136,19 +136,19 @@ class KeptFile:
         return data
 
     def close(self) -> None:
-        """Let go of the descriptor; the next read opens the file again."""
+        """Close the descriptor; the next read opens the file again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def __del__(self) -> None:
-        # A look is dropped together with what it keeps; slots may be empty when opening failed.
+        # A reader is dropped together with its files; the slot may be empty when opening failed.
         if getattr(self, "_descriptor", -1) >= 0:
             os.close(self._descriptor)
 
 
 def read_once(path: str | os.PathLike[str], room: int = 4096) -> bytes | None:
-    """The beginning of a small file, None where it cannot be had: for files that come and go."""
+    """Read the beginning of a file that may come and go; None where it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -162,7 +162,7 @@ def read_once(path: str | os.PathLike[str], room: int = 4096) -> bytes | None:
 
 
 def list_folder(folder: str) -> list[str]:
-    """The names in a folder, sorted; none where it is not there."""
+    """List the sorted names in a folder; an empty list where it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries)
@@ -171,20 +171,21 @@ def list_folder(folder: str) -> list[str]:
 
 
 def hardware_interfaces(root: pathlib.Path = ROOT) -> list[str]:
-    """Network interfaces that have a device behind them, under the names their folders have.
+    """List the network interfaces that have a device, by the names of their sysfs folders.
 
-    A host with containers has hundreds of others, which come and go with them.
+    A host with containers has hundreds of others, which come and go with the containers.
     """
     folder = os.fspath(root / "sys/class/net")
     return [name for name in list_folder(folder) if os.access(f"{folder}/{name}/device", os.F_OK)]
 
 
 def clean(name: bytes | str) -> str:
-    """A name of the host's as a key: any bytes are allowed in one, also those that steer a terminal.
+    r"""Escape a name that the host chose, for use as a key; it may hold any bytes, also terminal codes.
 
-    >>> clean(b"eth0"), clean(b"e\\x1b[31m\\xff\\n"), len(clean(b"a" * 9000))
-    ('eth0', 'e\\\\x1b[31m\\\\xff\\\\x0a', 255)
+    >>> clean(b"eth0"), clean(b"e\x1b[31m\xff\n"), len(clean(b"a" * 9000))
+    ('eth0', 'e\\x1b[31m\\xff\\x0a', 255)
     """
+    # Not model.text.printable: that writes \n where stored keys have \x0a.
     text = (name if isinstance(name, bytes) else os.fsencode(name)).decode(
         "utf-8", "backslashreplace"
     )

@@ -1,11 +1,11 @@
-"""Cgroups that are born and die: a service whose own supervisor restarts it for ever shows nowhere else.
+"""Cgroups created and removed: the only trace of a crash loop under a service's own supervisor.
 
-inotify tells every mkdir and rmdir in the hierarchies, also of a cgroup that lived half a second
-between two looks. Measured on 931 directories: a look when nothing happened 3 us, 200 births and
-deaths 190 us; scanning them each second is 6 ms, and misses what is shorter than a second.
+inotify reports every mkdir and rmdir in the hierarchies, also of a cgroup that lived half a second
+between two polls. Measured on 931 directories: an idle poll takes 3 us, 200 births and deaths 190 us;
+scanning them each second takes 6 ms and misses what lives shorter than a second.
 
-The kernel does not take a watch back when a cgroup is removed (kernfs keeps the link count, so no
-IN_IGNORED comes; measured on 6.18): it is taken back here, or its inode would stay for ever.
+The kernel does not remove a watch with its cgroup (kernfs keeps the link count, so no IN_IGNORED
+comes; measured on 6.18). This module removes it, or its inode would stay for ever.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ READ_BYTES = 65536
 SHORT_S = 60.0
 MOST_WATCHES = 4096
 MOST_PARENTS = 512
-QUIET_S = 900.0  # a parent without births or deaths for so long has no row
+QUIET_S = 900.0  # a parent without births or deaths for this long has no row
 UNWATCHED = "(unwatched)"  # directories beyond the bound on watches
 
 BORN, DIED, SHORT, LIVED_MS, LAST = range(5)
 
 
 class _Directory:
-    """A watched cgroup. `born` is 0 for those that were there before us."""
+    """A watched cgroup. `born` is 0 for one that existed before the recorder started."""
 
     __slots__ = ("born", "hierarchy", "path", "watch")
 
@@ -54,10 +54,10 @@ class _Directory:
 
 
 class Churn:
-    """Births and deaths of cgroups, by the directory they were born in.
+    """Counts births and deaths of cgroups by parent directory.
 
-    The same cgroup has a directory in several hierarchies: each is counted by itself, and a row shows
-    the one that saw most. A cgroup born and dead between two looks counts as one that lived 0 ms.
+    One cgroup has a directory in several hierarchies: each hierarchy is counted separately, and a row
+    shows the highest count. A cgroup that is born and dies between two polls counts as living 0 ms.
     """
 
     def __init__(
@@ -84,24 +84,24 @@ class Churn:
         self._rescan(0.0)
 
     def fileno(self) -> int:
-        """Readable when something was born or died."""
+        """Return the inotify descriptor: readable when a cgroup was created or removed."""
         return int(self._inotify)
 
     def close(self) -> None:
-        """Takes every watch back."""
+        """Remove every watch."""
         if self._inotify >= 0:
             os.close(self._inotify)
             self._inotify = -1
 
     def __del__(self) -> None:
-        # A look is dropped together with what it keeps; there is no descriptor when opening failed.
+        # A reader is dropped together with its files; there is no descriptor when opening failed.
         if getattr(self, "_inotify", -1) >= 0:
             self.close()
 
     def read(self) -> sources.Rows:
-        """What happened up to now; counters since the start."""
+        """Return the counters since the start, by parent."""
         now = self._clock()
-        self._take(now)
+        self._drain(now)
         self._forget(now)
         rows: dict[str, tuple[int, ...]] = {}
         for (_, parent), counted in self._counts.items():
@@ -112,8 +112,8 @@ class Churn:
             rows[UNWATCHED] = (self.unwatched, 0, 0, 0)
         return rows
 
-    def _take(self, now: float) -> None:
-        """Read the queue to its end: a burst may be more than one read."""
+    def _drain(self, now: float) -> None:
+        """Read the queue to its end: a burst may take several reads."""
         lost = False
         while True:
             try:
@@ -127,33 +127,34 @@ class Churn:
                 at += EVENT.size + length
                 if mask & IN_Q_OVERFLOW:
                     lost = True
-                elif mask & IN_ISDIR and (place := self._by_watch.get(watch)) is not None:
+                elif mask & IN_ISDIR and (parent := self._by_watch.get(watch)) is not None:
                     if mask & IN_CREATE:
-                        self._born(place, name, now)
+                        self._add_birth(parent, name, now)
                     elif mask & IN_DELETE:
-                        self._died(place.hierarchy, place.path, name, now)
+                        self._add_death(parent.hierarchy, parent.path, name, now)
         if lost:
             self.overflows += 1
             self._rescan(now)
 
-    def _born(self, place: _Directory, name: bytes, now: float) -> None:
-        waiting = [(place.path, name)]
+    def _add_birth(self, parent: _Directory, name: bytes, now: float) -> None:
+        hierarchy = parent.hierarchy
+        waiting = [(parent.path, name)]
         while waiting:
-            parent, name = waiting.pop()
-            path = parent + b"/" + name
-            key = (place.hierarchy, path)
+            above, name = waiting.pop()
+            path = above + b"/" + name
+            key = (hierarchy, path)
             if key in self._by_path:
                 continue  # a scan was quicker than the event
-            self._count(place.hierarchy, parent, now)[BORN] += 1
-            self._watch(place.hierarchy, path, now)
+            self._counters(hierarchy, above, now)[BORN] += 1
+            self._watch(hierarchy, path, now)
             if key in self._by_path:
-                # What was made in it before the watch was there.
-                below = _directories(self._tops[place.hierarchy] + path)
-                waiting.extend((path, one) for one in below)
+                # Directories created in it before the watch was set.
+                below = _directories(self._tops[hierarchy] + path)
+                waiting.extend((path, child) for child in below)
 
-    def _died(self, hierarchy: int, parent: bytes, name: bytes, now: float) -> None:
-        counted = self._count(hierarchy, parent, now)
-        counted[DIED] += 1
+    def _add_death(self, hierarchy: int, parent: bytes, name: bytes, now: float) -> None:
+        counters = self._counters(hierarchy, parent, now)
+        counters[DIED] += 1
         dead = self._by_path.pop((hierarchy, parent + b"/" + name), None)
         if dead is None:
             self.unwatched = max(0, self.unwatched - 1)
@@ -163,9 +164,9 @@ class Churn:
             self._libc.inotify_rm_watch(self._inotify, dead.watch)
         if dead.born:
             lived = now - dead.born
-            counted[SHORT] += lived < SHORT_S
-            counted[LIVED_MS] += lived * 1000
-        self._counts.pop((hierarchy, dead.path), None)  # a parent that is no more has no row
+            counters[SHORT] += lived < SHORT_S
+            counters[LIVED_MS] += lived * 1000
+        self._counts.pop((hierarchy, dead.path), None)  # a parent that was removed has no row
 
     def _watch(self, hierarchy: int, path: bytes, born: float) -> None:
         """Remember a directory, and watch it while there are watches left."""
@@ -180,16 +181,16 @@ class Churn:
                 return  # gone between the scan and now
         else:
             self.unwatched += 1
-            # Its parent's watch still tells its death; how long it lived is worth remembering.
+            # Its parent's watch still reports its death, so its lifetime is worth remembering.
             if not born or len(self._by_path) >= 2 * self._most_watches:
                 return
-        found = _Directory(hierarchy, path, watch, born)
-        self._by_path[hierarchy, path] = found
+        directory = _Directory(hierarchy, path, watch, born)
+        self._by_path[hierarchy, path] = directory
         if watch >= 0:
-            self._by_watch[watch] = found
+            self._by_watch[watch] = directory
 
     def _rescan(self, now: float) -> None:
-        """See what is there: at the start, and when the kernel's queue ran over."""
+        """Scan the hierarchies: at the start, and when the kernel's queue overflowed."""
         seen = set()
         for hierarchy in range(len(self._tops)):
             waiting = [b""]
@@ -198,20 +199,18 @@ class Churn:
                 seen.add((hierarchy, path))
                 if (hierarchy, path) not in self._by_path:
                     if now and not self.unwatched:
-                        self._count(hierarchy, path.rpartition(b"/")[0], now)[BORN] += 1
+                        self._counters(hierarchy, path.rpartition(b"/")[0], now)[BORN] += 1
                     self._watch(hierarchy, path, now)
                 below = _directories(self._tops[hierarchy] + path)
                 waiting.extend(path + b"/" + name for name in below)
         for hierarchy, path in sorted(self._by_path.keys() - seen, reverse=True):
             parent, _, name = path.rpartition(b"/")
-            self._died(hierarchy, parent, name, now)
+            self._add_death(hierarchy, parent, name, now)
 
-    def _count(self, hierarchy: int, parent: bytes, now: float) -> list[float]:
-        counted = self._counts.get((hierarchy, parent))
-        if counted is None:
-            counted = self._counts[hierarchy, parent] = [0.0] * 5
-        counted[LAST] = now
-        return counted
+    def _counters(self, hierarchy: int, parent: bytes, now: float) -> list[float]:
+        counters = self._counts.setdefault((hierarchy, parent), [0.0] * 5)
+        counters[LAST] = now
+        return counters
 
     def _forget(self, now: float) -> None:
         quiet = [key for key, counted in self._counts.items() if now - counted[LAST] > QUIET_S]
@@ -223,7 +222,7 @@ class Churn:
 
 
 def _directories(path: bytes) -> Iterator[bytes]:
-    """Names right below; the link count of a cgroup's directory says when there are no more."""
+    """List the child directories; a cgroup directory's link count tells how many there are."""
     try:
         left = os.stat(path).st_nlink - 2  # noqa: PTH116 - bytes: a name may be anything
         if left == 0:
@@ -241,10 +240,10 @@ def _directories(path: bytes) -> Iterator[bytes]:
 
 
 def hierarchies(root: pathlib.Path) -> tuple[str, ...]:
-    """The directories to watch.
+    """List the directories to watch.
 
-    The memory controller's, where leaks are made; and systemd's own, for a unit has a cgroup there even
-    when nothing accounts its memory, and a machine inside this one may write nowhere else.
+    The memory controller's, where leaks happen; and systemd's own, because a unit has a cgroup there
+    even without memory accounting, and a machine inside this one may write nowhere else.
     """
     try:
         text = (root / "proc/self/mountinfo").read_text(errors="replace")
@@ -252,14 +251,13 @@ def hierarchies(root: pathlib.Path) -> tuple[str, ...]:
         raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
     layout = cgroups.parse_layout(text)
     wanted = dict.fromkeys((layout.memory, layout.systemd, layout.unified))
-    tops = tuple(str(root / place.relative_to("/")) for place in wanted if place is not None)
+    tops = tuple(str(root / mount.relative_to("/")) for mount in wanted if mount is not None)
     if not tops:
         raise sources.NoDataError("no cgroup hierarchy is mounted")
     return tops
 
 
 def open_churn(root: pathlib.Path) -> sources.Reader:
-    """The look of `cgroup-births`."""
     return Churn(hierarchies(root)).read
 
 
@@ -275,6 +273,6 @@ SIGNALS = (
             sources.Column("lived", unit="ms"),
         ),
         open_churn,
-        "inotify on the cgroup directories: births and deaths below each; short-lived ones die within 60 s",
+        "inotify on the cgroup directories: cgroups created and removed below each; short-lived means within 60 s",
     ),
 )

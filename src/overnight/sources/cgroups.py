@@ -1,6 +1,6 @@
-"""Where the memory controller lives: cgroup v1, v2, or a hybrid of both.
+"""Where the memory controller is mounted: cgroup v1, v2, or a hybrid of both.
 
-Probes mounts, never kernel versions: a 6.18 host may run v1 (measured), and distributions
+Reads the mounts, never the kernel version: a 6.18 host may run v1 (measured), and distributions
 switched at different times. /proc/self/mountinfo, one mount a line::
 
     31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
@@ -18,5 +18,5 @@ __all__ = ["read_layout"]
 
 
 def read_layout(root: pathlib.Path = sources.ROOT) -> cgroups.Layout:
-    """The layout of this host."""
+    """Read the layout of this host."""
     return cgroups.parse_layout((root / "proc/self/mountinfo").read_text())

@@ -1,7 +1,7 @@
-"""Whether the host's clock is kept right, from the adjtimex system call with nothing to set.
+"""Whether the host's clock is synchronized, from the adjtimex system call with nothing to set.
 
-The kernel's `struct timex` begins so; the errors are in microseconds, the offset in microseconds too
-unless STA_NANO is set in the status::
+The kernel's `struct timex` begins as follows; errors are in microseconds, and so is the offset unless
+STA_NANO is set in the status::
 
     unsigned modes; long offset; long freq; long maxerror; long esterror; int status; ...
 
@@ -16,7 +16,7 @@ import struct
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_clocksync", "parse_clocksync", "read_clocksync"]
+__all__ = ["SIGNALS", "open_clocksync", "parse_clocksync"]
 
 STA_UNSYNC = 0x0040
 STA_NANO = 0x2000
@@ -25,37 +25,32 @@ _HEAD = struct.Struct("@Illlli")
 
 
 def parse_clocksync(timex: bytes) -> tuple[int, ...]:
-    """1 where nobody keeps the clock, the status bits, offset, largest and estimated error in us.
+    """Return 1 if the clock is unsynchronized, the status bits, offset, maximum and estimated error in us.
 
     >>> parse_clocksync(_HEAD.pack(0, -1500, 0, 16_000_000, 16_000_000, STA_UNSYNC))
     (1, 64, -1500, 16000000, 16000000)
     """
     _, offset, _, largest, estimated, status = _HEAD.unpack_from(timex)
     if status & STA_NANO:
-        offset = int(offset / 1000)  # towards zero, on both sides of it
+        offset = int(offset / 1000)  # rounds towards zero for both signs
     return int(bool(status & STA_UNSYNC)), status, offset, largest, estimated
 
 
 def open_clocksync(_root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at the kernel's clock; changes nothing and needs no permission."""
+    """Open a reader of the kernel's clock; it changes nothing and needs no permission."""
     import ctypes
 
     adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     buffer = ctypes.create_string_buffer(_SIZE)
 
     def read() -> dict[str, tuple[int, ...]]:
-        ctypes.memset(buffer, 0, _SIZE)  # modes = 0: only tell
+        ctypes.memset(buffer, 0, _SIZE)  # modes = 0: read only
         if adjtimex(buffer) < 0:
             number = ctypes.get_errno()
             raise sources.NoDataError(f"adjtimex: {os.strerror(number)}")
         return {"": parse_clocksync(buffer.raw)}
 
     return read
-
-
-def read_clocksync(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
-    return open_clocksync(root)()
 
 
 SIGNALS = (
@@ -71,6 +66,6 @@ SIGNALS = (
             sources.Column("estimated_error", "gauge", "us"),
         ),
         open_clocksync,
-        "adjtimex: whether the wall clock is kept, and how wrong it may be; times of two hosts compare no better",
+        "adjtimex: whether the wall clock is synchronized, and its error; the limit for comparing times of two hosts",
     ),
 )

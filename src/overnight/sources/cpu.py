@@ -5,8 +5,7 @@ The line of one core, in clock ticks since boot::
     cpu1 1393280 32966 572056 13343292 6130 0 17875 0 23933 0
          user    nice  system idle     iowait irq softirq steal guest guest_nice
 
-guest and guest_nice are already counted in user and nice (kernel/sched/cputime.c,
-account_guest_time), so they are left out of the total.
+`model.cpu` defines which modes count as busy, kernel and total.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import os
 import pathlib
 
 from overnight import sources
+from overnight.model import cpu as modes
 
 __all__ = [
     "SIGNALS",
@@ -28,84 +28,53 @@ __all__ = [
     "read_cpu",
 ]
 
-MODES = [
-    "user",
-    "nice",
-    "system",
-    "idle",
-    "iowait",
-    "irq",
-    "softirq",
-    "steal",
-    "guest",
-    "guest_nice",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class CpuTimes:
     """Seconds one core has spent in each mode since boot."""
 
     core: int
-    user: float
-    system: float
-    irq: float
-    softirq: float
-    idle: float
-    iowait: float
-    steal: float
+    seconds: tuple[float, ...]  # in the order of model.cpu.MODES
 
     @property
     def total(self) -> float:
-        """All time of the core that the kernel has accounted."""
-        return self.user + self.kernel + self.idle + self.iowait + self.steal
-
-    @property
-    def kernel(self) -> float:
-        """Time inside the kernel, interrupts included: what starves a core's own threads."""
-        return self.system + self.irq + self.softirq
+        return self._sum(modes.TOTAL)
 
     @property
     def busy(self) -> float:
-        """Time in which the core could not have run anything else for us."""
-        return self.user + self.kernel + self.steal
+        return self._sum(modes.BUSY)
+
+    @property
+    def kernel(self) -> float:
+        return self._sum(modes.KERNEL)
+
+    @property
+    def steal(self) -> float:
+        return self._sum(modes.STEAL)
+
+    def _sum(self, names: tuple[str, ...]) -> float:
+        return sum(self.seconds[modes.MODES.index(name)] for name in names)
 
 
-def parse_cpu(text: str, ticks: int = 100) -> tuple[CpuTimes, ...]:
-    """The per-core lines of /proc/stat; cores that are off-line have none.
+def parse_cpu(data: bytes, ticks: int = 100) -> tuple[CpuTimes, ...]:
+    """Parse the per-core lines of /proc/stat; an off-line core has none.
 
-    >>> parse_cpu("cpu  9 9 9 9\\ncpu3 200 0 100 700 0 0 50 0 0 0\\nintr 1")[0].kernel
+    >>> parse_cpu(b"cpu  9 9 9 9\\ncpu3 200 0 100 700 0 0 50 0 0 0\\nintr 1")[0].kernel
     1.5
     """
-    cores = []
-    for line in text.splitlines():
-        if not line.startswith("cpu") or not line[3:4].isdigit():
-            continue
-        name, *fields = line.split()
-        # Old kernels end the line early: what is not counted there is zero.
-        n = [int(f) / ticks for f in fields[:8]] + [0.0] * (8 - len(fields[:8]))
-        cores.append(
-            CpuTimes(
-                core=int(name[3:]),
-                user=n[0] + n[1],
-                system=n[2],
-                idle=n[3],
-                iowait=n[4],
-                irq=n[5],
-                softirq=n[6],
-                steal=n[7],
-            )
-        )
-    return tuple(cores)
+    return tuple(
+        CpuTimes(int(core), tuple(count / ticks for count in row))
+        for core, row in parse_ticks(data).items()
+    )
 
 
 def read_cpu(root: pathlib.Path = sources.ROOT) -> tuple[CpuTimes, ...]:
-    """Every online core's times now."""
-    return parse_cpu((root / "proc/stat").read_text(), os.sysconf("SC_CLK_TCK"))
+    """Read the times of every online core."""
+    return parse_cpu((root / "proc/stat").read_bytes(), os.sysconf("SC_CLK_TCK"))
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """The kernel's list format.
+    """Parse the kernel's list format.
 
     >>> parse_cpu_list("0-2,5\\n")
     (0, 1, 2, 5)
@@ -119,7 +88,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def online(root: pathlib.Path = sources.ROOT) -> tuple[int, ...]:
-    """The cores that are switched on; numbers may have holes."""
+    """Return the online cores; the numbers may have gaps."""
     try:
         return parse_cpu_list((root / "sys/devices/system/cpu/online").read_text())
     except FileNotFoundError:
@@ -127,25 +96,25 @@ def online(root: pathlib.Path = sources.ROOT) -> tuple[int, ...]:
 
 
 def parse_ticks(data: bytes) -> dict[str, tuple[int, ...]]:
-    """The same lines as whole clock ticks, ten modes a core, under the core's number.
+    """Parse the per-core lines as clock ticks: ten modes a core, by the core's number.
 
     >>> parse_ticks(b"cpu  9 9 9 9\\ncpu3 200 0 100 700 0 0 50 0 0 0\\nintr 1")
     {'3': (200, 0, 100, 700, 0, 0, 50, 0, 0, 0)}
     """
-    # The cores stand between the sum over all of them and the interrupts, which are longer by far.
+    # The cores come between their sum and the interrupts, a far longer line.
     cores = data[data.find(b"\n") + 1 : data.find(b"\nintr") + 1]
     rows = {}
     for line in cores.split(b"\n"):
         if line.startswith(b"cpu"):
             name, *ticks = line.split(None, 11)[:11]
-            if len(ticks) < 10:
+            if len(ticks) < 10:  # old kernels have fewer modes
                 ticks += [b"0"] * (10 - len(ticks))
             rows[name[3:].decode("ascii")] = tuple(map(int, ticks))
     return rows
 
 
 def open_ticks(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at every online core; a core that is off-line has no row."""
+    """Open a reader of every online core; an off-line core has no row."""
     file = sources.KeptFile(root / "proc/stat", room=65536)
     return lambda: parse_ticks(file.read())
 
@@ -155,8 +124,8 @@ SIGNALS = (
         "cpu",
         1.0,
         "core",
-        tuple(sources.Column(mode, unit="ticks") for mode in MODES),
+        tuple(sources.Column(mode, unit="ticks") for mode in modes.MODES),
         open_ticks,
-        "/proc/stat: what each core spent its time on, to the tick; a core that is full in the kernel",
+        "/proc/stat: where each core spent its time, to the tick; shows a core saturated in the kernel",
     ),
 )

@@ -1,6 +1,6 @@
-"""A network driver's own counters and version, from the SIOCETHTOOL ioctl: what `ethtool -S` and `-i` show.
+"""A network driver's own counters and version, from the SIOCETHTOOL ioctl: `ethtool -S` and `ethtool -i`.
 
-A driver names its counters itself, hundreds of them on a host with many queues, most of them traffic::
+A driver chooses its counters and their names: hundreds on a host with many queues, most about traffic::
 
     tx_timeout: 0
     suspected_poll_starvation: 1
@@ -8,7 +8,7 @@ A driver names its counters itself, hundreds of them on a host with many queues,
     queue_5_tx_missed_tx: 0
     bw_in_allowance_exceeded: 0
 
-Only those are kept whose name tells trouble (TROUBLE). The names are asked for once, and again when
+Only counters whose name points to trouble are kept (TROUBLE). The names are read once, and again when
 their number changes.
 """
 
@@ -27,15 +27,13 @@ from overnight import sources
 __all__ = [
     "SIGNALS",
     "Counters",
-    "Door",
     "Driver",
+    "InterfaceQuery",
     "is_trouble",
     "open_drivers",
     "open_ethtool",
     "parse_driver",
     "parse_names",
-    "read_drivers",
-    "read_ethtool",
 ]
 
 # include/uapi/linux/ethtool.h and sockios.h
@@ -45,7 +43,7 @@ STATISTICS = 1  # ETH_SS_STATS
 NAME = 32  # ETH_GSTRING_LEN
 DRIVER_INFO = 196  # sizeof(struct ethtool_drvinfo)
 
-# A counter is kept when its name has one of the words of TROUBLE and none of HARMLESS.
+# A counter is kept when its name contains a word of TROUBLE and none of HARMLESS.
 TROUBLE = (
     "reset",  # ena total_resets, reset_fail, device_request_reset
     "timeout",  # ena tx_timeout, ixgbe tx_timeout_count, virtio_net tx_timeouts
@@ -73,7 +71,7 @@ TROUBLE = (
     "fatal",
 )
 HARMLESS = ("_bytes", "xdp_", "ptp_", "errors_corrected", "phy_corrected", "fec_")
-# A driver that counts per queue on a large host has thousands: no more than this is kept of one.
+# A driver that counts per queue has thousands of counters on a large host; this many are kept.
 MOST_COUNTERS = 512
 
 Ask = Callable[[str, "array.array[int]"], None]
@@ -81,7 +79,7 @@ Driver = sources.Fact
 
 
 def is_trouble(name: str) -> bool:
-    """Whether a counter of that name is kept.
+    """Return whether a counter with this name is kept.
 
     >>> [is_trouble(n) for n in ("suspected_poll_starvation", "queue_5_tx_bytes", "rx_drops")]
     [True, False, True]
@@ -91,14 +89,14 @@ def is_trouble(name: str) -> bool:
 
 
 def parse_names(data: bytes) -> list[str]:
-    """The names in an answer of ETHTOOL_GSTRINGS: 32 bytes each, ended by a zero."""
+    """Parse the names in the reply to ETHTOOL_GSTRINGS: 32 bytes each, ended by a zero."""
     return [
         sources.clean(data[at : at + NAME].partition(b"\0")[0]) for at in range(0, len(data), NAME)
     ]
 
 
 def parse_driver(data: bytes) -> Driver:
-    """Driver, its version, firmware and bus address, of an answer of ETHTOOL_GDRVINFO."""
+    """Parse driver, version, firmware and bus address from the reply to ETHTOOL_GDRVINFO."""
     words = [
         sources.clean(data[begin:end].partition(b"\0")[0])
         for begin, end in ((4, 36), (36, 68), (68, 100), (100, 132))
@@ -106,17 +104,17 @@ def parse_driver(data: bytes) -> Driver:
     return dict(zip(("driver", "version", "firmware", "bus"), words, strict=True))
 
 
-class Door:
-    """Asks the kernel about interfaces of the network namespace in which it was made."""
+class InterfaceQuery:
+    """Queries interfaces of the network namespace in which it was created."""
 
     def __init__(self) -> None:
-        import socket  # 5 ms, and not needed by whoever only reads the names
+        import socket  # takes 5 ms, and a caller that only reads names does not need it
 
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
     def __call__(self, interface: str, answer: array.array[int]) -> None:
-        """Have the question that `answer` begins with answered in its place."""
-        # struct ifreq: the name, then a pointer to what is asked and answered
+        """Send the request at the beginning of `answer`; the kernel writes its reply over it."""
+        # struct ifreq: the name, then a pointer to the request and reply
         request = struct.pack("@16sP16x", os.fsencode(interface)[:15], answer.buffer_info()[0])
         fcntl.ioctl(self._socket, SIOCETHTOOL, request)
 
@@ -125,7 +123,7 @@ class Door:
 
 
 def _same_namespace(root: pathlib.Path) -> bool:
-    """Whether the interfaces under that root are those that this process can ask about."""
+    """Return whether this process can query the interfaces below `root`."""
     if root == sources.ROOT:
         return True
     try:
@@ -135,44 +133,44 @@ def _same_namespace(root: pathlib.Path) -> bool:
 
 
 class Counters:
-    """The counters of one interface that tell trouble."""
+    """The kept counters of one interface."""
 
     def __init__(self, interface: str, ask: Ask) -> None:
         self._interface = interface
         self._ask = ask
         self._count = -1
-        self._kept: list[tuple[str, int]] = []  # key, place among the answered numbers
+        self._kept: list[tuple[str, int]] = []  # key, index in the reply
         self._answer = array.array("Q")
 
     def read(self) -> dict[str, tuple[int, ...]]:
-        """Each counter under "interface name"; nothing where the driver has none."""
-        count = self._how_many()
+        """Return each counter under "interface counter"; an empty dict where the driver has none."""
+        count = self._query_count()
         if count != self._count:
-            self._learn(count)
+            self._query_names(count)
         if not self._kept:
             return {}
         answer = self._answer
         answer[0] = struct.unpack("@Q", struct.pack("@II", GSTATS, self._count))[0]
         self._ask(self._interface, answer)
         if struct.unpack("@II", struct.pack("@Q", answer[0]))[1] != self._count:
-            self._count = -1  # queues were added just now: learn the names at the next look
+            self._count = -1  # queues were added just now: read the names at the next poll
             return {}
-        # Counters of 64 bits; the top bit has never been seen set, and what is kept has 63.
-        return {key: (answer[place] & 0x7FFFFFFFFFFFFFFF,) for key, place in self._kept}
+        # Counters have 64 bits and the store 63; the top bit has never been seen set.
+        return {key: (answer[index] & 0x7FFFFFFFFFFFFFFF,) for key, index in self._kept}
 
-    def _how_many(self) -> int:
+    def _query_count(self) -> int:
         answer = array.array("I", (GSSET_INFO, 0, 0, 0, 0))
         struct.pack_into("@Q", answer, 8, 1 << STATISTICS)
         self._ask(self._interface, answer)
-        (told,) = struct.unpack_from("@Q", answer, 8)
-        return answer[4] if told else 0
+        (mask,) = struct.unpack_from("@Q", answer, 8)
+        return answer[4] if mask else 0
 
-    def _learn(self, count: int) -> None:
+    def _query_names(self, count: int) -> None:
         self._count, self._kept = count, []
         if not count:
             return
-        # The kernel writes as many as the driver has now, not as many as were asked for: there is room
-        # for queues that are added between the two questions. Some drivers have 19,000 counters.
+        # The kernel writes as many names as the driver has now, not as many as requested: leave room
+        # for queues that are added between the two requests. Some drivers have 19,000 counters.
         room = 2 * count + 1024
         strings = array.array("B", bytes(12 + NAME * room))
         struct.pack_into("@III", strings, 0, GSTRINGS, STATISTICS, count)
@@ -180,7 +178,7 @@ class Counters:
         names = parse_names(strings[12 : 12 + NAME * count].tobytes())
         label = sources.clean(self._interface)
         self._kept = [
-            (f"{label} {name}", place) for place, name in enumerate(names, 1) if is_trouble(name)
+            (f"{label} {name}", index) for index, name in enumerate(names, 1) if is_trouble(name)
         ][:MOST_COUNTERS]
         self._answer = array.array("Q", bytes(8 * (room + 1)))
 
@@ -190,21 +188,16 @@ def open_ethtool(
     interfaces: Callable[[], list[str]] | None = None,
     ask: Ask | None = None,
 ) -> sources.Reader:
-    """The look at every interface that is hardware, or at those that `interfaces` tells."""
-    listed = interfaces or (lambda: sources.hardware_interfaces(root))
-    if ask is None and not _same_namespace(root):
-        ask = _elsewhere
-    ask = ask or Door()
+    """Open a reader of the counters of every hardware interface, or of those that `interfaces` lists."""
+    ask = ask or _query(root)
     known: dict[str, Counters] = {}
 
     def read() -> sources.Rows:
         rows: dict[str, tuple[int, ...]] = {}
-        now = listed()
-        if not now:
-            raise sources.NoDataError("no network interface here has a device behind it")
-        for gone in known.keys() - set(now):
-            del known[gone]
-        for interface in now:
+        present = _list_interfaces(root, interfaces)
+        for removed in known.keys() - set(present):
+            del known[removed]
+        for interface in present:
             counters = known.get(interface)
             if counters is None:
                 counters = known[interface] = Counters(interface, ask)
@@ -219,13 +212,19 @@ def open_ethtool(
     return read
 
 
-def _elsewhere(_interface: str, _answer: array.array[int]) -> None:
+def _query(root: pathlib.Path) -> Ask:
+    return InterfaceQuery() if _same_namespace(root) else _fail_elsewhere
+
+
+def _fail_elsewhere(_interface: str, _answer: array.array[int]) -> None:
     raise sources.NoDataError("the interfaces are in another network namespace than this process")
 
 
-def read_ethtool(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look at the counters, now."""
-    return open_ethtool(root)()
+def _list_interfaces(root: pathlib.Path, interfaces: Callable[[], list[str]] | None) -> list[str]:
+    names = interfaces() if interfaces else sources.hardware_interfaces(root)
+    if not names:
+        raise sources.NoDataError("no network interface here has a device behind it")
+    return names
 
 
 def open_drivers(
@@ -233,18 +232,12 @@ def open_drivers(
     interfaces: Callable[[], list[str]] | None = None,
     ask: Ask | None = None,
 ) -> sources.FactReader:
-    """The look at which driver, version and firmware each interface has."""
-    listed = interfaces or (lambda: sources.hardware_interfaces(root))
-    if ask is None and not _same_namespace(root):
-        ask = _elsewhere
-    ask = ask or Door()
+    """Open a reader of each interface's driver, driver version and firmware."""
+    ask = ask or _query(root)
 
     def read() -> sources.Facts:
         facts: dict[str, sources.Fact] = {}
-        now = listed()
-        if not now:
-            raise sources.NoDataError("no network interface here has a device behind it")
-        for interface in now:
+        for interface in _list_interfaces(root, interfaces):
             answer = array.array("B", bytes(DRIVER_INFO))
             struct.pack_into("@I", answer, 0, GDRVINFO)
             try:
@@ -259,11 +252,6 @@ def open_drivers(
     return read
 
 
-def read_drivers(root: pathlib.Path = sources.ROOT) -> sources.Facts:
-    """One look at the drivers, now."""
-    return open_drivers(root)()
-
-
 SIGNALS = (
     sources.Signal(
         "ethtool",
@@ -271,13 +259,13 @@ SIGNALS = (
         "interface counter",
         (sources.Column("value"),),
         open_ethtool,
-        "SIOCETHTOOL: the driver's counters of resets, timeouts, starvation, drops and exceeded allowances",
+        "SIOCETHTOOL: the driver's counters for resets, timeouts, starvation, drops and exceeded allowances",
     ),
     sources.FactSignal(
         "nic-drivers",
         60.0,
         "interface",
         open_drivers,
-        "SIOCETHTOOL: driver, its version and firmware; what a reset's kernel-log lines mean depends on them",
+        "SIOCETHTOOL: driver, driver version and firmware; the meaning of a reset's kernel-log lines depends on them",
     ),
 )

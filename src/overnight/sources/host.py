@@ -1,7 +1,7 @@
-"""What kind of host this is: the labels by which hosts that fail are told from those that do not.
+"""The labels of a host: kernel, image, machine type, cloud. They separate failing hosts from healthy ones.
 
-All from files, without the network. The cloud's metadata service is asked only by `read_metadata`,
-which nothing calls unless it was told to.
+All come from files, without the network. Only `read_metadata` queries the cloud's metadata service,
+and only when the user asked for it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pathlib
 
 from overnight import sources
-from overnight.model import cgroups
+from overnight.model import cgroups, meminfo
 
 __all__ = ["SIGNALS", "parse_instance_data", "parse_os_release", "read_host", "read_metadata"]
 
@@ -19,7 +19,7 @@ LONGEST = 200
 LONG = 1 << 20
 MOST_INTERFACES = 64
 METADATA = "169.254.169.254"
-# Of cloud-init's instance data, these and no others: user data and credentials are in it too.
+# The only keys read of cloud-init's instance data: it holds user data and credentials too.
 PUBLIC = {
     "instance_id": "instance",
     "cloud_name": "cloud",
@@ -50,21 +50,21 @@ IMAGE_FILES = ("etc/ec2_version", "etc/image-id", "opt/aws/dlami/info/dlami-rele
 
 
 def parse_os_release(text: str) -> dict[str, str]:
-    """Its variables, without quotes.
+    """Parse the variables of os-release, without quotes.
 
     >>> parse_os_release('ID=debian\\nPRETTY_NAME="Debian 12"\\n# no\\n')
     {'ID': 'debian', 'PRETTY_NAME': 'Debian 12'}
     """
-    found = {}
+    variables = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")
         if equals and not name.startswith("#"):
-            found[name] = value.strip().strip("\"'")
-    return found
+            variables[name] = value.strip().strip("\"'")
+    return variables
 
 
 def parse_instance_data(text: str) -> dict[str, str]:
-    """Labels from cloud-init's instance-data.json; nothing but names that everybody may know.
+    """Parse the public labels of cloud-init's instance-data.json.
 
     >>> parse_instance_data('{"v1": {"region": "us-east-1", "availability_zone": "us-east-1a"}}')
     {'region': 'us-east-1', 'zone': 'us-east-1a'}
@@ -77,29 +77,29 @@ def parse_instance_data(text: str) -> dict[str, str]:
         return {}
     if not isinstance(document, dict):
         return {}
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     v1 = document.get("v1")
     for key, label in PUBLIC.items():
         value = v1.get(key) if isinstance(v1, dict) else None
         if isinstance(value, str) and value:
-            found.setdefault(label, _word(value))
+            labels.setdefault(label, _word(value))
     data = document.get("ds")
     data = data.get("meta_data") if isinstance(data, dict) else None
     for key in IMAGE_KEYS:
         value = data.get(key) if isinstance(data, dict) else None
         if isinstance(value, str) and value:
-            found.setdefault("image", _word(value))
+            labels.setdefault("image", _word(value))
     kind = data.get("instance-type") if isinstance(data, dict) else None
     if isinstance(kind, str) and kind:
-        found["instance_type"] = _word(kind)
-    return found
+        labels["instance_type"] = _word(kind)
+    return labels
 
 
 def read_host(root: pathlib.Path = sources.ROOT) -> dict[str, Labels]:
-    """The labels of the host under "", and those of each interface with a device under its name."""
+    """Read the host's labels under "", and those of each hardware interface under its name."""
     labels: Labels = {**_boot(root), **_kernel(root), **_image(root), **_machine(root)}
     labels.update(_cloud(root))
-    # What the machine is called by who built it, where no cloud says it better.
+    # The manufacturer's product name, where no cloud provides an instance type.
     if "instance_type" not in labels and "product" in labels:
         labels["instance_type"] = labels["product"]
     labels = {name: value for name, value in labels.items() if value != ""}
@@ -115,7 +115,7 @@ def _boot(root: pathlib.Path) -> Labels:
     labels: Labels = {"boot": _read(root / "proc/sys/kernel/random/boot_id")}
     for line in _read(root / "proc/stat", LONG).splitlines():
         if line.startswith("btime "):
-            # When it booted, not for how long it has run: a fact that changes is stored each time.
+            # The boot time and not the uptime: a fact that changes is stored each time.
             labels["booted_at"] = int(line.split()[1])
     return labels
 
@@ -150,9 +150,9 @@ def _machine(root: pathlib.Path) -> Labels:
         labels[label] = _read(root / "sys/class/dmi/id" / name)
     if cores := _read(root / "proc/stat", LONG).count("\ncpu"):
         labels["cores"] = cores
-    for line in _read(root / "proc/meminfo", LONG).splitlines():
-        if line.startswith("MemTotal:"):
-            labels["memory_kb"] = int(line.split()[1])
+    memory = meminfo.parse_meminfo(_read(root / "proc/meminfo", LONG))
+    if "MemTotal" in memory:
+        labels["memory_kb"] = memory["MemTotal"] // 1024
     return labels
 
 
@@ -177,15 +177,15 @@ def _interface(folder: pathlib.Path) -> Labels:
 def read_metadata(
     *, ask: bool = False, address: str = METADATA, port: int = 80, timeout: float = 0.3
 ) -> dict[str, str]:
-    """Labels from the cloud's metadata service (IMDSv2), only when told to `ask`; {} when none answers.
+    """Query the cloud's metadata service (IMDSv2) for labels; {} without `ask`, or without an answer.
 
-    It is a request over the network, and some operators forbid it: so it is never made unasked.
+    This is a network request, which some operators forbid, so `ask` is off by default.
     """
     if not ask:
         return {}
     import http.client
 
-    wanted = {
+    paths = {
         "instance": "instance-id",
         "instance_type": "instance-type",
         "image": "ami-id",
@@ -193,7 +193,7 @@ def read_metadata(
         "region": "placement/region",
         "life_cycle": "instance-life-cycle",
     }
-    found = {}
+    labels = {}
     connection = http.client.HTTPConnection(address, port, timeout=timeout)
     try:
         connection.request(
@@ -203,19 +203,19 @@ def read_metadata(
         token = answer.read(4096).decode("ascii", "replace").strip()
         if answer.status != http.client.OK or not token.isprintable() or not token:
             return {}
-        for label, path in wanted.items():
+        for label, path in paths.items():
             connection.request(
                 "GET", f"/latest/meta-data/{path}", headers={"X-aws-ec2-metadata-token": token}
             )
             answer = connection.getresponse()
             text = answer.read(4096).decode("utf-8", "replace").strip()
             if answer.status == http.client.OK and text:
-                found[label] = _word(text)
+                labels[label] = _word(text)
     except (OSError, http.client.HTTPException):
-        return found
+        return labels
     finally:
         connection.close()
-    return found
+    return labels
 
 
 def _word(text: str) -> str:
@@ -223,21 +223,20 @@ def _word(text: str) -> str:
 
 
 def _read(path: pathlib.Path, most: int = 1024) -> str:
-    """A file's text; of a short one, a word."""
+    """Read a file: as text with `LONG`, else as a short printable label."""
     raw = sources.read_once(path, most) or b""
     return raw.decode("utf-8", "backslashreplace").strip() if most == LONG else sources.clean(raw.strip())[:LONGEST]  # fmt: skip
 
 
 def open_host(root: pathlib.Path) -> sources.FactReader:
-    """The look of `host`."""
     booted: dict[object, object] = {}
 
     def read() -> sources.Facts:
         facts = read_host(root)
         labels = facts[""]
-        # The kernel counts back from now: slewing the clock would move it by a second now and then.
+        # The kernel computes btime from the current time, so a slewed clock moves it by a second.
         if "booted_at" in labels:
-            labels["booted_at"] = booted.setdefault(labels.get("boot"), labels["booted_at"])  # type: ignore[assignment]  # what was put there
+            labels["booted_at"] = booted.setdefault(labels.get("boot"), labels["booted_at"])  # type: ignore[assignment]  # the value stored above
         return facts
 
     return read
@@ -249,6 +248,6 @@ SIGNALS = (
         600.0,
         "interface",
         open_host,
-        "/proc, /sys, /etc: boot, kernel, image, machine type, cloud labels; under an interface's name its driver",
+        "/proc, /sys, /etc: boot, kernel, image, machine type, cloud labels; each interface's driver under its name",
     ),
 )

@@ -1,16 +1,16 @@
 """Interrupts of network interfaces, and which core serves which queue.
 
-/proc/interrupts, a line an interrupt and a column an online core; at 192 cores it is a megabyte, of
-which only the lines of network interfaces are taken apart::
+/proc/interrupts has a line per interrupt and a column per online core. At 192 cores it is a megabyte;
+only the lines of network interfaces are parsed::
 
                CPU0       CPU1
      38:      60509      31284 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0
 
-Which interrupts are an interface's, its device says (/sys/class/net/IF/device/msi_irqs), not the name: drivers
-name them after the interface, the PCI device or themselves, and the name may be older than the interface's.
+The device lists the interrupts of an interface (/sys/class/net/IF/device/msi_irqs). Their names do not tell:
+drivers name them after the interface, the PCI device or themselves, and an interface may have been renamed.
 
-A driver that resets names a queue and no core. The core is the interrupt's (effective_affinity_list), and it
-must be known before the reset: afterwards the interrupts are new, and may be elsewhere.
+A driver that resets names a queue but not a core. The core is the interrupt's (effective_affinity_list), and
+must be known before the reset: afterwards the interrupts are new and may be on other cores.
 """
 
 from __future__ import annotations
@@ -27,22 +27,20 @@ __all__ = [
     "SIGNALS",
     "Line",
     "Vector",
+    "align_counts",
     "core_of",
-    "moved",
+    "count_increases",
     "name_queues",
     "open_interrupts",
     "open_queues",
     "parse_interrupts",
     "parse_mask",
     "parse_queue",
-    "read_interrupts",
     "read_nic_irqs",
-    "read_queues",
-    "risen",
 ]
 
 WRAP = 1 << 32  # the kernel counts an interrupt of one core in 32 bits
-# What is at the end of a name that is not a queue's: management, configuration, commands.
+# Words in names of interrupts that do not serve a queue: management, configuration, commands.
 NO_QUEUE = (
     "mgmnt",
     "mgmt",
@@ -57,13 +55,14 @@ NO_QUEUE = (
     "fdir",
 )
 GVE_BLOCK = ("ntfy-blk", "ntfy-block")
-# A host with several interfaces of many queues; each is one row a look and a few files.
+# Enough for several interfaces with many queues; each is one row per poll and a few files.
 MOST_IRQS = 1024
+NO_INTERRUPTS = "no network interface here has interrupts of its own"
 
 
 @dataclasses.dataclass(frozen=True)
 class Vector:
-    """An interrupt of an interface: `queue` is -1 where it serves none."""
+    """An interrupt of an interface; `queue` is -1 where it does not serve one."""
 
     irq: int
     interface: str
@@ -73,7 +72,7 @@ class Vector:
 
     @property
     def key(self) -> str:
-        """`eth0 q5`; `eth0 tx5` where each direction has an interrupt of its own."""
+        """Return `eth0 q5`, or `eth0 tx5` where each direction has its own interrupt."""
         if self.queue < 0:
             return f"{self.interface} irq{self.irq}"
         return f"{self.interface} {self.way or 'q'}{self.queue}"
@@ -83,7 +82,7 @@ Line = tuple[tuple[int, ...], str]  # the counts of the cores, and the name
 
 
 def parse_interrupts(data: bytes, irqs: Iterable[int]) -> tuple[tuple[str, ...], dict[int, Line]]:
-    """The cores, and the lines of those interrupts; one that nobody asked for has no line.
+    """Parse the cores and the lines of the given interrupts.
 
     >>> text = b"           CPU0       CPU7       \\n 38:  60509  31284 PCI-MSIX 1-edge  virtio2-input.0\\n"
     >>> parse_interrupts(text, [38, 39])
@@ -92,12 +91,12 @@ def parse_interrupts(data: bytes, irqs: Iterable[int]) -> tuple[tuple[str, ...],
     head = data[: data.find(b"\n")]
     cores = tuple(head.decode("ascii").replace("CPU", "").split())
     if not cores:
-        raise ValueError("the first line of the interrupts names no core")
-    # kernel/irq/proc.c indents the head by the width of the numbers and eight.
+        raise ValueError("the first line of /proc/interrupts does not name a core")
+    # kernel/irq/proc.c indents the header by the width of the numbers plus eight.
     width = max(len(head) - len(head.lstrip(b" ")) - 8, 0)
     wanted = {b"%s:" % str(irq).rjust(width).encode("ascii"): irq for irq in irqs}
     lines: dict[int, Line] = {}
-    # From line end to line end: five times as fast as searching for each number, at 192 cores.
+    # Going from line to line is five times as fast as searching for each number, at 192 cores.
     at = data.find(b"\n") + 1
     while at:
         irq = wanted.get(data[at : at + width + 1])
@@ -106,8 +105,8 @@ def parse_interrupts(data: bytes, irqs: Iterable[int]) -> tuple[tuple[str, ...],
             line = data[at : end if end >= 0 else len(data)]
             _, *counts, rest = line.split(None, len(cores) + 1)
             words = rest.split()
-            # A core that goes or comes while the file is read changes the columns in the midst of it:
-            # such a line has a word among the counts, or a count among the words.
+            # A core that goes on-line or off-line during the read changes the columns halfway: such a
+            # line has a word among the counts, or a count among the words.
             if len(counts) == len(cores) and counts[-1].isdigit() and not words[0].isdigit():
                 lines[irq] = tuple(map(int, counts)), sources.clean(words[-1])
         at = end + 1
@@ -115,7 +114,7 @@ def parse_interrupts(data: bytes, irqs: Iterable[int]) -> tuple[tuple[str, ...],
 
 
 def parse_queue(name: str, interface: str) -> tuple[int, str]:
-    """Queue and direction that a driver's name for an interrupt tells; -1 for none.
+    """Parse queue and direction from a driver's name for an interrupt; -1 for no queue.
 
     >>> [parse_queue(n, "eth0") for n in ("eth0-Tx-Rx-5", "virtio2-output.0", "mlx5_comp3@pci:0000:3b:00.0")]
     [(5, ''), (0, 'tx'), (3, '')]
@@ -125,21 +124,21 @@ def parse_queue(name: str, interface: str) -> tuple[int, str]:
     base = name.partition("@")[0]
     if base == interface:
         return -1, ""
-    # The interface's own name may hold any of the words, as `rx0` or `misc1` do.
+    # The interface's own name may contain any of the words, as `rx0` or `misc1` do.
     rest = base.replace(interface, "", 1).lower()
     stem = rest.rstrip("0123456789")
     if stem == rest or any(word in stem for word in NO_QUEUE):
         return -1, ""
-    sends, takes = "tx" in stem or "output" in stem, "rx" in stem or "input" in stem
-    way = "" if sends == takes else "tx" if sends else "rx"
+    sends, receives = "tx" in stem or "output" in stem, "rx" in stem or "input" in stem
+    way = "" if sends == receives else "tx" if sends else "rx"
     return int(rest[len(stem) :]), way
 
 
 def name_queues(interface: str, names: Mapping[int, str]) -> list[Vector]:
-    """The interrupts of one interface with the queues they serve.
+    """Assign the interrupts of one interface to the queues they serve.
 
-    gve has notification blocks: the first half of them sends, the second takes
-    (gve_tx_idx_to_ntfy and gve_rx_idx_to_ntfy in its driver).
+    gve has notification blocks: the first half sends, the second half receives (gve_tx_idx_to_ntfy and
+    gve_rx_idx_to_ntfy in its driver).
     """
     vectors = []
     blocks = sum(any(word in name for word in GVE_BLOCK) for name in names.values())
@@ -153,7 +152,7 @@ def name_queues(interface: str, names: Mapping[int, str]) -> list[Vector]:
 
 
 def parse_mask(text: bytes) -> str:
-    """A mask of cores in the kernel's list format.
+    """Convert a mask of cores to the kernel's list format.
 
     >>> parse_mask(b"00000001,0000000f\\n"), parse_mask(b"0"), parse_mask(b"28")
     ('0-3,32', '', '3,5')
@@ -172,24 +171,24 @@ def parse_mask(text: bytes) -> str:
 
 
 def read_nic_irqs(root: pathlib.Path = sources.ROOT) -> dict[str, list[int]]:
-    """The interrupts of each interface that is hardware, under the name that its folder has."""
+    """List the interrupts of each hardware interface, by the name of its sysfs folder."""
     folder = os.fspath(root / "sys/class/net")
-    found: dict[str, list[int]] = {}
-    taken: set[int] = set()
+    irqs_by_interface: dict[str, list[int]] = {}
+    assigned: set[int] = set()
     for name in sources.hardware_interfaces(root):
         irqs = _device_irqs(f"{folder}/{name}/device")
         # Two interfaces of one device share its interrupts: each is counted once.
-        if fresh := [irq for irq in irqs if irq not in taken]:
-            found[name] = fresh
-            taken.update(fresh)
-    return found
+        if fresh := [irq for irq in irqs if irq not in assigned]:
+            irqs_by_interface[name] = fresh
+            assigned.update(fresh)
+    return irqs_by_interface
 
 
 def _device_irqs(device: str) -> list[int]:
     names = sources.list_folder(f"{device}/msi_irqs")
     if not names and b"virtio:" in (sources.read_once(f"{device}/modalias") or b""):
-        # A virtio device lies inside the PCI device that has the interrupts. Others do not: the parent
-        # of a plain PCI device is a bridge, with interrupts of its own.
+        # A virtio device is a child of the PCI device that has the interrupts. The parent of a plain
+        # PCI device is a bridge with interrupts of its own.
         names = sources.list_folder(f"{device}/../msi_irqs")
     if names:
         return sorted(map(int, names))
@@ -198,11 +197,11 @@ def _device_irqs(device: str) -> list[int]:
 
 
 def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at the counts, under the same keys as the queues.
+    """Open a reader of the counts, under the same keys as the queues.
 
-    The counts of single cores are not kept, so this look compares with the one before: `top_core` is
-    the core that took most since then. A core that goes off-line takes its column with it; the sum goes on
-    from where it was.
+    The counts of single cores are not stored, so each reading is compared with the one before:
+    `top_core` is the core that handled most interrupts since then. When a core goes off-line, its column
+    disappears and the sum continues from its last value.
     """
     file = sources.KeptFile(root / "proc/interrupts", room=16384)
     before: dict[int, tuple[tuple[int, ...], int]] = {}
@@ -212,7 +211,7 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
         nonlocal columns
         devices = read_nic_irqs(root)
         if not devices:
-            raise sources.NoDataError("no network interface here has interrupts of its own")
+            raise sources.NoDataError(NO_INTERRUPTS)
         wanted = sorted(irq for irqs in devices.values() for irq in irqs)[:MOST_IRQS]
         cores, lines = parse_interrupts(file.read(), wanted)
         for irq in before.keys() - set(wanted):
@@ -224,61 +223,55 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
                 now = lines[vector.irq][0]
                 then, total = before.get(vector.irq, ((), 0))
                 if then and columns != cores:
-                    then = moved(then, columns, cores, now)
-                rose = risen(then, now)
-                most = max(rose)
-                total += sum(rose)
+                    then = align_counts(then, columns, cores, now)
+                increases = count_increases(then, now)
+                most = max(increases)
+                total += sum(increases)
                 before[vector.irq] = now, total
-                rows[vector.key] = vector.irq, total, int(cores[rose.index(most)]), most
+                rows[vector.key] = vector.irq, total, int(cores[increases.index(most)]), most
         columns = cores
         return rows
 
     return read
 
 
-def risen(then: Sequence[int], now: Sequence[int]) -> list[int]:
-    """By how much each core's count has risen; all of it where there is nothing to compare with.
+def count_increases(then: Sequence[int], now: Sequence[int]) -> list[int]:
+    """Return the increase of each core's count; the whole count without an earlier reading.
 
-    >>> risen([5, WRAP - 1, 9], [7, 3, 4]), risen([], [7])
+    >>> count_increases([5, WRAP - 1, 9], [7, 3, 4]), count_increases([], [7])
     ([2, 4, 4], [7])
     """
     if not then:
         return list(now)
-    rose = list(map(operator.sub, now, then))
-    if min(rose) < 0:
-        # A small number after a very large one went over the top; else the interrupt is a new one.
-        for i, more in enumerate(rose):
-            if more < 0:
-                rose[i] = more + WRAP if more < -WRAP // 2 else now[i]
-    return rose
+    increases = list(map(operator.sub, now, then))
+    if min(increases) < 0:
+        # A small count after a very large one has wrapped; otherwise the interrupt is a new one.
+        for i, change in enumerate(increases):
+            if change < 0:
+                increases[i] = change + WRAP if change < -WRAP // 2 else now[i]
+    return increases
 
 
-def moved(
+def align_counts(
     then: Sequence[int], columns: Sequence[str], cores: Sequence[str], now: Sequence[int]
 ) -> tuple[int, ...]:
-    """The counts of before in the columns of now.
+    """Arrange earlier counts by the current columns.
 
-    A core that was off-line counted nothing: it begins with what it has now, for that was taken in
-    before it went.
+    A core that was off-line starts at its current count: that was counted before it went off-line.
 
-    >>> moved([1, 2], ["0", "1"], ["1", "5"], [4, 9])
+    >>> align_counts([1, 2], ["0", "1"], ["1", "5"], [4, 9])
     (2, 9)
     """
     known = dict(zip(columns, then, strict=True))
     return tuple(known.get(core, count) for core, count in zip(cores, now, strict=True))
 
 
-def read_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look at the counts, now: since boot."""
-    return open_interrupts(root)()
-
-
 def open_queues(root: pathlib.Path = sources.ROOT) -> sources.FactReader:
-    """The look at which core serves each queue.
+    """Open a reader of the core that serves each queue.
 
-    `cores` is where the interrupt goes, `core` the one core where it is one, else -1. `xps` are the
-    cores that send through the queue, `rps` those that its packets are handed to. `threaded`: a kernel
-    thread polls, and runs where the scheduler puts it.
+    `cores` are the cores that the interrupt is routed to; `core` is the single one, or -1. `xps` are the
+    cores that send through the queue, `rps` the cores that process its packets. With `threaded` a kernel
+    thread polls the queue, on any core.
     """
     irq_folder = os.fspath(root / "proc/irq")
     net_folder = os.fspath(root / "sys/class/net")
@@ -286,7 +279,7 @@ def open_queues(root: pathlib.Path = sources.ROOT) -> sources.FactReader:
     def read() -> sources.Facts:
         devices = read_nic_irqs(root)
         if not devices:
-            raise sources.NoDataError("no network interface here has interrupts of its own")
+            raise sources.NoDataError(NO_INTERRUPTS)
         facts: dict[str, sources.Fact] = {}
         for interface, irqs in devices.items():
             names = {irq: name for irq in irqs[:MOST_IRQS] if (name := _action(irq_folder, irq))}
@@ -313,7 +306,7 @@ def open_queues(root: pathlib.Path = sources.ROOT) -> sources.FactReader:
 
 
 def _action(folder: str, irq: int) -> str:
-    """The driver's name for an interrupt: a folder of that name stands beside its settings.
+    """Read the driver's name for an interrupt: a folder next to its settings has that name.
 
     /proc/interrupts has it too, but is a megabyte.
     """
@@ -325,7 +318,7 @@ def _action(folder: str, irq: int) -> str:
 
 
 def _affinity(folder: str, irq: int) -> str:
-    # Older kernels tell only the wish, smp_affinity_list.
+    # Older kernels have only the requested affinity, smp_affinity_list.
     for name in ("effective_affinity_list", "smp_affinity_list"):
         text = (sources.read_once(f"{folder}/{irq}/{name}") or b"").strip()
         if text:
@@ -343,13 +336,8 @@ def _steering(queues: str, vector: Vector) -> dict[str, str]:
     return steering
 
 
-def read_queues(root: pathlib.Path = sources.ROOT) -> sources.Facts:
-    """One look at the queues, now."""
-    return open_queues(root)()
-
-
 def core_of(facts: sources.Facts, interface: str, queue: int, way: str = "tx") -> int:
-    """The core that serves a queue; -1 where it is not one core, or not known.
+    """Return the core that serves a queue; -1 where it is not a single one, or not known.
 
     >>> core_of({"eth0 q5": {"core": 39}}, "eth0", 5)
     39
@@ -372,13 +360,13 @@ SIGNALS = (
             sources.Column("top_count", "gauge"),
         ),
         open_interrupts,
-        "/proc/interrupts: how often each queue of a network interface called, and the core that took most of it",
+        "/proc/interrupts: interrupts of each network queue, and the core that handled most of them",
     ),
     sources.FactSignal(
         "nic-queues",
         10.0,
         "interface queue",
         open_queues,
-        "/proc/irq, /sys/class/net: which core serves which queue; a reset names the queue alone",
+        "/proc/irq, /sys/class/net: which core serves which queue; a reset names only the queue",
     ),
 )

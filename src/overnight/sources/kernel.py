@@ -1,4 +1,4 @@
-"""What the kernel says of itself: release, permissions for profiling, symbol addresses."""
+"""The kernel's release, its permissions for profiling, and whether symbol addresses are visible."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["has_addresses", "read_kallsyms_visible", "read_paranoid", "read_rele
 
 
 def read_release(root: pathlib.Path = sources.ROOT) -> str:
-    """The kernel's release, such as `6.1.0-18-amd64`."""
+    """Read the kernel's release, such as `6.1.0-18-amd64`."""
     return (root / "proc/sys/kernel/osrelease").read_text().strip()
 
 
 def read_paranoid(root: pathlib.Path = sources.ROOT) -> int | None:
-    """kernel.perf_event_paranoid; None when the kernel has no perf events at all."""
+    """Read kernel.perf_event_paranoid; None when the kernel has no perf events."""
     try:
         return int((root / "proc/sys/kernel/perf_event_paranoid").read_text())
     except (FileNotFoundError, ValueError):
@@ -24,7 +24,7 @@ def read_paranoid(root: pathlib.Path = sources.ROOT) -> int | None:
 
 
 def has_addresses(kallsyms: str) -> bool:
-    """Whether symbol addresses are real: without permission the kernel prints zeros.
+    """Return whether symbol addresses are real: without permission the kernel prints zeros.
 
     >>> has_addresses("0000000000000000 T _text\\n"), has_addresses("ffffffff81000000 T _text\\n")
     (False, True)
@@ -33,7 +33,7 @@ def has_addresses(kallsyms: str) -> bool:
 
 
 def read_kallsyms_visible(root: pathlib.Path = sources.ROOT) -> bool:
-    """Whether this process may see kernel symbol addresses."""
+    """Return whether this process may see kernel symbol addresses."""
     try:
         # The first page suffices: the file has 200,000 lines.
         with (root / "proc/kallsyms").open("rb", buffering=0) as file:

@@ -1,11 +1,11 @@
-"""How near the host is to limits of the kernel's: connections, pids, threads, open files.
+"""How close the host is to kernel limits: connections, pids, threads, open files.
 
     /proc/sys/net/netfilter/nf_conntrack_count   12        of nf_conntrack_max
     /proc/loadavg                  0.47 1.29 1.51 1/224 29767   threads, of kernel.pid_max and threads-max
     /proc/sys/fs/file-nr           1453	0	2465780           used, free, most
 
-Every thread has a pid of its own, so the threads are held against both limits. The connections are those of
-this process's network namespace, whatever the root.
+Every thread has its own pid, so the threads count against both limits. The connections are those of this
+process's network namespace, whatever the root.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_limits", "parse_files", "parse_threads", "read_limits"]
+__all__ = ["SIGNALS", "open_limits", "parse_files", "parse_threads"]
 
 
 def parse_threads(loadavg: bytes) -> int:
-    """All threads of the host.
+    """Parse the number of all threads of the host.
 
     >>> parse_threads(b"0.47 1.29 1.51 1/224 29767")
     224
@@ -29,18 +29,18 @@ def parse_threads(loadavg: bytes) -> int:
 
 
 def parse_files(data: bytes) -> tuple[int, int]:
-    """Open files and the most there may be.
+    """Parse the number of open files and its limit.
 
     >>> parse_files(b"1453\\t3\\t2465780\\n")
     (1450, 2465780)
     """
     allocated, free, most = data.split()
-    # "No limit" is said with the largest number that the kernel's long has; it fits into 63 bits.
+    # "No limit" is the largest value of the kernel's long; it fits into 63 bits.
     return int(allocated) - int(free), int(most)
 
 
 def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at every limit that this kernel has; connections only where they are tracked."""
+    """Open a reader of every limit that this kernel has; connections only where they are tracked."""
     sysctl = root / "proc/sys"
     load = sources.KeptFile(root / "proc/loadavg")
     pids = sources.KeptFile(sysctl / "kernel/pid_max")
@@ -64,15 +64,10 @@ def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Reader:
             except sources.NoDataError:
                 continue
         if not rows:
-            raise sources.NoDataError("no limit of the kernel's can be read under /proc/sys")
+            raise sources.NoDataError("no kernel limit can be read under /proc/sys")
         return rows
 
     return read
-
-
-def read_limits(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
-    return open_limits(root)()
 
 
 SIGNALS = (

@@ -13,31 +13,25 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_load", "parse_load", "read_load"]
+__all__ = ["SIGNALS", "open_load", "parse_load"]
 
 
 def parse_load(data: bytes) -> tuple[int, ...]:
-    """The three averages in hundredths, runnable threads, all threads.
+    """Parse the three averages in hundredths, runnable threads, all threads.
 
     >>> parse_load(b"0.47 1.29 12.51 1/224 29767")
     (47, 129, 1251, 1, 224)
     """
     one, five, fifteen, threads, *_ = data.split()
     runnable, _, every = threads.partition(b"/")
-    # The kernel prints two digits behind the point, always (LOAD_FRAC).
+    # The kernel always prints two digits after the point (LOAD_FRAC).
     averages = (int(average.replace(b".", b"")) for average in (one, five, fifteen))
     return (*averages, int(runnable), int(every))
 
 
 def open_load(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at the whole host."""
     file = sources.KeptFile(root / "proc/loadavg")
     return lambda: {"": parse_load(file.read())}
-
-
-def read_load(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
-    return open_load(root)()
 
 
 SIGNALS = (
@@ -53,6 +47,6 @@ SIGNALS = (
             sources.Column("threads", "gauge"),
         ),
         open_load,
-        "/proc/loadavg: how many threads run, wait for a core or for a disk",
+        "/proc/loadavg: threads that run, wait for a core or for a disk",
     ),
 )

@@ -1,12 +1,12 @@
-"""What the network interfaces carried, and transmit queues that timed out.
+"""Traffic of the network interfaces, and transmit queues that timed out.
 
 /proc/net/dev, sixteen counters an interface::
 
       eth0: 3160908978  114601 0 0 0 0 0 0  7895239   88975 0 0 0 0 0 0
 
-/sys/class/net/eth0/carrier_changes counts each time that the link went or came.
-/sys/class/net/eth0/queues/tx-5/tx_timeout counts what `NETDEV WATCHDOG` tells in the kernel log: there
-it is told once in a boot by older kernels, here each one is counted, for every driver.
+/sys/class/net/eth0/carrier_changes counts each time that the link went down or came up.
+/sys/class/net/eth0/queues/tx-5/tx_timeout counts the timeouts that `NETDEV WATCHDOG` logs: older kernels log
+only the first of a boot, but count each one, for every driver.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ __all__ = [
     "open_interfaces",
     "open_timeouts",
     "parse_interfaces",
-    "read_interfaces",
-    "read_timeouts",
 ]
 
 # A host with containers has hundreds of interfaces that come and go with them.
@@ -32,7 +30,7 @@ _KEPT = (0, 1, 2, 3, 8, 9, 10, 11)
 
 
 def parse_interfaces(data: bytes) -> dict[bytes, tuple[int, ...]]:
-    """Bytes, packets, errors and drops received, then sent, of each interface.
+    """Parse bytes, packets, errors and drops received, then sent, of each interface.
 
     >>> parse_interfaces(b"a |\\n b |\\n  lo:  6438  59 1 2 0 0 0 0  6438  59 3 4 0 0 0 0\\n")
     {b'lo': (6438, 59, 1, 2, 6438, 59, 3, 4)}
@@ -47,27 +45,28 @@ def parse_interfaces(data: bytes) -> dict[bytes, tuple[int, ...]]:
 
 
 def open_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at the interfaces: all that are hardware, then others until there are 64."""
-    # /proc/net is the reader's own network namespace: a container that looks at its host asks for
-    # that of the host's first process.
-    own = root == sources.ROOT or not (root / "proc/1/net/dev").exists()
-    file = sources.KeptFile(root / ("proc/net/dev" if own else "proc/1/net/dev"), room=65536)
+    """Open a reader of the interfaces: all hardware, then others up to 64."""
+    # /proc/net is the reader's own network namespace: in a container, read that of the host's PID 1.
+    own_namespace = root == sources.ROOT or not (root / "proc/1/net/dev").exists()
+    file = sources.KeptFile(
+        root / ("proc/net/dev" if own_namespace else "proc/1/net/dev"), room=65536
+    )
     folder = os.fspath(root / "sys/class/net")
-    chosen: dict[bytes, str] = {}
+    kept: dict[bytes, str] = {}
 
     def read() -> sources.Rows:
-        found = parse_interfaces(file.read())
-        for name in [name for name in chosen if name not in found]:
-            del chosen[name]
-        new = [name for name in found if name not in chosen]
-        if new and len(chosen) < MOST_INTERFACES:
+        counters = parse_interfaces(file.read())
+        for name in [name for name in kept if name not in counters]:
+            del kept[name]
+        new = [name for name in counters if name not in kept]
+        if new and len(kept) < MOST_INTERFACES:
             hardware = set(map(os.fsencode, sources.hardware_interfaces(root)))
             new.sort(key=lambda name: name not in hardware)
-            for name in new[: MOST_INTERFACES - len(chosen)]:
-                chosen[name] = sources.clean(name)
+            for name in new[: MOST_INTERFACES - len(kept)]:
+                kept[name] = sources.clean(name)
         return {
-            key: (_carrier_changes(f"{folder}/{os.fsdecode(name)}"), *found[name])
-            for name, key in chosen.items()
+            key: (_carrier_changes(f"{folder}/{os.fsdecode(name)}"), *counters[name])
+            for name, key in kept.items()
         }
 
     return read
@@ -77,15 +76,10 @@ def _carrier_changes(interface: str) -> int:
     return int(sources.read_once(f"{interface}/carrier_changes") or 0)
 
 
-def read_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look at the interfaces, now."""
-    return open_interfaces(root)()
-
-
 def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at every transmit queue of every interface that is hardware.
+    """Open a reader of every transmit queue of the hardware interfaces.
 
-    Nothing stays open: a host may have more queues than a process may have files.
+    No file stays open: a host may have more queues than a process may have files.
     """
     folder = os.fspath(root / "sys/class/net")
 
@@ -107,11 +101,6 @@ def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return read
 
 
-def read_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look at the queues, now."""
-    return open_timeouts(root)()
-
-
 SIGNALS = (
     sources.Signal(
         "interfaces",
@@ -126,7 +115,7 @@ SIGNALS = (
             ),
         ),
         open_interfaces,
-        "/proc/net/dev, /sys/class/net/*/carrier_changes: traffic, errors and drops, a link that flaps",
+        "/proc/net/dev, /sys/class/net/*/carrier_changes: traffic, errors and drops, a flapping link",
     ),
     sources.Signal(
         "tx-timeouts",
@@ -134,6 +123,6 @@ SIGNALS = (
         "interface queue",
         (sources.Column("timeouts"),),
         open_timeouts,
-        "/sys/class/net/*/queues/tx-*/tx_timeout: a transmit queue that did not move, whatever the driver",
+        "/sys/class/net/*/queues/tx-*/tx_timeout: a transmit queue that made no progress, with any driver",
     ),
 )

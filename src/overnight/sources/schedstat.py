@@ -19,7 +19,7 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_schedstat", "parse_schedstat", "read_schedstat"]
+__all__ = ["SIGNALS", "open_schedstat", "parse_schedstat"]
 
 NS_IN_MS = 1_000_000
 
@@ -49,11 +49,6 @@ def open_schedstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """The look at every online core."""
     file = sources.KeptFile(root / "proc/schedstat", room=16384)
     return lambda: parse_schedstat(file.read())
-
-
-def read_schedstat(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
-    return open_schedstat(root)()
 
 
 SIGNALS = (

@@ -17,7 +17,7 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["KINDS", "SIGNALS", "open_softirqs", "parse_softirqs", "read_softirqs"]
+__all__ = ["KINDS", "SIGNALS", "open_softirqs", "parse_softirqs"]
 
 KINDS = (
     "HI",
@@ -85,11 +85,6 @@ def _cores(text: bytes) -> frozenset[str]:
         first, _, last = part.partition("-")
         cores.update(map(str, range(int(first), int(last or first) + 1)))
     return frozenset(cores)
-
-
-def read_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
-    return open_softirqs(root)()
 
 
 SIGNALS = (

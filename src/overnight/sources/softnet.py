@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_softnet", "parse_softnet", "read_softnet"]
+__all__ = ["SIGNALS", "open_softnet", "parse_softnet"]
 
 PROCESSED, DROPPED, SQUEEZED, RPS, FLOW_LIMIT, CORE = 0, 1, 2, 9, 10, 12
 
@@ -69,11 +69,6 @@ def open_softnet(root: pathlib.Path = sources.ROOT) -> sources.Reader:
         return cores
 
     return lambda: parse_softnet(file.read(), online)
-
-
-def read_softnet(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
-    return open_softnet(root)()
 
 
 SIGNALS = (

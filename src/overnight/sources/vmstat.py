@@ -16,7 +16,7 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["COLUMNS", "SIGNALS", "open_vmstat", "parse_vmstat", "read_vmstat"]
+__all__ = ["COLUMNS", "SIGNALS", "open_vmstat", "parse_vmstat"]
 
 _ZONES = ("dma", "dma32", "normal", "movable", "device", "high")
 
@@ -94,11 +94,6 @@ def _unit(column: str) -> str:
         "compact_m",
     )
     return "pages" if column.startswith(paged) and not column.endswith("throttle") else ""
-
-
-def read_vmstat(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
-    return open_vmstat(root)()
 
 
 SIGNALS = (

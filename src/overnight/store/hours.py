@@ -31,6 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
+from overnight.model import files
+from overnight.model.times import HOUR_US
 from overnight.store import segments
 
 __all__ = [
@@ -45,7 +47,6 @@ __all__ = [
     "write_missing",
 ]
 
-HOUR_US = 3_600_000_000
 HEAD = struct.Struct("<16sQ16s")
 MAGIC = b"overnight.hour/1"
 NAME = re.compile(r"(-?\d{1,10})\.hour")
@@ -212,10 +213,12 @@ def _write(path: pathlib.Path, found: list[segments.Segment]) -> None:
         rows.append((segment.path.name, cores.setdefault(meta.cores, len(cores)), said))
     index = json.dumps({"cores": list(cores), "segments": rows}).encode()
     digest = hashlib.blake2b(index, digest_size=16).digest()
+    # Synced before the rename: readers check the length of the sums, not their content. Not
+    # files.write_atomically: the lock tells `store check --clean` that the writer is alive.
     descriptor, fresh = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # as long as somebody writes it
+            fcntl.flock(file, fcntl.LOCK_EX)
             file.write(HEAD.pack(MAGIC, len(index), digest) + index)
             for some in planes:
                 file.write(np.concatenate(some).tobytes())
@@ -223,10 +226,6 @@ def _write(path: pathlib.Path, found: list[segments.Segment]) -> None:
             os.fchmod(descriptor, 0o644)
             os.fsync(descriptor)
             pathlib.Path(fresh).rename(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        files.sync_folder(path.parent)
     finally:
         pathlib.Path(fresh).unlink(missing_ok=True)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from overnight.model.load import Load
-from overnight.store.ring import journal, layout
+from overnight.store import host_names
+from overnight.store.ring import journal
 
 __all__ = ["FORMAT", "VERSION", "Book", "copy_loads", "read_loads", "read_seconds"]
 
@@ -134,7 +135,7 @@ def _cleaned(value: object, clean: Callable[[str], str]) -> object:
 
 
 def _folder(home: pathlib.Path, host: str) -> pathlib.Path:
-    return home / "loads" / layout.host_folder(home, host).name
+    return home / "loads" / host_names.folder_name(host)
 
 
 def _files(home: pathlib.Path, host: str) -> list[pathlib.Path]:

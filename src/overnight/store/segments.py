@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from overnight import errors
+from overnight.model.times import DAY_US, SECOND_US
+from overnight.store import host_names
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -53,11 +55,9 @@ FORMAT = "overnight.segment/1"
 VERSION = "v1"
 MODES = ("busy", "kernel", "softirq", "idle")
 NAME = re.compile(r"(-?\d{1,19})-(-?\d{1,19})-([0-9a-f]{8})")
-DAY_US = 86_400_000_000
 NPY_HEADER = 128
 MOST_CORES = 0x7FFF  # as many as the samples' column can tell apart; Linux has 8192 at most
 LONG = "00000000"  # the folder of segments that last a day or more: always looked into
-NAME_BYTES = 255  # of a file, on every Linux file system
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,17 +176,7 @@ def parse_description(said: dict[str, Any]) -> Meta:
 
 
 def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:
-    """Where a host's segments are. A hostile host name cannot lead out of the store."""
-    return home / "profiles" / VERSION / _folder_name(host)
-
-
-def _folder_name(host: str) -> str:
-    raw = host.encode("utf-8", "surrogatepass")
-    safe = re.sub(rb"^\.|[^A-Za-z0-9_.-]", lambda m: b"%%%02x" % ord(m[0]), raw).decode() or "%"
-    if len(safe) <= NAME_BYTES:
-        return safe
-    digest = hashlib.blake2b(raw, digest_size=16).hexdigest()
-    return f"{safe[: NAME_BYTES - len(digest) - 2]}%~{digest}"
+    return home / "profiles" / VERSION / host_names.folder_name(host)
 
 
 def _host_of(folder: pathlib.Path) -> str | None:
@@ -198,7 +188,7 @@ def _host_of(folder: pathlib.Path) -> str | None:
                 said = Segment(file.parent, "", 0, 0).meta().host
             except errors.OvernightError:
                 continue
-            if _folder_name(said) == name:
+            if host_names.folder_name(said) == name:
                 return said
         return None
     raw = re.sub(rb"%([0-9a-f]{2})", lambda m: bytes([int(m[1], 16)]), name.encode())
@@ -206,13 +196,13 @@ def _host_of(folder: pathlib.Path) -> str | None:
         host = "" if name == "%" else raw.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return None
-    return host if _folder_name(host) == name else None
+    return host if host_names.folder_name(host) == name else None
 
 
 def day_of(us: int) -> str:
     """A moment's day, UTC, as folders are named."""
     try:
-        when = datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC)
+        when = datetime.datetime.fromtimestamp(us // SECOND_US, datetime.UTC)
     except (ValueError, OverflowError, OSError):
         return "00000000" if us < 0 else "99999999"
     return f"{when.year:04}{when.month:02}{when.day:02}"
@@ -225,7 +215,7 @@ def day_folder(begin_us: int, end_us: int) -> str:
 
 def clock_seconds(begin_us: int, end_us: int, *, timed: bool) -> int:
     """Seconds of the clock that a segment touches; 1 where all its samples share an instant."""
-    return max(1, -(-end_us // 1_000_000) - begin_us // 1_000_000) if timed else 1
+    return max(1, -(-end_us // SECOND_US) - begin_us // SECOND_US) if timed else 1
 
 
 def in_folder(

@@ -50,7 +50,8 @@ def trim_store(
             continue
         if any(segment.begin_us < end and begin < segment.end_us for begin, end in held):
             continue
-        # Out of sight at once, then deleted: a reader never meets half a segment.
+        # Hidden by a rename, then deleted: a reader never meets half a segment. Not synced: a segment
+        # that is back after a power cut is removed by the next run.
         gone = segment.path.with_name(f".new-gone-{segment.path.name}")
         try:
             segment.path.rename(gone)

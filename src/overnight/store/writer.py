@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from overnight.model.times import SECOND_NS
 from overnight.store import capture, hours, parquet, segments, sums, tree
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["SEGMENT_SECONDS", "write_capture"]
 
 SEGMENT_SECONDS = 120
-SECOND_NS = 1_000_000_000
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
 
 

@@ -115,7 +115,7 @@ def test_a_core_that_is_pinned_is_an_event_with_its_core_second_and_process(
 
 def test_a_line_of_a_driver_is_an_event_with_queue_and_core_within_a_second(start) -> None:
     agent = start()
-    facts = interrupts.read_queues()
+    facts = interrupts.open_queues()()
     key = next(k for k, one in facts.items() if one["core"] != -1 and one["queue"] != -1)
     interface, queue = str(facts[key]["interface"]), int(facts[key]["queue"])
     until = time.monotonic() + 15

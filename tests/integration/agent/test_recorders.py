@@ -194,7 +194,7 @@ def test_perf_is_started_again_for_a_core_that_comes_back(tmp_path, busy, script
     off, again = sorted(progress.gaps, key=lambda gap: gap.begin_ns)
     assert off.why == f"core {gone} was off-line"
     assert off.begin_ns < again.begin_ns < again.end_ns
-    assert again.why == f"perf was started again, to sample core {gone} too"
+    assert again.why == f"perf was restarted to sample core {gone}"
     first, second = (*progress.finished, *last.finished)
     assert max(s.time for s in script(first)) < back
     assert [s for s in script(second) if s.cpu == gone and s.comm == "hot-plug"]

@@ -29,7 +29,7 @@ LAST = CORES[-1:]
 
 
 @pytest.fixture
-def book(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
+def run_journal(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
     with journal.Journal("a test", tmp_path / "undo") as made:
         yield made
     assert made.problems == []
@@ -48,8 +48,8 @@ def name_of(pid: int) -> str:
 class Watch:
     """What was seen of the processes of a run, and when to end it."""
 
-    def __init__(self, book: journal.Journal, seconds: int = 3) -> None:
-        self.book, self.wanted = book, seconds
+    def __init__(self, run_journal: journal.Journal, seconds: int = 3) -> None:
+        self.journal, self.wanted = run_journal, seconds
         self.stop = threading.Event()
         self.cores: set[tuple[int, ...]] = set()
         self.names: set[str] = set()
@@ -57,41 +57,41 @@ class Watch:
 
     def __call__(self, second: measurement.Second, verdict: constancy.Verdict) -> None:
         self.seconds.append(second)
-        for pid in self.book.processes():
+        for pid in self.journal.processes():
             self.cores.add(own_cores(pid))
             self.names.add(name_of(pid))
         if len(self.seconds) >= self.wanted:
             self.stop.set()
 
 
-def run(workload: str, book: journal.Journal, watch: Watch, **options) -> runner.Outcome:
+def run(workload: str, run_journal: journal.Journal, watch: Watch, **options) -> runner.Outcome:
     plan = runner.Plan(workload, load.Options(LAST, **options), seconds=None, warm_up=0.0)
-    made = runner.run(plan, book, stop=watch.stop, on_second=watch)
-    assert book.processes() == ()
+    made = runner.run(plan, run_journal, stop=watch.stop, on_second=watch)
+    assert run_journal.processes() == ()
     assert {core for cores in watch.cores for core in cores} == set(LAST)
     return made
 
 
-def test_cpu_is_pinned_named_and_used(book: journal.Journal) -> None:
-    watch = Watch(book)
-    made = run("cpu", book, watch, duty=0.3, name="ingest")
+def test_cpu_is_pinned_named_and_used(run_journal: journal.Journal) -> None:
+    watch = Watch(run_journal)
+    made = run("cpu", run_journal, watch, duty=0.3, name="ingest")
     assert watch.names == {f"ingest-{LAST[0]}"}
     assert made.ended_by == "stop"
     assert all(0 < one.values["cpu"] < 0.6 for one in watch.seconds)
     assert set(watch.seconds[0].sys) == set(LAST)
 
 
-def test_memory_is_held_and_written(book: journal.Journal) -> None:
-    watch = Watch(book)
-    run("memory", book, watch, size=64 << 20, rate=8e6)
+def test_memory_is_held_and_written(run_journal: journal.Journal) -> None:
+    watch = Watch(run_journal)
+    run("memory", run_journal, watch, size=64 << 20, rate=8e6)
     assert len({one.values["resident"] for one in watch.seconds}) == 1
     assert 64 << 20 < watch.seconds[0].values["resident"] < 128 << 20
     assert sum(one.values["written"] for one in watch.seconds) > 8e6
 
 
-def test_packets_arrive_over_loopback(book: journal.Journal) -> None:
-    watch = Watch(book)
-    run("network", book, watch, rate=500.0, size=100)
+def test_packets_arrive_over_loopback(run_journal: journal.Journal) -> None:
+    watch = Watch(run_journal)
+    run("network", run_journal, watch, rate=500.0, size=100)
     packets = sum(one.values["packets"] for one in watch.seconds)
     assert packets > 500
     assert sum(one.values["bytes"] for one in watch.seconds) == pytest.approx(100 * packets)
@@ -101,76 +101,76 @@ def test_packets_arrive_over_loopback(book: journal.Journal) -> None:
 def test_packets_arrive_over_a_veth_pair_that_goes_with_the_run(tmp_path: pathlib.Path) -> None:
     folder = pathlib.Path("/run/netns")
     before = sorted(folder.glob("*")) if folder.is_dir() else []
-    with journal.Journal("a test", tmp_path / "undo") as book:
-        watch = Watch(book)
+    with journal.Journal("a test", tmp_path / "undo") as run_journal:
+        watch = Watch(run_journal)
         made = []
 
         def look(second: measurement.Second, verdict: constancy.Verdict) -> None:
             watch(second, verdict)
-            made.extend(path for path in folder.glob(f"{book.run}-*"))
+            made.extend(path for path in folder.glob(f"{run_journal.run}-*"))
 
         plan = runner.Plan("network", load.Options(LAST, rate=500.0, veth=True), None, 0.0)
-        runner.run(plan, book, stop=watch.stop, on_second=look)
+        runner.run(plan, run_journal, stop=watch.stop, on_second=look)
         assert len(set(made)) == 2
         assert sum(one.values["packets"] for one in watch.seconds) > 500
-    assert book.problems == []
+    assert run_journal.problems == []
     assert (sorted(folder.glob("*")) if folder.is_dir() else []) == before
 
 
-def test_stress_ng_is_pinned_and_measured_with_its_children(book: journal.Journal) -> None:
-    watch = Watch(book)
-    run("stress-ng", book, watch, duty=0.3)
+def test_stress_ng_is_pinned_and_measured_with_its_children(run_journal: journal.Journal) -> None:
+    watch = Watch(run_journal)
+    run("stress-ng", run_journal, watch, duty=0.3)
     assert sum(one.values["cpu"] for one in watch.seconds) > 0.05
     assert any(name.startswith("stress-ng") for name in watch.names)
 
 
-def test_trials_end_with_the_same_loss(book: journal.Journal) -> None:
+def test_trials_end_with_the_same_loss(run_journal: journal.Journal) -> None:
     said = []
     plan = runner.Plan(
         "trials", load.Options(CORES, trials=6, steps=500, duty=0.9), None, warm_up=0.0
     )
-    made = runner.run(plan, book, on_second=lambda second, _: said.append(second))
+    made = runner.run(plan, run_journal, on_second=lambda second, _: said.append(second))
     assert (made.ended_by, made.trials) == ("work", 6)
     assert made.loss is not None
     assert made.verdict.seconds == len(said)
-    assert book.processes() == ()
+    assert run_journal.processes() == ()
 
 
-def test_a_worker_that_dies_ends_the_load_and_is_told(book: journal.Journal) -> None:
+def test_a_worker_that_dies_ends_the_load_and_is_told(run_journal: journal.Journal) -> None:
     def kill(_: measurement.Second, __: constancy.Verdict) -> None:
-        for pid in book.processes():
+        for pid in run_journal.processes():
             os.kill(pid, signal.SIGKILL)
 
     plan = runner.Plan("cpu", load.Options(LAST, duty=0.1), 60.0, warm_up=0.0)
-    made = runner.run(plan, book, on_second=kill)
+    made = runner.run(plan, run_journal, on_second=kill)
     assert made.ended_by == "death"
     assert made.verdict.status == "not constant"
     assert f"load-cpu-{LAST[0]} ended with -9" in made.verdict.says
 
 
 def test_a_worker_that_cannot_says_why(
-    book: journal.Journal, monkeypatch: pytest.MonkeyPatch
+    run_journal: journal.Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = (load.Job("broken", LAST, command=("/nonexistent/program",)),)
     monkeypatch.setattr(type(workloads.find("cpu")), "prepare", lambda *_: wanted)
     # On a busy machine it is seen to run before it fails: then it is one that died.
     said = ""
     try:
-        said = runner.run(runner.Plan("cpu", load.Options(LAST), 5.0), book).verdict.says
+        said = runner.run(runner.Plan("cpu", load.Options(LAST), 5.0), run_journal).verdict.says
     except errors.CannotError as error:
         said = f"{error.what} {error.why}"
     assert "broken ended with" in said
-    assert book.processes() == ()
+    assert run_journal.processes() == ()
 
 
-def test_a_neighbour_on_the_same_core_closes_the_gate(book: journal.Journal) -> None:
+def test_a_neighbour_on_the_same_core_closes_the_gate(run_journal: journal.Journal) -> None:
     """Control cannot replace reservation: two that want nine tenths of a core have half of it each."""
     neighbour = subprocess.Popen(
         [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {set(LAST)})\nwhile True: pass"]
     )
     try:
         plan = runner.Plan("cpu", load.Options(LAST, duty=0.9), 12.4, warm_up=0.5)
-        made = runner.run(plan, book)
+        made = runner.run(plan, run_journal)
     finally:
         neighbour.kill()
         neighbour.wait()
@@ -180,26 +180,26 @@ def test_a_neighbour_on_the_same_core_closes_the_gate(book: journal.Journal) -> 
 
 
 def test_a_load_beside_the_caller_is_ready_and_ends_with_the_block(
-    book: journal.Journal, tmp_path: pathlib.Path
+    run_journal: journal.Journal, tmp_path: pathlib.Path
 ) -> None:
     plan = runner.Plan("cpu", load.Options(LAST, duty=0.2), None, warm_up=0.0)
     before = os.sched_getaffinity(0)
-    with runner.background(plan, book, home=tmp_path, host="here") as beside:
-        assert len(book.processes()) == 1
+    with runner.background(plan, run_journal, home=tmp_path, host="here") as beside:
+        assert len(run_journal.processes()) == 1
         until(lambda: beside.latest is not None)
         (stored,) = loads.read_loads(tmp_path, "here")
         assert (stored.running, stored.ended) == (True, False)
-    assert book.processes() == ()
+    assert run_journal.processes() == ()
     assert os.sched_getaffinity(0) == before
     assert beside.outcome is not None
     (stored,) = loads.read_loads(tmp_path, "here")
     assert (stored.running, stored.ended) == (False, True)
 
 
-def test_what_cannot_start_beside_the_caller_is_said(book: journal.Journal) -> None:
+def test_what_cannot_start_beside_the_caller_is_said(run_journal: journal.Journal) -> None:
     with (
         pytest.raises(errors.UsageError),
-        runner.background(runner.Plan("cpu", load.Options(LAST, rate=1.0)), book),
+        runner.background(runner.Plan("cpu", load.Options(LAST, rate=1.0)), run_journal),
     ):
         pass
 
@@ -266,11 +266,11 @@ def test_the_command_runs_one_stores_it_and_lists_it(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "no workload was named"),
+        ([], "no workload was given"),
         (["gpu"], "there is no workload 'gpu'"),
-        (["cpu", "--duty", "x"], "is no share"),
-        (["cpu", "--rate", "5"], "takes no --rate"),
-        (["cpu", "--cores", "900"], "no cores of ours"),
+        (["cpu", "--duty", "x"], "is not a share"),
+        (["cpu", "--rate", "5"], "does not take --rate"),
+        (["cpu", "--cores", "900"], "does not name cores"),
     ],
 )
 def test_what_makes_no_sense_is_said(

@@ -98,19 +98,19 @@ def test_a_run_that_is_killed_is_undone_by_the_next(
     tmp_path: pathlib.Path, moment: Callable[[str], bool]
 ) -> None:
     before, count = rehearsal_host.take_inventory(), dying()
-    book = tmp_path / "undo"
+    run_journal = tmp_path / "undo"
     with (tmp_path / "said").open("wb") as said, subprocess.Popen(
         [sys.executable, "-m", "overnight", "--home", str(tmp_path / "home"), "rehearse", "zombies", "--brief", "--seed", "5", "-O", "json"],
-        stdout=said, stderr=said, env={**os.environ, "OVERNIGHT_UNDO": str(book)},
+        stdout=said, stderr=said, env={**os.environ, "OVERNIGHT_UNDO": str(run_journal)},
     ) as run:  # fmt: skip
-        wait_for(lambda: list(book.glob("*.undo")) != [] or run.poll() is not None)
+        wait_for(lambda: list(run_journal.glob("*.undo")) != [] or run.poll() is not None)
         assert run.poll() is None, (tmp_path / "said").read_text()
-        (left,) = book.glob("*.undo")
+        (left,) = run_journal.glob("*.undo")
         wait_for(lambda: moment(left.stem) or run.poll() is not None)
         assert run.poll() is None, (tmp_path / "said").read_text()
         run.kill()
     assert journal.processes_of(left.stem) != ()
-    done, problems = journal.clean(book)
+    done, problems = journal.clean(run_journal)
     assert (len(done), problems) == (1, [])
     assert journal.processes_of(left.stem) == ()
     after = rehearsal_host.take_inventory()

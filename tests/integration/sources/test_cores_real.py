@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from overnight import sources
+from overnight.model import cpu as modes
 from overnight.sources import cpu, interrupts, pressure, schedstat, softirqs, softnet
 
 PROC = pathlib.Path("/proc")
@@ -44,8 +45,8 @@ def core() -> Iterator[int]:
 
 
 def test_ticks_of_every_core_are_whole_and_rise() -> None:
-    look = cpu.open_ticks(sources.ROOT)
-    first, second = look(), look()
+    read = cpu.open_ticks(sources.ROOT)
+    first, second = read(), read()
     assert set(first) == {str(core) for core in cpu.online()}
     for name, row in first.items():
         assert len(row) == 10
@@ -54,12 +55,12 @@ def test_ticks_of_every_core_are_whole_and_rise() -> None:
 
 def test_a_busy_core_has_no_idle_ticks() -> None:
     busy = max(os.sched_getaffinity(0))
-    look = cpu.open_ticks(sources.ROOT)
+    read = cpu.open_ticks(sources.ROOT)
     with spinning(busy):
-        first = now = look()[str(busy)]
+        first = now = read()[str(busy)]
         while sum(now) - sum(first) < TICK:
-            now = look()[str(busy)]
-    rose = dict(zip(cpu.MODES, (b - a for a, b in zip(first, now, strict=True)), strict=True))
+            now = read()[str(busy)]
+    rose = dict(zip(modes.MODES, (b - a for a, b in zip(first, now, strict=True)), strict=True))
     assert rose["idle"] + rose["iowait"] <= TICK // 10
     assert rose["user"] > TICK // 10
 
@@ -83,7 +84,7 @@ def test_packets_are_counted_on_the_core_that_takes_them(core: int) -> None:
 
 def test_the_cores_that_are_on_line_have_rows() -> None:
     online = {str(core) for core in cpu.online()}
-    assert set(softirqs.read_softirqs()) == set(softnet.read_softnet()) == online
+    assert set(softirqs.open_softirqs()()) == set(softnet.open_softnet()()) == online
 
 
 @pytest.mark.needs_root
@@ -93,17 +94,17 @@ def test_a_core_that_is_switched_off_has_no_rows_until_it_is_back() -> None:
     switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")
     if not switch.exists():
         pytest.skip("no core of this host can be switched off")
-    looks = [cpu.open_ticks(), softirqs.open_softirqs(), softnet.open_softnet()]
+    readers = [cpu.open_ticks(), softirqs.open_softirqs(), softnet.open_softnet()]
     if (PROC / "schedstat").exists():
-        looks.append(schedstat.open_schedstat())
+        readers.append(schedstat.open_schedstat())
     counts = interrupts.open_interrupts() if interrupts.read_nic_irqs() else dict
-    before, counted = [look() for look in looks], counts()
+    before, counted = [read() for read in readers], counts()
     switch.write_text("0")
     try:
-        during, meanwhile = [look() for look in looks], counts()
+        during, meanwhile = [read() for read in readers], counts()
     finally:
         switch.write_text("1")
-    after, counted_after = [look() for look in looks], counts()
+    after, counted_after = [read() for read in readers], counts()
     for rows in (before, after):
         assert all(str(gone) in each for each in rows)
     assert not any(str(gone) in each for each in during)
@@ -114,32 +115,32 @@ def test_a_core_that_is_switched_off_has_no_rows_until_it_is_back() -> None:
 
 
 def test_waiting_for_a_core_shows_as_pressure() -> None:
-    look = pressure.open_pressure()
+    read = pressure.open_pressure()
     if not (PROC / "pressure/cpu").exists():
         with pytest.raises(sources.NoDataError):
-            look()
+            read()
         return
     busy = max(os.sched_getaffinity(0))
     with spinning(busy), spinning(busy):
-        first = now = look()["cpu"][0]
+        first = now = read()["cpu"][0]
         while now - first < 200_000:  # a fifth of a second that somebody waited
             # The kernel weighs what it adds by whole jiffies: read more often, it adds nothing.
             time.sleep(0.1)
-            now = look()["cpu"][0]
+            now = read()["cpu"][0]
     text = (PROC / "pressure/cpu").read_text().splitlines()[0]
     assert first < now <= int(text.rpartition("=")[2])
 
 
 def test_waiting_for_a_core_is_counted_on_it() -> None:
-    look = schedstat.open_schedstat()
+    read = schedstat.open_schedstat()
     if not (PROC / "schedstat").exists():
         with pytest.raises(sources.NoDataError):
-            look()
+            read()
         return
     busy = str(max(os.sched_getaffinity(0)))
     with spinning(int(busy)), spinning(int(busy)):
-        first = now = look()[busy]
+        first = now = read()[busy]
         while now[1] - first[1] < 200:
-            now = look()[busy]
+            now = read()[busy]
     assert now[0] > first[0]
     assert now[2] > first[2]

@@ -124,7 +124,7 @@ class Timex(ctypes.Structure):
 def test_the_clock_as_the_c_library_sees_it() -> None:
     timex = Timex()
     assert ctypes.CDLL(None).ntp_adjtime(ctypes.byref(timex)) >= 0
-    unsynced, status, _, largest, _ = clocksync.read_clocksync()[""]
+    unsynced, status, _, largest, _ = clocksync.open_clocksync()()[""]
     assert status == timex.status
     assert unsynced == bool(timex.status & clocksync.STA_UNSYNC)
     # The largest error grows by 500 us a second until somebody sets the clock right.

@@ -136,10 +136,10 @@ def test_counts_are_those_that_the_kernel_tells_elsewhere_too() -> None:
     irqs = [irq for irqs in interrupts.read_nic_irqs().values() for irq in irqs]
     if not irqs:
         with pytest.raises(sources.NoDataError):
-            interrupts.read_interrupts()
+            interrupts.open_interrupts()()
         return
     before = {irq: elsewhere(irq) for irq in irqs}
-    rows = interrupts.read_interrupts()
+    rows = interrupts.open_interrupts()()
     after = {irq: elsewhere(irq) for irq in irqs}
     assert {row[0] for row in rows.values()} <= set(irqs)
     for irq, count, _, _ in rows.values():
@@ -149,10 +149,10 @@ def test_counts_are_those_that_the_kernel_tells_elsewhere_too() -> None:
 def test_every_queue_has_the_core_that_the_kernel_says() -> None:
     if not interrupts.read_nic_irqs():
         with pytest.raises(sources.NoDataError):
-            interrupts.read_queues()
+            interrupts.open_queues()()
         return
-    facts = interrupts.read_queues()
-    assert set(facts) == set(interrupts.read_interrupts())
+    facts = interrupts.open_queues()()
+    assert set(facts) == set(interrupts.open_interrupts()())
     assert any(fact["queue"] == 0 for fact in facts.values())
     for fact in facts.values():
         action = (SYS / f"kernel/irq/{fact['irq']}/actions").read_text().strip()
@@ -169,17 +169,17 @@ def test_every_transmit_queue_of_this_host_is_looked_at() -> None:
     }
     if not expected:
         with pytest.raises(sources.NoDataError):
-            netqueues.read_timeouts()
+            netqueues.open_timeouts()()
         return
-    assert set(netqueues.read_timeouts()) == expected
+    assert set(netqueues.open_timeouts()()) == expected
 
 
 def test_drivers_of_this_hosts_hardware() -> None:
     if not hardware():
         with pytest.raises(sources.NoDataError):
-            ethtool.read_drivers()
+            ethtool.open_drivers()()
         return
-    facts = ethtool.read_drivers()
+    facts = ethtool.open_drivers()()
     for name in facts:
         link = SYS / f"class/net/{name}/device/driver"
         if link.exists():

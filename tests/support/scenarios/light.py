@@ -1,6 +1,6 @@
 """The samples of a night without a recording of it: for statistics over thousands of nights.
 
-A night is made in 0.06 s, where its recording takes a second. Items and counts are those that `queries.who`
+A night is made in 0.06 s, where its recording takes a second. Items and counts are those that `queries.consumers`
 reads from the recording; tests/scenarios/test_generator.py compares them.
 """
 

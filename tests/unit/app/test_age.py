@@ -57,13 +57,13 @@ def aged(made: int = 100) -> load.Aged:
 def test_what_is_made_must_be_counted(
     after: int, hang: tuple[parents.Parent, ...], verified: bool
 ) -> None:
-    report = age.Report("x", "hot", {"dying": 100}, {"dying": after}, 100, aged(), hang=hang)
+    report = age.Report("x", "hot", {"dying": 100}, {"dying": after}, 100, aged(), dying_below=hang)
     assert report.verified is verified
 
 
 def test_uptime_is_noted_with_the_arm_the_host_is_in(home: pathlib.Path) -> None:
-    assert age.note(home, arm="purged", text="after the drain").arm == "purged"
-    assert age.note(home).arm == "purged"
+    assert age.note_uptime(home, arm="purged", text="after the drain").arm == "purged"
+    assert age.note_uptime(home).arm == "purged"
     first, second = arms.read(home)
     assert (first.note, first.did, second.arm) == ("after the drain", "uptime", "purged")
     assert first.uptime_s > 0
@@ -76,15 +76,15 @@ def test_without_a_note_uptime_tells_the_arm(
     home: pathlib.Path, monkeypatch: pytest.MonkeyPatch, up: float, arm: str
 ) -> None:
     monkeypatch.setattr(age, "_uptime", lambda: up)
-    assert age.note(home).arm == arm
+    assert age.note_uptime(home).arm == arm
 
 
 def kept(undo: pathlib.Path, target: pathlib.Path, what: str = "age dentries 1") -> str:
-    book = journal.Journal(what, undo)
-    book.write("folder", target)
+    run_journal = journal.Journal(what, undo)
+    run_journal.write("folder", target)
     target.mkdir()
-    book.keep()
-    return book.run
+    run_journal.keep()
+    return run_journal.run
 
 
 def test_all_of_age_is_taken_off_and_nothing_of_others(
@@ -107,18 +107,18 @@ def test_it_is_taken_off_also_where_the_arm_cannot_be_noted(
     kept(undo, tmp_path / "mine")
     report = age.undo(pathlib.Path("/proc/nowhere"))
     assert not (tmp_path / "mine").exists()
-    assert "the arm could not be noted" in report.remarks[-1]
+    assert "cannot note the arm" in report.remarks[-1]
 
 
 def test_what_is_being_made_is_left_alone_and_told(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    with journal.Journal("age dentries 1", undo) as book:
-        book.write("folder", tmp_path / "mine")
+    with journal.Journal("age dentries 1", undo) as run_journal:
+        run_journal.write("folder", tmp_path / "mine")
         (tmp_path / "mine").mkdir()
         report = age.undo(home)
-        assert [(one.run, one.state) for one in report.runs] == [(book.run, "running")]
-        assert [one.state for one in age.listing().runs] == ["running"]
+        assert [(one.run, one.state) for one in report.runs] == [(run_journal.run, "running")]
+        assert [one.state for one in age.list_states().runs] == ["running"]
         assert (tmp_path / "mine").exists()
 
 
@@ -130,7 +130,7 @@ def test_a_purge_takes_off_drops_caches_and_tells_what_stays(
     assert (host / "proc/sys/vm/drop_caches").read_text() == "3"
     assert not (tmp_path / "mine").exists()
     assert (report.arm, report.after["dying"], len(report.undone)) == ("purged", 7, 1)
-    assert "7 memory cgroups are dying still" in report.remarks[0]
+    assert "7 memory cgroups are still dying" in report.remarks[0]
     assert arms.read(home)[-1].arm == "purged"
 
 
@@ -138,7 +138,7 @@ def test_a_purge_that_may_not_is_told_and_takes_nothing_off(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     kept(undo, tmp_path / "mine")
-    with pytest.raises(errors.MissingPermissionError, match="cannot be dropped"):
+    with pytest.raises(errors.MissingPermissionError, match="cannot drop"):
         age.purge(home, root=tmp_path / "nowhere")
     assert arms.read(home) == ()
     assert (tmp_path / "mine").exists()
@@ -154,9 +154,9 @@ class Kind:
     def __init__(self, place: pathlib.Path) -> None:
         self.place = place
 
-    def age(self, request: load.Request, book: journal.Journal) -> load.Aged:
+    def age(self, request: load.Request, run_journal: journal.Journal) -> load.Aged:
         for i in range(request.count):
-            book.write("folder", self.place / str(i))
+            run_journal.write("folder", self.place / str(i))
             (self.place / str(i)).mkdir(parents=True)
             if request.options.get("rate") == str(i):
                 raise errors.CannotError("enough", why="why", todo="todo")
@@ -179,7 +179,7 @@ def kind(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Kind:
 
 
 def test_a_kind_is_made_kept_counted_and_noted(home: pathlib.Path, kind: Kind) -> None:
-    report = age.put_on_host("folders", load.Request(3, home), text="for tonight")
+    report = age.put_on_host(age.Request("folders", 3, home, note="for tonight"))
     assert (report.verified, report.arm, report.before, report.after) == (True, "hot", {"folders": 0}, {"folders": 3})  # fmt: skip
     assert [(one.what, one.state) for one in age.runs()] == [("age folders 3", "kept")]
     (noted,) = arms.read(home)
@@ -193,15 +193,15 @@ def test_an_error_or_a_stop_leaves_nothing(
     home: pathlib.Path, kind: Kind, rate: str, error: type[BaseException]
 ) -> None:
     with pytest.raises(error):
-        age.put_on_host("folders", load.Request(3, home, {"rate": rate}))
+        age.put_on_host(age.Request("folders", 3, home, {"rate": rate}))
     assert (kind.count(), age.runs(), arms.read(home)) == ({"folders": 0}, (), ())
 
 
 def test_what_a_kind_does_not_take_is_refused(home: pathlib.Path, kind: Kind) -> None:
     with pytest.raises(errors.UsageError, match="does not take --under"):
-        age.put_on_host("folders", load.Request(3, home, {"under": "x"}))
+        age.put_on_host(age.Request("folders", 3, home, {"under": "x"}))
     with pytest.raises(errors.UsageError, match="there is no state 'files'"):
-        age.put_on_host("files", load.Request(3, home))
+        age.put_on_host(age.Request("files", 3, home))
 
 
 def test_every_kind_keeps_what_its_parent_promises() -> None:

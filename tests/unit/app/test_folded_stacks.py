@@ -4,6 +4,7 @@ import collections
 import pathlib
 
 import captures
+import folding
 
 from overnight.app import folded_stacks
 from overnight.model.flame import KERNEL, USER, Frame
@@ -16,7 +17,7 @@ def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> No
     samples = captures.random_samples(8, 300, begin=NIGHT, end=NIGHT + 20 * SECOND)
     source = captures.store(tmp_path, captures.build(samples, lost=2, notes=("n",)))
     window = source.extent()
-    folded = folded_stacks.fold(flame.flame(source, window), "t", event="cpu-clock", frequency=100)
+    folded = folded_stacks.fold(source, flame.flame(source, window), "t")
     busy = captures.paths(s for s in samples if not s.idle)
     expected = collections.Counter(
         {
@@ -26,11 +27,12 @@ def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> No
             for path, count in busy.items()
         }
     )
-    assert {stack.frames: stack.count for stack in folded.stacks} == dict(expected)
+    assert dict(folding.unfold(folded)) == dict(expected)
+    assert (folded.event, folded.frequency) == ("cpu-clock", 100)
     assert (folded.title, folded.host, folded.lost, folded.notes) == ("t", "alpha", 2, ("n",))
     assert (folded.begin_ns, folded.end_ns) == (window.begin_us * 1000, window.end_us * 1000)
 
 
 def test_nothing_folds_to_nothing(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path, captures.build([]))
-    assert folded_stacks.fold(flame.flame(source, source.extent()), "t").stacks == ()
+    assert folded_stacks.fold(source, flame.flame(source, source.extent()), "t").nodes == ()

@@ -8,12 +8,13 @@ import os
 import pathlib
 
 import captures
+import folding
 import pytest
 import zstandard
 
 from overnight import errors
 from overnight.app import imports
-from overnight.model.flame import Folded, FoldedStack, Frame
+from overnight.model.flame import Frame
 from overnight.queries import flame, reader
 from overnight.reports import collapsed, pprof
 from overnight.store import segments, writer
@@ -31,12 +32,12 @@ swapper     0/0  [000]  1000.020100:   10309278 cpu-clock:ppp:
 \tffffffff821f1eab pv_native_safe_halt+0xb ([kernel.kallsyms])
 
 """
-FOLDED = Folded(
+FOLDED = folding.fold(
     title="t", host="web", begin_ns=captures.NIGHT, end_ns=captures.NIGHT + captures.SECOND,
     frequency=100, cores=(0,), event="cpu-clock",
     stacks=(
-        FoldedStack((Frame("nginx"), Frame("main"), Frame("work")), 2),
-        FoldedStack((Frame("nginx"), Frame("main"), Frame("tcp_sendmsg", "", 1)), 3),
+        ((Frame("nginx"), Frame("main"), Frame("work")), 2),
+        ((Frame("nginx"), Frame("main"), Frame("tcp_sendmsg", "", 1)), 3),
     ),
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from tests.support import rings
+import rings
 
 from overnight import errors
 from overnight.app import pins

@@ -62,7 +62,7 @@ def test_the_queues_own_counter_names_it_where_the_driver_does_not(home: caseboo
 def test_an_unknown_core_is_said_to_be_unknown(home: casebook.Home) -> None:
     home.event(fields={"interface": "eth0", "queue": 5})
     answer = DETECTOR.look(home.case())
-    assert answer.findings[0].subject.core == -1
+    assert answer.findings[0].subject.core is None
     assert "nic-queues was not recorded" in answer.why
 
 

@@ -39,7 +39,7 @@ def test_what_runs_before_each_event_is_found_with_its_function(home: casebook.H
         home.event(second=at)
     answer = DETECTOR.look(home.case())
     (found,) = answer.findings
-    assert found.subject == Subject("db-7", -1, "kubelet.service", "kubelet", "walk")
+    assert found.subject == Subject("db-7", None, "kubelet.service", "kubelet", "walk")
     assert found.magnitude["recurrences"] == 3
     assert found.magnitude["cores_more"] == pytest.approx(0.5, abs=0.01)
     assert found.magnitude["q_value"] < 0.01

@@ -50,7 +50,7 @@ def test_a_dear_one_is_found_by_name_unit_or_code(
     assert found.magnitude["cores_burnt"] == pytest.approx(0.1, abs=0.005)
     assert found.subject == Subject("db-7")
     assert found.confidence < 0.5
-    assert found.against[0].text == "no core was at its limit"
+    assert found.against[0].text == "no core was saturated"
 
 
 def test_one_that_held_the_saturated_core_says_which(home: casebook.Home) -> None:
@@ -66,7 +66,7 @@ def test_a_python_program_of_somebody_else_is_not_ours_and_is_mentioned(
 ) -> None:
     answer = look(home, casebook.busy(AT - 30, AT + 10, 0, "python3", WORK, hertz=10))
     assert answer.status is Status.CLEAR
-    assert "400 samples of Python programs" in answer.why
+    assert "400 samples of other Python programs" in answer.why
 
 
 def test_nothing_sampled_is_no_data(home: casebook.Home) -> None:

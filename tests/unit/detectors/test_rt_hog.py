@@ -80,7 +80,7 @@ def test_one_that_held_the_core_all_the_time_is_told_less_surely(home: casebook.
     home.event(core=2)
     (found,) = DETECTOR.look(home.case()).findings
     assert found.confidence < 0.31
-    assert "against 1.00 in the" in found.against[0].text
+    assert "1.00 in the baseline" in found.against[0].text
 
 
 def test_a_real_time_thread_of_an_ordinary_process_is_found(home: casebook.Home) -> None:

@@ -71,7 +71,7 @@ def test_soft_interrupts_that_are_not_the_networks_are_no_storm(home: casebook.H
     home.event("cpu.core_pinned", core=2)
     answer = DETECTOR.look(home.case())
     assert answer.status is Status.CLEAR
-    assert "nothing says" in answer.why
+    assert "nothing shows" in answer.why
 
 
 def test_nothing_recorded_is_no_data(home: casebook.Home) -> None:

@@ -43,7 +43,7 @@ def test_the_driver_s_own_word_is_enough(
     assert [one.kind for one in starved] == found
     for one in starved:
         assert one.subject == Subject("db-7", 2, interface="ens5", queue=3)
-        assert "as the driver says" in one.evidence[0].text
+        assert "the driver reports" in one.evidence[0].text
 
 
 @pytest.mark.parametrize("said", [{"napi_scheduled": 0}, {"since_napi_us": 4_000}])

@@ -67,8 +67,8 @@ def test_a_link_of_which_too_little_is_known_is_none() -> None:
         for one in knowledge.known().rules
         if one.cause == "cpu.core_saturated" and "net.tx_timeout" in one.effects
     )
-    full = findings.without(findings.saturated(core=-1), "seconds")
-    told = chain.link(rule, full, findings.reset(core=-1), conditions.Surroundings())
+    full = findings.without(findings.saturated(core=None), "seconds")
+    told = chain.link(rule, full, findings.reset(core=None), conditions.Surroundings())
     assert isinstance(told, str)
     assert told.startswith("too little agrees")
 

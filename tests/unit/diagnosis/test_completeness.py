@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from overnight.diagnosis import completeness
 from overnight.model.finding import Evidence
-from overnight.model.load import CANNOT_TELL, CONSTANT, NOT_CONSTANT, Load
+from overnight.model.load import Constancy, Load
 from overnight.model.selection import Window
 from overnight.model.verdict import Chain
 
@@ -90,7 +90,7 @@ COMPARED = Window(findings.T - 690 * SECOND, findings.T)
 def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recorded:
     """A load that was constant, or what `more` says."""
     told = {
-        "ended": True, "running": False, "status": CONSTANT,
+        "ended": True, "running": False, "status": Constancy.CONSTANT,
         "says": "cpu CV 0.3 %; steal 0 %", "crossed": (),
     } | more  # fmt: skip
     begin, until = (findings.T + round(s * SECOND) for s in (begin_s, until_s))
@@ -101,7 +101,7 @@ def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recorded:
 @pytest.mark.parametrize(
     ("recorded", "says"),
     [
-        (ran(status=NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so what differs between the windows may be the load's doing"),
+        (ran(status=Constancy.NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so what differs between the windows may be the load's doing"),
         (ran(ended=False, until_s=-20), "the load trials was cut off after 59m40s"),
         (ran(begin_s=-100), "began between the baseline and the event"),
         (ran(until_s=-20), "ended between the baseline and the event"),
@@ -120,7 +120,7 @@ def test_a_load_that_changed_is_said_and_costs(recorded: Recorded, says: str) ->
     [
         (ran(), "the load trials was constant: cpu CV 0.3 %; steal 0 %"),
         (ran(ended=False, running=True), "was constant"),
-        (ran(status=CANNOT_TELL), "crossed no limit, and not all can be told yet"),
+        (ran(status=Constancy.UNKNOWN), "crossed no limit, and not all can be told yet"),
         (ran(begin_s=-688), "was constant"),
     ],
 )

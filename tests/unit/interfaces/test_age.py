@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Callable
 
 import jsonschema
 import pytest
@@ -24,15 +25,15 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "what is to be put on"),
-        (("--undo", "--list"), "one thing at a time"),
-        (("dentries", "5", "--undo"), "one thing at a time"),
-        (("dentries",), "how many dentries?"),
+        ((), "no state was given"),
+        (("--undo", "--list"), "are mutually exclusive"),
+        (("dentries", "5", "--undo"), "are mutually exclusive"),
+        (("dentries",), "no number of dentries"),
         (("uptime", "5"), "does not take a number"),
         (("--undo", "--limit", "5MB"), "does not take --limit"),
         (("dentries", "5", "--under", "/a"), "does not take --under"),
         (("nothing", "5"), "there is no state 'nothing'"),
-        (("purge",), "nobody is there to ask"),
+        (("purge",), "refusing to purge"),
         (("uptime", "--arm", "warm"), "warm"),
     ],
 )
@@ -53,7 +54,7 @@ def test_every_answer_fits_its_schema(run, words, capsys) -> None:
 def test_what_can_be_put_on_is_listed(run, capsys) -> None:
     assert run("--list") == 0
     shown = capsys.readouterr().out
-    assert "age put nothing here" in shown
+    assert "no state from overnight age" in shown
     for name in age.kinds():
         assert f"{name}: " in shown
 
@@ -67,24 +68,27 @@ def test_files_are_put_on_listed_and_taken_off(run, tmp_path, capsys) -> None:
     assert (made["made"], made["arm"]) == (2000, "hot")
     assert len(list(pathlib.Path(made["where"]).iterdir())) == 2000
     assert run("--list") == 0
-    assert f"age dentries 2000 ({made['run']}): there" in capsys.readouterr().out
+    assert f"age dentries 2000 ({made['run']}): present" in capsys.readouterr().out
     assert run("--undo") == 0
-    assert f"taken off: age dentries 2000 ({made['run']})" in capsys.readouterr().out
+    assert f"undone: age dentries 2000 ({made['run']})" in capsys.readouterr().out
     assert not pathlib.Path(made["where"]).exists()
 
 
 @pytest.mark.parametrize(("grown", "code"), [(100, 0), (10, 1)])
 def test_what_is_not_counted_ends_with_1(run, monkeypatch, capsys, grown: int, code: int) -> None:
-    def fake(name: str, request: load.Request, *, arm: str | None, text: str) -> age.Report:
-        assert (name, dict(request.options)) == ("memory-cgroups", {"under": "/a", "limit": "32MB"})
-        request.tell(50, "14 kB each")
+    def fake(request: age.Request, on_progress: Callable[[int, str], None]) -> age.Report:
+        assert (request.state, dict(request.options)) == (
+            "memory-cgroups",
+            {"under": "/a", "limit": "32MB"},
+        )
+        on_progress(50, "14 kB each")
         made = load.Aged(100, "/a/[red]\x1b", 14_800, "dying", ("limited",))
-        return age.Report(name, arm, {"dying": 5}, {"dying": 5 + grown}, request.count, made, "r", 1.25)  # fmt: skip
+        return age.Report(request.state, request.arm, {"dying": 5}, {"dying": 5 + grown}, request.count, made, "r", 1.25)  # fmt: skip
 
     monkeypatch.setattr(age, "put_on_host", fake)
     assert run("memory-cgroups", "100", "--under", "/a", "--limit", "32MB", "--arm", "hot") == code
     shown = capsys.readouterr().out
-    assert "100 of 100 memory-cgroups made in 1.2 s, about 14.8 kB each" in shown
+    assert "created 100 of 100 memory-cgroups in 1.2 s, about 14.8 kB each" in shown
     assert f"{5 + grown}  dying  (before: 5)" in shown
     assert "\x1b" not in shown
     assert ("does not count" in shown) is bool(code)
@@ -94,7 +98,7 @@ def test_problems_of_an_undoing_are_told_and_end_with_1(run, monkeypatch, capsys
     report = age.Report("undo", None, {}, {}, problems=("cgroup /x: busy",))
     monkeypatch.setattr(age, "undo", lambda *_, **__: report)
     assert run("--undo") == 1
-    assert "could not be taken off: cgroup /x: busy" in capsys.readouterr().out
+    assert "not undone: cgroup /x: busy" in capsys.readouterr().out
 
 
 def test_a_purge_that_was_agreed_to(run, monkeypatch, capsys) -> None:

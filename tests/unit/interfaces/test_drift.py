@@ -76,8 +76,8 @@ def test_what_tells_them_apart(home, capsys, words: list[str]) -> None:
 def test_check_ends_with_one_and_the_terminal_is_safe(home, capsys) -> None:
     assert ask(home, "--check", "--limit", "2") == 1
     shown = capsys.readouterr().out
-    assert "3/3 against 0/9  units: agent\\x1b.service" in shown
-    assert "1 of 13 differences are no chance" in shown
+    assert "3/3 sick, 0/9 healthy  units: agent\\x1b.service" in shown
+    assert "1 of 13 differences are not explained by chance" in shown
     assert "11 more differ" in shown
 
 
@@ -92,9 +92,9 @@ def test_nothing_to_conclude_is_no_finding(home, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--sick", "db-99"], 3, "no host 'db-99' is here"),
+        (["--sick", "db-99"], 3, "no host 'db-99' in this data home"),
         (["--kind", "cpu.core_pinned"], 3, "no host had cpu.core_pinned"),
-        (["--kind", "net.", "--sick", "db-01"], 2, "at once"),
+        (["--kind", "net.", "--sick", "db-01"], 2, "mutually exclusive"),
     ],
 )
 def test_what_it_refuses(home, capsys, words: list[str], code: int, said: str) -> None:

@@ -88,11 +88,11 @@ def test_one_event_with_everything_known_of_it(home, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["nothing-1"], 3, "no event 'nothing-1' is kept"),
+        (["nothing-1"], 3, "no event 'nothing-1'"),
         (["--severity", "bad"], 2, "no severity 'bad'"),
         (["--core", "x"], 2, "not a list of cores"),
         (["--host", "elsewhere"], 3, "no signals of host 'elsewhere'"),
-        (["-b", "20s", "-e", "10s"], 2, "a window of no length"),
+        (["-b", "20s", "-e", "10s"], 2, "-e must be after -b"),
     ],
 )
 def test_mistakes_are_explained(home, capsys, words, code, said) -> None:

@@ -9,16 +9,22 @@ import pytest
 import rich.console
 
 from overnight import load
+from overnight.app import load as app
 from overnight.interfaces import cli
 from overnight.interfaces.cli.commands import load as command
-from overnight.load import constancy, measurement, runner
+from overnight.load import constancy, measurement, runner, workloads
 
 SECOND = measurement.Second(
     us=0, at=12.0, warm=True, values={"resident": 283e6, "written": 64e6, "cpu": 0.0098},
     sys={1: 0.012, 2: 0.079}, steal=0.001, waits=0.0,
     pressure={"cpu": 0.52, "memory": 0.0, "io": 0.04}, trials=0,
 )  # fmt: skip
-UNITS = {"resident": "B", "written": "B/s", "cpu": "cores"}
+REQUEST = app.Request("memory", seconds=60.0)
+
+
+def progress(second: measurement.Second, verdict: constancy.Verdict) -> app.Progress:
+    metrics = workloads.find("memory").metrics(load.Options((1, 2)))
+    return app.Progress(second, verdict, app.format_figures(metrics, second))
 
 
 def judged(seconds: int, unsteady: float = 0.0) -> constancy.Verdict:
@@ -41,10 +47,9 @@ def shown(verdict: constancy.Verdict) -> str:
 
 
 def test_the_screen_fits_80_columns_and_every_figure_has_its_unit() -> None:
-    plan = runner.Plan("memory", load.Options((1, 2)), 60.0)
     console = rich.console.Console(file=io.StringIO(), width=80)
     with console.capture() as said:
-        console.print(command._table(plan, SECOND, judged(3), UNITS))
+        console.print(command._table(REQUEST, progress(SECOND, judged(3))))
     lines = said.get().splitlines()
     assert lines[1].split()[0] == "now"
     assert "resident 283 MB  written 64 MB/s  cpu 0.010 cores" in lines[1]
@@ -53,11 +58,10 @@ def test_the_screen_fits_80_columns_and_every_figure_has_its_unit() -> None:
 
 
 def test_the_screen_says_warm_up_as_long_as_it_is() -> None:
-    plan = runner.Plan("memory", load.Options((1, 2)), 60.0)
     cold = measurement.Second(**{**vars(SECOND), "warm": False})
     console = rich.console.Console(file=io.StringIO(), width=80)
     with console.capture() as said:
-        console.print(command._table(plan, cold, judged(0), UNITS))
+        console.print(command._table(REQUEST, progress(cold, judged(0))))
     assert "12s of 1m, warm-up" in said.get()
 
 
@@ -66,7 +70,7 @@ def test_a_limit_has_the_unit_of_what_it_limits() -> None:
 
 
 def test_so_few_seconds_do_not_tell_how_long_a_run_would() -> None:
-    assert "would tell" not in shown(judged(3))
+    assert "would decide" not in shown(judged(3))
     assert "A run of about" in shown(judged(60))
 
 

@@ -10,8 +10,9 @@ import captures
 import pytest
 import typer.main
 
+from overnight.app import windows
 from overnight.interfaces import cli
-from overnight.interfaces.cli import formats, profile_options
+from overnight.interfaces.cli import formats
 from overnight.model.selection import Selection
 
 QUESTIONS = ("heatmap", "flame", "diff", "top")
@@ -35,21 +36,21 @@ def test_every_question_has_every_option_of_the_shared_block() -> None:
     commands = typer.main.get_command(cli.build()).commands  # type: ignore[attr-defined]
     for name in QUESTIONS:
         have = {parameter.name for parameter in commands[name].params}
-        want = {field.name for field in dataclasses.fields(profile_options.Asked)}
+        want = {field.name for field in dataclasses.fields(windows.Query)}
         assert want - have == ({"idle"} if name == "heatmap" else set())
-        assert "asked" not in have
+        assert "query" not in have
 
 
 def test_every_filter_of_the_block_is_one_of_the_model() -> None:
-    asked = {field.name for field in dataclasses.fields(profile_options.Asked)}
+    query = {field.name for field in dataclasses.fields(windows.Query)}
     known = {field.name for field in dataclasses.fields(Selection)}
-    assert asked - {"begin", "end", "host", "core", "perf_event"} == known - {"cores", "event"}
+    assert query - {"begin", "end", "host", "core", "perf_event"} == known - {"cores", "event"}
 
 
 def test_filters_are_spelled_as_they_are_typed() -> None:
-    asked = profile_options.Asked(begin="1s", host=["a"], core="0-3", process="d d", idle=True)
-    assert asked.spelled() == "--core 0-3 --process d d --idle"
-    assert profile_options.Asked().spelled() == ""
+    query = windows.Query(begin="1s", host=("a",), core="0-3", process="d d", idle=True)
+    assert query.filters_text() == "--core 0-3 --process d d --idle"
+    assert windows.Query().filters_text() == ""
 
 
 @pytest.mark.parametrize("output", [*formats.Format])

@@ -97,7 +97,7 @@ def test_periods_begin_where_the_phase_says() -> None:
 
 @pytest.mark.parametrize("duty", [0.0, -0.1, 1.01, float("nan")])
 def test_a_share_that_is_none_is_refused(duty: float) -> None:
-    with pytest.raises(errors.UsageError, match="no share"):
+    with pytest.raises(errors.UsageError, match="duty must be above 0"):
         controller.Controller(duty)
 
 

@@ -34,16 +34,16 @@ def test_without_root_or_nspawn_nothing_is_begun(
     monkeypatch.setattr(
         container.shutil, "which", lambda _: None if lacks == "nspawn" else "/usr/bin/x"
     )
-    with journal.Journal("a test", tmp_path / "undo") as book:
+    with journal.Journal("a test", tmp_path / "undo") as run_journal:
         with pytest.raises(errors.CannotError, match="no machine"):
-            nspawn.boot(book)
-        assert book.targets() == []
+            nspawn.boot(run_journal)
+        assert run_journal.targets() == []
 
 
 @pytest.mark.parametrize("name", ["web", "overnight-*", "overnight-/../x", "", "-overnight-1"])
 def test_only_machines_of_ours_are_forgotten(tmp_path: pathlib.Path, name: str) -> None:
-    with journal.Journal("a test", tmp_path / "undo") as book, pytest.raises(ValueError, match="is no"):  # fmt: skip
-        book.write("machine", name)
+    with journal.Journal("a test", tmp_path / "undo") as run_journal, pytest.raises(ValueError, match="is no"):  # fmt: skip
+        run_journal.write("machine", name)
 
 
 def test_what_a_killed_nspawn_left_is_removed_and_nothing_else(

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
+import folding
 import pytest
 
-from overnight.model.flame import KERNEL, Folded, FoldedStack, Frame
+from overnight.model.flame import KERNEL, Folded, Frame
 
 MAIN, IDLE = Frame("main", "/a"), Frame("do_idle", "[kernel]", KERNEL)
 
 
 def folded(event: str = "cpu-clock", frequency: int = 97) -> Folded:
-    stacks = FoldedStack((MAIN, IDLE), 3), FoldedStack((MAIN,), 4)
-    return Folded("t", "h", 1, 2, frequency, (), event, stacks)
+    stacks = [((MAIN, IDLE), 3), ((MAIN,), 4)]
+    return folding.fold(stacks, frequency=frequency, event=event)
 
 
-def test_every_frame_stands_once_in_the_table() -> None:
-    assert folded().table() == ((MAIN, IDLE), ((0, 1), (0,)))
+def test_every_stack_with_samples_is_listed() -> None:
+    assert folded().frames == (MAIN, IDLE)
+    assert list(folded().stacks()) == [((0,), 4), ((0, 1), 3)]
     assert folded().total == 7
 
 

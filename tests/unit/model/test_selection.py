@@ -15,7 +15,7 @@ def test_a_window_has_a_length(begin: int, end: int) -> None:
     if begin < end:
         assert Window(begin, end).seconds == pytest.approx((end - begin) / 1e6)
     else:
-        with pytest.raises(errors.UsageError, match="ends before it begins"):
+        with pytest.raises(errors.UsageError, match="-e must be after -b"):
             Window(begin, end)
 
 

@@ -37,7 +37,7 @@ def test_every_function_on_a_stack_counts_once(
     tmp_path: pathlib.Path, samples: list[captures.Sample], cores: tuple[int, ...]
 ) -> None:
     source = captures.store(tmp_path, captures.build(samples, begin=BEGIN, end=END))
-    told = consumers.tally(source, "alpha", windows(), Selection(cores=cores))
+    told = consumers.count_functions(source, "alpha", windows(), Selection(cores=cores))
     whole: collections.Counter[tuple[consumers.Item, int]] = collections.Counter()
     own: collections.Counter[tuple[consumers.Item, int]] = collections.Counter()
     for number, window in enumerate(windows()):
@@ -72,7 +72,7 @@ def test_soft_interrupts_are_not_their_victims(
 ) -> None:
     source = captures.store(tmp_path, captures.build(samples, begin=BEGIN, end=END))
     chosen = windows()
-    ran, idle = consumers.ran(source, "alpha", chosen)
+    ran, idle = consumers.rank_processes(source, "alpha", chosen)
     mine = [s for s in samples if any(within(s, one) for one in chosen)]
     assert idle == sum(s.count for s in mine if s.idle)
     for one in ran:
@@ -87,5 +87,5 @@ def test_soft_interrupts_are_not_their_victims(
 
 def test_a_host_without_profiles_has_nobody(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path)
-    assert consumers.ran(source, "alpha", windows()) == ((), 0)
-    assert consumers.tally(source, "alpha", windows()).items == ()
+    assert consumers.rank_processes(source, "alpha", windows()) == ((), 0)
+    assert consumers.count_functions(source, "alpha", windows()).items == ()

@@ -1,13 +1,18 @@
-"""Who burns cores in marked functions: compared with counting sample by sample."""
+"""Top consumers of marked functions, compared with counting sample by sample."""
 
 from __future__ import annotations
 
 import pathlib
+from typing import TYPE_CHECKING
 
 import captures
 import pytest
 
 from overnight.queries import function_usage
+from overnight.queries import samples as window_samples
+
+if TYPE_CHECKING:
+    from overnight.model.actor import Actor
 
 BEGIN = captures.NIGHT
 SECOND = captures.SECOND
@@ -30,11 +35,11 @@ def _full(
 
 def _read(
     home: pathlib.Path, samples: list[captures.Sample], begin: int, end: int, **more: bool
-) -> function_usage.Stacks:
+) -> window_samples.WindowSamples:
     made = captures.build(samples, begin=BEGIN, end=BEGIN + 700 * SECOND, cores=(0, 1, 2))
     source = captures.store(home, made)
     window = captures.window(BEGIN + begin * SECOND, BEGIN + end * SECOND)
-    return function_usage.read(source, "alpha", window, **more)
+    return window_samples.read_window(source, "alpha", window, **more)
 
 
 def test_the_stretch_the_core_and_the_function(tmp_path: pathlib.Path) -> None:
@@ -44,12 +49,12 @@ def test_the_stretch_the_core_and_the_function(tmp_path: pathlib.Path) -> None:
         *(s for n in range(600, 640, 20) for s in _full(n, 1, WALK, process="kubelet", unit="kubelet.service")[:10]),
     ]  # fmt: skip
     now = _read(tmp_path, samples, 630, 680)
-    marks = function_usage.innermost_marks("memcg_numa_stat_show|mem_cgroup_nr_lru_pages")
-    (found,) = function_usage.hottest(now, None, marks)
-    assert found.who == ("kubelet", "kubelet.service")
-    assert (found.label, found.core, found.samples) == ("mem_cgroup_nr_lru_pages", 2, 600)
+    marks = function_usage.mark_innermost("memcg_numa_stat_show|mem_cgroup_nr_lru_pages")
+    (found,) = function_usage.top_consumers(now, None, marks)
+    assert found.actor == ("kubelet", "kubelet.service")
+    assert (found.function, found.core, found.samples) == ("mem_cgroup_nr_lru_pages", 2, 600)
     assert found.window == captures.window(BEGIN + 650 * SECOND, BEGIN + 656 * SECOND)
-    assert found.cores_burnt == pytest.approx(1.0)
+    assert found.cores_used == pytest.approx(1.0)
     assert found.share_of_core_samples == pytest.approx(1.0)
     assert found.path[0] == "kubelet"
     assert found.path[-1] == "mem_cgroup_nr_lru_pages.isra.0"
@@ -64,8 +69,8 @@ def test_lift_over_the_baseline(tmp_path: pathlib.Path) -> None:
     samples = [*idle, *_full(650, 6, WALK, cpu=2), *_full(100, 6, WALK, cpu=1)]
     now = _read(tmp_path, samples, 640, 680)
     before = _read(tmp_path, samples, 0, 600, by_second=False)
-    (found,) = function_usage.hottest(
-        now, before, function_usage.innermost_marks("memcg_numa_stat_show")
+    (found,) = function_usage.top_consumers(
+        now, before, function_usage.mark_innermost("memcg_numa_stat_show")
     )
     assert found.lift == pytest.approx(15.0)  # 600 samples in 40 s against 600 in 600 s
     assert 12 < found.lift_low < 15
@@ -80,18 +85,18 @@ def test_every_marked_sample_is_counted_once(tmp_path: pathlib.Path, seed: int) 
     made = captures.build(samples, begin=BEGIN, end=BEGIN + 300 * SECOND, cores=(0, 1, 2))
     source = captures.store(tmp_path, made)
     window = captures.window(BEGIN + 40 * SECOND, BEGIN + 290 * SECOND)
-    now = function_usage.read(source, "alpha", window)
-    wanted: dict[function_usage.Who, int] = {}
+    now = window_samples.read_window(source, "alpha", window)
+    wanted: dict[Actor, int] = {}
     for one in samples:
         inside = window.begin_us <= one.time_us < window.end_us and not one.idle
         if inside and captures.kernel("tcp_sendmsg") in one.path:
             who = (one.process, one.unit)
             wanted[who] = wanted.get(who, 0) + one.count
-    found = function_usage.hottest(
-        now, None, function_usage.innermost_marks("tcp_sendmsg"), most=99
+    found = function_usage.top_consumers(
+        now, None, function_usage.mark_innermost("tcp_sendmsg"), limit=99
     )
-    assert {one.who: sum(one.marked.values()) for one in found} == wanted
-    both, all_ = function_usage.share(now, "list_lru_count_one", "tcp_sendmsg")
+    assert {one.actor: sum(one.marked.values()) for one in found} == wanted
+    both, all_ = function_usage.nested_share(now, "list_lru_count_one", "tcp_sendmsg")
     assert all_ == sum(wanted.values())
     assert both <= all_
 
@@ -99,24 +104,25 @@ def test_every_marked_sample_is_counted_once(tmp_path: pathlib.Path, seed: int) 
 def test_a_user_function_of_the_same_name_is_not_the_kernel_s(tmp_path: pathlib.Path) -> None:
     now = _read(tmp_path, _full(650, 6, (captures.user("mem_cgroup_iter"),)), 640, 680)
     assert (
-        function_usage.hottest(now, None, function_usage.innermost_marks("mem_cgroup_iter")) == []
+        function_usage.top_consumers(now, None, function_usage.mark_innermost("mem_cgroup_iter"))
+        == []
     )
 
 
 def test_the_stretch_allows_one_pause() -> None:
-    assert function_usage.stretch({10: 99, 11: 99, 13: 99, 20: 99, 30: 3}, 50) == (10, 14)
-    assert function_usage.stretch({10: 3, 30: 3}, 50) == (10, 31)
+    assert function_usage.busiest_run({10: 99, 11: 99, 13: 99, 20: 99, 30: 3}, 50) == (10, 14)
+    assert function_usage.busiest_run({10: 3, 30: 3}, 50) == (10, 31)
 
 
 def test_who_burns_about_half_a_core_is_not_cut_into_pieces() -> None:
     about_half = {10: 48, 11: 52, 12: 44, 13: 47, 14: 51, 15: 49, 20: 9}
-    assert function_usage.stretch(about_half, 50) == (10, 16)
+    assert function_usage.busiest_run(about_half, 50) == (10, 16)
 
 
 def test_of_two_stretches_the_one_that_reaches_the_event_is_meant() -> None:
     twice = {**dict.fromkeys(range(10, 16), 99), **dict.fromkeys(range(35, 39), 99)}
-    assert function_usage.stretch(twice, 50) == (10, 16)
-    assert function_usage.stretch(twice, 50, near=40) == (35, 39)
-    assert function_usage.stretch(twice, 50, near=18) == (10, 16)  # the other had not begun
+    assert function_usage.busiest_run(twice, 50) == (10, 16)
+    assert function_usage.busiest_run(twice, 50, near_s=40) == (35, 39)
+    assert function_usage.busiest_run(twice, 50, near_s=18) == (10, 16)  # the other had not begun
     echo = {**twice, 57: 60}
-    assert function_usage.stretch(echo, 50, near=58) == (10, 16)
+    assert function_usage.busiest_run(echo, 50, near_s=58) == (10, 16)

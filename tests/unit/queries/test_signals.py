@@ -131,14 +131,14 @@ def test_rates_of_large_counters_and_of_one_born_anew(tmp_path: pathlib.Path) ->
     assert "monotonic" in found.denominator
 
 
-def test_columns_of_different_paces_are_asked_for_apart(tmp_path: pathlib.Path) -> None:
+def test_columns_of_different_intervals_need_separate_calls(tmp_path: pathlib.Path) -> None:
     made = rings.open_writer(tmp_path)
     for second in range(40):
         rows = {"0": (second, 10 * second)}
         made.numbers("softirqs", ("net_rx", "timer"), rings.at(second), rows, every=(0, 10))
     made.close()
     source = reader.Reader(tmp_path)
-    with pytest.raises(errors.UsageError, match="different paces"):
+    with pytest.raises(errors.UsageError, match="different intervals"):
         signals.counter_rate(source, rings.HOST, "softirqs", _window(0, 40))
     found = signals.counter_rate(source, rings.HOST, "softirqs", _window(0, 40), columns=["timer"])
     assert found.values["timer"].tolist() == [[10.0]] * 3

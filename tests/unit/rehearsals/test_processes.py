@@ -35,9 +35,9 @@ def stage(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[r
     (modules / "an_actor.py").write_text(ACTOR)
     monkeypatch.setenv("PYTHONPATH", f"{os.environ.get('PYTHONPATH', '')}:{modules}")
     core = min(os.sched_getaffinity(0))
-    with journal.Journal("a test", tmp_path / "undo") as book:
+    with journal.Journal("a test", tmp_path / "undo") as run_journal:
         yield rehearsals.Stage(
-            1, core, core, tmp_path, tmp_path, book, random.Random(1), threading.Event()
+            1, core, core, tmp_path, tmp_path, run_journal, random.Random(1), threading.Event()
         )
 
 

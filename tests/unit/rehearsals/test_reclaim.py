@@ -54,8 +54,8 @@ def test_the_limit_and_the_file_are_written_down_before_they_are_made(
     with stages.made(tmp_path) as stage:
         kept, stage.journal = stage.journal, Book()  # type: ignore[assignment]
         FAULT.prepare(stage)
-        book, stage.journal = stage.journal, kept
-    assert [kind for kind, _ in book.lines] == ["cgroup", "file"]  # type: ignore[attr-defined]
+        run_journal, stage.journal = stage.journal, kept
+    assert [kind for kind, _ in run_journal.lines] == ["cgroup", "file"]  # type: ignore[attr-defined]
     (group,) = hierarchy.iterdir()
     assert not group.name.startswith("overnight")  # that would be the recorder's own
     limit = int((group / "memory.limit_in_bytes").read_text())

@@ -15,14 +15,14 @@ from overnight.undo import journal
 
 
 @pytest.fixture
-def book(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
+def run_journal(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
     with journal.Journal("a test", tmp_path / "undo") as one:
         yield one
 
 
-def stage(book: journal.Journal, seed: int, folder: pathlib.Path) -> rehearsals.Stage:
+def stage(run_journal: journal.Journal, seed: int, folder: pathlib.Path) -> rehearsals.Stage:
     return rehearsals.Stage(
-        seed=seed, core=1, spare=0, home=folder, folder=folder, journal=book,
+        seed=seed, core=1, spare=0, home=folder, folder=folder, journal=run_journal,
         chance=random.Random(seed), stop=threading.Event(), brief=True, interface="ens5", queue=3,
     )  # fmt: skip
 
@@ -35,8 +35,8 @@ def test_names_are_a_process_s_and_no_two_alike(seed: int) -> None:
     assert drawn == random_names.draw(random.Random(seed), 4)
 
 
-def test_the_seed_changes_who_is_who(book: journal.Journal, tmp_path: pathlib.Path) -> None:
-    cast = [zombies._draw(stage(book, seed, tmp_path)) for seed in range(12)]
+def test_the_seed_changes_who_is_who(run_journal: journal.Journal, tmp_path: pathlib.Path) -> None:
+    cast = [zombies._draw(stage(run_journal, seed, tmp_path)) for seed in range(12)]
     assert len({one.unit for one in cast}) > 6
     assert len({one.collector for one in cast}) > 6
     assert all(len({one.supervisor, one.task, one.collector}) == 3 for one in cast)
@@ -46,9 +46,9 @@ def test_the_seed_changes_who_is_who(book: journal.Journal, tmp_path: pathlib.Pa
 
 
 def test_the_truth_names_the_unit_and_who_walks(
-    book: journal.Journal, tmp_path: pathlib.Path
+    run_journal: journal.Journal, tmp_path: pathlib.Path
 ) -> None:
-    made = stage(book, 3, tmp_path)
+    made = stage(run_journal, 3, tmp_path)
     cast = zombies._draw(made)
     told = zombies.Zombies().truth(made)
     assert [kind for kind, _ in told.chain] == [
@@ -61,9 +61,9 @@ def test_the_truth_names_the_unit_and_who_walks(
 
 
 def test_units_run_what_was_planted(
-    book: journal.Journal, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    run_journal: journal.Journal, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = stage(book, 3, tmp_path)
+    made = stage(run_journal, 3, tmp_path)
     cast = zombies._draw(made)
     booted: dict[str, object] = {}
 
@@ -92,8 +92,8 @@ def test_units_run_what_was_planted(
     assert found.ready == tmp_path / "dev/shm/state/ready"
 
 
-def test_the_decoy_is_in_no_truth(book: journal.Journal, tmp_path: pathlib.Path) -> None:
-    made = stage(book, 3, tmp_path)
+def test_the_decoy_is_in_no_truth(run_journal: journal.Journal, tmp_path: pathlib.Path) -> None:
+    made = stage(run_journal, 3, tmp_path)
     made.facts.update(process="flint-sync")
     told = crash_loop_decoy.CrashLoopDecoy().truth(made)
     assert told.chain[0][1]["process"] == "flint-sync"
@@ -155,9 +155,9 @@ def test_zombies_take_no_more_than_a_quarter_of_the_free_memory(
 
 
 def test_what_is_read_lies_on_no_memory_file_system(
-    book: journal.Journal, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    run_journal: journal.Journal, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = stage(book, 1, tmp_path)
+    made = stage(run_journal, 1, tmp_path)
     monkeypatch.setattr(cgroups, "_filesystem", lambda _: "ext4")
     assert cgroups.disk_folder(made) == tmp_path / "data"
     monkeypatch.setattr(
@@ -165,7 +165,7 @@ def test_what_is_read_lies_on_no_memory_file_system(
     )
     elsewhere = cgroups.disk_folder(made)
     assert elsewhere.is_dir()
-    assert str(elsewhere) in book.targets()
+    assert str(elsewhere) in run_journal.targets()
     monkeypatch.setattr(cgroups, "_filesystem", lambda _: "tmpfs")
     with pytest.raises(errors.CannotError, match="no disk"):
         cgroups.disk_folder(made)

@@ -159,6 +159,6 @@ def test_interfaces_of_another_namespace_are_not_mistaken_for_ours(tmp_path: pat
     """A container's eth0 and its host's are two."""
     (tmp_path / "sys/class/net/lo/device").mkdir(parents=True)
     with pytest.raises(sources.NoDataError, match="another network namespace"):
-        ethtool.read_ethtool(tmp_path)
+        ethtool.open_ethtool(tmp_path)()
     with pytest.raises(sources.NoDataError, match="another network namespace"):
-        ethtool.read_drivers(tmp_path)
+        ethtool.open_drivers(tmp_path)()

@@ -11,12 +11,12 @@ from overnight.sources import interrupts
 
 
 def test_a_real_host(captured: pathlib.Path) -> None:
-    rows = interrupts.read_interrupts(captured)
+    rows = interrupts.open_interrupts(captured)()
     assert list(rows) == ["eth0 irq37", "eth0 rx0", "eth0 tx0"]
     text = (captured / "proc/interrupts").read_text().splitlines()
     first, second = next(map(int, line.split()[1:3]) for line in text if "virtio2-input.0" in line)
     assert rows["eth0 rx0"] == (38, first + second, 0 if first > second else 1, max(first, second))
-    facts = interrupts.read_queues(captured)
+    facts = interrupts.open_queues(captured)()
     assert facts["eth0 tx0"] == {
         "irq": 39,
         "interface": "eth0",
@@ -63,7 +63,7 @@ def test_queues_by_drivers_names(name: str, interface: str, queue: tuple[int, st
 @pytest.mark.parametrize("kind", fakehost.NAMES)
 def test_every_driver_gives_each_queue_a_core(tmp_path: pathlib.Path, kind: str) -> None:
     host = fakehost.FakeHost(tmp_path, 16, offline=(1, 9), interfaces={"eth0": kind}, queues=8)
-    facts = interrupts.read_queues(tmp_path)
+    facts = interrupts.open_queues(tmp_path)()
     for queue in range(8):
         key = f"eth0 tx{queue}" if kind in ("virtio", "gve") else f"eth0 q{queue}"
         irq = host.irqs[int(facts[key]["irq"])]
@@ -75,13 +75,13 @@ def test_every_driver_gives_each_queue_a_core(tmp_path: pathlib.Path, kind: str)
             assert interrupts.core_of(facts, "eth0", queue, "rx") == rx.core
     assert interrupts.core_of(facts, "eth0", 99) == -1
     # The numbers have the same keys.
-    assert set(interrupts.read_interrupts(tmp_path)) == set(facts)
+    assert set(interrupts.open_interrupts(tmp_path)()) == set(facts)
 
 
 def test_a_large_host(large: fakehost.FakeHost) -> None:
     text = (large.root / "proc/interrupts").read_bytes()
     assert len(text) > 900_000
-    rows = interrupts.read_interrupts(large.root)
+    rows = interrupts.open_interrupts(large.root)()
     assert set(rows) == {"eth0 irq420", *(f"eth0 q{n}" for n in range(32))}
     for irq, count, top, most in rows.values():
         counts = large.irqs[irq].counts
@@ -159,9 +159,9 @@ def test_a_bridges_interrupts_are_not_the_interfaces(tmp_path: pathlib.Path) -> 
     host.put("sys/class/net/eth0/device/modalias", "pci:v00001D0Fd0000EC20\n")
     assert interrupts.read_nic_irqs(tmp_path) == {}
     with pytest.raises(sources.NoDataError):
-        interrupts.read_interrupts(tmp_path)
+        interrupts.open_interrupts(tmp_path)()
     with pytest.raises(sources.NoDataError):
-        interrupts.read_queues(tmp_path)
+        interrupts.open_queues(tmp_path)()
     host.put("sys/class/net/eth0/device/irq", "26\n")
     assert interrupts.read_nic_irqs(tmp_path) == {"eth0": [26]}
 
@@ -184,7 +184,7 @@ def test_where_the_interrupt_may_go_when_the_kernel_does_not_say_where_it_goes(
     (tmp_path / f"proc/irq/{number}/effective_affinity_list").unlink()
     host.put("sys/class/net/eth0/threaded", "1\n")
     host.put("sys/class/net/eth0/queues/rx-0/rps_cpus", "e\n")
-    fact = interrupts.read_queues(tmp_path)["eth0 q0"]
+    fact = interrupts.open_queues(tmp_path)()["eth0 q0"]
     assert (fact["cores"], fact["core"]) == ("0-3", -1)
     assert (fact["threaded"], fact["rps"]) == (True, "1-3")
 

@@ -126,14 +126,24 @@ def test_when_a_line_was_written() -> None:
 def test_drift_is_the_least_of_the_last_minutes() -> None:
     drift = kmsg.Drift()
     assert drift.ahead_us == 0
-    drift.tell(1_000_500, 1_000_000)
-    drift.tell(2_000_050, 2_000_000)
-    drift.tell(8_000_000, 3_000_000)  # the reader was starved for five seconds
+    drift.learn(1_000_500, 1_000_000)
+    drift.learn(2_000_050, 2_000_000)
+    drift.learn(8_000_000, 3_000_000)  # the reader was starved for five seconds
     assert drift.ahead_us == 50
-    drift.tell(302_000_900, 302_000_000)
+    drift.learn(302_000_900, 302_000_000)
     assert drift.ahead_us == 50, "what is five minutes old still counts"
-    drift.tell(1_000_000_000_700, 1_000_000_000_000)
+    drift.learn(1_000_000_000_700, 1_000_000_000_000)
     assert drift.ahead_us == 700, "what is days old does not"
+
+
+def test_drift_ignores_a_line_that_was_read_long_after_it_was_written() -> None:
+    """A line without a newline stays unreadable until the next one, here 30 s later."""
+    drift = kmsg.Drift()
+    hour_us = 3_600_000_000
+    drift.learn(hour_us + 30_000_000, hour_us)
+    assert drift.ahead_us == 0, "its own time, not the time of the reading, is the event's"
+    drift.learn(hour_us + 40_000_000, hour_us + 39_990_000)
+    assert drift.ahead_us == 10_000
 
 
 class Log:

@@ -10,7 +10,7 @@ from overnight.sources import limits
 
 
 def test_a_real_host(captured: pathlib.Path) -> None:
-    rows = limits.read_limits(captured)
+    rows = limits.open_limits(captured)()
     assert list(rows) == ["pids", "threads", "files", "conntrack"]
     assert rows["pids"][1] == 32768
     assert rows["threads"][0] == rows["pids"][0] > 1
@@ -22,16 +22,16 @@ def test_connections_that_are_not_tracked_have_no_row(tmp_path: pathlib.Path) ->
     look = limits.open_limits(tmp_path)
     assert "conntrack" in look()
     (tmp_path / "proc/sys/net/netfilter/nf_conntrack_count").rename(tmp_path / "away")
-    assert list(limits.read_limits(tmp_path)) == ["pids", "threads", "files"]
+    assert list(limits.open_limits(tmp_path)()) == ["pids", "threads", "files"]
     host.write()
     assert "conntrack" in look()
 
 
 def test_no_limit_of_files_fits_into_63_bits(large: fakehost.FakeHost) -> None:
-    used, most = limits.read_limits(large.root)["files"]
+    used, most = limits.open_limits(large.root)()["files"]
     assert used < most == 2**63 - 1
 
 
 def test_nothing_there(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError):
-        limits.read_limits(tmp_path)
+        limits.open_limits(tmp_path)()

@@ -20,6 +20,6 @@ def test_what_a_kernel_does_not_tell_is_zero() -> None:
 
 def test_load(captured: pathlib.Path) -> None:
     one, five, fifteen, threads, _ = (captured / "proc/loadavg").read_text().split()
-    row = load.read_load(captured)[""]
+    row = load.open_load(captured)()[""]
     assert [f"{n / 100:.2f}" for n in row[:3]] == [one, five, fifteen]
     assert f"{row[3]}/{row[4]}" == threads

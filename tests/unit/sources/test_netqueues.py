@@ -11,7 +11,7 @@ from overnight.sources import netqueues
 
 
 def test_a_real_host(captured: pathlib.Path) -> None:
-    rows = netqueues.read_interfaces(captured)
+    rows = netqueues.open_interfaces(captured)()
     assert set(rows) == {"lo", "ifb0", "ifb1", "eth0"}
     line = next(
         line.split()
@@ -20,7 +20,7 @@ def test_a_real_host(captured: pathlib.Path) -> None:
     )
     numbers = list(map(int, line[1:]))
     assert rows["eth0"] == (2, *numbers[:4], *numbers[8:12])
-    assert netqueues.read_timeouts(captured) == {"eth0 q0": (0,)}
+    assert netqueues.open_timeouts(captured)() == {"eth0 q0": (0,)}
 
 
 def test_counters_of_every_queue(tmp_path: pathlib.Path) -> None:
@@ -39,7 +39,7 @@ def test_counters_of_every_queue(tmp_path: pathlib.Path) -> None:
 
 def test_no_hardware_is_no_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError):
-        netqueues.read_timeouts(tmp_path)
+        netqueues.open_timeouts(tmp_path)()
 
 
 def line(name: bytes, first: int) -> bytes:
@@ -69,10 +69,10 @@ def test_hostile_names(tmp_path: pathlib.Path) -> None:
     host.put(
         "proc/net/dev", b"head\n" + line(b"  \xff\x1b[31m", 1) + line(b"a:b", 2) + b"cut: 1 2\n"
     )
-    assert set(netqueues.read_interfaces(tmp_path)) == {"\\xff\\x1b[31m", "a:b"}
+    assert set(netqueues.open_interfaces(tmp_path)()) == {"\\xff\\x1b[31m", "a:b"}
 
 
 def test_a_container_reads_its_hosts_interfaces_not_its_own(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 2)
     host.put("proc/1/net/dev", b"head\n" + line(b"host0", 5))
-    assert set(netqueues.read_interfaces(tmp_path)) == {"host0"}
+    assert set(netqueues.open_interfaces(tmp_path)()) == {"host0"}

@@ -12,7 +12,7 @@ from overnight.sources import schedstat
 @pytest.mark.parametrize("version", [14, 15, 16, 17])
 def test_every_layout(tmp_path: pathlib.Path, version: int) -> None:
     host = fakehost.FakeHost(tmp_path, 6, offline=(0, 4), schedstat=version)
-    rows = schedstat.read_schedstat(tmp_path)
+    rows = schedstat.open_schedstat(tmp_path)()
     assert list(rows) == ["1", "2", "3", "5"]
     for core in host.online:
         run, waited, slices = host.sched[core]
@@ -20,7 +20,7 @@ def test_every_layout(tmp_path: pathlib.Path, version: int) -> None:
 
 
 def test_a_large_host(large: fakehost.FakeHost) -> None:
-    assert list(schedstat.read_schedstat(large.root)) == [str(core) for core in large.online]
+    assert list(schedstat.open_schedstat(large.root)()) == [str(core) for core in large.online]
 
 
 def test_a_last_line_without_an_end() -> None:
@@ -36,4 +36,4 @@ def test_numbers_that_a_distribution_adds_behind() -> None:
 
 def test_a_kernel_without_it(captured: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError):
-        schedstat.read_schedstat(captured)
+        schedstat.open_schedstat(captured)()

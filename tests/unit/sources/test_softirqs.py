@@ -10,7 +10,7 @@ from overnight.sources import softirqs
 
 
 def test_a_real_text(captured: pathlib.Path) -> None:
-    rows = softirqs.read_softirqs(captured)
+    rows = softirqs.open_softirqs(captured)()
     text = (captured / "proc/softirqs").read_text()
     for line in text.splitlines()[1:]:
         kind, first, second = line.replace(":", "").split()
@@ -19,7 +19,7 @@ def test_a_real_text(captured: pathlib.Path) -> None:
 
 
 def test_cores_that_are_off_line_or_only_possible_have_no_row(large: fakehost.FakeHost) -> None:
-    rows = softirqs.read_softirqs(large.root)
+    rows = softirqs.open_softirqs(large.root)()
     assert list(rows) == [str(core) for core in large.online]
     assert rows["191"] == tuple(kind[191] for kind in large.softirqs)
 
@@ -44,9 +44,9 @@ def test_without_the_list_of_online_cores_all_are_told(
 ) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/softirqs").write_text(large.softirqs_text())
-    assert len(softirqs.read_softirqs(tmp_path)) == 256
+    assert len(softirqs.open_softirqs(tmp_path)()) == 256
 
 
 def test_no_such_file(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError):
-        softirqs.read_softirqs(tmp_path)
+        softirqs.open_softirqs(tmp_path)()

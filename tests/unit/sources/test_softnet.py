@@ -9,7 +9,7 @@ from overnight.sources import softnet
 
 
 def test_a_real_text(captured: pathlib.Path) -> None:
-    rows = softnet.read_softnet(captured)
+    rows = softnet.open_softnet(captured)()
     for core, line in enumerate((captured / "proc/net/softnet_stat").read_text().splitlines()):
         words = [int(word, 16) for word in line.split()]
         assert rows[str(core)] == (*words[:3], *words[9:11])
@@ -19,12 +19,12 @@ def test_a_real_text(captured: pathlib.Path) -> None:
 @pytest.mark.parametrize("columns", [11, 13, 15])
 def test_every_width_the_kernel_has_had(tmp_path: pathlib.Path, columns: int) -> None:
     host = fakehost.FakeHost(tmp_path, 8, offline=(0, 5), softnet_columns=columns)
-    rows = softnet.read_softnet(tmp_path)
+    rows = softnet.open_softnet(tmp_path)()
     assert rows == {str(core): tuple(host.softnet[core]) for core in (1, 2, 3, 4, 6, 7)}
 
 
 def test_a_large_host_with_holes(large: fakehost.FakeHost) -> None:
-    rows = softnet.read_softnet(large.root)
+    rows = softnet.open_softnet(large.root)()
     assert list(rows) == [str(core) for core in large.online]
 
 

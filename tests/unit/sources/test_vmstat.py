@@ -10,7 +10,7 @@ NAMES = list(vmstat.COLUMNS)
 
 
 def test_a_real_text(captured: pathlib.Path) -> None:
-    row = dict(zip(NAMES, vmstat.read_vmstat(captured)[""], strict=True))
+    row = dict(zip(NAMES, vmstat.open_vmstat(captured)()[""], strict=True))
     told = dict(line.split() for line in (captured / "proc/vmstat").read_text().splitlines())
     for name in set(NAMES) & set(told):
         assert row[name] == int(told[name])

@@ -34,34 +34,34 @@ def test_changes_are_undone_the_latest_first(
 ) -> None:
     order: list[str] = []
     monkeypatch.setitem(operations.UNDO, "file", order.append)
-    with journal.Journal("a test", folder) as book:
-        book.write("file", tmp_path / "first")
-        book.write("file", tmp_path / "second")
-        assert book.path.exists()
+    with journal.Journal("a test", folder) as run_journal:
+        run_journal.write("file", tmp_path / "first")
+        run_journal.write("file", tmp_path / "second")
+        assert run_journal.path.exists()
     assert order == [str(tmp_path / "second"), str(tmp_path / "first")]
-    assert book.problems == []
-    assert not book.path.exists()
+    assert run_journal.problems == []
+    assert not run_journal.path.exists()
 
 
 def test_files_and_folders_are_removed_and_what_is_gone_is_no_fault(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     made = tmp_path / "made"
-    with journal.Journal("a test", folder) as book:
-        book.write("folder", made)
+    with journal.Journal("a test", folder) as run_journal:
+        run_journal.write("folder", made)
         made.mkdir()
         (made / "inside").write_text("x")
-        book.write("file", tmp_path / "never")
+        run_journal.write("file", tmp_path / "never")
     assert not made.exists()
-    assert book.problems == []
+    assert run_journal.problems == []
 
 
 def test_its_processes_and_their_children_are_ended(folder: pathlib.Path) -> None:
-    with journal.Journal("a test", folder) as book:
-        child = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], env=book.environment())
-        while len(book.processes()) < 2:
+    with journal.Journal("a test", folder) as run_journal:
+        child = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], env=run_journal.environment())
+        while len(run_journal.processes()) < 2:
             time.sleep(0.01)
-        there = book.processes()
+        there = run_journal.processes()
     child.wait(5)
     assert all(is_over(pid) for pid in there)
 
@@ -69,10 +69,10 @@ def test_its_processes_and_their_children_are_ended(folder: pathlib.Path) -> Non
 KILLED = """
 import os, pathlib, signal, subprocess, sys
 from overnight.undo import journal
-book = journal.Journal("killed", pathlib.Path(sys.argv[1]))
-book.write("folder", sys.argv[2])
+run_journal = journal.Journal("killed", pathlib.Path(sys.argv[1]))
+run_journal.write("folder", sys.argv[2])
 os.mkdir(sys.argv[2])
-subprocess.Popen(["sleep", "60"], env=book.environment())
+subprocess.Popen(["sleep", "60"], env=run_journal.environment())
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -93,8 +93,8 @@ def test_after_kill_9_the_next_run_cleans_up(folder: pathlib.Path, tmp_path: pat
 
 
 def test_a_run_that_lives_is_left_alone(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with journal.Journal("alive", folder) as book:
-        book.write("folder", tmp_path / "mine")
+    with journal.Journal("alive", folder) as run_journal:
+        run_journal.write("folder", tmp_path / "mine")
         (tmp_path / "mine").mkdir()
         assert journal.leftovers(folder) == ()
         assert journal.clean(folder) == ([], [])
@@ -104,10 +104,10 @@ def test_a_run_that_lives_is_left_alone(folder: pathlib.Path, tmp_path: pathlib.
 def test_what_was_kept_is_undone_only_when_asked(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    book = journal.Journal("aged", folder)
-    book.write("file", tmp_path / "kept")
+    run_journal = journal.Journal("aged", folder)
+    run_journal.write("file", tmp_path / "kept")
     (tmp_path / "kept").touch()
-    book.keep()
+    run_journal.keep()
     assert journal.leftovers(folder) == ()
     assert [one.what for one in journal.leftovers(folder, kept=True)] == ["aged"]
     assert journal.clean(folder, kept=True)[1] == []
@@ -122,10 +122,10 @@ def test_what_cannot_be_undone_stays_written_and_is_told(
 
     with monkeypatch.context() as changed:
         changed.setitem(operations.UNDO, "file", fail)
-        with journal.Journal("a test", folder) as book:
-            book.write("file", tmp_path / "stuck")
-    assert "busy" in book.problems[0]
-    assert book.path.exists()
+        with journal.Journal("a test", folder) as run_journal:
+            run_journal.write("file", tmp_path / "stuck")
+    assert "busy" in run_journal.problems[0]
+    assert run_journal.path.exists()
 
 
 def test_one_that_was_stopped_says_itself_what_it_could_not_undo(
@@ -135,8 +135,8 @@ def test_one_that_was_stopped_says_itself_what_it_could_not_undo(
         raise OSError("busy")
 
     def stop() -> None:
-        with journal.Journal("age folders 3", folder) as book:
-            book.write("file", tmp_path / "stuck")
+        with journal.Journal("age folders 3", folder) as run_journal:
+            run_journal.write("file", tmp_path / "stuck")
             raise KeyboardInterrupt
 
     monkeypatch.setitem(operations.UNDO, "file", fail)
@@ -158,8 +158,8 @@ def test_what_no_run_would_write_is_refused_also_when_read(
 ) -> None:
     called: list[str] = []
     monkeypatch.setitem(operations.UNDO, kind, called.append)
-    with pytest.raises(ValueError, match="is no"), journal.Journal("a test", folder) as book:
-        book.write(kind, target)
+    with pytest.raises(ValueError, match="is no"), journal.Journal("a test", folder) as run_journal:
+        run_journal.write(kind, target)
     head = {"schema": journal.SCHEMA, "run": "overnight-0", "what": "hostile", "pid": "0"}
     line = {"kind": kind, "target": target}
     (folder / "overnight-0.undo").write_text(f"{json.dumps(head)}\n{json.dumps(line)}\n")
@@ -184,19 +184,19 @@ def test_a_folder_that_others_can_write_to_is_refused(folder: pathlib.Path) -> N
 def test_nobody_knows_how_to_undo_something_new(folder: pathlib.Path) -> None:
     with (
         pytest.raises(ValueError, match="nobody knows"),
-        journal.Journal("a test", folder) as book,
+        journal.Journal("a test", folder) as run_journal,
     ):
-        book.write("kernel", "x")
+        run_journal.write("kernel", "x")
 
 
 def test_runs_are_chosen_by_what_they_are_and_told_by_state(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     for what in ("age dentries 5", "rehearse quiet"):
-        book = journal.Journal(what, folder)
-        book.write("file", tmp_path / what)
+        run_journal = journal.Journal(what, folder)
+        run_journal.write("file", tmp_path / what)
         (tmp_path / what).touch()
-        book.keep()
+        run_journal.keep()
     with journal.Journal("age now", folder):
         states = {left.what: left.state for left in journal.runs(folder)}
         assert states == {"age dentries 5": "kept", "rehearse quiet": "kept", "age now": "running"}
@@ -210,9 +210,9 @@ def test_runs_are_chosen_by_what_they_are_and_told_by_state(
 def test_two_that_undo_at_once_undo_once(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = journal.Journal("age", folder)
-    book.write("file", tmp_path / "mine")
-    book.keep()
+    run_journal = journal.Journal("age", folder)
+    run_journal.write("file", tmp_path / "mine")
+    run_journal.keep()
     undone: list[str] = []
 
     def slowly(target: str) -> None:

@@ -12,6 +12,8 @@ import functools
 import importlib
 from typing import TYPE_CHECKING
 
+from overnight.model.finding import Need
+
 if TYPE_CHECKING:
     from overnight.model.finding import Answer
     from overnight.queries import case as cases
@@ -29,7 +31,7 @@ class FleetDetector:
 
     name: str
     module: str
-    needs: tuple[str, ...]
+    needs: tuple[Need, ...]
 
     def look(self, case: cases.Case) -> Answer:
         """Answer for the kind of the case's event."""
@@ -43,9 +45,9 @@ class FleetDetector:
 
 
 DETECTORS = (
-    FleetDetector("fleet.cohort", f"{__name__}.cohort", ("events", "host")),
-    FleetDetector("fleet.uptime", f"{__name__}.uptime", ("events",)),
-    FleetDetector("fleet.drift", f"{__name__}.drift", ("events", "snapshots")),
+    FleetDetector("fleet.cohort", f"{__name__}.cohort", (Need.EVENTS, Need.HOST)),
+    FleetDetector("fleet.uptime", f"{__name__}.uptime", (Need.EVENTS,)),
+    FleetDetector("fleet.drift", f"{__name__}.drift", (Need.EVENTS, Need.SNAPSHOTS)),
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import permutation, skew
-from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
         return _answer(
             Status.NO_DATA,
             f"{len(hosts)} watched hosts with labels: there are no cohorts to compare",
+            Need.HOST,
         )
     events = np.array(
         [sum(host.place(one) is not None for one in host.of_kind(kind)) for host in hosts], float
@@ -333,5 +334,5 @@ def _name(cohort: skew.Cohort) -> str:
     return " = ".join(f"{label} {value}" for label, value in cohort.names)
 
 
-def _answer(status: Status, why: str) -> Answer:
-    return Answer(DETECTOR, status, why=why)
+def _answer(status: Status, why: str, *missing: Need) -> Answer:
+    return Answer(DETECTOR, status, why=why, missing=missing)

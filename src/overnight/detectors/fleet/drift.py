@@ -10,7 +10,7 @@ import numpy as np
 
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import odds, permutation
-from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -93,7 +93,12 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
     sick = [host.name for host in fleet.hosts if host.of_kind(kind)]
     made = compare(fleet, sick)
     if made.why_not:
-        return Answer(DETECTOR, Status.NO_DATA, why=made.why_not)
+        return Answer(
+            DETECTOR,
+            Status.NO_DATA,
+            why=made.why_not,
+            missing=(Need.SNAPSHOTS,) if made.without else (),
+        )
     if not made.standing:
         best = made.differences[0] if made.differences else None
         said = (

@@ -9,7 +9,7 @@ import numpy as np
 
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import hazard, permutation
-from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
+from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
     """Answer for one kind of event."""
     hosts = fleet.watched
     if not hosts:
-        return _answer(Status.NO_DATA, "no host was watched for any time")
+        return _answer(Status.NO_DATA, "no host was watched for any time", Need.EVENTS)
     line = timeline(hosts, kind)
     count, sick = len(line.event_into), len(np.unique(line.event_host))
     days = line.seconds.sum() / hazard.DAY
@@ -253,5 +253,5 @@ def _span(seconds: float) -> str:
     return f"{seconds / HOUR:.3g} h"
 
 
-def _answer(status: Status, why: str) -> Answer:
-    return Answer(DETECTOR, status, why=why)
+def _answer(status: Status, why: str, *missing: Need) -> Answer:
+    return Answer(DETECTOR, status, why=why, missing=missing)

@@ -1,28 +1,26 @@
-"""Profiles in a terminal: heatmaps of block characters, tables, and what every answer must say."""
+"""Profiles in a terminal: heatmaps of block characters, shares, and what an answer covers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.interfaces.cli import session
 from overnight.model import times
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import rich.console
 
+    from overnight.app import heatmap
     from overnight.model.selection import Coverage
-    from overnight.queries import heatmap
 
-__all__ = ["coverage_lines", "draw_heatmap", "percent", "strip"]
+__all__ = ["coverage_lines", "draw_heatmap", "percent", "print_coverage", "strip"]
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-HOT = 0.95
+SATURATED = 0.95
 
 
 def percent(share: float | None) -> str:
-    """Two digits that matter; a dash where nobody knows.
+    """Format a share with two significant digits; a dash where it is not known.
 
     >>> percent(0.065), percent(0.0004), percent(None)
     ('6.5 %', '0.04 %', '-')
@@ -33,15 +31,14 @@ def percent(share: float | None) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
 
 
-def strip(shares: npt.NDArray[np.float64] | list[float], width: int) -> str:
-    """One character a step; where they do not fit, each shows its fullest.
+def strip(shares: list[float], width: int) -> str:
+    """Draw one character a step; where they do not fit, each shows its highest.
 
     >>> strip([0.0, 0.5, 1.0], 8)
     ' ▄█'
     """
-    values = list(shares)
-    each = max(1, -(-len(values) // width))
-    peaks = [max(values[i : i + each]) for i in range(0, len(values), each)]
+    each = max(1, -(-len(shares) // width))
+    peaks = [max(shares[i : i + each]) for i in range(0, len(shares), each)]
     return "".join(BLOCKS[_level(peak)] for peak in peaks)
 
 
@@ -50,56 +47,65 @@ def _level(share: float) -> int:
     return max(1, level) if share > 0 else level
 
 
-def draw_heatmap(
-    found: heatmap.Heatmap, console: rich.console.Console, marks: dict[int, str]
-) -> None:
-    """One line a row; red where a cell is full; events as ▼ above. A cell shows its fullest step."""
+def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None:
+    """Print a line for each row: saturated cells in red, marks as ▼ above.
+
+    Where columns do not fit, a character shows the highest of several.
+    """
     import rich.text
 
-    full = found.full or float(found.values.max(initial=1)) or 1.0
-    label = max(4, *(len(name) for name in found.rows)) if found.rows else 4
+    cells = result.cells
+    full = cells.full or float(cells.values.max(initial=1)) or 1.0
+    label = max(4, *(len(name) for name in cells.rows)) if cells.rows else 4
     width = max(10, console.width - label - 3)
-    columns = len(found.values)
+    columns = len(cells.values)
     each = max(1, -(-columns // width))
     head = [" "] * (-(-columns // each))
+    marks = {event.time_us: event.text or event.kind for event in result.marks}
     for instant in marks:
-        column = (instant - found.begin_us) // found.step_us // each
+        column = (instant - cells.begin_us) // cells.step_us // each
         if 0 <= column < len(head):
             head[column] = "▼"
     if marks:
         console.print(rich.text.Text(" " * (label + 2) + "".join(head), style="bold magenta"))
-    for number, name in enumerate(found.rows):
+    for number, name in enumerate(cells.rows):
         line = rich.text.Text(f"{name:>{label}}  ")
-        row = found.values[:, number] / full
+        row = cells.values[:, number] / full
         for start in range(0, columns, each):
             share = float(row[start : start + each].max())
-            line.append(BLOCKS[_level(share)], style="red" if share >= HOT else "")
+            line.append(BLOCKS[_level(share)], style="red" if share >= SATURATED else "")
         console.print(line, no_wrap=True, overflow="crop")
-    first = times.format_instant(found.begin_us)
-    last = times.format_instant(found.begin_us + columns * found.step_us)
+    first = times.format_instant(cells.begin_us)
+    last = times.format_instant(cells.begin_us + columns * cells.step_us)
     console.print(f"[dim]{' ' * (label + 2)}{first} … {last}[/]")
-    step = times.format_duration(each * found.step_us / 1e6)
-    kind = "busiest" if each > 1 else "whole"
+    step = times.format_duration(cells.step_us / 1e6)
+    widest = f"the busiest {step} of {times.format_duration(each * cells.step_us / 1e6)}"
     console.print(
-        f"[dim]{found.mode} samples; a column is {step}, its {kind} {times.format_duration(found.step_us / 1e6)}; "
+        f"[dim]{cells.mode} samples; a column shows {widest if each > 1 else step}; "
         f"█ is {full:.0f} samples[/]"
     )
     for instant, text in sorted(marks.items()):
         console.print(
-            f"[magenta]▼[/] {times.format_instant(instant)}  {session.printable(text)}", markup=True
+            f"▼ {times.format_instant(instant)}  {printable(text)}", style="magenta", markup=False
         )
+    print_coverage(cells.coverage, console)
 
 
-def coverage_lines(found: Coverage) -> list[str]:
-    """What every answer says of itself: how many samples, how many lost, which time is missing."""
-    seconds = found.window.seconds * max(1, len(found.hosts))
+def coverage_lines(coverage: Coverage) -> list[str]:
+    """Return what every answer reports of itself: samples, losses, missing time."""
+    seconds = coverage.window.seconds * max(1, len(coverage.hosts))
     lines = [
-        f"{found.samples} samples from {found.segments} segments, {found.lost} lost; "
-        f"recorded {times.format_duration(found.recorded_seconds) or '0s'} of {times.format_duration(seconds)}"
-        + (f" on {len(found.hosts)} hosts" if len(found.hosts) > 1 else "")
+        f"{coverage.samples} samples from {coverage.segments} segments, {coverage.lost} lost; "
+        f"recorded {times.format_duration(coverage.recorded_seconds) or '0s'} of {times.format_duration(seconds)}"
+        + (f" on {len(coverage.hosts)} hosts" if len(coverage.hosts) > 1 else "")
     ]
     lines += [
-        f"gap {times.format_instant(begin)} … {times.format_instant(end)}: {why}"
-        for begin, end, why in found.gaps
+        f"not recorded {times.format_instant(begin)} … {times.format_instant(end)}: {why}"
+        for begin, end, why in coverage.gaps
     ]
-    return lines + [f"note: {note}" for note in found.notes]
+    return lines + [f"note: {note}" for note in coverage.notes]
+
+
+def print_coverage(coverage: Coverage, console: rich.console.Console, prefix: str = "") -> None:
+    for line in coverage_lines(coverage):
+        console.print(prefix + printable(line), style="dim", markup=False)

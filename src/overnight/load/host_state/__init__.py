@@ -1,18 +1,16 @@
-"""State that is put on a host before a recording: what leaks in a week is there in seconds.
+"""State that is put on a host before a recording: a week of leaks, made in seconds.
 
-One module a kind of state. Each has NAME and ABOUT for the command line, TAKES (the options that it
-understands), `age`, which makes the state with every change in the ledger first, and `count`, which says
-how much of it the host has.
+One module per kind of state. Each has NAME and ABOUT for the command line, TAKES (its options), `age`, which
+creates the state and records every change in the undo journal first, and `count`, which counts it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from overnight import errors
 from overnight.model import sizes
@@ -20,32 +18,41 @@ from overnight.model import sizes
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["ROOT", "SHARE", "Aged", "Kind", "Request", "available", "refuse_more_than", "silence"]
+__all__ = [
+    "ROOT",
+    "SHARE",
+    "Aged",
+    "Kind",
+    "Request",
+    "check_cost",
+    "ignore_progress",
+    "raise_short_memory",
+]
 
 ROOT = pathlib.Path("/")
-# Of the memory that is available when it begins; a host that is short of memory is another incident.
+# Of the memory available at the start: a host that is short of memory is another incident.
 SHARE = 0.25
 
 
-def silence(done: int, text: str) -> None:
-    """Tells nobody how it goes."""
+def ignore_progress(done: int, text: str) -> None:
+    pass
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """How much of it is asked for. `options` has what TAKES names, and only where it was said."""
+    """How much to create. `options` holds those of TAKES that were given."""
 
     count: int
     home: pathlib.Path
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     share: float = SHARE
-    tell: Callable[[int, str], None] = silence  # how many are made, and what they cost
+    on_progress: Callable[[int, str], None] = ignore_progress  # how many so far, and their cost
     stop: threading.Event = dataclasses.field(default_factory=threading.Event)
 
 
 @dataclasses.dataclass(frozen=True)
 class Aged:
-    """What was made. `counts` names the number of `count` that must have grown by so many."""
+    """What was created. `counts` names the number of `count` that must have grown by `made`."""
 
     made: int
     where: str
@@ -55,36 +62,36 @@ class Aged:
 
 
 class Kind(Protocol):
-    """One kind of state: a module."""
+    """One kind of state: a module with these names."""
 
     NAME: str
     ABOUT: str
     TAKES: frozenset[str]
 
-    def age(self, request: Request, book: journal.Journal) -> Aged:
-        """Make it. Raises CannotError where the host cannot; whoever has the ledger undoes it then."""
+    def age(self, request: Request, journal: journal.Journal) -> Aged:
+        """Create it. Raises CannotError where the host cannot; the caller then undoes the journal."""
 
     def count(self, root: pathlib.Path = ROOT) -> dict[str, int]:
-        """How much of it there is on this host, whoever made it; nothing where it is not counted."""
+        """Count it on this host, whoever created it; empty where it cannot be counted."""
 
     def remains(self, root: pathlib.Path = ROOT) -> str:
-        """What the kernel keeps after the undoing, and until when; '' for nothing."""
+        """Describe what the kernel keeps after an undo, and until when; '' for nothing."""
 
 
-def available(root: pathlib.Path = ROOT) -> int:
-    """Bytes that can be had without swapping: MemAvailable."""
-    for line in (root / "proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def refuse_more_than(most: int, count: int, each: float, what: str) -> None:
-    """CannotError when so many, at so many bytes each, are more than `most` bytes."""
+def check_cost(kind: str, count: int, each: float, most: int) -> None:
+    """Raise CannotError where `count` of them at `each` bytes exceed `most` bytes."""
     if count * each > most:
         raise errors.CannotError(
-            f"{count:,} {what} would take about {sizes.format_size(count * each)}",
-            why=f"one costs about {sizes.format_size(each)} here, and overnight takes at most "
-            f"{sizes.format_size(most)}, a share of the memory that is available",
-            todo=f"ask for {max(0, int(most / each)):,} or fewer, or free memory first",
+            f"{count:,} {kind} would take about {sizes.format_size(count * each)} of memory",
+            why=f"one costs about {sizes.format_size(each)} here, and overnight uses at most "
+            f"{sizes.format_size(most)}, a share of the available memory",
+            todo=f"create {max(0, int(most / each)):,} or fewer, or free memory first",
         )
+
+
+def raise_short_memory(kind: str, made: int, floor: int) -> NoReturn:
+    raise errors.CannotError(
+        f"memory ran short after {made:,} {kind}",
+        why=f"less than {sizes.format_size(floor)} was available, and the host must stay usable",
+        todo="find out what else uses memory, or create fewer",
+    )

@@ -1,13 +1,13 @@
-"""Makes zombie memory cgroups: a program of its own, with the standard library alone.
+"""Create zombie memory cgroups: a separate program, standard library only.
 
-What enters and leaves cgroups must not be the caller: pages that it gets meanwhile would be charged there,
-and would keep them when nothing else does. When this process ends, its own pages are gone.
+The caller itself must not enter and leave cgroups: pages that it allocates meanwhile would be charged there
+and would keep them alive. The pages of this process are freed when it ends.
 
-    python3 -I _zombiemaker.py '{"child": DIR, "leave": FILE, "pages": FILE, "usage": FILE, "count": N, ...}'
+    python3 -I _zombie_maker.py '{"child": DIR, "leave": FILE, "pages": FILE, "usage": FILE, "count": N, ...}'
 
-Each zombie is a directory that is made, entered, left and removed, and one page of a tmpfs file that was
-written in between. They all have the same name and the same file: what a kill -9 leaves half-made is
-one directory at most. Prints a JSON object a line: how many are made, what is available, what is charged.
+Each zombie is a directory that is created, entered, left and removed, and one page of a tmpfs file written
+in between. All share one name and one file, so a kill -9 leaves at most one directory behind. Prints one
+JSON object per line: how many exist, the available memory, the charged memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import sys
 import time
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-LOOK_EVERY = 64  # at 100 kB each, 6 MB between two looks at what is left
-TELL_S = 0.05
-SURE = 256  # so many tell what one costs
-STARTUP_BYTES = 1 << 20  # of this process itself, charged to the first ones
+CHECK_EVERY = 64  # at 100 kB each, 6 MB between two checks of the available memory
+REPORT_S = 0.05
+SURE = 256  # after this many the cost of one is known
+STARTUP_BYTES = 1 << 20  # of this process, charged to the first cgroups
 
 
 def available() -> int:
-    """Bytes; as many as there may be where the kernel does not say."""
+    """Return MemAvailable in bytes. A copy of model.meminfo: `-I` imports nothing, and this must be fast."""
     with open("/proc/meminfo", "rb") as file:  # noqa: PTH123 - read often
         for line in file:
             if line.startswith(b"MemAvailable:"):
@@ -36,7 +36,7 @@ def available() -> int:
 
 
 def number(path: str) -> int:
-    """The one number in a file; 0 where it cannot be read."""
+    """Read the number in a file; 0 where it cannot be read."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - read often
             return int(file.read())
@@ -45,8 +45,7 @@ def number(path: str) -> int:
 
 
 def make_one(child: str, leave: int, pages: int, index: int) -> None:
-    """One more."""
-    os.mkdir(child)  # noqa: PTH102 - 10,000 a second: no objects between
+    os.mkdir(child)  # noqa: PTH102 - 10,000 per second: no Path objects
     procs = os.open(child + "/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.pwrite(procs, b"0", 0)
@@ -58,25 +57,25 @@ def make_one(child: str, leave: int, pages: int, index: int) -> None:
 
 
 def main(text: str) -> int:
-    """Until all are made, somebody stops it, nobody listens, or memory is short."""
+    """Run until all are created, SIGTERM, a closed pipe, or a lack of memory."""
     plan = json.loads(text)
     child, count, rate = plan["child"], plan["count"], plan["rate"]
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C and ends this process
     leave = os.open(plan["leave"], os.O_WRONLY | os.O_CLOEXEC)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     pages = os.open(plan["pages"], flags, 0o600)
     before, began = number(plan["usage"]), time.monotonic()
-    told, made, why = began, 0, ""
+    reported, made, why = began, 0, ""
 
-    def tell() -> None:
+    def report() -> None:
         now = {"made": made, "why": why, "available": available(), "charged": number(plan["usage"]) - before}  # fmt: skip
         os.write(1, (json.dumps(now) + "\n").encode())
 
     try:
         while made < count and not stopped:
-            if made % LOOK_EVERY == 0:
+            if made % CHECK_EVERY == 0:
                 charged = number(plan["usage"]) - before - STARTUP_BYTES
                 if available() < plan["floor"]:
                     why = "floor"
@@ -87,13 +86,13 @@ def main(text: str) -> int:
             make_one(child, leave, pages, made)
             made += 1
             now = time.monotonic()
-            if now - told > TELL_S:
-                told = now
-                tell()
+            if now - reported > REPORT_S:
+                reported = now
+                report()
             while rate and not stopped and (wait := began + made / rate - time.monotonic()) > 0:
-                time.sleep(min(wait, TELL_S))
-                tell()  # whoever was killed is not there to read it: then this ends, too
-        tell()
+                time.sleep(min(wait, REPORT_S))
+                report()  # a killed caller closed the pipe: then this ends, too
+        report()
     except BrokenPipeError:
         return 1
     finally:

@@ -1,7 +1,7 @@
-"""Directory entries that the kernel remembers: names that were looked up and are not there, or files.
+"""Cached directory entries: negative dentries (names that do not exist), or those of real files.
 
-A host that looks for files that are not there (search paths, temporary names) remembers each name as a
-negative dentry, without bound, until memory is short; walks and reclaim then take long.
+A host that looks up missing files (search paths, temporary names) keeps each name as a negative dentry,
+without bound, until memory is short; walks and reclaim then take long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.load import host_state
-from overnight.model import sizes
+from overnight.model import meminfo, sizes
 
 if TYPE_CHECKING:
     from overnight.undo import journal
@@ -21,26 +21,27 @@ if TYPE_CHECKING:
 __all__ = ["ABOUT", "NAME", "TAKES", "age", "count", "parse_dentry_state", "parse_slab", "remains"]
 
 NAME = "dentries"
-ABOUT = "names that were looked up and are not there (or, with --positive, empty files)"
+ABOUT = "negative dentries, of names that do not exist (with --positive: of empty files)"
 TAKES = frozenset({"positive", "folder"})
 STEP = 5_000
 DENTRY_BYTES = 192
 INODE_BYTES = 1_300  # of ext4, with its dentry
-TRIED = 1_000  # so many tell whether the file system remembers at all
+TRIED = 1_000  # after this many it is known whether the file system caches them
 
 
-def age(request: host_state.Request, book: journal.Journal) -> host_state.Aged:
-    """In a folder of the run, below `folder` or the data home."""
+def age(request: host_state.Request, journal: journal.Journal) -> host_state.Aged:
+    """Create them in a folder of the run, below `folder` or the data home."""
     positive = "positive" in request.options
     above = pathlib.Path(request.options.get("folder", request.home)).resolve()
-    folder = above / f"{book.run}-dentries"
-    free = host_state.available()
+    folder = above / f"{journal.run}-dentries"
+    free = meminfo.read_available()
     most = int(free * request.share)
-    host_state.refuse_more_than(most, request.count, INODE_BYTES if positive else DENTRY_BYTES, "of them")  # fmt: skip
+    each = INODE_BYTES if positive else DENTRY_BYTES
+    host_state.check_cost(NAME, request.count, each, most)
     if positive:
         _need_inodes(above, request.count)
     before = count()
-    _make_folder(folder, book)
+    _make_folder(folder, journal)
     made = 0
     while made < request.count and not request.stop.is_set():
         upto = min(request.count, made + (STEP if made else TRIED))
@@ -48,14 +49,14 @@ def age(request: host_state.Request, book: journal.Journal) -> host_state.Aged:
             (_touch if positive else _look_up)(f"{folder}/{i}")
         made = upto
         _check(folder, before, made, free - most, positive=positive)
-        request.tell(made, f"{sizes.format_size(free - host_state.available())} less available")
-    each = INODE_BYTES if positive else DENTRY_BYTES
+        request.on_progress(
+            made, f"{sizes.format_size(free - meminfo.read_available())} less available"
+        )
     counts = "dentries" if positive or "negative_dentries" not in before else "negative_dentries"
     return host_state.Aged(made, str(folder), each, counts)
 
 
 def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
-    """From /proc/sys/fs/dentry-state."""
     try:
         return parse_dentry_state((root / "proc/sys/fs/dentry-state").read_text())
     except OSError:
@@ -63,19 +64,19 @@ def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
 
 
 def remains(root: pathlib.Path = host_state.ROOT) -> str:
-    """Slabs of dentries that are partly empty."""
+    """Describe dentry slabs that stay partly empty."""
     try:
         held, room, size = parse_slab((root / "proc/slabinfo").read_text())
     except OSError:
-        return "what of the dentry slab stays until memory is short is known to root alone: /proc/slabinfo"
+        return "the size of the dentry slab is unknown: only root can read /proc/slabinfo"
     return (
-        f"the dentry slab has {sizes.format_size(room * size)} for {sizes.format_size(held * size)} in use; "
+        f"the dentry slab takes {sizes.format_size(room * size)}, {sizes.format_size(held * size)} of it in use; "
         "the kernel keeps the rest, and entries of other folders, until memory is short"
     )
 
 
 def parse_dentry_state(text: str) -> dict[str, int]:
-    """The counts; negative ones are counted since 5.0, and 0 before.
+    """Parse the counts; kernels before 5.0 report 0 negative ones.
 
     >>> parse_dentry_state("553107\\t551294\\t45\\t0\\t65165\\t0\\n")
     {'dentries': 553107, 'negative_dentries': 65165}
@@ -88,7 +89,7 @@ def parse_dentry_state(text: str) -> dict[str, int]:
 
 
 def parse_slab(slabinfo: str) -> tuple[int, int, int]:
-    """Dentries in use, those that there is room for, and the size of one.
+    """Return dentries in use, dentries allocated, and the size of one.
 
     >>> parse_slab("dentry  60000  63000  192  21  1 : tunables 0 0 0 : slabdata 3000 3000 0\\n")
     (60000, 63000, 192)
@@ -100,21 +101,21 @@ def parse_slab(slabinfo: str) -> tuple[int, int, int]:
     return 0, 0, DENTRY_BYTES
 
 
-def _make_folder(folder: pathlib.Path, book: journal.Journal) -> None:
+def _make_folder(folder: pathlib.Path, journal: journal.Journal) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        book.write("folder", folder)
+        journal.write("folder", folder)
         folder.mkdir(mode=0o700)
     except (OSError, ValueError) as error:
         raise errors.CannotError(
-            f"{folder} cannot be made: {error}",
-            why="the entries belong to a folder of their own, so that they can be removed with it",
-            todo="give another: --folder DIR",
+            f"cannot create {folder}: {error}",
+            why="the entries need a folder of their own, so that they can be removed with it",
+            todo="choose another folder with --folder DIR",
         ) from error
 
 
 def _look_up(path: str) -> None:
-    # access, not stat: no exception is made for each.
+    # access, not stat: it raises no exception for each missing name.
     os.access(path, os.F_OK)
 
 
@@ -125,18 +126,14 @@ def _touch(path: str) -> None:
 def _check(
     folder: pathlib.Path, before: dict[str, int], made: int, floor: int, *, positive: bool
 ) -> None:
-    if host_state.available() < floor:
-        raise errors.CannotError(
-            f"memory became short after {made:,} of them",
-            why=f"less than {sizes.format_size(floor)} was available, and the host must not suffer",
-            todo="find out what else takes memory, or ask for fewer",
-        )
+    if meminfo.read_available() < floor:
+        host_state.raise_short_memory(NAME, made, floor)
     grown = count().get("dentries", 0) - before.get("dentries", 0)
     if not positive and made == TRIED and "dentries" in before and grown < TRIED // 2:
         raise errors.CannotError(
-            f"the file system of {folder.parent} remembers no names that are not there",
-            why=f"{TRIED:,} were looked up, and the kernel has {grown:,} more; tmpfs never keeps them",
-            todo="give a folder on a disk: --folder /var/tmp, or --positive",
+            f"the file system of {folder.parent} does not cache missing names",
+            why=f"{TRIED:,} lookups added {grown:,} dentries; tmpfs never caches missing names",
+            todo="use a folder on a disk (--folder /var/tmp), or --positive",
         )
 
 
@@ -146,6 +143,6 @@ def _need_inodes(above: pathlib.Path, count: int) -> None:
         if room.f_files and room.f_favail < count * 2:
             raise errors.CannotError(
                 f"{above} has room for {room.f_favail:,} more files",
-                why="overnight takes at most half of it",
-                todo="ask for fewer, give another --folder, or leave --positive out",
+                why="overnight uses at most half of the free inodes",
+                todo="create fewer, choose another --folder, or omit --positive",
             )

@@ -1,7 +1,7 @@
-"""Zombie memory cgroups, as a crash-looping agent leaks them: their directories gone, a page still charged.
+"""Dying (zombie) memory cgroups, as a crash-looping agent leaks them: removed, with one page still charged.
 
-The page is one of a file on /dev/shm, so nothing but its removal lets them go. One file holds the pages of
-all: the undoing is to remove a file and a directory, however far the making came.
+The page belongs to a file on /dev/shm, so only its removal frees them. One file holds all pages: an undo
+removes one file and one directory, however many were created.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from overnight import errors, sources
 from overnight.load import host_state
 from overnight.load.host_state import _zombie_maker
-from overnight.model import cgroups, sizes
+from overnight.model import cgroups, meminfo, sizes
 from overnight.sources.memorycgroups import counts, parents
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 __all__ = ["ABOUT", "NAME", "TAKES", "Made", "age", "count", "make", "parent_of", "remains", "set_limit"]  # fmt: skip
 
 NAME = "memory-cgroups"
-ABOUT = "zombie memory cgroups: removed, and kept by the kernel for one page each"
+ABOUT = "dying memory cgroups: removed, but kept by the kernel because of one page each"
 TAKES = frozenset({"under", "limit", "rate"})
-SHM = pathlib.Path("/dev/shm")  # noqa: S108 - a name with 32 bits of chance, opened with O_EXCL
+SHM = pathlib.Path("/dev/shm")  # noqa: S108 - a random name of 32 bits, opened with O_EXCL
 END_SECONDS = 10.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """What came of it. `charged_each` is what the kernel charges to the parent for one of them."""
+    """The result. `charged_each` is what the kernel charges to the parent for one of them."""
 
     parent: pathlib.Path
     count: int
@@ -50,28 +50,29 @@ class Made:
     charged_each: int
 
 
-def age(request: host_state.Request, book: journal.Journal) -> host_state.Aged:
-    """Below a parent of the run's own, with `limit` bytes of room above what they hold."""
+def age(request: host_state.Request, journal: journal.Journal) -> host_state.Aged:
+    """Create them below a parent of the run, with `limit` bytes of room above their own memory."""
     layout = _layout()
     rate = request.options.get("rate")
     limit = request.options.get("limit")
     room = None if limit is None else sizes.parse_size(limit)
     made = make(
-        parent_of(layout, book.run, request.options.get("under", "/")), request.count, book,
-        rate=None if rate is None else float(rate), stop=request.stop, tell=request.tell, share=request.share,
+        parent_of(layout, journal.run, request.options.get("under", "/")), request.count, journal,
+        rate=None if rate is None else float(rate), stop=request.stop, on_progress=request.on_progress, share=request.share,
     )  # fmt: skip
     remarks: tuple[str, ...] = ()
     if room is not None:
         whole = set_limit(made.parent, room)
-        remarks = (f"limited to {sizes.format_size(whole)}: what they hold and {sizes.format_size(room)}",)  # fmt: skip
+        remarks = (
+            f"memory limit {sizes.format_size(whole)}: their own and {sizes.format_size(room)}",
+        )
     where = "/" + str(made.parent.relative_to(counts.folder_of(layout, host_state.ROOT)))
-    # As the census writes it.
     key = cgroups.key_of(os.fsencode(where))
     return host_state.Aged(made.count, key, made.charged_each, "dying", remarks)
 
 
 def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
-    """As `overnight census` counts."""
+    """Count as `overnight census` does."""
     try:
         return dataclasses.asdict(counts.read_census(counts.read_layout(root), root))
     except sources.NoDataError:
@@ -79,21 +80,21 @@ def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
 
 
 def remains(root: pathlib.Path = host_state.ROOT) -> str:
-    """Nothing: what is gone from the count is freed."""
+    """Nothing: the kernel frees what is no longer counted."""
     del root
     return ""
 
 
 def parent_of(layout: cgroups.Layout, run: str, under: str = "/") -> pathlib.Path:
-    """The parent that a run may call its own, below `under`, which must be there already."""
+    """Return the path of a run's own parent below `under`, which must exist."""
     top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
     inside = pathlib.PurePosixPath("/" + under).parts[1:]
     place = top.joinpath(*inside)
     if ".." in inside or not place.is_dir():
         raise errors.UsageError(
             f"there is no memory cgroup {under}",
-            why=f"it would be {place}",
-            todo="name one that is there, as systemd-cgls shows it: --under /system.slice",
+            why=f"{place} does not exist",
+            todo="name an existing one, as systemd-cgls shows it: --under /system.slice",
         )
     return place / run
 
@@ -101,54 +102,48 @@ def parent_of(layout: cgroups.Layout, run: str, under: str = "/") -> pathlib.Pat
 def make(
     parent: pathlib.Path,
     count: int,
-    book: journal.Journal,
+    journal: journal.Journal,
     *,
     rate: float | None = None,
     stop: threading.Event | None = None,
-    tell: Callable[[int, str], None] = host_state.silence,
+    on_progress: Callable[[int, str], None] = host_state.ignore_progress,
     share: float = host_state.SHARE,
     name: str = "z",
 ) -> Made:
-    """So many zombies below `parent`, which is made where it is not there; `rate` a second at most.
+    """Create `count` zombies below `parent`, which is created if missing; at most `rate` per second.
 
-    Everything is in the ledger before it is made. When `stop` is set it ends with those made so far.
-    CannotError before more than `share` of the available memory is taken.
+    Every change is in the journal first. When `stop` is set it ends with those created so far. Raises
+    CannotError before it uses more than `share` of the available memory.
     """
     _need_root()
     layout = _layout()
-    free = host_state.available()
+    free = meminfo.read_available()
     most = int(free * share)
-    host_state.refuse_more_than(
-        most, count, parents.own_cost(os.cpu_count() or 1) + PAGE, "of them"
-    )
+    host_state.check_cost(NAME, count, parents.own_cost(os.cpu_count() or 1) + PAGE, most)
     _need_tmpfs(count)
-    _own(parent, parent / name, layout, book)
-    pages = SHM / f"{book.run}-{secrets.token_hex(4)}"
-    book.write("file", pages)
+    _own(parent, parent / name, layout, journal)
+    pages = SHM / f"{journal.run}-{secrets.token_hex(4)}"
+    journal.write("file", pages)
     used = "memory.usage_in_bytes" if layout.memory_version == 1 else "memory.current"
     plan = {
         "child": str(parent / name), "leave": _home(layout), "pages": str(pages), "count": count,
         "usage": str(parent / used), "rate": rate or 0, "floor": free - most, "most": most,
     }  # fmt: skip
     began = time.monotonic()
-    last = _run(plan, book, stop or threading.Event(), tell)
+    last = _run(plan, journal, stop or threading.Event(), on_progress)
     made, charged = int(last["made"]), int(last["charged"])
     each = max(0, charged) / max(1, made)
     if last["why"] == "cost":
-        host_state.refuse_more_than(most, count, each, "of them")
+        host_state.check_cost(NAME, count, each, most)
     if last["why"] == "floor":
-        raise errors.CannotError(
-            f"memory became short after {made:,} of them",
-            why=f"less than {sizes.format_size(free - most)} was available, and the host must not suffer",
-            todo="find out what else takes memory, or ask for fewer",
-        )
+        host_state.raise_short_memory(NAME, made, free - most)
     return Made(parent, made, time.monotonic() - began, round(each))
 
 
 def set_limit(parent: pathlib.Path, room: int) -> int:
-    """Limit a parent to what is charged there and `room` bytes. The limit.
+    """Limit a parent to its present usage and `room` bytes; return the limit.
 
-    From the usage *after* they were made: one that is set before is used up by what they cost.
+    Call it after they were created: a limit set before would be used up by their cost.
     """
     v1 = (parent / "memory.limit_in_bytes").exists()
     used, limit = ("memory.usage_in_bytes", "memory.limit_in_bytes") if v1 else ("memory.current", "memory.max")  # fmt: skip
@@ -159,25 +154,28 @@ def set_limit(parent: pathlib.Path, room: int) -> int:
 
 def _run(
     plan: dict[str, object],
-    book: journal.Journal,
+    journal: journal.Journal,
     stop: threading.Event,
-    tell: Callable[[int, str], None],
+    on_progress: Callable[[int, str], None],
 ) -> dict[str, str | int]:
-    """The maker's last words. It carries the ledger's mark, and ends when nobody listens."""
+    """Run the program and return its last report. It has the journal's mark, and ends when the pipe closes."""
     command = [sys.executable, "-I", str(_zombie_maker.__file__), json.dumps(plan)]
     last: dict[str, str | int] = {"made": 0, "charged": 0, "why": "failed"}
     with subprocess.Popen(
-        command, env=book.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        command,
+        env=journal.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
     ) as maker:
         assert maker.stdout is not None
         assert maker.stderr is not None
         try:
-            rest, asked = b"", False
+            rest, terminated = b"", False
             while True:
-                if stop.is_set() and not asked:
-                    asked = (
-                        True  # once: an interpreter that is about to end would die of the second
-                    )
+                if stop.is_set() and not terminated:
+                    # Once: a second SIGTERM would kill an interpreter that is about to end.
+                    terminated = True
                     maker.terminate()
                 if not select.select([maker.stdout], [], [], 0.05)[0]:
                     continue
@@ -187,54 +185,58 @@ def _run(
                 for line in lines:
                     last = json.loads(line)
                     each = int(last["charged"]) / max(1, int(last["made"]))
-                    tell(int(last["made"]), f"{sizes.format_size(max(0, each))} each")
-            said = maker.stderr.read().decode(errors="replace").strip().splitlines()
+                    on_progress(int(last["made"]), f"{sizes.format_size(max(0, each))} each")
+            stderr = maker.stderr.read().decode(errors="replace").strip().splitlines()
             code = maker.wait(END_SECONDS)
         except BaseException:
             maker.kill()
             raise
-    if asked and code == -signal.SIGTERM:  # before it could listen for that: nothing was made
+    if (
+        terminated and code == -signal.SIGTERM
+    ):  # before it installed its handler: nothing was created
         return {**last, "why": "stopped"}
     if code:
         raise errors.CannotError(
-            f"making memory cgroups failed after {last['made']:,}: {said[-1] if said else code}",
-            why="the kernel or another program would not let it be done",
-            todo="look at who else is busy in that cgroup, and at dmesg; what was made is undone",
+            f"creating memory cgroups failed after {last['made']:,}: {stderr[-1] if stderr else code}",
+            why="the kernel refused, or another program interfered; everything was undone",
+            todo="see dmesg, and which processes use that cgroup",
         )
     return last
 
 
 def _own(
-    parent: pathlib.Path, child: pathlib.Path, layout: cgroups.Layout, book: journal.Journal
+    parent: pathlib.Path, child: pathlib.Path, layout: cgroups.Layout, journal: journal.Journal
 ) -> None:
-    """The parent, in the ledger where it is ours; a given one stays, and only the child is ours."""
+    """Create the parent and record it; where it exists already, record only the child."""
     try:
-        book.write("cgroup", child if parent.is_dir() else parent)
+        journal.write("cgroup", child if parent.is_dir() else parent)
     except ValueError as error:
         raise errors.CannotError(
-            f"{parent} is in no place where overnight makes cgroups",
+            f"overnight does not create cgroups at {parent}",
             why=str(error),
-            todo="mount the cgroups at /sys/fs/cgroup, as every distribution does",
+            todo="mount cgroups at /sys/fs/cgroup, as every distribution does",
         ) from error
     parent.mkdir(exist_ok=True)
     if layout.memory_version == 1:
-        with contextlib.suppress(OSError):  # kernels before 5.11: else nothing is charged upwards
+        with contextlib.suppress(
+            OSError
+        ):  # kernels before 5.11: else nothing is charged to the parents
             (parent / "memory.use_hierarchy").write_text("1")
         return
     if "memory" not in (parent / "cgroup.controllers").read_text().split():
         above = parent.parent / "cgroup.subtree_control"
         raise errors.CannotError(
             f"the memory controller is off below {parent.parent}",
-            why="cgroup v2 gives it only to those below whose parent passes it on",
-            todo=f"echo +memory > {above}, or another --under",
+            why="with cgroup v2 a parent must enable it for its children",
+            todo=f"echo +memory > {above}, or choose another --under",
         )
     try:
         (parent / "cgroup.subtree_control").write_text("+memory")
     except OSError as error:
         raise errors.CannotError(
-            f"{parent} does not pass the memory controller on: {error}",
-            why="cgroup v2 does not let a cgroup have processes and children with controllers",
-            todo="name a cgroup without processes of its own",
+            f"cannot enable the memory controller below {parent}: {error}",
+            why="a cgroup v2 with processes cannot have children with controllers",
+            todo="choose a cgroup without processes",
         ) from error
 
 
@@ -243,22 +245,22 @@ def _layout() -> cgroups.Layout:
         layout = counts.read_layout(host_state.ROOT)
     except sources.NoDataError as error:
         raise errors.CannotError(
-            f"no memory cgroups can be made: {error}",
-            why="the kernel has no memory controller here, or this is a container that sees a part of it",
-            todo="run it on the host itself; with cgroup_disable=memory on its command line, boot without",
+            f"cannot create memory cgroups: {error}",
+            why="the kernel has no memory controller, or this is a container that does not see it",
+            todo="run it on the host itself, booted without cgroup_disable=memory",
         ) from error
     top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
     if layout.memory_version == 2 and "memory" not in (top / "cgroup.controllers").read_text().split():  # fmt: skip
         raise errors.CannotError(
-            "no memory cgroups can be made: cgroup v2 has no memory controller",
-            why="it is off, or taken by a cgroup v1 mount that is not here",
-            todo="look at cgroup_disable= in /proc/cmdline",
+            "cannot create memory cgroups: cgroup v2 has no memory controller",
+            why="it is disabled, or used by a cgroup v1 mount outside this container",
+            todo="check cgroup_disable= in /proc/cmdline",
         )
     return layout
 
 
 def _home(layout: cgroups.Layout) -> str:
-    """Where the maker belongs: the memory cgroup that this process is in."""
+    """Return cgroup.procs of this process's own memory cgroup, which the program returns to."""
     top = counts.folder_of(layout, host_state.ROOT)
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
@@ -271,35 +273,35 @@ def _home(layout: cgroups.Layout) -> str:
 def _need_root() -> None:
     if os.geteuid() != 0:
         raise errors.MissingPermissionError(
-            "memory cgroups are made by root alone",
-            why=f"this is user {os.geteuid()}",
+            "cannot create memory cgroups without root",
+            why=f"this process runs as user {os.geteuid()}",
             todo="sudo overnight age memory-cgroups …",
         )
 
 
 def _need_tmpfs(count: int) -> None:
-    """A page that nothing but its removal lets go: on tmpfs, small, and with room for all."""
-    found = None
+    """Check that pages on /dev/shm stay until removed: tmpfs, no huge pages, room for all."""
+    mount = None
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         if left.split()[4:5] == [str(SHM)]:
-            found = right.split()  # the last one hides the others
-    if found is None or found[0] != "tmpfs":
+            mount = right.split()  # the last one hides the others
+    if mount is None or mount[0] != "tmpfs":
         raise errors.CannotError(
-            f"{SHM} is no tmpfs",
-            why="each of them is kept by a page that is in memory alone",
+            f"{SHM} is not a tmpfs",
+            why="a page that exists only in memory keeps each cgroup alive",
             todo=f"mount -t tmpfs tmpfs {SHM}",
         )
-    if any(option.startswith("huge=") and option != "huge=never" for option in found[2].split(",")):
+    if any(option.startswith("huge=") and option != "huge=never" for option in mount[2].split(",")):
         raise errors.CannotError(
             f"{SHM} has huge pages",
-            why="a page of one would be shared by hundreds of cgroups, and keep only the first",
+            why="hundreds of cgroups would share a huge page, and only the first would stay",
             todo=f"mount -o remount,huge=never {SHM}",
         )
     room = os.statvfs(SHM)
     if room.f_bavail * room.f_frsize < count * PAGE:
         raise errors.CannotError(
             f"{SHM} has no room for {count:,} pages",
-            why=f"{sizes.format_size(room.f_bavail * room.f_frsize)} are free",
+            why=f"{sizes.format_size(room.f_bavail * room.f_frsize)} is free",
             todo=f"remove files there, or mount -o remount,size=… {SHM}",
         )

@@ -1,4 +1,4 @@
-"""One module a workload; each names it in WORKLOAD."""
+"""One module per workload; each exports WORKLOAD."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["discover", "find"]
 
 
 def discover() -> dict[str, load.Workload]:
-    """Every workload by its name; there is no list to edit."""
-    found: dict[str, load.Workload] = {}
+    """Return every workload by name."""
+    known: dict[str, load.Workload] = {}
     for module in pkgutil.iter_modules(__path__):
         if not module.name.startswith("_"):
-            one = importlib.import_module(f"{__name__}.{module.name}").WORKLOAD
-            found[one.name] = one
-    return dict(sorted(found.items()))
+            workload = importlib.import_module(f"{__name__}.{module.name}").WORKLOAD
+            known[workload.name] = workload
+    return dict(sorted(known.items()))
 
 
 def find(name: str) -> load.Workload:
-    """The workload of that name; raises UsageError."""
+    """Return the workload of that name; raises UsageError."""
     known = discover()
     if name not in known:
         raise errors.UsageError(
             f"there is no workload {name!r}",
-            why=f"there are {', '.join(known)}",
-            todo="overnight load --help   says what each does",
+            why=f"workloads: {', '.join(known)}",
+            todo="overnight load --list   describes each of them",
         )
     return known[name]

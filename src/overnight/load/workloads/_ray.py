@@ -1,4 +1,4 @@
-"""The trials, run by Ray Tune: one driver, and Ray's own processes on the same cores."""
+"""Trials run by Ray Tune: one driver, and Ray's own processes on the same cores."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ __all__ = ["run"]
 
 
 def run(link: worker.Link) -> None:
-    """One run of Tune with as many trials as are asked for; all of Ray inherits the driver's cores."""
+    """Run the requested trials in one Tune run; all of Ray inherits the driver's cores."""
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
     from ray import tune
 
-    class Tell(tune.Callback):  # type: ignore[misc]  # Ray is not installed where this is checked
-        """Each trial's result, when it is done."""
+    class Reporter(tune.Callback):  # type: ignore[misc]  # Ray is not installed where this is checked
+        """Reports each trial's result when it completes."""
 
         done = 0
 
         def on_trial_complete(
             self,
-            iteration: int,  # noqa: ARG002 - Ray's own form
+            iteration: int,  # noqa: ARG002 - Ray's signature
             trials: list[Any],  # noqa: ARG002
             trial: Any,
             **info: Any,  # noqa: ARG002
         ) -> None:
-            said = trial.last_result
+            result = trial.last_result
             self.done += 1
-            # Not through the link: Tune pickles its callbacks, and shared memory cannot be.
-            line = {"trial": self.done, "seconds": said["seconds"], "loss": said["loss"]}
+            # Not through the link: Tune pickles its callbacks, and shared memory cannot be pickled.
+            line = {"trial": self.done, "seconds": result["seconds"], "loss": result["loss"]}
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
 
-    told = link.told
+    settings = link.settings
     slots = len(os.sched_getaffinity(0))
-    folder = told["folder"]
+    folder = settings["folder"]
     ray.init(
         num_cpus=slots,
         include_dashboard=False,
@@ -57,10 +57,12 @@ def run(link: worker.Link) -> None:
     link.ready()
     results = tune.Tuner(
         tune.with_resources(_trial, {"cpu": 1}),
-        param_space={"told": dict(told)},
-        tune_config=tune.TuneConfig(num_samples=told["trials"] or -1, max_concurrent_trials=slots),
+        param_space=dict(settings),
+        tune_config=tune.TuneConfig(
+            num_samples=settings["trials"] or -1, max_concurrent_trials=slots
+        ),
         run_config=tune.RunConfig(
-            storage_path=str(pathlib.Path(folder) / "results"), verbose=0, callbacks=[Tell()]
+            storage_path=str(pathlib.Path(folder) / "results"), verbose=0, callbacks=[Reporter()]
         ),
     ).fit()
     if results.errors:
@@ -71,8 +73,7 @@ def run(link: worker.Link) -> None:
 def _trial(settings: dict[str, Any]) -> None:
     from ray import tune
 
-    told = settings["told"]
-    pacer = controller.Pacer(told["duty"])
+    pacer = controller.Pacer(settings["duty"])
     begin = time.monotonic()
-    loss = _training.train(told["backend"], told["seed"], told["steps"], pacer.rest)
+    loss = _training.train(settings["backend"], settings["seed"], settings["steps"], pacer.rest)
     tune.report({"loss": loss, "seconds": time.monotonic() - begin})

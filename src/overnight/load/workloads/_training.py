@@ -1,4 +1,4 @@
-"""One training trial: a small network learns a fixed problem. The same seed gives the same loss, bit by bit."""
+"""One training trial: a small network learns a fixed problem. The same seed gives the same loss, bit for bit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["train"]
 
 ROWS, FEATURES, HIDDEN, CLASSES, BATCH = 2048, 64, 128, 10, 128
 RATE = 0.05
-# On a GPU the same network would be done before the next step is asked for.
+# On a GPU the small network would finish a step before the next one is submitted.
 GPU_HIDDEN = 8192
 
 
 def train(backend: str, seed: int, steps: int, after_step: Callable[[], None]) -> float:
-    """The loss after the last step. Threads are set by the environment and by torch's own setting."""
+    """Train and return the loss after the last step. The environment and torch's own setting limit threads."""
     if backend == "numpy":
         return _numpy(seed, steps, after_step)
     return _torch(seed, steps, after_step, on_gpu=backend == "cuda")
 
 
 def _problem(seed: int) -> tuple[Any, Any, Any]:
-    """Rows, their classes by a hidden linear rule, and what weights are drawn from."""
+    """Return rows, their classes by a hidden linear rule, and the generator for the weights."""
     import numpy as np
 
     chance = np.random.default_rng(seed)
@@ -65,9 +65,9 @@ def _torch(seed: int, steps: int, after_step: Callable[[], None], *, on_gpu: boo
     raw, labels, _ = _problem(seed)
     if on_gpu and not torch.cuda.is_available():
         raise errors.CannotError(
-            "there is no GPU to train on",
+            "no GPU is available for --backend cuda",
             why="PyTorch sees no CUDA device",
-            todo="nvidia-smi tells what the driver sees; overnight load trials --backend torch uses the CPU",
+            todo="nvidia-smi shows what the driver sees; overnight load trials --backend torch uses the CPU",
         )
     device = torch.device("cuda" if on_gpu else "cpu")
     rows, classes = torch.from_numpy(raw).to(device), torch.from_numpy(labels).to(device)
@@ -87,7 +87,7 @@ def _torch(seed: int, steps: int, after_step: Callable[[], None], *, on_gpu: boo
         loss = torch.nn.functional.cross_entropy(scores, classes[begin : begin + BATCH])
         loss.backward()
         descent.step()
-        if on_gpu:  # a step is done when the GPU has done it, not when it was asked for
+        if on_gpu:  # a step is complete when the GPU has finished it, not when it was submitted
             torch.cuda.synchronize()
         after_step()
     return float(loss.item())

@@ -14,23 +14,20 @@ if TYPE_CHECKING:
 __all__ = ["WORKLOAD"]
 
 DUTY = 0.6
-SPIN = range(2000)  # some 50 µs: far less than a period
+SPIN = range(2000)  # about 50 µs: far less than a period
 
 
 class Cpu:
-    """Arithmetic, and sleep."""
-
     name = "cpu"
     about = "a constant share of each core, held by a controller on CPU time"
     takes = ("duty",)
 
     def metrics(self, options: load.Options) -> tuple[load.Metric, ...]:
-        """CPU time alone."""
         target = (options.duty or DUTY) * len(options.cores)
         return (load.Metric("cpu", "cores", "cpu", target=target),)
 
-    def prepare(self, options: load.Options, book: journal.Journal) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
-        """One process a core; their periods begin apart."""
+    def prepare(self, options: load.Options, journal: journal.Journal) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
+        """One process per core, with staggered periods."""
         duty = controller.check_duty(DUTY if options.duty is None else options.duty)
         name = options.name or "load-cpu"
         parts = len(options.cores)
@@ -40,8 +37,7 @@ class Cpu:
         )
 
     def work(self, link: worker.Link) -> None:
-        """For ever."""
-        pacer = controller.Pacer(link.told["duty"], phase=link.told["phase"])
+        pacer = controller.Pacer(link.settings["duty"], phase=link.settings["phase"])
         link.ready()
         while True:
             for _ in SPIN:

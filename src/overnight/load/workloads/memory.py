@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import errors, load
-from overnight.model import sizes
+from overnight.model import meminfo, sizes
 
 if TYPE_CHECKING:
     from overnight.load import worker
@@ -19,20 +19,17 @@ SIZE = 256 << 20
 RATE = 64e6
 PERIOD = 0.01
 BLOCK = 1 << 16
-INTERPRETER = (
-    32 << 20
-)  # what a worker holds besides, at most; the check on the target allows for it
+INTERPRETER = 32 << 20  # at most this much beside the resident set, per worker
 
 
 class Memory:
-    """Anonymous memory, faulted in once, then written block by block, round and round."""
+    """Anonymous memory, faulted in once, then written block by block in a ring."""
 
     name = "memory"
-    about = "a constant resident set (--size, of all cores together), written to at a constant rate"
+    about = "a constant resident set (--size, all cores together), written at a constant rate"
     takes = ("size", "rate")
 
     def metrics(self, options: load.Options) -> tuple[load.Metric, ...]:
-        """What is held, and what is written."""
         rate = RATE if options.rate is None else options.rate
         return (
             load.Metric("resident", "B", "resident"),
@@ -40,16 +37,16 @@ class Memory:
             load.Metric("cpu", "cores", "cpu", gated=False),
         )
 
-    def prepare(self, options: load.Options, book: journal.Journal) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
-        """One process a core, each with its part of both."""
+    def prepare(self, options: load.Options, journal: journal.Journal) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
+        """One process per core, each with its part of size and rate."""
         size = SIZE if options.size is None else options.size
         rate = RATE if options.rate is None else options.rate
         parts = len(options.cores)
         each = size // parts // BLOCK * BLOCK
         if each < BLOCK or rate <= 0:
             raise errors.UsageError(
-                f"{sizes.format_size(size)} at {sizes.format_size(rate)}/s is no load on {parts} cores",
-                why=f"each core needs at least {sizes.format_size(BLOCK)}, and something is written",
+                f"--size {sizes.format_size(size)} at --rate {sizes.format_size(rate)}/s is too small for {parts} cores",
+                why=f"each core needs at least {sizes.format_size(BLOCK)} and a rate above 0",
                 todo="write them like --size 256MiB --rate 64MB",
             )
         _check_room(size)
@@ -60,8 +57,8 @@ class Memory:
         )
 
     def work(self, link: worker.Link) -> None:
-        """For ever; what is due follows the clock, so lateness is made up for within a period."""
-        size, rate = int(link.told["size"]), float(link.told["rate"])
+        """Write forever; the amount due follows the clock, so a late period is made up for."""
+        size, rate = int(link.settings["size"]), float(link.settings["rate"])
         held = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         block = bytes(range(256)) * (BLOCK // 256)
         for at in range(0, size, BLOCK):
@@ -70,7 +67,7 @@ class Memory:
         written, at, begin = 0, 0, time.monotonic()
         while True:
             due = (time.monotonic() - begin) * rate
-            if due - written > rate:  # a stall of a second: what it missed is not made up for
+            if due - written > rate:  # after a stall of a second the missed amount is dropped
                 begin += (due - written) / rate
                 continue
             while written + BLOCK <= due:
@@ -82,14 +79,13 @@ class Memory:
 
 
 def _check_room(size: int) -> None:
-    """Half of what is free may be taken: a load that makes the host reclaim is another test."""
-    with open("/proc/meminfo") as file:  # noqa: PTH123 - no path of a host's root
-        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+    """Allow at most half of the available memory: a load that makes the host reclaim is another test."""
+    free = meminfo.read_available()
     if size + INTERPRETER > free / 2:
         raise errors.CannotError(
-            f"{sizes.format_size(size)} are too much for this host",
-            why=f"{sizes.format_size(free)} are available, and half of that may be taken",
-            todo=f"ask for less: --size {int(free / 2 - INTERPRETER) >> 20}MiB",
+            f"--size {sizes.format_size(size)} is too large for this host",
+            why=f"{sizes.format_size(free)} of memory is available, and a load may use half of it",
+            todo=f"use at most --size {int(free / 2 - INTERPRETER) >> 20}MiB",
         )
 
 

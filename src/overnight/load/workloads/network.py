@@ -1,4 +1,4 @@
-"""Packets at a constant rate, from one process to another: over loopback, or over a veth pair."""
+"""UDP packets at a constant rate between two processes, over loopback or a veth pair."""
 
 from __future__ import annotations
 
@@ -23,19 +23,23 @@ SIZE = 512
 MOST_SIZE = 1472  # a datagram in one Ethernet frame
 PERIOD = 0.01
 SENT, PACKETS, BYTES = 0, 1, 2
-HERE, THERE, PORT = "192.0.2.1", "192.0.2.2", 9  # for documentation (RFC 5737), in own namespaces
+HERE, THERE, PORT = (
+    "192.0.2.1",
+    "192.0.2.2",
+    9,
+)  # documentation addresses (RFC 5737), used in private namespaces
 
 
 class Network:
-    """Pairs of a sender and a receiver, each pair on two cores, or both on the only one."""
+    """Pairs of a sender and a receiver; each pair takes two cores, or shares the only one."""
 
     name = "network"
-    about = "UDP at constant packets and bytes a second, over loopback or a veth pair (--veth)"
+    about = "UDP at a constant packet and byte rate, over loopback or a veth pair (--veth)"
     takes = ("rate", "size", "veth")
 
     def metrics(self, options: load.Options) -> tuple[load.Metric, ...]:
-        """What arrives; lost packets are seen as less than was asked for."""
-        rate, size = _asked(options)
+        """Measure what arrives: lost packets show as a rate below the target."""
+        rate, size = _rate_and_size(options)
         pairs = len(_pairs(options.cores))
         return (
             load.Metric("packets", "/s", str(PACKETS), target=rate * pairs),
@@ -44,26 +48,28 @@ class Network:
             load.Metric("cpu", "cores", "cpu", gated=False),
         )
 
-    def prepare(self, options: load.Options, book: journal.Journal) -> tuple[load.Job, ...]:
-        """With `veth`, each pair has two network namespaces of its own, which go with the run."""
-        rate, size = _asked(options)
+    def prepare(self, options: load.Options, journal: journal.Journal) -> tuple[load.Job, ...]:
+        """With `veth`, each pair gets two network namespaces, removed after the run."""
+        rate, size = _rate_and_size(options)
         name = options.name or "load-net"
         jobs = []
         for n, (sender, receiver) in enumerate(_pairs(options.cores)):
             if options.veth:
-                here, there = _lay_cable(book, n)
+                here, there = _create_veth(journal, n)
                 to: tuple[str, int] = (THERE, PORT)
-                told: dict[str, object] = {"bind": to}
+                receiver_settings: dict[str, object] = {"bind": to}
                 files: tuple[int, ...] = ()
             else:
                 here = there = ""
-                ear = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-                ear.bind(("127.0.0.1", 0))
-                to = ear.getsockname()
-                files = (ear.detach(),)
-                told = {"file": files[0]}
+                receiving = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                receiving.bind(("127.0.0.1", 0))
+                to = receiving.getsockname()
+                files = (receiving.detach(),)
+                receiver_settings = {"file": files[0]}
             jobs += [
-                load.Job(f"{name}-rx-{n}", (receiver,), told, netns=there, files=files),
+                load.Job(
+                    f"{name}-rx-{n}", (receiver,), receiver_settings, netns=there, files=files
+                ),
                 load.Job(
                     f"{name}-tx-{n}",
                     (sender,),
@@ -75,27 +81,26 @@ class Network:
         return tuple(jobs)
 
     def work(self, link: worker.Link) -> None:
-        """One end of it, for ever."""
-        if "to" in link.told:
+        if "to" in link.settings:
             _send(link)
         else:
             _receive(link)
 
 
-def _asked(options: load.Options) -> tuple[float, int]:
+def _rate_and_size(options: load.Options) -> tuple[float, int]:
     rate = RATE if options.rate is None else options.rate
     size = SIZE if options.size is None else options.size
     if not 0 < rate <= 1e6 or not 1 <= size <= MOST_SIZE:
         raise errors.UsageError(
-            f"{rate:g} packets a second of {size} bytes are not sent",
-            why=f"a packet has 1 to {MOST_SIZE} bytes, and at most a million are sent a second",
+            f"--rate {rate:g} --size {size} is out of range",
+            why=f"the rate is above 0 and at most 1000000 packets/s, a packet has 1 to {MOST_SIZE} bytes",
             todo="write them like --rate 5000 --size 512",
         )
     return rate, size
 
 
 def _pairs(cores: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Sender's and receiver's core.
+    """Return pairs of sender core and receiver core.
 
     >>> _pairs((0, 1, 2)), _pairs((3,))
     ([(0, 1)], [(3, 3)])
@@ -104,19 +109,21 @@ def _pairs(cores: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _send(link: worker.Link) -> None:
-    rate, packet = float(link.told["rate"]), bytes(int(link.told["size"]))
-    host, port = link.told["to"]
+    rate, packet = float(link.settings["rate"]), bytes(int(link.settings["size"]))
+    host, port = link.settings["to"]
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     out.connect((host, int(port)))
     link.ready()
     sent, begin = 0, time.monotonic()
     while True:
         due = (time.monotonic() - begin) * rate
-        if due - sent > rate:  # a stall of a second: what it missed is not made up for
+        if due - sent > rate:  # after a stall of a second the missed packets are dropped
             begin += (due - sent) / rate
             continue
         while sent + 1 <= due:
-            with contextlib.suppress(ConnectionRefusedError):  # nobody listens yet, or any more
+            with contextlib.suppress(
+                ConnectionRefusedError
+            ):  # the receiver is not listening yet, or has ended
                 out.send(packet)
             sent += 1
         link.count(SENT, sent)
@@ -124,33 +131,33 @@ def _send(link: worker.Link) -> None:
 
 
 def _receive(link: worker.Link) -> None:
-    if "file" in link.told:
-        ear = socket.socket(fileno=int(link.told["file"]))
+    if "file" in link.settings:
+        receiving = socket.socket(fileno=int(link.settings["file"]))
     else:
-        host, port = link.told["bind"]
-        ear = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        ear.bind((host, int(port)))
+        host, port = link.settings["bind"]
+        receiving = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        receiving.bind((host, int(port)))
     link.ready()
     room = bytearray(MOST_SIZE)
     packets = size = 0
     while True:
-        size += ear.recv_into(room)
+        size += receiving.recv_into(room)
         packets += 1
         link.count(PACKETS, packets)
         link.count(BYTES, size)
 
 
-def _lay_cable(book: journal.Journal, n: int) -> tuple[str, str]:
-    """Two namespaces with a veth pair between; their paths."""
+def _create_veth(journal: journal.Journal, n: int) -> tuple[str, str]:
+    """Create two namespaces with a veth pair between them; return their paths."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         raise errors.MissingPermissionError(
-            "a veth pair cannot be made",
-            why="network namespaces need root and the tool ip",
+            "cannot create a veth pair",
+            why="network namespaces need root and the program ip (iproute2)",
             todo="sudo overnight load network --veth, or leave --veth out for loopback",
         )
-    names = tuple(f"{book.run}-{n}{end}" for end in "ab")
+    names = tuple(f"{journal.run}-{n}{end}" for end in "ab")
     for name in names:
-        book.write("netns", name)
+        journal.write("netns", name)
         _ip("netns", "add", name)
     a, b = names
     _ip("link", "add", "out", "netns", a, "type", "veth", "peer", "name", "in", "netns", b)
@@ -165,7 +172,7 @@ def _ip(*words: str) -> None:
     if done.returncode:
         raise errors.CannotError(
             f"ip {' '.join(words)} failed",
-            why=done.stderr.strip() or f"it left with {done.returncode}",
+            why=done.stderr.strip() or f"exit code {done.returncode}",
             todo="leave --veth out for loopback, or load the kernel module veth",
         )
 

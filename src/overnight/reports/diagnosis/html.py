@@ -121,7 +121,7 @@ def _timeline(told: Verdict, material: diagnosis.Material) -> Iterator[str]:
         return
     wanted = [material.core, told.event.core if told.event else -1]
     if told.chain:
-        wanted += [step.subject.core for step in told.chain.steps]
+        wanted += [step.subject.core for step in told.chain.steps if step.subject.core is not None]
     drawn = timeline.draw_timeline(material.cores, wanted, material.hot, material.events)
     yield (
         f'<figure class="scroll">{drawn}<figcaption>Shares of {h(material.cores.denominator)}. '

@@ -185,10 +185,10 @@ def who_words(subject: Subject) -> str:
 def place_words(subject: Subject, *, host: bool = True) -> str:
     """Where: core, queue, cgroup, host."""
     parts = []
-    if subject.core >= 0:
+    if subject.core is not None:
         parts.append(f"core {subject.core}")
     if subject.interface:
-        queue = f" queue {subject.queue}" if subject.queue >= 0 else ""
+        queue = f" queue {subject.queue}" if subject.queue is not None else ""
         parts.append(f"{clean(subject.interface, 40)}{queue}")
     if subject.cgroup:
         parts.append(f"cgroup {clean(subject.cgroup, 120)}")

@@ -1,5 +1,5 @@
-"""What a host is made of: unit files, presets, packages, modules, settings, versions.
+"""The configuration of a host or an unpacked image: units, presets, packages, modules, settings, versions.
 
-Everything is read through `tree.Tree`, which never leaves its root: an unpacked image of strangers
-can be looked at as safely as the host itself. `reading_x(tree)` modules answer with plain values.
+Everything is read through `tree.Tree`, which never leaves its root, so an untrusted image is as safe to
+read as the host itself.
 """

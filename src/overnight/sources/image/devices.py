@@ -1,4 +1,4 @@
-"""Network devices with driver and firmware, and the versions of programs that matter."""
+"""Network devices with driver and firmware, and the versions of system programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NICS = 256
 SECONDS = 3.0
 OUTPUT = 4096
 
-# Each prints its version and ends: none of them talks to a daemon.
+# Each prints its version and exits; none contacts a daemon.
 BINARIES = (
     ("kubelet", "--version"),
     ("containerd", "--version"),
@@ -53,7 +53,7 @@ VERSION = re.compile(r"v?\d+(?:\.\d+)+[0-9A-Za-z.+~_-]{0,40}|\b\d{2,5}\b")
 
 
 def parse_drvinfo(raw: bytes) -> dict[str, str]:
-    """Struct ethtool_drvinfo: driver, version, firmware."""
+    """Parse struct ethtool_drvinfo: driver, version, firmware."""
     _, driver, version, firmware, *_ = DRVINFO.unpack(raw)
     names = ("driver", "driver version", "firmware")
     texts = (field.split(b"\0", 1)[0].decode("utf-8", "replace") for field in (driver, version, firmware))  # fmt: skip
@@ -61,36 +61,36 @@ def parse_drvinfo(raw: bytes) -> dict[str, str]:
 
 
 def read_nics(tree: trees.Tree, gaps: inventory.Gaps, *, live: bool) -> inventory.Part:
-    """Interfaces that have a device: driver, firmware, queues, MTU. No addresses."""
-    found: inventory.Part = {}
+    """Read driver, firmware, queues and MTU of each hardware interface. Addresses are left out."""
+    nics: inventory.Part = {}
     base = "/sys/class/net"
     try:
         names = tree.names(base)[:NICS]
     except OSError as error:
         gaps(base, trees.why(error))
-        return found
+        return nics
     for name in names:
         link = tree.link(f"{base}/{name}/device/driver")
         if not tree.exists(f"{base}/{name}/device"):
             continue
-        said = {"driver": posixpath.basename(link)} if link else {}
+        nic = {"driver": posixpath.basename(link)} if link else {}
         if live:
             try:
-                said |= _ask(name)
+                nic |= _ask(name)
             except OSError as error:
                 gaps(f"{name} firmware", trees.why(error))
-        if link and (version := tree.line(f"/sys/module/{said['driver']}/version")):
-            said.setdefault("module version", version)
+        if link and (version := tree.line(f"/sys/module/{nic['driver']}/version")):
+            nic.setdefault("module version", version)
         if mtu := tree.line(f"{base}/{name}/mtu"):
-            said["mtu"] = mtu
+            nic["mtu"] = mtu
         try:
             queues = tree.names(f"{base}/{name}/queues")
             for kind in ("rx", "tx"):
-                said[f"{kind} queues"] = str(sum(queue.startswith(f"{kind}-") for queue in queues))
+                nic[f"{kind} queues"] = str(sum(queue.startswith(f"{kind}-") for queue in queues))
         except OSError:
             pass  # older kernels, and some virtual devices, have none
-        found[name] = said
-    return found
+        nics[name] = nic
+    return nics
 
 
 def _ask(name: str) -> dict[str, str]:
@@ -102,53 +102,53 @@ def _ask(name: str) -> dict[str, str]:
 
 
 def read_versions(tree: trees.Tree, gaps: inventory.Gaps, *, live: bool) -> inventory.Part:
-    """Versions of programs, by running them. Those of an image are never run."""
-    found: inventory.Part = {}
+    """Run programs to read their versions; an image's programs are never run."""
+    versions: inventory.Part = {}
     for name, option in BINARIES:
         paths = [f"{folder}/{name}" for folder in FOLDERS]
-        path = next((one for one in paths if tree.is_executable(one)), None)
+        path = next((candidate for candidate in paths if tree.is_executable(candidate)), None)
         if path is None:
             continue
         if not live:
-            gaps(name, "an image's programs are not run; its package says the version")
+            gaps(name, "programs of an image are not run; see the version of its package")
             continue
         try:
-            found[name] = {"path": path, "version": _version(_output([path, option]))}
+            versions[name] = {"path": path, "version": _version(_output([path, option]))}
         except (OSError, ValueError) as error:
             gaps(name, trees.why(error) if isinstance(error, OSError) else str(error))
-    return found
+    return versions
 
 
 def _version(text: str) -> str:
-    """Only what looks like a version, of the first line that has one: the rest is nobody's business."""
+    """Find the first version number; the rest of the output is not kept."""
     match = VERSION.search(text)
     if match is None:
-        raise ValueError("it prints no version")
+        raise ValueError("it does not print a version")
     return match[0]
 
 
 def _output(command: list[str]) -> str:
-    """What a program prints first, of whatever length and duration it would like."""
-    clean = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
+    """Run a program for its first OUTPUT bytes, for SECONDS at most."""
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        env=clean, start_new_session=True, bufsize=0,
+        env=environment, start_new_session=True, bufsize=0,
     )  # fmt: skip
     assert process.stdout is not None
-    read = b""
+    output = b""
     end = time.monotonic() + SECONDS
     try:
-        while len(read) < OUTPUT and (left := end - time.monotonic()) > 0:
+        while len(output) < OUTPUT and (left := end - time.monotonic()) > 0:
             if not select.select([process.stdout], [], [], left)[0]:
                 break
             part = os.read(process.stdout.fileno(), OUTPUT)
             if not part:
                 break
-            read += part
+            output += part
     finally:
         process.stdout.close()
         process.kill()
         process.wait()
-    if not read and time.monotonic() >= end:
+    if not output and time.monotonic() >= end:
         raise ValueError(f"it printed nothing in {SECONDS:g} s")
-    return read.decode("utf-8", "replace")
+    return output.decode("utf-8", "replace")

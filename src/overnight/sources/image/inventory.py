@@ -1,6 +1,6 @@
-"""What is installed and mounted: operating system, packages, mounts, cgroups. Pure parsers, then readers.
+"""The operating system, packages, mounts and cgroups of a host or an image.
 
-Each reader gives plain text by name; what it could not read it adds to the gaps.
+Each reader returns text by name and reports what it could not read to `gaps`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LABELS = (
     "/opt/aws/dlami/info",
     "/etc/image-release",
 )
-# Made and removed with every container: no inventory of the host.
+# Mounts that come and go with containers are not part of the inventory.
 PASSING = re.compile(
     r"^(/var/lib/(docker|containerd|containers|kubelet/pods|rancher)|/run/(docker|containerd|netns|user|credentials|containers)|/run/k3s|/proc/)(/|$)"
 )
@@ -38,25 +38,25 @@ OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def parse_os_release(text: str) -> dict[str, str]:
-    """os-release(5) and other files of NAME=value or NAME: value.
+    """Parse os-release(5) and other files of NAME=value or NAME: value.
 
     >>> parse_os_release('NAME="Debian GNU/Linux"\\nVERSION_ID=12\\n# no\\nbuild_name: server\\n')
     {'NAME': 'Debian GNU/Linux', 'VERSION_ID': '12', 'build_name': 'server'}
     """
-    found = {}
+    variables = {}
     for line in text.splitlines():
         match = re.match(r"\s*([A-Za-z_][A-Za-z0-9_]{0,63})\s*[=:]\s*(.*?)\s*$", line)
         if match:
-            found[match[1]] = match[2].strip("\"'")
-    return found
+            variables[match[1]] = match[2].strip("\"'")
+    return variables
 
 
 def read_os(tree: trees.Tree, gaps: Gaps) -> Part:
-    """Which system and which image."""
-    found: Part = {}
+    """Read the operating system and the labels of its image."""
+    labels: Part = {}
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         try:
-            found |= parse_os_release(tree.text(path, 1 << 16))
+            labels |= parse_os_release(tree.text(path, 1 << 16))
             break
         except OSError as error:
             gaps(path, trees.why(error))
@@ -68,17 +68,17 @@ def read_os(tree: trees.Tree, gaps: Gaps) -> Part:
         except OSError as error:
             gaps(path, trees.why(error))
             continue
-        found[path] = parse_os_release(text) or text.strip()[:1024]
-    return found
+        labels[path] = parse_os_release(text) or text.strip()[:1024]
+    return labels
 
 
 def parse_dpkg(text: str) -> Part:
-    """Packages of /var/lib/dpkg/status: version, and the state where it is not `installed`.
+    """Parse /var/lib/dpkg/status: each package's version, and its state unless it is `installed`.
 
     >>> parse_dpkg("Package: a\\nStatus: install ok installed\\nVersion: 1\\nArchitecture: all\\n\\n")
     {'a:all': {'version': '1'}}
     """
-    found: Part = {}
+    packages: Part = {}
     for block in text.split("\n\n"):
         fields = {}
         for line in block.splitlines():
@@ -88,67 +88,67 @@ def parse_dpkg(text: str) -> Part:
         states = fields.get("Status", "").split()
         if "Package" not in fields or not states or states[-1] in ("not-installed", "config-files"):
             continue
-        said = {"version": fields.get("Version", "")}
+        package = {"version": fields.get("Version", "")}
         if states != ["install", "ok", "installed"]:
-            said["state"] = " ".join(states)
-        found[f"{fields['Package']}:{fields.get('Architecture', '')}"] = said
-    return found
+            package["state"] = " ".join(states)
+        packages[f"{fields['Package']}:{fields.get('Architecture', '')}"] = package
+    return packages
 
 
 def read_packages(tree: trees.Tree, gaps: Gaps, *, live: bool) -> Part:
-    """Dpkg's from its file; rpm's from rpm itself, on a running host alone."""
-    found: Part = {}
+    """Read dpkg's packages from its file and, on a running host, rpm's from rpm itself."""
+    packages: Part = {}
     try:
-        found = parse_dpkg(tree.text(DPKG, DPKG_LIMIT))
+        packages = parse_dpkg(tree.text(DPKG, DPKG_LIMIT))
     except FileNotFoundError:
         pass
     except OSError as error:
         gaps(DPKG, trees.why(error))
     if any(tree.exists(path) for path in ("/var/lib/rpm", "/usr/lib/sysimage/rpm")):
         if not live:
-            gaps("rpm", "its database is read on a running host alone")
+            gaps("rpm", "the rpm database can be read on a running host only")
         elif shutil.which("rpm"):
-            found |= _rpm(gaps)
+            packages |= _rpm(gaps)
         else:
-            gaps("rpm", "there is a database and no rpm to read it")
-    if len(found) > PACKAGES:
+            gaps("rpm", "there is an rpm database, but no rpm command to read it")
+    if len(packages) > PACKAGES:
         gaps("packages", f"more than {PACKAGES}: the rest is left out")
-        found = dict(sorted(found.items())[:PACKAGES])
-    return found
+        packages = dict(sorted(packages.items())[:PACKAGES])
+    return packages
 
 
 def _rpm(gaps: Gaps) -> Part:
-    form = "%{NAME}:%{ARCH} %{EPOCHNUM}:%{VERSION}-%{RELEASE}\n"
+    query_format = "%{NAME}:%{ARCH} %{EPOCHNUM}:%{VERSION}-%{RELEASE}\n"
     try:
-        done = subprocess.run(
-            ["rpm", "-qa", "--qf", form],
+        completed = subprocess.run(
+            ["rpm", "-qa", "--qf", query_format],
             capture_output=True, stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=30, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         gaps("rpm", f"rpm -qa: {type(error).__name__}")
         return {}
-    pairs = (line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    pairs = (line.split(" ", 1) for line in completed.stdout.splitlines() if " " in line)
     return {name: {"version": version} for name, version in pairs}
 
 
 def parse_mounts(text: str) -> Part:
-    r"""/proc/mounts without what containers come and go with.
+    r"""Parse /proc/mounts, without the mounts that come and go with containers.
 
     >>> parse_mounts("/dev/sda1 /a\\040b ext4 rw,relatime 0 0\\n")
     {'/a b': {'source': '/dev/sda1', 'type': 'ext4', 'options': 'rw,relatime'}}
     """
-    found: Part = {}
+    mounts: Part = {}
     for line in text.splitlines():
         fields = [OCTAL.sub(lambda m: chr(int(m[1], 8)), field) for field in line.split(" ")]
         if len(fields) >= 4 and not PASSING.match(fields[1]):
-            source, where, kind, options = fields[:4]
-            # A second mount on the same place covers the first: only the last is in force.
-            found[where] = {"source": source, "type": kind, "options": options}
-    return found
+            source, mount_point, kind, options = fields[:4]
+            # A second mount on the same directory hides the first.
+            mounts[mount_point] = {"source": source, "type": kind, "options": options}
+    return mounts
 
 
 def read_mounts(tree: trees.Tree, gaps: Gaps) -> Part:
-    """What is mounted in the namespace of PID 1, where it may be read."""
+    """Read the mounts of PID 1's namespace; this process's own where that is not permitted."""
     for path in ("/proc/1/mounts", "/proc/self/mounts"):
         try:
             return parse_mounts(tree.text(path))
@@ -159,14 +159,14 @@ def read_mounts(tree: trees.Tree, gaps: Gaps) -> Part:
 
 
 def read_cgroups(tree: trees.Tree, gaps: Gaps) -> Part:
-    """Version 1, 2 or both; controllers and where they are mounted. Counts are no part of it."""
-    found: Part = {}
+    """Read the cgroup version (1, 2 or both), the controllers and their mounts; no counts."""
+    cgroups: Part = {}
     kinds = set()
-    for where, said in read_mounts(tree, gaps).items():
-        if isinstance(said, dict) and said["type"] in ("cgroup", "cgroup2"):
-            kinds.add(said["type"])
-            found[where] = {"type": said["type"], "options": said["options"]}
-    found["layout"] = {
+    for mount_point, mount in read_mounts(tree, gaps).items():
+        if isinstance(mount, dict) and mount["type"] in ("cgroup", "cgroup2"):
+            kinds.add(mount["type"])
+            cgroups[mount_point] = {"type": mount["type"], "options": mount["options"]}
+    cgroups["layout"] = {
         frozenset(): "none",
         frozenset({"cgroup"}): "v1",
         frozenset({"cgroup2"}): "v2",
@@ -175,10 +175,10 @@ def read_cgroups(tree: trees.Tree, gaps: Gaps) -> Part:
         for line in tree.text("/proc/cgroups", 1 << 16).splitlines():
             fields = line.split()
             if len(fields) == 4 and not line.startswith("#"):
-                found[f"controller {fields[0]}"] = {"hierarchy": fields[1], "enabled": fields[3]}
+                cgroups[f"controller {fields[0]}"] = {"hierarchy": fields[1], "enabled": fields[3]}
     except OSError as error:
         gaps("/proc/cgroups", trees.why(error))
     unified = tree.line("/sys/fs/cgroup/cgroup.controllers")
     if unified:
-        found["unified controllers"] = unified
-    return found
+        cgroups["unified controllers"] = unified
+    return cgroups

@@ -1,6 +1,6 @@
-"""What the running kernel is set to: sysctl, modules and parameters, CPU, memory, clock.
+"""Kernel settings: sysctl, modules and their parameters, CPU, memory, clock.
 
-Values that change by themselves are left out, so that a host that nobody changed reads the same.
+Values that the kernel itself changes are left out, so that an unchanged host gives the same result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VOLATILE = re.compile(
     r"vm\.(drop_caches|compact_memory)$|dev\.(cdrom\.info|raid\.|parport)|kernel\.(tainted_last|cap_last)|kernel\.firmware_config|"
     r"net\.unix\.|debug\.kprobes|kernel\.spl\.|kernel\.seccomp\.actions_avail$|kernel\.keys\.|user\.|sunrpc\.|kernel\.hostname$|kernel\.domainname$|fs\.mqueue\.queues)"
 )
-# Identity and secrets: never even read.
+# Identity and secrets are never read.
 SECRET = re.compile(
     r"secret|fastopen_key|(^|\.)random\.|password|cookie|boot_id|uuid", re.IGNORECASE
 )
@@ -33,24 +33,24 @@ INTERFACE = re.compile(r"^net\.(?:ipv4|ipv6|mpls)\.(?:conf|neigh)\.(.+)\.[a-z0-9
 
 
 def read_kernel(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    """Release, version and taint; the GPU driver, which is the kernel's in all but name."""
-    found: inventory.Part = {}
+    """Read release, version, taint and the version of NVIDIA's GPU driver."""
+    facts: inventory.Part = {}
     for key, path in (
         ("release", "/proc/sys/kernel/osrelease"),
         ("version", "/proc/sys/kernel/version"),
         ("tainted", "/proc/sys/kernel/tainted"),
         ("architecture", "/proc/sys/kernel/arch"),
     ):
-        _add(found, key, path, tree, gaps, wanted=key != "architecture")
+        _add(facts, key, path, tree, gaps, wanted=key != "architecture")
     if nvidia := tree.line("/proc/driver/nvidia/version"):
-        found["nvidia"] = nvidia.splitlines()[0]
-    return found
+        facts["nvidia"] = nvidia.splitlines()[0]
+    return facts
 
 
 def read_sysctl(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    """Every setting below /proc/sys but the volatile, the secret, and those of passing interfaces."""
+    """Read /proc/sys, except volatile and secret settings and those of virtual interfaces."""
     physical = _physical(tree)
-    found: inventory.Part = {}
+    settings: inventory.Part = {}
     waiting = [("/proc/sys", "", 0)]
     while waiting:
         folder, prefix, depth = waiting.pop()
@@ -69,45 +69,45 @@ def read_sysctl(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
                     waiting.append((path, key + ".", depth + 1))
                 continue
             match = INTERFACE.match(key)
-            # Bits of others: a file that is there to be written has none for reading.
+            # A write-only file has no read bits.
             if not status.st_mode & 0o444 or (match and match[1] not in physical):
                 continue
-            if len(found) >= SYSCTLS:
+            if len(settings) >= SYSCTLS:
                 gaps("sysctl", f"more than {SYSCTLS}: the rest is left out")
-                return found
+                return settings
             try:
-                found[key] = _flat(tree.text(path, SYSCTL_LIMIT))
+                settings[key] = _flat(tree.text(path, SYSCTL_LIMIT))
             except OSError as error:
                 gaps(key, trees.why(error))
-    return found
+    return settings
 
 
 def _physical(tree: trees.Tree) -> set[str]:
-    """Interfaces that stay: with a device of their own, and those that every host has."""
-    found = {"all", "default", "lo"}
+    """List the interfaces that have a device, and the names that every host has."""
+    interfaces = {"all", "default", "lo"}
     try:
         names = tree.names("/sys/class/net")
     except OSError:
-        return found
-    return found | {name for name in names if tree.exists(f"/sys/class/net/{name}/device")}
+        return interfaces
+    return interfaces | {name for name in names if tree.exists(f"/sys/class/net/{name}/device")}
 
 
 def read_modules(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    """Loaded and built-in modules: version, source version, parameters."""
-    found: inventory.Part = {}
+    """Read version, source version and parameters of loaded and built-in modules."""
+    modules: inventory.Part = {}
     try:
         names = tree.names("/sys/module")
     except OSError as error:
         gaps("/sys/module", trees.why(error))
-        return found
+        return modules
     if len(names) > MODULES:
         gaps("modules", f"more than {MODULES}: the rest is left out")
     for name in names[:MODULES]:
         base = f"/sys/module/{name}"
-        said = {}
+        module = {}
         for key in ("version", "srcversion", "taint"):
             if value := tree.line(f"{base}/{key}"):
-                said[key] = value
+                module[key] = value
         try:
             parameters = tree.names(f"{base}/parameters")
         except OSError:
@@ -118,21 +118,21 @@ def read_modules(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
             if status is None or not status.st_mode & 0o444 or SECRET.search(parameter):
                 continue
             try:
-                said[f"parameters.{parameter}"] = _flat(tree.text(path, SYSCTL_LIMIT))
+                module[f"parameters.{parameter}"] = _flat(tree.text(path, SYSCTL_LIMIT))
             except OSError as error:
                 gaps(f"{name}.parameters.{parameter}", trees.why(error))
-        if said:
-            found[name] = said
-    return found
+        if module:
+            modules[name] = module
+    return modules
 
 
 def parse_cpuinfo(text: str) -> dict[str, str]:
-    """Of the first core, which stands for all; microcode may differ, so every one is told.
+    """Parse the model of the first core, which represents all, and every core's microcode.
 
     >>> parse_cpuinfo("processor\\t: 0\\nmodel name\\t: X\\nmicrocode\\t: 0x1\\nflags\\t: b a\\n")
     {'model name': 'X', 'flags': 'a b', 'microcode': '0x1', 'cores': '1'}
     """
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     microcodes = set()
     cores = 0
     for line in text.splitlines():
@@ -145,74 +145,75 @@ def parse_cpuinfo(text: str) -> dict[str, str]:
         elif key == "microcode":
             microcodes.add(value)
         elif key in ("vendor_id", "model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part"):  # fmt: skip
-            found.setdefault(key, value)
+            facts.setdefault(key, value)
         elif key in ("flags", "Features", "bugs"):
-            found.setdefault(key, " ".join(sorted(value.split())))
+            facts.setdefault(key, " ".join(sorted(value.split())))
     if microcodes:
-        found["microcode"] = " ".join(sorted(microcodes))
-    return {**found, "cores": str(cores)}
+        facts["microcode"] = " ".join(sorted(microcodes))
+    return {**facts, "cores": str(cores)}
 
 
 def read_cpu(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    """Model, microcode, mitigations, SMT, frequency governor."""
-    found: inventory.Part = {}
+    """Read model, microcode, mitigations, SMT and frequency governor."""
+    facts: inventory.Part = {}
     try:
-        found |= parse_cpuinfo(tree.text("/proc/cpuinfo", 16 << 20))
+        facts |= parse_cpuinfo(tree.text("/proc/cpuinfo", 16 << 20))
     except OSError as error:
         gaps("/proc/cpuinfo", trees.why(error))
     base = "/sys/devices/system/cpu"
     for name in ("online", "possible", "isolated", "nohz_full", "smt/control"):
         if tree.exists(f"{base}/{name}"):
-            _add(found, name, f"{base}/{name}", tree, gaps)
+            _add(facts, name, f"{base}/{name}", tree, gaps)
     for key, path in (
         ("governor", f"{base}/cpu0/cpufreq/scaling_governor"),
         ("frequency driver", f"{base}/cpu0/cpufreq/scaling_driver"),
         ("idle driver", f"{base}/cpuidle/current_driver"),
     ):
         if tree.exists(path):
-            _add(found, key, path, tree, gaps)
+            _add(facts, key, path, tree, gaps)
     try:
         for name in tree.names(f"{base}/vulnerabilities"):
-            _add(found, f"mitigation {name}", f"{base}/vulnerabilities/{name}", tree, gaps)
+            _add(facts, f"mitigation {name}", f"{base}/vulnerabilities/{name}", tree, gaps)
     except OSError as error:
         gaps(f"{base}/vulnerabilities", trees.why(error))
-    return found
+    return facts
 
 
 def read_memory(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    """Size, huge pages, NUMA nodes, kernel same-page merging."""
-    found: inventory.Part = {}
+    """Read memory size, huge pages, NUMA nodes and kernel same-page merging."""
+    facts: inventory.Part = {}
     try:
+        # Not model.meminfo: a snapshot stores the kernel's own text, `24684100 kB`.
         for line in tree.text("/proc/meminfo", 1 << 16).splitlines():
             if line.startswith(("MemTotal:", "SwapTotal:", "Hugepagesize:", "HugePages_Total:")):
                 key, _, value = line.partition(":")
-                found[key] = value.strip()
+                facts[key] = value.strip()
     except OSError as error:
         gaps("/proc/meminfo", trees.why(error))
     huge = "/sys/kernel/mm/transparent_hugepage"
     for name in ("enabled", "defrag", "shmem_enabled", "use_zero_page", "khugepaged/defrag", "khugepaged/scan_sleep_millisecs", "khugepaged/pages_to_scan", "khugepaged/max_ptes_none"):  # fmt: skip
         if tree.exists(f"{huge}/{name}"):
-            _add(found, f"transparent_hugepage/{name}", f"{huge}/{name}", tree, gaps)
+            _add(facts, f"transparent_hugepage/{name}", f"{huge}/{name}", tree, gaps)
     for key, path in (
         ("numa nodes", "/sys/devices/system/node/online"),
         ("ksm", "/sys/kernel/mm/ksm/run"),
     ):
         if tree.exists(path):
-            _add(found, key, path, tree, gaps)
-    return found
+            _add(facts, key, path, tree, gaps)
+    return facts
 
 
 def read_clock(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    """The clock source in use, and those that could be."""
-    found: inventory.Part = {}
+    """Read the clock source in use and the available ones."""
+    facts: inventory.Part = {}
     base = "/sys/devices/system/clocksource/clocksource0"
     for name in ("current_clocksource", "available_clocksource"):
-        _add(found, name, f"{base}/{name}", tree, gaps)
-    return found
+        _add(facts, name, f"{base}/{name}", tree, gaps)
+    return facts
 
 
 def _add(
-    found: inventory.Part,
+    facts: inventory.Part,
     key: str,
     path: str,
     tree: trees.Tree,
@@ -221,12 +222,12 @@ def _add(
     wanted: bool = True,
 ) -> None:
     try:
-        found[key] = _flat(tree.text(path, SYSCTL_LIMIT))
+        facts[key] = _flat(tree.text(path, SYSCTL_LIMIT))
     except OSError as error:
         if wanted:
             gaps(path, trees.why(error))
 
 
 def _flat(text: str) -> str:
-    """One line: tabs and newlines between values become blanks, as sysctl(8) shows them."""
+    """Join the values with single spaces, as sysctl(8) prints them."""
     return " ".join(text.split())

@@ -4,8 +4,8 @@
     enable getty@.service tty1 tty2
     disable *
 
-Files of all folders are taken by name, and of files with one name that of the first folder alone.
-The first line that fits a unit decides; without any, it is to be enabled.
+Files of all folders are read in order of their names; of two files with the same name only the one in the
+first folder counts. The first line that matches a unit decides; without a match it is enabled.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ class Rule:
 
 
 def parse_presets(text: str, path: str = "") -> tuple[Rule, ...]:
-    """The lines of one file that systemd would take.
+    """Parse the lines of one file that systemd accepts.
 
     >>> [(r.action, r.pattern) for r in parse_presets("# x\\nenable a.service\\nnonsense\\ndisable *\\n")]
     [('enable', 'a.service'), ('disable', '*')]
     """
-    found = []
+    rules = []
     for number, line in enumerate(text.split("\n"), 1):
         words = line.split()
         if len(words) < 2 or words[0] not in ACTIONS:
             continue
-        # Only `enable` knows instances; elsewhere the rest of the line belongs to the pattern.
+        # Only `enable` takes instances; elsewhere the rest of the line is part of the pattern.
         if words[0] == "enable":
             pattern, instances = words[1], tuple(words[2:])
             if instances and not (unitname.is_valid(pattern) and unitname.is_template(pattern)):
                 continue
         else:
             pattern, instances = " ".join(words[1:]), ()
-        found.append(Rule(words[0], pattern, instances, path, number))
-    return tuple(found)
+        rules.append(Rule(words[0], pattern, instances, path, number))
+    return tuple(rules)
 
 
 def read_presets(tree: trees.Tree) -> tuple[tuple[Rule, ...], tuple[tuple[str, str], ...]]:
-    """Every rule in the order systemd asks them, and what could not be read: (path, why)."""
+    """Read every rule in systemd's order, and what could not be read: (path, why)."""
     first: dict[str, str] = {}
     gaps = []
     for folder in FOLDERS:
@@ -82,7 +82,7 @@ def read_presets(tree: trees.Tree) -> tuple[tuple[Rule, ...], tuple[tuple[str, s
     rules: list[Rule] = []
     for _, path in sorted(first.items()):
         if tree.is_null(path):
-            continue  # that is how a vendor's file is switched off
+            continue  # masked: this is how a vendor's file is disabled
         try:
             rules += parse_presets(tree.text(path), path)
         except OSError as error:
@@ -91,7 +91,7 @@ def read_presets(tree: trees.Tree) -> tuple[tuple[Rule, ...], tuple[tuple[str, s
 
 
 def fits(rule: Rule, name: str) -> bool:
-    """Whether a rule speaks of this unit."""
+    """Return whether a rule applies to this unit."""
     if rule.instances and unitname.instance_of(name) is not None:
         template = unitname.template_of(name)
         if _matcher(rule.pattern)(template):
@@ -101,7 +101,7 @@ def fits(rule: Rule, name: str) -> bool:
 
 
 def decide(rules: tuple[Rule, ...], name: str) -> tuple[str, Rule | None]:
-    """`enabled`, `disabled` or `ignored`, and the rule that says so; None: no rule fits."""
+    """Return `enabled`, `disabled` or `ignored`, and the deciding rule; None where no rule matches."""
     for rule in rules:
         if fits(rule, name):
             return f"{rule.action}d".replace("eed", "ed"), rule
@@ -110,5 +110,5 @@ def decide(rules: tuple[Rule, ...], name: str) -> tuple[str, Rule | None]:
 
 @functools.lru_cache(maxsize=4096)
 def _matcher(pattern: str) -> Callable[[str], object]:
-    # fnmatch(3) takes `[^x]` for `[!x]`; Python's does not.
+    # fnmatch(3) accepts `[^x]` for `[!x]`; Python's does not.
     return re.compile(fnmatch.translate(pattern.replace("[^", "[!"))).match

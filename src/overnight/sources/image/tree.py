@@ -1,9 +1,8 @@
-"""A host's files below a root, read so that neither links nor odd files do harm.
+"""Reads files below a root safely: links cannot leave it, and only plain files of limited size are read.
 
-An unpacked image may be hostile: `/etc/systemd -> ../../../../etc`, a fifo called `ecs.service`, a
-unit of ten gigabytes. Each path is walked name by name with open descriptors. A link is followed
-inside the root only, the way the kernel does after chroot(2): an absolute one starts again at the
-root, and `..` at the root stays there. Only plain files are opened, and no more than a limit is read.
+An unpacked image may be hostile: `/etc/systemd -> ../../../../etc`, a fifo called `ecs.service`, a unit
+of ten gigabytes. Each path is walked name by name with open descriptors. A link is resolved inside the
+root, as after chroot(2): an absolute one starts at the root, and `..` at the root stays there.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ __all__ = ["LIMIT", "NAMES", "Entry", "NotPlainError", "TooLargeError", "Tree", 
 
 LIMIT = 1 << 20
 NAMES = 50_000  # entries of one folder; /usr/bin of a full desktop has 4,000
-LINKS = 40  # as the kernel: then it is a loop
+LINKS = 40  # like the kernel: more are a loop
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class NotPlainError(OSError):
-    """There is something, but no plain file: a folder, a fifo, a device, a socket."""
+    """The path is not a plain file but a folder, a fifo, a device or a socket."""
 
 
 class TooLargeError(OSError):
-    """The file is larger than anything that is read there."""
+    """The file is larger than the limit."""
 
 
 def why(error: OSError) -> str:
-    """Why something could not be read, in a few words without a path."""
+    """Describe in a few words, without a path, why something could not be read."""
     if isinstance(error, NotPlainError | TooLargeError):
         return str(error)
     return (error.strerror or type(error).__name__).lower()
@@ -42,11 +41,11 @@ def why(error: OSError) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One name of a folder, as it is: a link is not followed."""
+    """One entry of a folder; a link is not followed."""
 
     kind: Literal["file", "folder", "link", "other"]
     size: int
-    target: str = ""  # of a link, as it is written
+    target: str = ""  # of a link, not resolved
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,15 +58,15 @@ class _Place:
 
 
 class Tree:
-    """Files below a root. Paths are absolute, as the host itself would name them."""
+    """Files below a root. Paths are absolute, as on the host itself."""
 
     def __init__(self, root: pathlib.Path) -> None:
         self.root = root
 
     def read(self, path: str, limit: int = LIMIT) -> bytes:
-        """A plain file's bytes; OSError where there is none, or it is larger than the limit."""
+        """Read a plain file; raise OSError where there is none, or it is larger than the limit."""
         with self._walk(path) as place:
-            # Not even opened, where it is no plain file: to open a device or a fifo can do things.
+            # Do not open anything but a plain file: opening a device or a fifo can have effects.
             _check(os.stat(place.name or ".", dir_fd=place.folder, follow_symlinks=False))
             descriptor = os.open(place.name, FILE, dir_fd=place.folder)
         try:
@@ -77,38 +76,38 @@ class Tree:
             os.close(descriptor)
 
     def text(self, path: str, limit: int = LIMIT) -> str:
-        """The same as text; bytes that are no UTF-8 become question marks."""
+        """Read a plain file as text; bytes that are not UTF-8 are replaced."""
         return self.read(path, limit).decode("utf-8", "replace")
 
     def line(self, path: str, default: str = "") -> str:
-        """A small file's text without blanks around it; the default where it cannot be read."""
+        """Read a small file's stripped text; the default where it cannot be read."""
         try:
             return self.text(path, 4096).strip()
         except OSError:
             return default
 
     def names(self, path: str) -> tuple[str, ...]:
-        """A folder's entries, sorted; no more than NAMES. OSError where it is no folder."""
+        """List the sorted names in a folder; raise OSError where it is not one, or has too many."""
         with self._open_folder(path) as folder, os.scandir(folder) as entries:
-            found = []
+            names = []
             for entry in entries:
-                found.append(entry.name)
-                if len(found) > NAMES:
+                names.append(entry.name)
+                if len(names) > NAMES:
                     raise TooLargeError(f"more than {NAMES} entries")
-        return tuple(sorted(found))
+        return tuple(sorted(names))
 
     def entries(self, path: str) -> dict[str, Entry]:
-        """The same with what each entry is, sorted by name."""
-        found = {}
+        """List the entries of a folder, sorted by name."""
+        entries = {}
         names = self.names(path)
         with self._open_folder(path) as folder:
             for name in names:
-                with contextlib.suppress(OSError):  # it went away meanwhile
-                    found[name] = _entry(folder, name)
-        return found
+                with contextlib.suppress(OSError):  # it was removed meanwhile
+                    entries[name] = _entry(folder, name)
+        return entries
 
     def link(self, path: str) -> str | None:
-        """Where a link points, as it is written; None where there is no link."""
+        """Return a link's target, not resolved; None where there is no link."""
         try:
             with self._walk(path, follow=False) as place:
                 return os.readlink(place.name, dir_fd=place.folder) if place.name else None
@@ -116,7 +115,7 @@ class Tree:
             return None
 
     def resolve(self, path: str) -> str | None:
-        """The path without links, whether or not its last name exists; None where it cannot be."""
+        """Resolve all links; the last name need not exist. None where it cannot be resolved."""
         try:
             with self._walk(path) as place:
                 return place.path
@@ -124,7 +123,7 @@ class Tree:
             return None
 
     def stat(self, path: str, *, follow: bool = True) -> os.stat_result | None:
-        """What stands there; None for nothing. Links are followed inside the root."""
+        """Return the file's status, or None; links are followed inside the root."""
         try:
             with self._walk(path, follow=follow) as place:
                 return os.stat(place.name or ".", dir_fd=place.folder, follow_symlinks=False)
@@ -132,26 +131,23 @@ class Tree:
             return None
 
     def exists(self, path: str) -> bool:
-        """Whether something stands there."""
         return self.stat(path) is not None
 
     def is_folder(self, path: str, *, follow: bool = True) -> bool:
-        """Whether a folder stands there."""
-        found = self.stat(path, follow=follow)
-        return found is not None and stat.S_ISDIR(found.st_mode)
+        status = self.stat(path, follow=follow)
+        return status is not None and stat.S_ISDIR(status.st_mode)
 
     def is_null(self, path: str) -> bool:
-        """Whether it is a link to /dev/null, also where an image has no /dev: so files are masked."""
+        """Return whether it is a link to /dev/null, which masks a file; an image need not have /dev."""
         return "/dev/null" in (self.link(path), self.resolve(path))
 
     def is_executable(self, path: str) -> bool:
-        """Whether a plain file with an x bit stands there."""
-        found = self.stat(path)
-        return found is not None and stat.S_ISREG(found.st_mode) and bool(found.st_mode & 0o111)
+        status = self.stat(path)
+        return status is not None and stat.S_ISREG(status.st_mode) and bool(status.st_mode & 0o111)
 
     @contextlib.contextmanager
     def folder(self, path: str) -> Iterator[int]:
-        """An open folder, for what has to be changed in it; made with its parents if missing."""
+        """Open a folder for changes; create it and its parents if missing."""
         for step in pathlib.PurePosixPath(path).parents[::-1][1:]:
             self._make(str(step))
         self._make(path)
@@ -174,7 +170,7 @@ class Tree:
 
     @contextlib.contextmanager
     def _walk(self, path: str, *, follow: bool = True) -> Iterator[_Place]:
-        """The folder and the last name of a path, all links before it (and at it) resolved."""
+        """Find the folder and the last name of a path, with links resolved (the last one if `follow`)."""
         opened: list[tuple[int, str]] = [(os.open(self.root, os.O_PATH | os.O_DIRECTORY), "")]
         try:
             yield _descend(opened, path, follow)
@@ -211,7 +207,7 @@ def _descend(opened: list[tuple[int, str]], path: str, follow: bool) -> _Place:
         else:
             flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
             opened.append((os.open(name, flags, dir_fd=opened[-1][0]), name))
-    # The path ends in a folder that is open already: `/`, `/etc/..`.
+    # The path ends in a folder that is already open: `/`, `/etc/..`.
     if len(opened) == 1:
         return _Place(opened[0][0], "", "/")
     descriptor, name = opened.pop()
@@ -220,7 +216,7 @@ def _descend(opened: list[tuple[int, str]], path: str, follow: bool) -> _Place:
 
 
 def _follow(opened: list[tuple[int, str]], name: str) -> list[str]:
-    """The names that a link stands for, last first; an absolute one starts at the root again."""
+    """Return the names in a link's target, last first; an absolute one restarts at the root."""
     target = os.readlink(name, dir_fd=opened[-1][0])
     if target.startswith("/"):
         while len(opened) > 1:
@@ -242,13 +238,13 @@ def _entry(folder: int, name: str) -> Entry:
     return Entry("folder" if stat.S_ISDIR(status.st_mode) else "other", 0)
 
 
-def _check(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise NotPlainError("it is not a plain file")
 
 
 def _read(descriptor: int, limit: int) -> bytes:
-    # Files of /proc say size 0: only reading tells.
+    # Files of /proc report size 0, so their size is known only after reading.
     parts = []
     left = limit + 1
     while left > 0 and (part := os.read(descriptor, min(left, 1 << 16))):

@@ -1,4 +1,4 @@
-"""What a running systemd says of its units: `systemctl show` and the journal.
+"""Unit states and restart counters from a running systemd: `systemctl show` and the journal.
 
     Id=ecs.service
     ActiveState=activating
@@ -6,7 +6,7 @@
     NRestarts=1834
     ActiveEnterTimestampMonotonic=0
 
-The journal's line, of the manager itself:
+The manager's line in the journal:
 
     ecs.service: Scheduled restart job, restart counter is at 1834.
 """
@@ -43,53 +43,53 @@ RESTART = re.compile(
 
 
 def parse_show(text: str) -> dict[str, dict[str, str]]:
-    """Properties by unit; units stand apart by an empty line.
+    """Parse properties by unit; an empty line separates units.
 
     >>> parse_show("Id=a.service\\nNRestarts=3\\n\\nId=b.service\\nNRestarts=0\\n")["a.service"]
     {'Id': 'a.service', 'NRestarts': '3'}
     """
-    found = {}
+    units = {}
     for block in text.split("\n\n"):
         properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if name := properties.get("Id"):
-            found[name] = properties
-    return found
+            units[name] = properties
+    return units
 
 
 def parse_journal(text: str) -> dict[str, int]:
-    """The highest restart counter that the manager told, by unit.
+    """Parse the highest restart counter that the manager logged, by unit.
 
     >>> parse_journal("a.service: Scheduled restart job, restart counter is at 7.\\n")
     {'a.service': 7}
     """
-    found: dict[str, int] = {}
+    restarts: dict[str, int] = {}
     for unit, count in RESTART.findall(text):
-        found[unit] = max(found.get(unit, 0), int(count))
-    return found
+        restarts[unit] = max(restarts.get(unit, 0), int(count))
+    return restarts
 
 
 def read_show(names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-    """Properties of these units; NoDataError where no manager answers."""
+    """Read the properties of these units; raise NoDataError where no manager answers."""
     wanted = list(names)
-    found: dict[str, dict[str, str]] = {}
+    units: dict[str, dict[str, str]] = {}
     for start in range(0, len(wanted), BATCH):
         batch = wanted[start : start + BATCH]
         command = ["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES), "--", *batch]
-        found.update(parse_show(_ask(command)))
-    return found
+        units.update(parse_show(_ask(command)))
+    return units
 
 
 def read_journal() -> Mapping[str, int]:
-    """Restart counters of this boot's last lines of the manager; NoDataError without a journal."""
+    """Read restart counters from the manager's last lines of this boot; NoDataError without a journal."""
     lines = ["-b", "-o", "cat", "-q", "--no-pager", "-n", str(LINES)]
     return parse_journal(_ask(["journalctl", *lines, "_PID=1"]))
 
 
 def _ask(command: list[str]) -> str:
     if shutil.which(command[0]) is None:
-        raise sources.NoDataError(f"there is no {command[0]}")
+        raise sources.NoDataError(f"{command[0]} is not installed")
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command,
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -100,7 +100,7 @@ def _ask(command: list[str]) -> str:
         )
     except (subprocess.TimeoutExpired, OSError) as error:
         raise sources.NoDataError(f"{command[0]} did not answer: {error}") from error
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise sources.NoDataError(f"{command[0]}: {said[0] if said else 'failed'}")
-    return done.stdout
+    if completed.returncode:
+        messages = completed.stderr.strip().splitlines()
+        raise sources.NoDataError(f"{command[0]}: {messages[0] if messages else 'failed'}")
+    return completed.stdout

@@ -1,6 +1,6 @@
-"""One unit file's text, read the way systemd reads it (systemd.syntax(7), conf-parser.c).
+"""Parses a unit file the way systemd does (systemd.syntax(7), conf-parser.c).
 
-A sample, in the shape of the unit that starts an ECS agent:
+A sample, modelled on the unit that starts an ECS agent:
 
     [Unit]
     Description=Amazon Elastic Container Service - container agent
@@ -39,7 +39,7 @@ ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "s": " ", "t":
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One assignment, with the place it stands at."""
+    """One assignment, with its file and line."""
 
     section: str
     key: str
@@ -49,14 +49,14 @@ class Setting:
 
 
 def parse_unit(text: str, path: str = "") -> tuple[Setting, ...]:
-    """Every assignment in order, the empty ones too: they reset what came before.
+    """Parse every assignment in order, including empty ones, which reset earlier values.
 
-    A line that ends in a backslash goes on in the next; comments between are left out.
+    A line that ends in a backslash continues on the next one; comments in between are skipped.
 
     >>> [(s.key, s.value, s.line) for s in parse_unit("[Service]\\nExecStart=a \\\\\\n# no\\n  b\\n")]
     [('ExecStart', 'a  b', 2)]
     """
-    found: list[Setting] = []
+    settings: list[Setting] = []
     section = ""
     started = 0
     pending = ""
@@ -68,60 +68,61 @@ def parse_unit(text: str, path: str = "") -> tuple[Setting, ...]:
             line = pending + line
         else:
             started = number
-        if _goes_on(line):
+        if _continues(line):
             pending = line[:-1] + " "
             continue
         pending = ""
         line = line.strip(BLANK)
         if line.startswith("["):
-            # A header that is not closed makes systemd leave the file at that point.
+            # systemd stops reading the file at a header that is not closed.
             if not line.endswith("]"):
-                return tuple(found)
+                return tuple(settings)
             section = line[1:-1]
         elif "=" in line and section:
             key, _, value = line.partition("=")
-            found.append(Setting(section, key.rstrip(BLANK), value.strip(BLANK), path, started))
-    return tuple(found)
+            settings.append(Setting(section, key.rstrip(BLANK), value.strip(BLANK), path, started))
+    return tuple(settings)
 
 
-def _goes_on(line: str) -> bool:
+def _continues(line: str) -> bool:
     bare = line.rstrip("\\")
     return (len(line) - len(bare)) % 2 == 1
 
 
 class Settings:
-    """A unit's assignments after its drop-ins: later ones add, an empty one starts the list anew."""
+    """A unit's assignments after its drop-ins: later ones add, an empty one clears the list."""
 
     def __init__(self, assigned: Iterable[Setting] = ()) -> None:
         self._by_key: dict[tuple[str, str], list[Setting]] = {}
-        for one in assigned:
-            listed = self._by_key.setdefault((one.section, one.key), [])
-            if one.value:
-                listed.append(one)
+        for setting in assigned:
+            values = self._by_key.setdefault((setting.section, setting.key), [])
+            if setting.value:
+                values.append(setting)
             else:
-                listed.clear()
+                values.clear()
 
     def all(self, section: str, *keys: str) -> tuple[Setting, ...]:
-        """What holds for a list, such as ExecStart=."""
-        return tuple(one for key in keys for one in self._by_key.get((section, key), ()))
+        """Return all values of a list, such as ExecStart=."""
+        return tuple(setting for key in keys for setting in self._by_key.get((section, key), ()))
 
     def last(self, section: str, *keys: str) -> Setting | None:
-        """What holds for a single value; several keys are other names of the same."""
-        found = self.all(section, *keys)
-        return found[-1] if found else None
+        """Return the value in effect; several keys are synonyms."""
+        settings = self.all(section, *keys)
+        return settings[-1] if settings else None
 
     def value(self, section: str, *keys: str, default: str = "") -> str:
-        """Its text."""
-        found = self.last(section, *keys)
-        return found.value if found else default
+        setting = self.last(section, *keys)
+        return setting.value if setting else default
 
     def words(self, section: str, key: str) -> tuple[str, ...]:
-        """A list of names over all its assignments."""
-        return tuple(word for one in self.all(section, key) for word in split_words(one.value))
+        """Return the words of all assignments."""
+        return tuple(
+            word for setting in self.all(section, key) for word in split_words(setting.value)
+        )
 
 
 def parse_span(text: str) -> float | None:
-    """Seconds of a time span; None where systemd would not take it either.
+    """Parse a time span into seconds; None where systemd would not accept it either.
 
     >>> parse_span("1min 30s"), parse_span("100ms"), parse_span("infinity"), parse_span("soon")
     (90.0, 0.1, inf, None)
@@ -141,7 +142,7 @@ def parse_span(text: str) -> float | None:
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Words with quotes and escapes undone, as extract_first_word() does; unbalanced quotes end it.
+    """Split into words and undo quotes and escapes like extract_first_word(); unbalanced quotes end it.
 
     >>> split_words("a 'b c' d\\\\x20e")
     ('a', 'b c', 'd e')
@@ -155,8 +156,8 @@ def split_words(text: str) -> tuple[str, ...]:
         character = text[at]
         at += 1
         if character == "\\" and at < len(text):
-            said, at = _escape(text, at)
-            word.append(said)
+            unescaped, at = _escape(text, at)
+            word.append(unescaped)
             inside = True
         elif quote:
             if character == quote:
@@ -170,7 +171,7 @@ def split_words(text: str) -> tuple[str, ...]:
                 words.append("".join(word))
             word, inside = [], False
         else:
-            # A quote inside a word is a character like any other.
+            # A quote inside a word is an ordinary character.
             word.append(character)
             inside = True
     if inside and not quote:
@@ -196,7 +197,7 @@ def _escape(text: str, at: int) -> tuple[str, int]:
 
 
 def parse_command(text: str) -> tuple[bool, tuple[str, ...]]:
-    """A command line: whether its failure is ignored (`-`), and the words without prefixes.
+    """Parse a command line: whether its failure is ignored (`-`), and its words without prefixes.
 
     >>> parse_command("-@/bin/true argv0 x"), parse_command("+!/bin/false")
     ((True, ('/bin/true', 'argv0', 'x')), (False, ('/bin/false',)))

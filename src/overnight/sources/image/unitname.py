@@ -26,13 +26,13 @@ LONGEST = 255
 
 
 def kind_of(name: str) -> str:
-    """`service` of `ssh.service`; "" where that is no kind of unit."""
+    """Return `service` for `ssh.service`; "" where the suffix is not a unit type."""
     kind = name.rpartition(".")[2]
     return kind if kind in KINDS else ""
 
 
 def is_valid(name: str) -> bool:
-    """Whether systemd would take it for a unit's name.
+    """Return whether systemd accepts it as a unit name.
 
     >>> is_valid("a@b@c.service"), is_valid("@x.service"), is_valid("a b.service"), is_valid("a.conf")
     (True, False, False, False)
@@ -48,34 +48,32 @@ def is_valid(name: str) -> bool:
 
 
 def prefix_of(name: str) -> str:
-    """`getty` of `getty@tty1.service`, `ssh` of `ssh.service`."""
+    """Return `getty` for `getty@tty1.service`, `ssh` for `ssh.service`."""
     stem = name.rpartition(".")[0]
     return stem.partition("@")[0]
 
 
 def instance_of(name: str) -> str | None:
-    """`tty1` of `getty@tty1.service`, "" of a template, None of others."""
+    """Return `tty1` for `getty@tty1.service`, "" for a template, None for others."""
     stem = name.rpartition(".")[0]
     return stem.partition("@")[2] if "@" in stem else None
 
 
 def is_template(name: str) -> bool:
-    """Whether it needs an instance's name to become a unit."""
     return instance_of(name) == ""
 
 
 def is_instance(name: str) -> bool:
-    """Whether it is one of a template's units."""
     return bool(instance_of(name))
 
 
 def template_of(name: str, instance: str = "") -> str:
-    """`getty@.service` of `getty@tty1.service`; or another instance of the same."""
+    """Return `getty@.service` for `getty@tty1.service`, or another instance of that template."""
     return f"{prefix_of(name)}@{instance}.{name.rpartition('.')[2]}"
 
 
 def shorter(name: str) -> tuple[str, ...]:
-    """Names whose drop-ins hold for it too, the nearest first.
+    """List the shorter names whose drop-ins apply too, the closest first.
 
     >>> shorter("a-b-c.service")
     ('a-b-.service', 'a-.service')
@@ -83,17 +81,17 @@ def shorter(name: str) -> tuple[str, ...]:
     stem, _, kind = name.rpartition(".")
     at_sign = "@" if "@" in stem else ""
     prefix = stem.partition("@")[0].rstrip("-")
-    found = []
+    names = []
     while "-" in prefix:
         prefix = prefix.rpartition("-")[0].rstrip("-")
         if not prefix:
             break
-        found.append(f"{prefix}-{at_sign}.{kind}")
-    return tuple(found)
+        names.append(f"{prefix}-{at_sign}.{kind}")
+    return tuple(names)
 
 
 def specify(text: str, name: str) -> str | None:
-    """The text with `%i` and its like filled in; None where one is not known without a manager.
+    """Expand specifiers such as `%i`; None where one is known only to a running manager.
 
     >>> specify("/etc/%p/%i.conf", "a@b.service"), specify("%h/x", "a.service")
     ('/etc/a/b.conf', None)
@@ -114,30 +112,30 @@ def specify(text: str, name: str) -> str | None:
         "E": "/etc",
     }
     parts = text.split("%")
-    said = [parts[0]]
+    expanded = [parts[0]]
     at = 1
     while at < len(parts):
         part = parts[at]
         letter = part[:1] or "%"
         if letter not in known:
             return None
-        said.append(known[letter])
+        expanded.append(known[letter])
         if part:
-            said.append(part[1:])
+            expanded.append(part[1:])
         else:
-            at += 1  # `%%`: what follows is text
-            said.append(parts[at] if at < len(parts) else "")
+            at += 1  # `%%`: the next part is text
+            expanded.append(parts[at] if at < len(parts) else "")
         at += 1
-    return "".join(said)
+    return "".join(expanded)
 
 
 def _unescape(text: str) -> str:
-    """`dev-sda` becomes `dev/sda`, as systemd-escape --unescape does."""
+    """Turn `dev-sda` into `dev/sda`, like systemd-escape --unescape."""
     parts = text.replace("-", "/").split("\\x")
-    said = parts[0]
+    unescaped = parts[0]
     for part in parts[1:]:
         try:
-            said += chr(int(part[:2], 16)) + part[2:]
+            unescaped += chr(int(part[:2], 16)) + part[2:]
         except ValueError:
-            said += "\\x" + part
-    return said
+            unescaped += "\\x" + part
+    return unescaped

@@ -1,7 +1,7 @@
-"""The units of a host or an image: where each is defined, what holds for it, whether it is enabled.
+"""The units of a host or an image: where each is defined, its settings, whether it is enabled.
 
-Folders are searched in systemd's order, drop-ins merged, aliases and templates followed, and the
-states are those of `systemctl list-unit-files` (install.c of systemd 252): tests compare the two.
+Folders are searched in systemd's order, drop-ins merged, aliases and templates followed. The states are
+those of `systemctl list-unit-files` (install.c of systemd 252); tests compare the two.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOLLOW = 64  # UNIT_FILE_FOLLOW_SYMLINK_MAX
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """`wanted_by/.wants/name`: that is what enables a unit."""
+    """A link such as `multi-user.target.wants/name`, which enables a unit."""
 
     path: str
     target: str
@@ -56,24 +56,22 @@ class Unit:
     name: str
     state: str  # enabled, disabled, static, masked, alias, linked, indirect, bad, …
     path: str  # of its file; the template's for an instance; "" where there is none
-    files: tuple[str, ...]  # the file and its drop-ins, in the order they hold
+    files: tuple[str, ...]  # the file and its drop-ins, in the order they apply
     settings: unitfile.Settings
-    links: tuple[Link, ...]  # what pulls it in
+    links: tuple[Link, ...]  # that pull it in
 
     @property
     def enabled(self) -> bool:
-        """Whether it starts by itself."""
         return self.state in ("enabled", "enabled-runtime")
 
     @property
     def kind(self) -> str:
-        """`service`, `socket`, `timer` and so on."""
         return unitname.kind_of(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    """Where a search ended."""
+    """The file that defines a unit."""
 
     name: str
     path: str
@@ -81,12 +79,12 @@ class _Found:
 
 
 class Units:
-    """Every unit below a root. What cannot be read is in `gaps`: (path, why)."""
+    """Every unit below a root. `gaps` lists what cannot be read: path -> why."""
 
     def __init__(self, tree: trees.Tree) -> None:
         self.tree = tree
         self.gaps: dict[str, str] = {}
-        # A merged /usr has one folder under two names: it is read once.
+        # With a merged /usr one folder has two names: read it once.
         self.folders: dict[str, dict[str, trees.Entry]] = {}
         self._real: dict[str, str] = {}
         for folder in FOLDERS:
@@ -114,34 +112,34 @@ class Units:
         self._parsed: dict[str, tuple[unitfile.Setting, ...] | None] = {}
 
     def names(self) -> tuple[str, ...]:
-        """Names that have a file or a link of their own, sorted."""
-        found = {
+        """List the sorted names that have a file or a link of their own."""
+        names = {
             name
             for entries in self.folders.values()
             for name, entry in entries.items()
             if entry.kind in ("file", "link") and unitname.is_valid(name)
         }
-        if len(found) > UNITS:
+        if len(names) > UNITS:
             self.gaps["units"] = f"more than {UNITS}: the rest is left out"
-        return tuple(sorted(found)[:UNITS])
+        return tuple(sorted(names)[:UNITS])
 
     def all(self) -> tuple[Unit, ...]:
-        """Those, and the instances and missing units that something pulls in."""
+        """List all units, including instances and missing units that something pulls in."""
         wanted = {link.name for link in self.links if unitname.is_valid(link.name)}
         return tuple(self.unit(name) for name in sorted(wanted.union(self.names())))
 
-    @functools.cache  # noqa: B019 - a Units lives for one look
+    @functools.cache  # noqa: B019 - a Units lives for one audit
     def unit(self, name: str) -> Unit:
-        """One unit, also where there is none: its state is then `not-found`."""
+        """Load one unit; its state is `not-found` where it does not exist."""
         links = tuple(self._by_name.get(name, ()))
         try:
             found = self._discover(name)
         except OSError:
-            # A link that leads to nothing is bad; no file and no link at all is not found.
+            # A dangling link is bad; neither a file nor a link is not found.
             path = self._first(name)
             if not path:
                 return Unit(name, "not-found", "", (), unitfile.Settings(), links)
-            # One that leads to a file of its own name is bad for `systemctl`, and starts all the same.
+            # A link to a file of its own name is bad for `systemctl`, but the unit still starts.
             files, settings = self._load(_Found(name, path, "regular"))
             return Unit(name, "bad", path, files if path in files else (), settings, links)
         if found.type == "masked":
@@ -151,10 +149,10 @@ class Units:
         files, settings = self._load(found)
         return Unit(name, self._state(name, found), found.path, files, settings, links)
 
-    # --- finding the file
+    # --- unit files
 
     def _discover(self, name: str) -> _Found:
-        """Follows aliases and links to the file that defines a unit."""
+        """Follow aliases and links to the file that defines a unit."""
         path, entry = self._search(name)
         for _ in range(FOLLOW):
             if entry.kind == "file":
@@ -166,7 +164,7 @@ class Units:
             if folder not in self._real:
                 if self._is_empty(target):
                     return _Found(name, path, "masked")
-                # Linked from elsewhere: the file there, under the name of the link.
+                # Linked from another folder: that file, under the name of the link.
                 self.tree.read(target)
                 return _Found(name, target, "linked")
             _check_alias(posixpath.basename(path), last)
@@ -175,7 +173,7 @@ class Units:
             if filled:
                 last = unitname.template_of(last, instance or "")
             if filled and last == name:
-                # `a@x.service -> a@.service`: the link says which template, and is taken at its word.
+                # `a@x.service -> a@.service`: the link itself names the template.
                 path, entry = target, self._entry(target)
             else:
                 name = last
@@ -186,13 +184,13 @@ class Units:
         wanted = [name]
         if unitname.is_instance(name):
             wanted.append(unitname.template_of(name))
-        for one in wanted:
+        for candidate in wanted:
             for folder, entries in self.folders.items():
-                entry = entries.get(one)
+                entry = entries.get(candidate)
                 if entry is not None:
                     if entry.kind not in ("file", "link"):
                         raise trees.NotPlainError("it is not a plain file")
-                    return f"{folder}/{one}", entry
+                    return f"{folder}/{candidate}", entry
         raise FileNotFoundError(2, "No such file or directory")
 
     def _entry(self, path: str) -> trees.Entry:
@@ -209,7 +207,7 @@ class Units:
             return ""
 
     def _target(self, path: str, target: str) -> str:
-        """A link's target as a path from the root; its folder is resolved, its last name is not."""
+        """Return a link's target as a path from the root; its folder is resolved, its last name not."""
         within = "" if target.startswith("/") else posixpath.dirname(path)
         folder = self.tree.resolve(f"{within}/{posixpath.dirname(target)}")
         if folder is None:
@@ -217,10 +215,10 @@ class Units:
         return f"{folder.rstrip('/')}/{posixpath.basename(target)}"
 
     def _is_empty(self, path: str) -> bool:
-        found = self.tree.stat(path)
-        return found is not None and not found.st_size and self.tree.resolve(path) != "/"
+        status = self.tree.stat(path)
+        return status is not None and not status.st_size and self.tree.resolve(path) != "/"
 
-    # --- what holds for it
+    # --- settings
 
     def _load(self, found: _Found) -> tuple[tuple[str, ...], unitfile.Settings]:
         paths = [found.path, *self._drop_ins(found.name)]
@@ -247,24 +245,24 @@ class Units:
         return self._parsed[path]
 
     def _drop_ins(self, name: str) -> tuple[str, ...]:
-        """`NAME.d/*.conf` and of shorter names and of the kind; by file name, the nearest wins."""
+        """List `NAME.d/*.conf`, also of shorter names and of the type; the closest of one file name wins."""
         names = [name]
         if unitname.is_instance(name):
             names.append(unitname.template_of(name))
         names += unitname.shorter(names[-1])
         kind = unitname.kind_of(name)
-        places = [(folder, one) for folder in self.folders for one in names]
+        places = [(folder, owner) for folder in self.folders for owner in names]
         return self._files_of([*places, *((folder, kind) for folder in self.folders)])
 
     def _install(self, found: _Found) -> unitfile.Settings:
-        """What holds for [Install]: install.c asks fewer drop-ins, and those of the name first."""
+        """Read [Install]: install.c uses fewer drop-ins, with those of the name first."""
         names = [found.name]
         if unitname.is_instance(found.name):
             names.append(unitname.template_of(found.name))
-        drop_ins = self._files_of([(folder, one) for one in names for folder in self.folders])
-        # Of a unit linked from elsewhere the file is read after them.
+        drop_ins = self._files_of([(folder, name) for name in names for folder in self.folders])
+        # The file of a unit linked from another folder is read after them.
         files = (*drop_ins, found.path) if found.type == "linked" else (found.path, *drop_ins)
-        return unitfile.Settings(one for path in files for one in self._parse(path) or ())
+        return unitfile.Settings(setting for path in files for setting in self._parse(path) or ())
 
     def _files_of(self, places: list[tuple[str, str]]) -> tuple[str, ...]:
         first: dict[str, str] = {}
@@ -277,7 +275,7 @@ class Units:
                         first.setdefault(file, f"{folder}/{within}/{file}")
         return tuple(path for _, path in sorted(first.items()) if not self.tree.is_null(path))
 
-    # --- whether it is enabled
+    # --- states
 
     def _state(self, name: str, found: _Found) -> str:
         base = posixpath.basename(found.path)
@@ -298,7 +296,7 @@ class Units:
         return "indirect" if settings.words("Install", "Also") else "static"
 
     def _known_names(self, name: str, settings: unitfile.Settings) -> set[str]:
-        """Names that `systemctl enable` would make links of."""
+        """List the names for which `systemctl enable` would create links."""
         known = {name}
         default = settings.value("Install", "DefaultInstance")
         if unitname.is_template(name) and default:
@@ -308,7 +306,7 @@ class Units:
         return known
 
     def _linked(self, found: _Found, known: set[str] | None) -> str | None:
-        """The state that links make; any name counts where none are given."""
+        """Return the state that links give the unit; without `known` any name counts."""
         runtime = anywhere = same = same_runtime = below = False
         for folder, entries in self.folders.items():
             hit, same_here = self._links_in(folder, entries, found, known, below)
@@ -339,7 +337,7 @@ class Units:
         known: set[str] | None,
         below: bool,
     ) -> tuple[bool, bool]:
-        """Whether links in a folder enable the unit, and whether one only lends it its own name."""
+        """Return whether links in a folder enable the unit, and whether one only has its own name."""
         for link in self._pulled.get((folder, found.name), ()):
             if known is None or link.name in known:
                 return True, False
@@ -356,10 +354,10 @@ class Units:
                 return True, same_name
         return False, same_name
 
-    # --- reading folders
+    # --- folders
 
     def _links(self) -> list[Link]:
-        found = []
+        links = []
         for folder, entries in self.folders.items():
             for name, entry in entries.items():
                 by, dot, kind = name.rpartition(".")
@@ -369,11 +367,13 @@ class Units:
                     or entry.kind != "folder"
                 ):
                     continue
-                for linked, one in self._entries(f"{folder}/{name}").items():
-                    if one.kind == "link":
+                for linked, linked_entry in self._entries(f"{folder}/{name}").items():
+                    if linked_entry.kind == "link":
                         path = f"{folder}/{name}/{linked}"
-                        found.append(Link(path, one.target, by, linked, kind == "requires"))
-        return found
+                        links.append(
+                            Link(path, linked_entry.target, by, linked, kind == "requires")
+                        )
+        return links
 
     def _entries(self, folder: str) -> dict[str, trees.Entry]:
         try:
@@ -386,13 +386,13 @@ class Units:
 
 
 def _check_alias(link: str, target: str) -> None:
-    """Links between names that are no aliases of each other are refused, as systemd does."""
-    fine = unitname.is_valid(link) and unitname.is_valid(target)
-    fine = fine and unitname.kind_of(link) == unitname.kind_of(target)
-    if fine and unitname.instance_of(link) is not None:
-        mine, theirs = unitname.instance_of(link), unitname.instance_of(target)
-        fine = theirs in (mine, "")
-    elif fine:
-        fine = unitname.instance_of(target) is None
-    if not fine:
-        raise OSError(22, "no alias of that name is allowed")
+    """Refuse a link between names that cannot be aliases of each other, like systemd."""
+    allowed = unitname.is_valid(link) and unitname.is_valid(target)
+    allowed = allowed and unitname.kind_of(link) == unitname.kind_of(target)
+    if allowed and unitname.instance_of(link) is not None:
+        link_instance, target_instance = unitname.instance_of(link), unitname.instance_of(target)
+        allowed = target_instance in (link_instance, "")
+    elif allowed:
+        allowed = unitname.instance_of(target) is None
+    if not allowed:
+        raise OSError(22, "this alias is not allowed")

@@ -1,7 +1,7 @@
-"""What lines of the kernel log mean: rules are data, one TOML file a family, samples beside them.
+"""Rules that turn kernel-log lines into events: data, one TOML file per family, with sample lines.
 
-`loading` reads them, `matching` finds them in lines, `npd` translates those of node-problem-detector.
-docs/kernel-log.md tells the format and lists the rules that come with overnight.
+`rulefiles` reads them, `matcher` matches lines against them, `npd` imports node-problem-detector's.
+docs/kernel-log.md documents the format and the built-in rules.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One thing that the kernel says. The regex is searched for anywhere in the line, case counts.
+    """One kind of kernel-log line. The regex is searched anywhere in the line, case-sensitive.
 
-    `incident` makes one event of several lines: a template of fields, as `{device}`. `context` is the
-    family's regex for what stands before the message, searched for only in lines that match.
+    `incident` folds several lines into one event: a template of fields, such as `{device}`. `context` is
+    the family's regex for the text before the message, searched only in lines that match.
     """
 
     name: str
@@ -43,13 +43,13 @@ class Rule:
     regex: str
     meaning: str
     incident: str = ""
-    needles: tuple[str, ...] = ()  # a line that matches contains one of these; none: try every line
+    needles: tuple[str, ...] = ()  # a matching line contains one of these; empty: try every line
     confidence: str = "sure"
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     critical_when: Mapping[str, tuple[Value, ...]] = dataclasses.field(
         default_factory=dict, hash=False
     )
-    overlaps: tuple[str, ...] = ()  # kinds of other rules that may see the same line
+    overlaps: tuple[str, ...] = ()  # kinds of other rules that may match the same line
     matches: tuple[Sample, ...] = ()
     misses: tuple[str, ...] = ()
     untested: str = ""  # why there are no samples
@@ -59,15 +59,14 @@ class Rule:
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Compiled when a line first needs it: all of them at the start would cost the agent 40 ms."""
+        # Compiled when a line first needs it: all of them at the start would cost the agent 40 ms.
         return re.compile(self.regex)
 
     @functools.cached_property
     def context_pattern(self) -> re.Pattern[str] | None:
-        """The family's, if it has one."""
         return re.compile(self.context) if self.context else None
 
     @property
     def can_be_critical(self) -> bool:
-        """Whether its lines are looked at in any flood."""
+        """Return whether its lines are processed even in a flood."""
         return self.severity == "critical" or bool(self.critical_when)

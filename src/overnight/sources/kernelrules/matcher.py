@@ -1,4 +1,4 @@
-"""Finds rules in lines: words first, regexes only where a word was found."""
+"""Matches lines against rules: fixed text first, regexes only where a rule's text was found."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ if TYPE_CHECKING:
 __all__ = ["Match", "Matcher", "try_rule"]
 
 FIELD_LIMIT = 200
-DIGITS = 18  # more do not fit into 64 bits, and are no number the kernel prints
-COMMON = (
-    b" eotainrsdlcmuph01:fg.2_bvk3y4-5w678xA9/,CSETDPRINM="  # of real logs, the commonest first
-)
+DIGITS = 18  # more do not fit into 64 bits, and the kernel does not print them
+COMMON = b" eotainrsdlcmuph01:fg.2_bvk3y4-5w678xA9/,CSETDPRINM="  # in real logs, most common first
 SHORTEST_END = 4
 TEMPLATE = re.compile(r"\{(\w+)\}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Match:
-    """A rule found in a line. `key` names the incident that the line belongs to."""
+    """A rule that matches a line. `key` identifies the incident that the line belongs to."""
 
     rule: kernelrules.Rule
     severity: str
@@ -34,7 +32,7 @@ class Match:
 
 
 class Matcher:
-    """All rules at once. A line that holds no rule's words costs one search."""
+    """Matches all rules at once. A line without any rule's fixed text costs one search."""
 
     def __init__(self, rules: Iterable[kernelrules.Rule]) -> None:
         self.rules = tuple(rules)
@@ -46,11 +44,11 @@ class Matcher:
 
     @property
     def wanted(self) -> Callable[[bytes], object]:
-        """For the bytes of a record as /dev/kmsg gives it: false when no rule can match."""
+        """Return a filter for the bytes of a /dev/kmsg record: false when no rule can match."""
         return self._wanted
 
     def candidates(self, text: str) -> list[kernelrules.Rule]:
-        """Rules whose words are in the line."""
+        """Return the rules whose fixed text is in the line."""
         return [
             rule
             for rule in self.rules
@@ -58,15 +56,15 @@ class Matcher:
         ]
 
     def match(self, text: str, device: str = "") -> list[Match]:
-        """What the line says, the first rule of each kind.
+        """Return the first matching rule of each kind.
 
-        `device` is what the kernel says the line is about, for rules that find none in the text.
+        `device` comes from the record's dictionary, for rules that find none in the text.
         """
-        found: dict[str, Match] = {}
+        matches: dict[str, Match] = {}
         for rule in self.candidates(text):
-            if rule.kind not in found and (match := try_rule(rule, text, device)) is not None:
-                found[rule.kind] = match
-        return list(found.values())
+            if rule.kind not in matches and (match := try_rule(rule, text, device)) is not None:
+                matches[rule.kind] = match
+        return list(matches.values())
 
 
 def _always(data: bytes) -> bool:
@@ -74,7 +72,6 @@ def _always(data: bytes) -> bool:
 
 
 def try_rule(rule: kernelrules.Rule, text: str, device: str = "") -> Match | None:
-    """One rule against one line."""
     matched = rule.pattern.search(text)
     if matched is None:
         return None
@@ -102,7 +99,7 @@ def _add(
             fields[name] = text[:FIELD_LIMIT]
             continue
         try:
-            # int() takes thousands of digits, and digits of other scripts.
+            # int() accepts thousands of digits, and digits of other scripts.
             if len(text) <= DIGITS and text.isascii():
                 fields[name] = int(text) if kind == "int" else float(text)
         except ValueError:
@@ -110,25 +107,25 @@ def _add(
 
 
 def _rarity(byte: int) -> int:
-    place = COMMON.find(byte)
-    return len(COMMON) if place < 0 else place
+    rank = COMMON.find(byte)
+    return len(COMMON) if rank < 0 else rank
 
 
 def _rare_begin(word: bytes) -> bytes:
-    """The word from its rarest letter on: at fewer places of a line has it to be compared at all."""
+    """Cut a word before its rarest letter, so that fewer positions of a line need a comparison."""
     begins = range(max(1, len(word) - SHORTEST_END))
     return word[min(begins, key=lambda begin: -_rarity(word[begin])) :]
 
 
 def _alternatives(words: set[bytes]) -> bytes:
-    """A regex for any of the words. One that contains another is found by it, and left out."""
+    """Build a regex for any of the words. A word that contains another one is redundant."""
     words = {_rare_begin(word) for word in words}
     least = [w for w in words if not any(other != w and other in w for other in words)]
     return _trie(sorted(least))
 
 
 def _trie(words: list[bytes]) -> bytes:
-    """Words with a common beginning share it, so that a place in a line is left after one look."""
+    """Build a regex in which words share their common beginnings, so that a mismatch is found early."""
     if len(words) == 1:
         return re.escape(words[0])
     if not words:

@@ -1,4 +1,4 @@
-"""Words that every line matching a regex must contain, so that other lines are never tried."""
+"""Fixed text that every line matching a regex must contain, so that other lines are never tried."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHORTEST = 4
 
 
 def raw_form(needle: str) -> bytes:
-    r"""How /dev/kmsg writes these characters.
+    r"""Return these characters as /dev/kmsg writes them.
 
     >>> raw_form("café\\")
     b'caf\\xc3\\xa9\\x5c'
@@ -24,7 +24,7 @@ def raw_form(needle: str) -> bytes:
 
 
 def extract(regex: str) -> tuple[str, ...]:
-    r"""Any matching line contains one of these; () when no such words can be told.
+    r"""Find texts of which every matching line contains one; () when there are none.
 
     >>> extract(r"TX q (?P<q>\d+) is paused for too long")
     (' is paused for too long',)
@@ -34,19 +34,19 @@ def extract(regex: str) -> tuple[str, ...]:
     ((), ())
     """
     try:
-        # The parser behind `re`, under its name since Python 3.11; without it every line is tried.
+        # The parser behind `re`, named so since Python 3.11; without it every line is tried.
         parser: Any = importlib.import_module("re._parser")
         parsed = parser.parse(regex)
     except Exception:
         return ()
     if parsed.state.flags & re.IGNORECASE:
         return ()
-    found = _of_sequence(list(parsed))
-    return found if found and min(map(len, found)) >= SHORTEST else ()
+    texts = _of_sequence(list(parsed))
+    return texts if texts and min(map(len, texts)) >= SHORTEST else ()
 
 
 def _of_sequence(operations: list[Any]) -> tuple[str, ...]:
-    """The best of a sequence: the one whose shortest word is longest."""
+    """Find the best texts of a sequence: those whose shortest one is longest."""
     candidates: list[tuple[str, ...]] = []
     run: list[str] = []
 
@@ -60,7 +60,7 @@ def _of_sequence(operations: list[Any]) -> tuple[str, ...]:
         if name == "LITERAL":
             run.append(chr(argument))
             continue
-        if name == "AT":  # takes no character: words go on over it
+        if name == "AT":  # matches no character: the text continues
             continue
         close()
         if name == "SUBPATTERN":

@@ -1,7 +1,7 @@
-"""Rules of node-problem-detector (`config/kernel-monitor.json`) as rules of ours.
+"""Imports the rules of node-problem-detector (`config/kernel-monitor.json`).
 
-Its patterns are Go's, and have to match up to the end of the message. What Python's regexes cannot say
-the same way is told, and not guessed. It has no sample lines, so its rules come as `untested`.
+Its patterns are Go's, and must match up to the end of the message. A pattern without an equivalent in
+Python is reported, not guessed. It has no sample lines, so its rules are `untested`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ POSIX = {
     "space": r"\t\n\v\f\r ", "upper": "A-Z", "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
 }  # fmt: skip
 GROUP = re.compile(r"\(\?(?:P?<(?P<name>\w+)>|(?P<flags>[a-zA-Z-]*)(?P<end>[:)]))")
+SEVERAL_LINES = "it spans several lines, but a rule sees one line at a time"
 CODE = re.compile(r"\\x\{([0-9a-fA-F]{1,6})\}")
 
 
 class NotTranslatableError(Exception):
-    """What Go's regexes have and Python's have not, or we cannot use."""
+    """The rule uses something that Python's regexes, or rules for single lines, do not have."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """What became of a file: rules, and for each rule that could not be one, why."""
+    """The rules of a file, and why others could not be imported."""
 
     rules: tuple[kernelrules.Rule, ...]
-    problems: tuple[tuple[str, str], ...]  # reason (the rule's name there), why
+    problems: tuple[tuple[str, str], ...]  # the rule's `reason`, and why it was not imported
     notes: tuple[str, ...] = ()
 
 
 def translate(pattern: str) -> str:
-    r"""A Go regex as a Python one that finds the same in one line.
+    r"""Translate a Go regex into a Python one that matches the same within one line.
 
     >>> translate(r"task [\S ]+:\w+ [[:alpha:]]+\.")
     '(?a)task [\\S ]+:\\w+ [A-Za-z]+\\.\\Z'
@@ -48,110 +49,113 @@ def translate(pattern: str) -> str:
     translated = "(?a)" + "".join(_pieces(pattern)) + r"\Z"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # a set that will mean something else
+            warnings.simplefilter("error", FutureWarning)  # a set whose meaning will change
             re.compile(translated)
     except (re.error, OverflowError, RecursionError, FutureWarning) as error:
-        raise NotTranslatableError(f"Python does not take it: {error}") from error
+        raise NotTranslatableError(f"not a Python regex: {error}") from error
     return translated
 
 
 def _pieces(pattern: str) -> Iterator[str]:
-    place = 0
-    while place < len(pattern):
-        here = pattern[place]
-        if pattern.startswith(r"\Q", place):
-            end = pattern.find(r"\E", place)
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        if pattern.startswith(r"\Q", at):
+            end = pattern.find(r"\E", at)
             end = len(pattern) if end < 0 else end
-            yield re.escape(pattern[place + 2 : end])
-            place = end + 2
-        elif here == "\\":
-            piece, place = _escape(pattern, place, in_class=False)
+            yield re.escape(pattern[at + 2 : end])
+            at = end + 2
+        elif character == "\\":
+            piece, at = _escape(pattern, at, in_class=False)
             yield piece
-        elif here == "[":
-            piece, place = _class(pattern, place)
+        elif character == "[":
+            piece, at = _class(pattern, at)
             yield piece
-        elif pattern.startswith("(?", place):
-            piece, place = _group(pattern, place)
+        elif pattern.startswith("(?", at):
+            piece, at = _group(pattern, at)
             yield piece
-        elif pattern.startswith("{,", place):
-            yield r"\{"  # {,5} is five characters in Go, and a repetition in Python
-            place += 1
-        elif here == "\n":
-            raise NotTranslatableError("it spans several lines, and rules see one at a time")
+        elif pattern.startswith("{,", at):
+            yield r"\{"  # {,5} is literal text in Go, and a repetition in Python
+            at += 1
+        elif character == "\n":
+            raise NotTranslatableError(SEVERAL_LINES)
         else:
-            yield here
-            place += 1
+            yield character
+            at += 1
 
 
-def _escape(pattern: str, place: int, *, in_class: bool) -> tuple[str, int]:
-    if found := CODE.match(pattern, place):
-        code = int(found[1], 16)
+def _escape(pattern: str, at: int, *, in_class: bool) -> tuple[str, int]:
+    if code_point := CODE.match(pattern, at):
+        code = int(code_point[1], 16)
         if code > 0x10FFFF:
-            raise NotTranslatableError(f"{found[0]} is no character")
-        return re.escape(chr(code)), found.end()
-    which = pattern[place + 1 : place + 2]
-    if which == "":
+            raise NotTranslatableError(f"{code_point[0]} is not a character")
+        return re.escape(chr(code)), code_point.end()
+    letter = pattern[at + 1 : at + 2]
+    if letter == "":
         raise NotTranslatableError("it ends in a backslash")
-    if which in "pP":
-        raise NotTranslatableError(r"classes of Unicode, as \pL, are not in Python's regexes")
-    if which == "C":
-        raise NotTranslatableError(r"\C, any byte, is not in Python's regexes")
-    if which == "n" and not in_class:
-        raise NotTranslatableError("it spans several lines, and rules see one at a time")
-    if which == "z":
-        return r"\Z", place + 2
-    return pattern[place : place + 2], place + 2
+    if letter in "pP":
+        raise NotTranslatableError(r"Python's regexes have no Unicode classes such as \pL")
+    if letter == "C":
+        raise NotTranslatableError(r"Python's regexes have no \C (any byte)")
+    if letter == "n" and not in_class:
+        raise NotTranslatableError(SEVERAL_LINES)
+    if letter == "z":
+        return r"\Z", at + 2
+    return pattern[at : at + 2], at + 2
 
 
-def _group(pattern: str, place: int) -> tuple[str, int]:
-    found = GROUP.match(pattern, place)
-    if found is None:
-        raise NotTranslatableError(f"unknown group at {pattern[place : place + 8]!r}")
-    if found["name"]:
-        return f"(?P<{found['name']}>", found.end()
-    if "U" in found["flags"]:
-        raise NotTranslatableError("(?U), ungreedy, is not in Python's regexes")
-    if found["end"] == ")" and (place or "-" in found["flags"]):
-        raise NotTranslatableError("flags for the rest of a pattern stand only at its begin")
-    return found[0], found.end()
+def _group(pattern: str, at: int) -> tuple[str, int]:
+    group = GROUP.match(pattern, at)
+    if group is None:
+        raise NotTranslatableError(f"unknown group at {pattern[at : at + 8]!r}")
+    if group["name"]:
+        return f"(?P<{group['name']}>", group.end()
+    if "U" in group["flags"]:
+        raise NotTranslatableError("Python's regexes have no (?U) (ungreedy)")
+    if group["end"] == ")" and (at or "-" in group["flags"]):
+        raise NotTranslatableError("Python allows flags without a group only at the beginning")
+    return group[0], group.end()
 
 
-def _class(pattern: str, place: int) -> tuple[str, int]:
-    made, place = "[", place + 1
-    if pattern.startswith("^", place):
-        made, place = "[^", place + 1
-    if pattern.startswith("]", place):
-        made, place = made + r"\]", place + 1
-    while place < len(pattern):
-        here = pattern[place]
-        if here == "]":
-            return made + "]", place + 1
-        if pattern.startswith("[:", place) and (end := pattern.find(":]", place)) > 0:
-            name = pattern[place + 2 : end]
+def _class(pattern: str, at: int) -> tuple[str, int]:
+    translated, at = "[", at + 1
+    if pattern.startswith("^", at):
+        translated, at = "[^", at + 1
+    if pattern.startswith("]", at):
+        translated, at = translated + r"\]", at + 1
+    while at < len(pattern):
+        character = pattern[at]
+        if character == "]":
+            return translated + "]", at + 1
+        if pattern.startswith("[:", at) and (end := pattern.find(":]", at)) > 0:
+            name = pattern[at + 2 : end]
             if name not in POSIX:
-                raise NotTranslatableError(f"[:{name}:] is not known")
-            made, place = made + POSIX[name], end + 2
-        elif here == "\\":
-            piece, place = _escape(pattern, place, in_class=True)
-            made += piece
+                raise NotTranslatableError(f"unknown class [:{name}:]")
+            translated, at = translated + POSIX[name], end + 2
+        elif character == "\\":
+            piece, at = _escape(pattern, at, in_class=True)
+            translated += piece
         else:
-            # Python means to give these a meaning in sets.
-            made, place = made + ("\\" + here if here in "[&|~" else here), place + 1
+            # Python reserves these in sets.
+            translated, at = (
+                translated + ("\\" + character if character in "[&|~" else character),
+                at + 1,
+            )
     raise NotTranslatableError("a set is not closed")
 
 
 def parse_npd(text: str, origin: str) -> Imported:
-    """What a configuration of a log monitor says."""
+    """Parse the configuration of a log monitor."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _wrong(origin, f"it is not JSON: {error}") from error
+        raise _not_a_configuration(origin, f"not valid JSON: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("rules"), list):
-        raise _wrong(origin, "it has no list of rules")
+        raise _not_a_configuration(origin, "it has no list of rules")
     notes = []
     plugin = str(document.get("plugin", "kmsg"))
     if plugin != "kmsg":
-        notes.append(f"it was made for {plugin}: rules here see only lines of the kernel log")
+        notes.append(f"written for the plugin {plugin}; here its rules see only the kernel log")
     rules: dict[str, kernelrules.Rule] = {}
     problems = []
     for number, table in enumerate(document["rules"], 1):
@@ -165,11 +169,11 @@ def parse_npd(text: str, origin: str) -> Imported:
     return Imported(tuple(rules.values()), tuple(problems), tuple(notes))
 
 
-def _wrong(origin: str, why: str) -> errors.UsageError:
+def _not_a_configuration(origin: str, why: str) -> errors.UsageError:
     return errors.UsageError(
         f"{origin} is not a configuration of node-problem-detector",
         why=why,
-        todo="give a file as its config/kernel-monitor.json",
+        todo="pass a file such as its config/kernel-monitor.json",
     )
 
 
@@ -179,10 +183,10 @@ def _rule(table: object, reason: str, origin: str, taken: set[str]) -> kernelrul
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", reason).lower()
     words = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
     if not words:
-        raise NotTranslatableError("it has no reason, and so no name")
+        raise NotTranslatableError("it has no reason, which would be its name")
     regex = translate(table["pattern"])
     if re.search(regex, ""):
-        raise NotTranslatableError("it matches an empty line, and so every line")
+        raise NotTranslatableError("it matches an empty line, and therefore every line")
     name, number = f"npd-{words}", 2
     while name in taken:
         name, number = f"npd-{words}-{number}", number + 1
@@ -202,12 +206,12 @@ def _rule(table: object, reason: str, origin: str, taken: set[str]) -> kernelrul
 
 
 def _quoted(text: str) -> str:
-    """A TOML string: JSON's is one, but for the one character that TOML wants escaped as well."""
+    """Quote a TOML string: like JSON's, except for one more character that TOML escapes."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def as_toml(rules: Iterable[kernelrules.Rule], about: str) -> str:
-    """A rule file, to be put into HOME/rules and given samples."""
+    """Write a rule file, to be put into HOME/rules and completed with samples."""
     lines = ['family = "node-problem-detector"', f"about = {_quoted(about)}"]
     for rule in rules:
         lines += ["", "[[rule]]"]

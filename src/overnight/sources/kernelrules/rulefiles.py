@@ -1,4 +1,4 @@
-"""Rules from TOML files: those of overnight, then those of the user, which add or override by name."""
+"""Reads rules from TOML files: the built-in ones, then the user's, which add or replace by name."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ OPTIONAL = {
 }  # fmt: skip
 NAME = re.compile(r"[a-z0-9]+(?:[-.][a-z0-9]+)*")
 KIND = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_]+)+")
-# Added to the fields of any rule: what a template may name besides the regex's own groups.
+# Fields that a template may use besides the regex's own groups.
 ALWAYS = {"device"}
 
 
 def built_in() -> list[kernelrules.Rule]:
-    """The rules that come with overnight. Their regexes are proved by the tests, not at every start."""
+    """Return the built-in rules; tests check their regexes, not every start."""
     return [
         rule
         for path in sorted(HERE.glob("*.toml"))
@@ -37,16 +37,16 @@ def built_in() -> list[kernelrules.Rule]:
 
 
 def load(*folders: pathlib.Path) -> list[kernelrules.Rule]:
-    """Ours, then those of each folder; a rule with the name of an earlier one takes its place."""
-    found = {rule.name: rule for rule in built_in()}
+    """Load the built-in rules, then each folder's; a rule replaces an earlier one with the same name."""
+    rules = {rule.name: rule for rule in built_in()}
     for folder in folders:
         for rule in read_folder(folder):
-            found[rule.name] = rule
-    return list(found.values())
+            rules[rule.name] = rule
+    return list(rules.values())
 
 
 def read_folder(folder: pathlib.Path) -> list[kernelrules.Rule]:
-    """Every *.toml of a folder; a folder that is not there has none."""
+    """Read every *.toml of a folder; a missing folder has none."""
     rules: list[kernelrules.Rule] = []
     for path in sorted(folder.glob("*.toml")):
         try:
@@ -56,25 +56,25 @@ def read_folder(folder: pathlib.Path) -> list[kernelrules.Rule]:
             raise errors.CannotError(
                 f"{path} cannot be read",
                 why=why,
-                todo="mend the file, or take it out of the folder",
+                todo="fix the file, or remove it from the folder",
             ) from error
         rules += parse_rules(text, str(path))
     names = [rule.name for rule in rules]
     for rule in rules:
         if names.count(rule.name) > 1:
-            raise _problem(rule.origin, rule.name, "two rules of the folder have this name")
+            raise _problem(rule.origin, rule.name, "two rules in the folder have this name")
     return rules
 
 
 def parse_rules(text: str, origin: str, *, trusted: bool = False) -> list[kernelrules.Rule]:
-    """The rules of one file. Errors name the file and the rule.
+    """Parse the rules of one file. Errors name the file and the rule.
 
-    `trusted` leaves out what is costly to check and does not change: the regexes and their samples.
+    `trusted` skips the costly checks of regexes and samples, for files that the tests have checked.
     """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise _problem(origin, "", f"it is not TOML: {error}") from error
+        raise _problem(origin, "", f"not valid TOML: {error}") from error
     if unknown := set(document) - FILE_KEYS:
         raise _problem(origin, "", f"unknown keys: {', '.join(sorted(unknown))}")
     tables = document.get("rule", [])
@@ -88,7 +88,7 @@ def parse_rules(text: str, origin: str, *, trusted: bool = False) -> list[kernel
     seen: set[str] = set()
     for rule in rules:
         if rule.name in seen:
-            raise _problem(origin, rule.name, "two rules of the file have this name")
+            raise _problem(origin, rule.name, "two rules in the file have this name")
         seen.add(rule.name)
     return rules
 
@@ -96,9 +96,9 @@ def parse_rules(text: str, origin: str, *, trusted: bool = False) -> list[kernel
 def _problem(origin: str, name: str, why: str) -> errors.UsageError:
     where = f"{origin}, rule {name}" if name else origin
     return errors.UsageError(
-        f"{where} is not a rule file that can be used",
+        f"invalid rule file {where}",
         why=why,
-        todo="docs/kernel-log.md tells the format; overnight rules list   shows what is loaded",
+        todo="see the format in docs/kernel-log.md, then check with   overnight rules test FILE",
     )
 
 
@@ -116,16 +116,16 @@ def _list(value: object, key: str, origin: str, name: str) -> list[object]:
 
 
 def _strings(value: object, key: str, origin: str, name: str) -> tuple[str, ...]:
-    found = _list(value, key, origin, name)
-    if not all(isinstance(one, str) and one for one in found):
+    values = _list(value, key, origin, name)
+    if not all(isinstance(value, str) and value for value in values):
         raise _problem(origin, name, f"{key} must be a list of strings")
-    return tuple(str(one) for one in found)
+    return tuple(str(value) for value in values)
 
 
 def _compile(regex: str, origin: str, name: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # a set that will mean something else
+            warnings.simplefilter("error", FutureWarning)  # a set whose meaning will change
             return re.compile(regex)
     except (re.error, RecursionError, OverflowError, FutureWarning) as error:
         raise _problem(origin, name, f"bad regex {regex!r}: {error}") from error
@@ -181,48 +181,48 @@ def _conditions(value: object, origin: str, name: str) -> dict[str, tuple[kernel
         raise _problem(origin, name, "critical_when must be a table of fields and lists")
     return {
         field: tuple(
-            one
-            for one in _list(values, "critical_when", origin, name)
-            if isinstance(one, str | int | float)
+            limit
+            for limit in _list(values, "critical_when", origin, name)
+            if isinstance(limit, str | int | float)
         )
         for field, values in value.items()
     }
 
 
 def _samples(value: object, origin: str, name: str) -> tuple[kernelrules.Sample, ...]:
-    found = []
-    for one in _list(value, "matches", origin, name):
-        sample = {"line": one} if isinstance(one, str) else one
+    samples = []
+    for entry in _list(value, "matches", origin, name):
+        sample = {"line": entry} if isinstance(entry, str) else entry
         if not isinstance(sample, dict) or not set(sample) <= {"line", "fields"}:
             raise _problem(origin, name, "a match is a line, or a table of line and fields")
         line, fields = sample.get("line"), sample.get("fields", {})
         if not isinstance(line, str) or not isinstance(fields, dict):
             raise _problem(origin, name, "a match is a line, or a table of line and fields")
-        found.append(kernelrules.Sample(line, fields))
-    return tuple(found)
+        samples.append(kernelrules.Sample(line, fields))
+    return tuple(samples)
 
 
 def _check(rule: kernelrules.Rule) -> None:
-    """All that a rule of somebody else must keep, its own samples included."""
+    """Check a user's rule, including its own samples."""
 
     def fail(why: str) -> errors.UsageError:
         return _problem(rule.origin, rule.name, why)
 
     if not NAME.fullmatch(rule.name):
-        raise fail("a name has small letters, digits, dashes and dots")
+        raise fail("a name consists of lowercase letters, digits, dashes and dots")
     if not KIND.fullmatch(rule.kind):
-        raise fail(f"kind {rule.kind!r} is not dotted, as net.driver_reset is")
+        raise fail(f"kind {rule.kind!r} must be dotted, like net.driver_reset")
     if rule.severity not in kernelrules.SEVERITIES:
-        raise fail(f"severity {rule.severity!r} is none of {', '.join(kernelrules.SEVERITIES)}")
+        raise fail(f"severity {rule.severity!r} is not one of {', '.join(kernelrules.SEVERITIES)}")
     if rule.confidence not in kernelrules.CONFIDENCES:
         raise fail(
-            f"confidence {rule.confidence!r} is none of {', '.join(kernelrules.CONFIDENCES)}"
+            f"confidence {rule.confidence!r} is not one of {', '.join(kernelrules.CONFIDENCES)}"
         )
     if not rule.meaning:
         raise fail("meaning is empty")
     pattern = _compile(rule.regex, rule.origin, rule.name)
     if pattern.search(""):
-        raise fail("the regex matches an empty line, and so every line")
+        raise fail("the regex matches an empty line, and therefore every line")
     known = set(pattern.groupindex) | ALWAYS
     if rule.context:
         known |= set(re.compile(rule.context).groupindex)
@@ -232,22 +232,22 @@ def _check(rule: kernelrules.Rule) -> None:
         raise fail(f"incident {rule.incident!r}: {error}") from error
     for field in named | set(rule.fields) | set(rule.critical_when):
         if field not in known:
-            raise fail(f"no group of the regex is called {field!r}")
+            raise fail(f"the regex has no group named {field!r}")
     if not rule.untested and not (rule.matches and rule.misses):
-        raise fail("it needs lines it matches and lines it does not (or `untested` with a reason)")
+        raise fail("matches and misses need at least one line each (or set `untested` to a reason)")
     for problem in _broken_samples(rule, matcher.Matcher([rule])):
         raise fail(problem)
 
 
 def _broken_samples(rule: kernelrules.Rule, rules_matcher: matcher.Matcher) -> Iterable[str]:
     for sample in rule.matches:
-        found = rules_matcher.match(sample.line)
-        if not found:
-            yield f"it does not match its own line {sample.line!r}"
+        matches = rules_matcher.match(sample.line)
+        if not matches:
+            yield f"the regex does not match the sample {sample.line!r}"
             continue
         for field, value in sample.fields.items():
-            if found[0].fields.get(field) != value:
-                yield f"{field} of {sample.line!r} is {found[0].fields.get(field)!r}, not {value!r}"
+            if matches[0].fields.get(field) != value:
+                yield f"{field} of {sample.line!r} is {matches[0].fields.get(field)!r}, not {value!r}"
     for line in rule.misses:
         if rules_matcher.match(line):
-            yield f"it matches {line!r}, which it must not"
+            yield f"the regex matches {line!r}, listed in misses"

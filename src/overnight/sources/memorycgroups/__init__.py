@@ -1,20 +1,20 @@
-"""How many memory cgroups the kernel keeps, against how many are in use.
+"""How many memory cgroups the kernel tracks, and how many of them are in use or dying.
 
-A cgroup whose directory is gone lives on, dying, while one page is still charged to it. cgroup v1
+A cgroup whose directory was removed stays, dying, while one page is still charged to it. cgroup v1
 counts both kinds in /proc/cgroups, the root included; the directories are those in use::
 
     #subsys_name    hierarchy       num_cgroups     enabled
     memory          4               68680           1
 
-v2 counts the dying ones itself, in `cgroup.stat` (the last two lines from about 6.12)::
+v2 counts the dying ones in `cgroup.stat` (the last two lines from about 6.12)::
 
     nr_descendants 239
     nr_dying_descendants 68440
     nr_subsys_memory 240
     nr_dying_subsys_memory 68440
 
-Where they hang is said by `cgroup.stat` of each directory on v2. v1 has no such count, but what the
-dying hold is still charged to the directory above them: see `parents.read_parents`.
+On v2, `cgroup.stat` of each directory counts the dying cgroups below it. v1 has no such count, but their
+memory is still charged to the directory above them: see `parents.read_parents`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ __all__ = ["SIGNALS"]
 
 
 def open_census(root: pathlib.Path) -> sources.Reader:
-    """The look of `memory-cgroups`."""
     layout = counts.read_layout(root)
     timer = counts.StatTimer(layout, root)
 
@@ -41,22 +40,22 @@ def open_census(root: pathlib.Path) -> sources.Reader:
 
 
 def open_parents(root: pathlib.Path) -> sources.Reader:
-    """The look of `memory-cgroup-parents`. After one that took long it rests for an hour."""
+    """Open a reader of `memory-cgroup-parents`; after a slow read it pauses for an hour."""
     layout = counts.read_layout(root)
     rows: dict[str, tuple[int, ...]] = {}
-    rests_until = 0.0
+    paused_until = 0.0
 
     def read() -> sources.Rows:
-        nonlocal rows, rests_until
+        nonlocal rows, paused_until
         began = time.monotonic()
-        if began >= rests_until:
+        if began >= paused_until:
             dying = counts.read_census(layout, root).dying
             rows = {
-                one.path: (one.dying, one.at_least, one.at_most, one.in_use)
-                for one in parents.read_parents(layout, dying, root)
+                parent.path: (parent.dying, parent.at_least, parent.at_most, parent.in_use)
+                for parent in parents.read_parents(layout, dying, root)
             }
             if time.monotonic() - began > counts.STAT_SLOW_S:
-                rests_until = began + counts.STAT_REST
+                paused_until = began + counts.STAT_REST
         return rows
 
     return read
@@ -75,7 +74,7 @@ SIGNALS = (
             sources.Column("stat_reads"),
         ),
         open_census,
-        "/proc/cgroups and the directories (v1), cgroup.stat (v2): zombies; how long the root's statistics take to read",
+        "/proc/cgroups and the directories (v1), cgroup.stat (v2): dying memory cgroups; time to read the root's statistics",
     ),
     sources.Signal(
         "memory-cgroup-parents",
@@ -88,6 +87,6 @@ SIGNALS = (
             sources.Column("in_use", "gauge"),
         ),
         open_parents,
-        "cgroup.stat of each directory (v2, counted); what is charged to none of its children (v1, estimated)",
+        "cgroup.stat of each directory (v2, counted); memory charged to none of its children (v1, estimated)",
     ),
 )

@@ -1,4 +1,4 @@
-"""The count itself, and how long the kernel takes to sum its statistics."""
+"""Counts memory cgroups, and measures how long the kernel takes to sum their statistics."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
 
 STAT_EVERY = 600.0
 STAT_SLOW_S = 0.1
-STAT_REST = 3600.0  # on a bad host the read itself pins a core: leave it alone after one
+STAT_REST = 3600.0  # on an affected host the read itself saturates a core: pause after one
 MOST_DIRECTORIES = 200_000
 ROOM = 65536  # numa_stat is long where there are many nodes
 
 
 @dataclasses.dataclass(frozen=True)
 class Census:
-    """One count. `tracked` is what the kernel keeps: those in use and those dying."""
+    """One count. `tracked` is the sum of those in use and those dying."""
 
     tracked: int
     in_use: int
@@ -42,7 +42,7 @@ class Census:
 
 
 def parse_tracked(proc_cgroups: bytes) -> int | None:
-    """The memory controller's number; None where it is off or left out, as some v2 kernels do.
+    """Parse the memory controller's count; None where it is off, or left out as on some v2 kernels.
 
     >>> parse_tracked(b"#subsys_name\\thierarchy\\tnum_cgroups\\tenabled\\nmemory\\t4\\t68680\\t1\\n")
     68680
@@ -55,7 +55,7 @@ def parse_tracked(proc_cgroups: bytes) -> int | None:
 
 
 def parse_cgroup_stat(text: bytes) -> dict[str, int]:
-    """The counts of a v2 `cgroup.stat`, or of any other file with a name and a number a line."""
+    """Parse a v2 `cgroup.stat`, or any other file with a name and a number a line."""
     counts = {}
     for line in text.splitlines():
         name, _, number = line.partition(b" ")
@@ -65,10 +65,10 @@ def parse_cgroup_stat(text: bytes) -> dict[str, int]:
 
 
 def children(path: str) -> Iterator[str]:
-    """The directories right below one.
+    """List the child directories.
 
-    A cgroup has 30 files and few directories, and its link count says how many: for 931 directories
-    6 ms, against 26 ms with every entry looked at.
+    A cgroup has 30 files and few directories, and its link count tells how many: 931 directories take
+    6 ms, against 26 ms when every entry is examined.
     """
     try:
         left = os.stat(path).st_nlink - 2  # noqa: PTH116 - strings: half the time
@@ -79,24 +79,24 @@ def children(path: str) -> Iterator[str]:
                 if entry.is_dir(follow_symlinks=False):
                     yield entry.path
                     left -= 1
-                    if left == 0:  # never where the file system does not count links
+                    if left == 0:  # never true where the file system does not count links
                         return
     except OSError:
-        return  # it is gone: so are those below it
+        return  # it was removed, with its children
 
 
 def count_directories(top: str, most: int = MOST_DIRECTORIES) -> int:
-    """The cgroups in use from this one down, itself included."""
-    found = 0
+    """Count the cgroups in use from `top` down, itself included."""
+    count = 0
     waiting = [top]
-    while waiting and found < most:
-        found += 1
+    while waiting and count < most:
+        count += 1
         waiting.extend(children(waiting.pop()))
-    return found
+    return count
 
 
 def read_layout(root: pathlib.Path) -> cgroups.Layout:
-    """The layout, where there is a memory controller to count in; else NoDataError."""
+    """Read the layout; raise NoDataError where the host's memory controller is not visible."""
     try:
         layout = cgroups.parse_layout((root / "proc/self/mountinfo").read_text(errors="replace"))
     except OSError as error:
@@ -109,19 +109,18 @@ def read_layout(root: pathlib.Path) -> cgroups.Layout:
 
 
 def folder_of(layout: cgroups.Layout, root: pathlib.Path) -> str:
-    """The memory hierarchy's own directory, as a path that can be opened."""
+    """Return the path of the memory hierarchy's root directory."""
     assert layout.memory is not None
     return str(root / layout.memory.relative_to("/"))
 
 
 def read_census(layout: cgroups.Layout, root: pathlib.Path = sources.ROOT) -> Census:
-    """Count once."""
     top = folder_of(layout, root)
     if layout.memory_version == 2:
         stat = parse_cgroup_stat(sources.read_once(f"{top}/cgroup.stat") or b"")
         if "nr_dying_descendants" not in stat:
             raise sources.NoDataError(f"{top}/cgroup.stat does not count dying cgroups")
-        # Not every cgroup has the memory controller: the kernel's own count of those, if there is one.
+        # Not every cgroup has the memory controller: prefer the kernel's own count of those.
         in_use = stat.get("nr_subsys_memory", stat.get("nr_descendants", 0) + 1)
         dying = stat.get("nr_dying_subsys_memory", stat["nr_dying_descendants"])
         return Census(in_use + dying, in_use, dying)
@@ -130,7 +129,7 @@ def read_census(layout: cgroups.Layout, root: pathlib.Path = sources.ROOT) -> Ce
         in_use = count_directories(top)
         tracked = _tracked(root)
         if before == tracked:
-            break  # else cgroups came or went meanwhile: once more
+            break  # else cgroups were created or removed meanwhile: count again
         before = tracked
     return Census(tracked, in_use, max(0, tracked - in_use))
 
@@ -143,9 +142,9 @@ def _tracked(root: pathlib.Path) -> int:
 
 
 class StatTimer:
-    """How long a read of the root's statistics takes: what grows until a core starves.
+    """Measures how long a read of the root's statistics takes; it grows with every dying cgroup.
 
-    At most every ten minutes, and not for an hour after one of more than 100 ms.
+    Reads at most every ten minutes, and not for an hour after a read of more than 100 ms.
     """
 
     def __init__(
@@ -163,7 +162,7 @@ class StatTimer:
         self.slowest_us = 0
 
     def read(self) -> int:
-        """Microseconds of the slower file, now or when it was last read; 0 when none could be."""
+        """Return the microseconds of the slower file at the last read; 0 when none could be read."""
         now = self._clock()
         if self.reads and now < self._next:
             return self.slowest_us

@@ -1,4 +1,4 @@
-"""Where the dying ones hang: counted on v2, within bounds on v1."""
+"""The parents of dying memory cgroups: counted on v2, estimated within bounds on v1."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ BUDGET_S = 0.05
 LIMIT = 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HELD = ("cache", "rss", "swap")
-DEEPEST = 100  # whoever may make cgroups may nest them; what is deeper counts to the one above
+DEEPEST = 100  # cgroups may be nested without limit; deeper ones count to their ancestor
 
 
 @dataclasses.dataclass(frozen=True)
 class Parent:
-    """A directory below which dying cgroups hang.
+    """A directory with dying cgroups below it.
 
-    `counted`: the kernel says how many. Otherwise their number follows from what they hold, and is
-    only sure to lie between the two bounds.
+    With `counted` the kernel reports their number. Otherwise it is estimated from the memory that they
+    hold, and lies between the two bounds.
     """
 
     path: str
@@ -34,9 +34,7 @@ class Parent:
     at_least: int
     at_most: int
     in_use: int  # directories directly below
-    held_bytes: (
-        int  # memory charged here, and neither its own nor a child's; 0 where it was counted
-    )
+    held_bytes: int  # memory charged here that is neither its own nor a child's; 0 if counted
     counted: bool
 
 
@@ -49,12 +47,12 @@ def read_parents(
     budget_s: float = BUDGET_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Parent, ...]:
-    """Below which directories the dying ones hang, most first.
+    """Find the directories with dying cgroups below them, the largest number first.
 
-    v2 counts exactly. v1 counts nothing, but what the dying hold stays charged to the directories
-    above them: each holds one page at least, and its own structures are charged to its parent's kernel
-    memory until they are freed (3e38e0aaca9e, 5.9). So what a directory has charged, less its own and
-    less its children's, bounds how many can hang there. See `share_out` for what is made of that.
+    v2 counts exactly. v1 does not count them, but their memory stays charged to the directories above:
+    each holds at least one page, and its own structures are charged to its parent's kernel memory until
+    they are freed (3e38e0aaca9e, 5.9). So a directory's charge, without its own and its children's,
+    bounds their number; `share_out` distributes them within these bounds.
     """
     top = counts.folder_of(layout, root)
     if layout.memory_version == 2:
@@ -62,15 +60,15 @@ def read_parents(
     deadline = clock() + budget_s
     charges = _charges(top, clock, deadline)
     if not charges:
-        # Reads are slow, as on a host that suffers already: then by the counters that cost nothing.
+        # Reads are slow, as on an affected host: use the counters that cost nothing.
         charges = _cheap_charges(top)
     else:
-        # What a busy child gains between two reads looks held: it does not twice, by as much.
+        # Memory that a busy child gains between two reads looks held, but not twice by as much.
         for path, again in _charges(top, clock, deadline).items():
-            one = charges.get(path)
-            if one is not None:
-                one.pages = min(one.pages, again.pages)
-                one.kernel = min(one.kernel, again.kernel)
+            charge = charges.get(path)
+            if charge is not None:
+                charge.pages = min(charge.pages, again.pages)
+                charge.kernel = min(charge.kernel, again.kernel)
     return share_out(charges, dying, top, cost=own_cost(_cores(root)))[:limit]
 
 
@@ -79,27 +77,29 @@ def _below(path: str, depth: int) -> list[str]:
 
 
 def _counted(top: str, limit: int) -> tuple[Parent, ...]:
-    found = []
+    parents = []
 
     def visit(path: str, depth: int = 0) -> int:
-        """Dying ones at and below; where there are none, nothing below is opened."""
+        """Count dying cgroups at and below `path`; without any, do not descend."""
         stat = counts.parse_cgroup_stat(sources.read_once(f"{path}/cgroup.stat") or b"")
-        mine = stat.get("nr_dying_subsys_memory", stat.get("nr_dying_descendants", 0))
-        if not mine:
+        dying = stat.get("nr_dying_subsys_memory", stat.get("nr_dying_descendants", 0))
+        if not dying:
             return 0
         below = _below(path, depth)
-        own = mine - sum(visit(child, depth + 1) for child in below)
-        if own > 0:
-            found.append(Parent(_relative(path, top), own, own, own, len(below), 0, counted=True))
-        return mine
+        here = dying - sum(visit(child, depth + 1) for child in below)
+        if here > 0:
+            parents.append(
+                Parent(_relative(path, top), here, here, here, len(below), 0, counted=True)
+            )
+        return dying
 
     visit(top)
-    return tuple(sorted(found, key=lambda one: (-one.dying, one.path))[:limit])
+    return tuple(sorted(parents, key=lambda parent: (-parent.dying, parent.path))[:limit])
 
 
 @dataclasses.dataclass
 class Charge:
-    """What a v1 directory has charged that is neither its own nor a child's, in bytes."""
+    """Bytes charged to a v1 directory that are neither its own nor a child's."""
 
     in_use: int
     pages: int
@@ -107,49 +107,49 @@ class Charge:
 
 
 def own_cost(cores: int) -> int:
-    """Bytes of kernel memory that one memory cgroup is: 14.3 kB on 2 cores, 75 kB on 32 (measured)."""
+    """Return the kernel memory of one memory cgroup: 14.3 kB on 2 cores, 75 kB on 32 (measured)."""
     return 10_200 + 2_025 * cores
 
 
 def share_out(charges: dict[str, Charge], dying: int, top: str, cost: int) -> tuple[Parent, ...]:
-    """The dying ones by directory, within the bounds that the charges give.
+    """Distribute the dying cgroups over directories, within the bounds of their charges.
 
-    A directory that holds little cannot have many; one that holds much may have few large ones. So
-    the tightest bounds are used up first, and what holds most gets what is left. Where the bounds of
-    all do not make up the whole, the rest is not located.
+    A directory that holds little memory cannot have many; one that holds much may have few large ones.
+    So the tightest bounds are filled first, and the directory with the largest bound gets the rest.
+    Where the sum of all bounds is too small, the rest is not located.
     """
-    # The root has no kernel memory of its own, and kernels before 5.9 charge none to parents: then
-    # a directory's living children already cost more than it has.
+    # The root has no kernel memory of its own, and kernels before 5.9 do not charge parents: there a
+    # directory's existing children already cost more than it has.
     charged = all(
-        one.kernel >= one.in_use * cost // 2
-        for path, one in charges.items()
-        if path != top and one.in_use
+        charge.kernel >= charge.in_use * cost // 2
+        for path, charge in charges.items()
+        if path != top and charge.in_use
     )
     bounds = {}
-    for path, one in charges.items():
-        most = one.pages // PAGE
+    for path, charge in charges.items():
+        most = charge.pages // PAGE
         if charged and path != top:
-            most = min(most, round(one.kernel / cost * 1.25) - one.in_use)
+            most = min(most, round(charge.kernel / cost * 1.25) - charge.in_use)
         if most > 0:
             bounds[path] = min(most, dying)
     whole = sum(bounds.values())
     left = dying
-    found = []
+    parents = []
     for path, most in sorted(bounds.items(), key=lambda item: (item[1], item[0])):
-        mine = min(most, left)
-        left -= mine
+        assigned = min(most, left)
+        left -= assigned
         least = max(0, dying - (whole - most)) if whole >= dying else most
-        one = charges[path]
-        found.append(
+        charge = charges[path]
+        parents.append(
             Parent(
-                _relative(path, top), mine, min(least, mine), most, one.in_use, one.pages, counted=False
+                _relative(path, top), assigned, min(least, assigned), most, charge.in_use, charge.pages, counted=False
             )
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda one: (-one.dying, one.path)))
+    return tuple(sorted(parents, key=lambda charge: (-charge.dying, charge.path)))
 
 
 def _charges(top: str, clock: Callable[[], float], deadline: float) -> dict[str, Charge]:
-    """The charges of every directory; nothing once a read was slow: it would pin a core."""
+    """Read the charges of every directory; {} once a read was slow, because it would saturate a core."""
     charges: dict[str, Charge] = {}
 
     def visit(path: str, depth: int = 0) -> tuple[int, int] | None:
@@ -177,9 +177,9 @@ def _charges(top: str, clock: Callable[[], float], deadline: float) -> dict[str,
 
 
 def _cheap_charges(top: str) -> dict[str, Charge]:
-    """By usage alone: a directory's own memory counts as held there, so the bounds are wider.
+    """Estimate by usage alone: a directory's own memory counts as held, so the bounds are wider.
 
-    Usage is one number that the kernel keeps, however many cgroups are below.
+    Usage is one number that the kernel maintains, however many cgroups are below.
     """
     charges: dict[str, Charge] = {}
 
@@ -190,19 +190,19 @@ def _cheap_charges(top: str) -> dict[str, Charge]:
         sums = [visit(child, depth + 1) for child in below]
         charges[path] = Charge(
             len(below),
-            max(0, pages - sum(one[0] for one in sums)),
-            max(0, kernel - sum(one[1] for one in sums)),
+            max(0, pages - sum(child_sums[0] for child_sums in sums)),
+            max(0, kernel - sum(child_sums[1] for child_sums in sums)),
         )
         return pages, kernel
 
     visit(top)
-    # The root's usage is not charged but summed up, in old kernels by the very walk that is slow.
+    # The root's usage is not charged but summed up, in old kernels by the same slow walk.
     del charges[top]
     return charges
 
 
 def _cores(root: pathlib.Path) -> int:
-    """As many as the kernel keeps structures for: the possible ones."""
+    """Return the number of possible cores: the kernel has structures for each."""
     text = sources.read_once(str(root / "sys/devices/system/cpu/possible")) or b"0"
     last = text.strip().rpartition(b"-")[2].rpartition(b",")[2]
     return int(last) + 1 if last.isdigit() else 1

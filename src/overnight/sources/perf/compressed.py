@@ -1,11 +1,11 @@
-"""The records that `perf record -z` packed, unpacked into one plain stream.
+"""Unpacks the records of `perf record -z` into one plain stream.
 
-One zstd stream a file, in pieces, each a record of its own::
+A file has one zstd stream, in pieces, each in a record of its own::
 
     COMPRESSED   {u32 type, u16 misc, u16 size}, a piece
     COMPRESSED2  {u32 type, u16 misc, u16 size}, u64 length, a piece, zeros   (since perf 6.16)
 
-A record may be cut in two by the end of a piece, and plain records may stand in between.
+A record may be split by the end of a piece, and there may be plain records in between.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPRESSED", "COMPRESSED2", "Decompress", "unpack"]
 
-# Given some more of the packed stream, all that it adds to the plain one; one instance a file.
+# Takes more of the compressed stream, returns what it adds to the plain one; one instance a file.
 Decompress: TypeAlias = Callable[[bytes], bytes]
 
 RECORD = struct.Struct("<IHH")
 SAMPLE, COMPRESSED, COMPRESSED2 = 9, 81, 83
 # `-z` reaches 8 to 1 on real captures (measured); 100 to 1 is a bomb.
 EXPANSION, EXPANSION_FLOOR = 100, 64 << 20
-# A zstd run-length block makes 128 KiB of 4 bytes: what is fed at a time swells to 16 MiB at most.
+# A zstd run-length block turns 4 bytes into 128 KiB: one feed expands to 16 MiB at most.
 FEED = 512
 
 
 def unpack(
     view: memoryview,
     start: int,
-    make: Callable[[], Decompress] | None,
+    create_decompressor: Callable[[], Decompress] | None,
     damaged: Callable[[int, str], errors.DamagedFileError],
 ) -> memoryview | None:
-    """The records in `view`, which begins at byte `start`; None where nothing is packed.
+    """Unpack the records in `view`, which begins at byte `start`; None where none is compressed.
 
-    What `damaged` makes of a byte's place and a problem is raised.
+    `damaged` creates the exception to raise from an offset and a problem.
     """
-    first = _first_packed(view)
+    first = _find_compressed(view)
     if first is None:
         return None
-    if make is None:
-        raise damaged(start + first, "compressed records, and no zstd to unpack them")
-    decompress = make()
+    if create_decompressor is None:
+        raise damaged(start + first, "compressed records, but zstd is not installed")
+    decompress = create_decompressor()
     limit = EXPANSION_FLOOR + EXPANSION * len(view)
-    out, half, offset = bytearray(view[:first]), b"", first
+    plain_stream, partial, offset = bytearray(view[:first]), b"", first
     while offset + RECORD.size <= len(view):
         kind, _, size = RECORD.unpack_from(view, offset)
         if size < RECORD.size:
             raise damaged(start + offset, f"a record of {size} bytes")
         if offset + size > len(view):
-            break  # a recorder that was killed leaves half a record
+            break  # a killed recorder leaves half a record
         if kind not in (COMPRESSED, COMPRESSED2):
-            out += view[offset : offset + size]
+            plain_stream += view[offset : offset + size]
             offset += size
             continue
         piece = bytes(view[offset + 8 : offset + size])
@@ -63,22 +63,22 @@ def unpack(
             piece = piece[8 : 8 + int.from_bytes(piece[:8], "little")]
         for at in range(0, len(piece), FEED):
             try:
-                plain = half + decompress(piece[at : at + FEED])
+                plain = partial + decompress(piece[at : at + FEED])
             except Exception as error:
                 raise damaged(start + offset, f"compressed records: {error}") from error
             whole = _whole_records(plain)
             if whole is None:
-                raise damaged(start + offset, "compressed records that are none")
-            out += plain[:whole]
-            half = plain[whole:]
-            if len(out) > limit:
+                raise damaged(start + offset, "compressed data that is not records")
+            plain_stream += plain[:whole]
+            partial = plain[whole:]
+            if len(plain_stream) > limit:
                 raise damaged(start + offset, f"records that unpack to over {limit >> 20} MiB")
         offset += size
-    return memoryview(out).toreadonly()
+    return memoryview(plain_stream).toreadonly()
 
 
-def _first_packed(view: memoryview) -> int | None:
-    """Where the first compressed record is. They come before any plain sample, or not at all."""
+def _find_compressed(view: memoryview) -> int | None:
+    """Find the first compressed record. They come before any plain sample, or not at all."""
     offset = 0
     while offset + RECORD.size <= len(view):
         kind, _, size = RECORD.unpack_from(view, offset)
@@ -91,7 +91,7 @@ def _first_packed(view: memoryview) -> int | None:
 
 
 def _whole_records(plain: bytes) -> int | None:
-    """How many bytes are whole records; None where one is smaller than its header."""
+    """Count the bytes of whole records; None where one is smaller than its header."""
     offset = 0
     while offset + RECORD.size <= len(plain):
         size = int.from_bytes(plain[offset + 6 : offset + 8], "little")

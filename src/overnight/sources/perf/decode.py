@@ -1,8 +1,8 @@
-"""The record stream of a perf.data file, decoded in pure Python: what `perfdata.c` does in C.
+"""Decodes the record stream of a perf.data file in pure Python, like `perfdata.c` in C.
 
-Both give the same answer on the same bytes, number for number, hostile bytes included
-(tests/unit/sources/perf/test_decode.py). This one is for hosts without a C compiler, and says in
-four hundred lines what the other does in fifteen hundred.
+Both give the same result on the same bytes, including hostile ones
+(tests/unit/sources/perf/test_decode.py). This one is for hosts without a C compiler, and documents in four
+hundred lines what the other does in fifteen hundred.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ KERNEL_MODULE, UNKNOWN_MODULE = 0, 1
 ANONYMOUS = (
     b"//anon", b"/dev/zero", b"/anon_hugepage", b"[heap]", b"[stack", b"/SYSV", b"/memfd:",
 )  # fmt: skip
-# A hostile file may map without end: real processes have hundreds of executable mappings.
+# A hostile file may have endless mappings: real processes have hundreds of executable ones.
 MAPPINGS_A_PROCESS, MAPPINGS_SOFT, MAPPINGS_HARD = 1 << 14, 1 << 20, 1 << 23
-# Nor fork without end: a night of builds has 10 million forks of processes with 20 each.
+# And endless forks: a night of builds has 10 million forks of processes with 20 mappings each.
 MAPPINGS_COPIED = 1 << 28
 
 RECORD = struct.Struct("<IHH")
@@ -73,7 +73,7 @@ class _Space:
         return fresh
 
     def map_over(self, start: int, end: int, page_offset: int, module: int) -> int:
-        """Put a mapping over what lay there; the parts that stick out stay. Mappings gained."""
+        """Replace the mapped range, keeping what is outside it; return the number of mappings gained."""
         first = last = bisect.bisect_right(self.ends, start)
         while last < len(self.maps) and self.maps[last][0] < end:
             last += 1
@@ -92,7 +92,7 @@ class _Space:
         return gained
 
     def find(self, address: int) -> tuple[int, int]:
-        """Module and the address within it."""
+        """Return the module and the address within it."""
         at = bisect.bisect_right(self.ends, address)
         if at == len(self.maps) or self.maps[at][0] > address:
             return UNKNOWN_MODULE, 0
@@ -101,7 +101,7 @@ class _Space:
 
 
 class _World:
-    """Who was running and what they had mapped, as the side-band records tell it over time."""
+    """The processes and their mappings over time, according to the side-band records."""
 
     def __init__(self) -> None:
         self.strings: dict[bytes, int] = {}
@@ -127,7 +127,7 @@ class _World:
         return self.modules[key]
 
     def task(self, pid: int, tid: int) -> tuple[int, int, int, int]:
-        """A thread and its process with their names; ":123" as perf says, where nobody did."""
+        """Return a thread and its process with their names; ":123" like perf where they are unknown."""
         thread = self.names.get(tid)
         process = self.names.get(pid, thread)
         thread = self.intern(b":%d" % tid) if thread is None else thread
@@ -142,7 +142,7 @@ class _World:
             self.mappings -= len(space.maps)
 
     def apply(self, record: memoryview, kind: int, misc: int) -> None:
-        """Change the world as a side-band record says."""
+        """Apply a side-band record."""
         if kind == COMM:
             _, tid = TASK.unpack_from(record, 8)
             self.names[tid] = self.intern(_text(record[16:]))
@@ -164,7 +164,7 @@ class _World:
             return
         self.exited.discard(pid)
         before = self.spaces.get(pid)
-        if misc & MISC_FORK_EXEC:  # perf's own account of a process that was there before
+        if misc & MISC_FORK_EXEC:  # perf's own record of a process that existed before
             if before is not None:
                 self.disown(self.spaces.pop(pid))
             return
@@ -211,7 +211,7 @@ def _text(field: memoryview) -> bytes:
 
 
 class _Layout:
-    """Where a sample keeps what, from the event's attributes."""
+    """The offsets of a sample's fields, from the event's attributes."""
 
     def __init__(self, sample_type: int, read_format: int, sample_id_all: bool) -> None:
         self.type = sample_type
@@ -230,7 +230,7 @@ class _Layout:
         self.read_head = (read_format & 3).bit_count()
 
     def chain(self, record: memoryview) -> tuple[int, int] | None:
-        """Where the call chain's words begin and how many there are; None: the record is short."""
+        """Return offset and number of the call chain's words; None where the record is too short."""
         offset, size = self.fixed, len(record)
         if size < offset:
             return None
@@ -266,9 +266,9 @@ class _Layout:
 
 
 def _list_records(stream: memoryview, layout: _Layout) -> tuple[list[tuple[int, int, int]], int]:
-    """(time, offset, size) of samples and side-band in file order, and the samples lost."""
+    """List (time, offset, size) of samples and side-band in file order, and the samples lost."""
     entries = []
-    # Since Linux 6.0 both kinds of record are told, of the same losses.
+    # Since Linux 6.0 both kinds of record report the same losses.
     lost_records = lost_samples = 0
     offset, end = 0, len(stream)
     while end - offset >= RECORD.size:
@@ -276,7 +276,7 @@ def _list_records(stream: memoryview, layout: _Layout) -> tuple[list[tuple[int, 
         if size < RECORD.size:
             raise ValueError(f"a record of {size} bytes", offset)
         if size > end - offset:
-            break  # a recorder that was killed leaves half a record
+            break  # a killed recorder leaves half a record
         record = stream[offset : offset + size]
         if kind == SAMPLE:
             if layout.chain(record) is None:
@@ -294,7 +294,7 @@ def _list_records(stream: memoryview, layout: _Layout) -> tuple[list[tuple[int, 
 
 
 def _walk(words: tuple[int, ...], mode: int, space: _Space) -> list[tuple[int, int]]:
-    """(module, address) of each frame, leaf first."""
+    """Return (module, address) of each frame, leaf first."""
     frames = []
     for word in words:
         if word >= CONTEXT_LIMIT:
@@ -317,13 +317,13 @@ def decode(
     events: bytes,
     forget: Callable[[int], None] | None = None,
 ) -> Decoded:
-    """Samples in time order, a column each, with the tables they point into.
+    """Decode samples in time order, as columns, with the tables they point into.
 
-    `forget` may be told, now and then, that the stream up to an offset is done with.
-    A record that the end of the stream cuts off is left out: a killed recorder leaves one.
-    Raises ValueError(problem, offset) where the bytes contradict themselves.
+    `forget` is called now and then with an offset up to which the stream is no longer needed. A truncated
+    last record is skipped: a killed recorder leaves one. Raises ValueError(problem, offset) where the
+    bytes contradict themselves.
     """
-    del forget  # here the stream is gone through twice: there is nothing to tell
+    del forget  # this decoder reads the stream twice
     layout = _Layout(sample_type, read_format, sample_id_all)
     entries, lost = _list_records(stream, layout)
     event_of = dict(

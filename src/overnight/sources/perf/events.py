@@ -1,4 +1,4 @@
-"""perf_event_open(2) through ctypes: no perf binary and no compiled code needed."""
+"""perf_event_open(2) through ctypes: needs neither a perf binary nor compiled code."""
 
 from __future__ import annotations
 
@@ -55,11 +55,10 @@ class EventAttr:
     frequency: int = 97
     sample_type: int = SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_CALLCHAIN | SAMPLE_CPU
     flags: int = DISABLED | FREQ | SAMPLE_ID_ALL | USE_CLOCKID
-    wakeup: int = 0  # samples, or bytes where WATERMARK is among the flags
+    wakeup: int = 0  # samples, or bytes with the flag WATERMARK
     read_format: int = 0
 
     def pack(self) -> bytes:
-        """The bytes the kernel reads."""
         attr = bytearray(ATTR_SIZE)
         struct.pack_into(
             "<IIQQQQQI",
@@ -79,12 +78,12 @@ class EventAttr:
 
 
 def syscall_number(machine: str = "") -> int | None:
-    """The number of perf_event_open on this architecture, if we know it."""
+    """Return the number of perf_event_open on this architecture; None where it is unknown."""
     return SYSCALL.get(machine or platform.machine())
 
 
 def open_event(attr: EventAttr, *, pid: int, cpu: int) -> int:
-    """A perf event's file descriptor; raises OSError with the kernel's reason."""
+    """Open a perf event and return its descriptor; raise OSError with the kernel's reason."""
     number = syscall_number()
     if number is None:
         raise OSError(errno.ENOSYS, f"perf_event_open is unknown on {platform.machine()}")
@@ -100,7 +99,7 @@ def open_event(attr: EventAttr, *, pid: int, cpu: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """What perf_event_open really let us do, tried on every core."""
+    """What perf_event_open allows, tried on every core."""
 
     cores: tuple[int, ...]  # where whole-core sampling opened
     refused: dict[int, str]  # core -> the kernel's reason
@@ -110,12 +109,11 @@ class Probe:
 
     @property
     def everywhere(self) -> bool:
-        """Whether every core can be sampled."""
         return bool(self.cores) and not self.refused
 
 
 def _opens(attr: EventAttr, *, pid: int, cpu: int) -> str:
-    """'' when the event opens, else the kernel's reason."""
+    """Return "" when the event opens, else the kernel's reason."""
     try:
         os.close(open_event(attr, pid=pid, cpu=cpu))
     except OSError as error:
@@ -124,10 +122,10 @@ def _opens(attr: EventAttr, *, pid: int, cpu: int) -> str:
 
 
 def best_attr(attr: EventAttr, core: int) -> EventAttr:
-    """The most that the kernel grants on a core; raises OSError with its reason for refusing.
+    """Find the best event that the kernel allows on a core; raise OSError with its reason for refusing.
 
-    Hardware cycles before the CPU clock, kernel stacks before none; BPF symbols and the count of
-    lost samples are left out where the kernel is too old for them.
+    Prefers hardware cycles to the CPU clock, and kernel stacks to none. Leaves out BPF symbols and the
+    count of lost samples where the kernel is too old for them.
     """
     cycles = dataclasses.replace(attr, type=TYPE_HARDWARE, config=HW_CPU_CYCLES)
     clock = dataclasses.replace(attr, type=TYPE_SOFTWARE, config=SW_CPU_CLOCK)
@@ -157,7 +155,7 @@ def best_attr(attr: EventAttr, core: int) -> EventAttr:
 
 
 def probe(cores: tuple[int, ...]) -> Probe:
-    """Open and close one sampling event on each core, kernel side first."""
+    """Open and close one sampling event on each core, with kernel stacks first."""
     attr = EventAttr()
     user_only = dataclasses.replace(attr, flags=attr.flags | EXCLUDE_KERNEL)
     opened, refused = [], {}

@@ -1,11 +1,11 @@
 """Cores that go off-line and come back, from the online list and the kernel's uevents.
 
-The list alone misses a core that went and came between two looks; an event of perf on that core is
-dead all the same. The kernel tells each change on a netlink socket, as::
+The list alone misses a core that went off-line and came back between two polls, but its perf event is dead
+all the same. The kernel reports each change on a netlink socket::
 
     offline@/devices/system/cpu/cpu1\\0ACTION=offline\\0DEVPATH=/devices/system/cpu/cpu1\\0...
 
-Where the socket cannot be had (a container may forbid it) the list is what remains.
+Without the socket (a container may forbid it) only the list is used.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d{1,6})\0")
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """Cores that went off-line since the last look, and those that are on-line anew.
+    """Cores that went off-line since the last poll, and those that came on-line.
 
-    A core that went and came back is in both.
+    A core that went off-line and came back is in both.
     """
 
     gone: tuple[int, ...] = ()
@@ -35,17 +35,17 @@ class Change:
 
 
 def parse_uevent(message: bytes) -> int | None:
-    r"""The core that a uevent says went off-line; None for every other uevent.
+    r"""Parse the core that went off-line; None for every other uevent.
 
     >>> parse_uevent(b"offline@/devices/system/cpu/cpu39\0ACTION=offline\0")
     39
     """
-    found = OFFLINE.match(message)
-    return int(found[1]) if found else None
+    match = OFFLINE.match(message)
+    return int(match[1]) if match else None
 
 
 class CoreWatch:
-    """Compares the cores on-line with those at the look before; `online` lists them."""
+    """Compares the online cores with those at the last poll; `online` lists them."""
 
     def __init__(self, online: Callable[[], tuple[int, ...]]) -> None:
         self._online = online
@@ -53,7 +53,7 @@ class CoreWatch:
         self._known = frozenset(online())
 
     def poll(self) -> Change:
-        """What changed since the last look, or since this watch was made."""
+        """Return what changed since the last poll, or since the watch was created."""
         flapped = self._drain() & self._known
         now = frozenset(self._online())
         gone = (self._known - now) | flapped
@@ -68,7 +68,7 @@ class CoreWatch:
                 message, sender = self._uevents.recvfrom(8192)
             except BlockingIOError:
                 break
-            except OSError:  # the queue ran over (ENOBUFS): the list tells most of it
+            except OSError:  # the queue overflowed (ENOBUFS): the list shows most of it
                 continue
             core = parse_uevent(message)
             if core is not None and sender[0] == 0:  # 0 is the kernel; a process may write here too
@@ -76,7 +76,6 @@ class CoreWatch:
         return frozenset(cores)
 
     def close(self) -> None:
-        """Give the socket back."""
         if self._uevents is not None:
             self._uevents.close()
             self._uevents = None

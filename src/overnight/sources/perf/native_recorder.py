@@ -1,8 +1,8 @@
-"""Records by perf_event_open alone: no perf binary that must match the kernel, and little work.
+"""Records with perf_event_open alone: needs no perf binary that matches the kernel, and little CPU.
 
-The rings stay open for the whole night and only the file behind them changes, so that not a
-sample falls between two segments. What was drained is in the page cache: a kill -9 of this process
-loses what the rings held, a second at the most while `poll` is called each second.
+The rings stay open for the whole night and only the file behind them changes, so that no sample is lost
+between two segments. Drained records are in the page cache: a kill -9 of this process loses only what the
+rings hold, at most a second while `poll` is called each second.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["NativeRecorder"]
 
 PAGES = 128  # 512 KiB a core: nine seconds of 64-frame stacks at 97 Hz before anything is lost
 REPROBE_NS = 5_000_000_000
-AWAY_NS = 50_000_000  # between reading the clock and the event we may wait for a core
+AWAY_NS = 50_000_000  # the process may wait for a core between reading the clock and the event
 ALLOW = (
     "run as root, give the interpreter cap_perfmon, or: sudo sysctl kernel.perf_event_paranoid=-1"
 )
-# PERF_RECORD_FINISHED_ROUND: lets perf sort a round at a time instead of the whole file.
+# PERF_RECORD_FINISHED_ROUND: lets perf sort one round at a time instead of the whole file.
 ROUND = segmentfile.RECORD.pack(68, 0, 8)
 LOST, LOST_SAMPLES = 2, 13
 
@@ -54,7 +54,7 @@ ATTR = events.EventAttr(
 
 
 class NativeRecorder:
-    """A `perf.Recorder` on perf_event_open; `online` tells the cores that are switched on."""
+    """A `perf.Recorder` on perf_event_open; `online` returns the online cores."""
 
     processes: tuple[int, ...] = ()
 
@@ -87,22 +87,20 @@ class NativeRecorder:
 
     @property
     def alive(self) -> bool:
-        """Whether the rings are open and a segment is being written."""
         return self._file is not None
 
     @property
     def lost(self) -> int:
-        """Samples for which a ring had no room, as of the last look at the cores."""
-        return self._lost + sum(one.lost for one in self._rings.values())
+        """Return the samples for which a ring had no room, as of the last check of the cores."""
+        return self._lost + sum(core_ring.lost for core_ring in self._rings.values())
 
     @property
     def written(self) -> int:
-        """Bytes in segments, finished or not."""
         return self._written + (self._file.end if self._file else 0)
 
     @property
     def event(self) -> str:
-        """What is sampled."""
+        """Return the name of the sampled event."""
         cycles = self._attr.type == events.TYPE_HARDWARE
         privacy = ":u" if self._attr.flags & events.EXCLUDE_KERNEL else ""
         return ("cycles" if cycles else "cpu-clock") + privacy
@@ -121,7 +119,7 @@ class NativeRecorder:
         except OSError as error:
             self._close_rings()
             raise errors.MissingPermissionError(
-                "the kernel does not let this process sample whole cores",
+                "the kernel does not allow this process to sample whole cores",
                 why=f"perf_event_open: {error.strerror}",
                 todo=ALLOW,
             ) from error
@@ -130,14 +128,14 @@ class NativeRecorder:
         except OSError as error:
             self._close_rings()
             raise errors.RecordingError(
-                f"no segment can be begun in {spool}", why=str(error), todo="make room there"
+                f"cannot write a segment into {spool}", why=str(error), todo="free some space there"
             ) from error
-        for one in self._rings.values():
-            one.enable()
+        for core_ring in self._rings.values():
+            core_ring.enable()
         self.reprobe()
 
     def poll(self, timeout: float) -> perf.Progress:
-        """Wait for a ring to fill, then bring everything to the file."""
+        """Wait until a ring fills, then write all rings to the file."""
         if self._failure:
             return self._fail(self._failure)
         if self._file is None:
@@ -147,17 +145,17 @@ class NativeRecorder:
             self._drain()
         except OSError as error:
             return self._fail(f"the segment could not be written: {error.strerror}")
-        # An event whose core is gone hangs up, and would wake every later poll at once.
+        # The event of an off-line core reports a hang-up, which would wake every later poll at once.
         hung = frozenset(number for number, what in ready if what & ~select.POLLIN)
         if hung or perf.read_clock().monotonic_ns - self._probed_ns >= REPROBE_NS:
             self.reprobe(hung)
         return self._progress()
 
     def switch(self) -> None:
-        """Finish the segment and begin the next while the rings go on filling.
+        """Finish the segment and begin the next while the rings keep filling.
 
-        /proc is read before the last drain into the old file. What happened to processes in
-        between goes into both files, so that neither misses a birth or a mapping.
+        /proc is read before the last drain into the old file. Process records in between go into both
+        files, so that neither misses a fork or a mapping.
         """
         if self._file is None:
             return
@@ -168,10 +166,10 @@ class NativeRecorder:
             self._end()
             self._begin(existing + between, boundary)
         except OSError as error:
-            self._failure = f"the next segment could not be begun: {error.strerror}"
+            self._failure = f"the next segment could not be created: {error.strerror}"
 
     def stop(self) -> perf.Progress:
-        """Take what the rings still hold, finish the segment and close everything."""
+        """Drain the rings, finish the segment and close everything."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._drain()
@@ -185,17 +183,17 @@ class NativeRecorder:
         return self._progress()
 
     def reprobe(self, hung: frozenset[int] = frozenset()) -> None:
-        """Follow cores that went off-line or came back; their absence is a gap of that core."""
+        """Follow cores that went off-line or came back, and record a gap for each."""
         now = perf.read_clock()
         self._probed_ns = now.monotonic_ns
         online = set(self._online())
-        for core, one in list(self._rings.items()):
-            idle = one.idle_ns(now.monotonic_ns)
-            if idle > AWAY_NS or core not in online or one.descriptor in hung:
+        for core, core_ring in list(self._rings.items()):
+            idle = core_ring.idle_ns(now.monotonic_ns)
+            if idle > AWAY_NS or core not in online or core_ring.descriptor in hung:
                 self._away.setdefault(core, now.wall_ns - idle)
                 self._close(core)
         for core in sorted(online - set(self._rings)):
-            with contextlib.suppress(OSError):  # off-line again already: the next probe sees
+            with contextlib.suppress(OSError):  # off-line again: the next probe handles it
                 self._open(core).enable()
                 begin = self._away.pop(core, None)
                 if begin is not None:
@@ -209,30 +207,30 @@ class NativeRecorder:
         return opened
 
     def _close(self, core: int) -> None:
-        """Close one ring, its last records first."""
-        one = self._rings[core]
+        """Write the last records of a ring and close it."""
+        core_ring = self._rings[core]
         if self._file is not None:
-            with contextlib.suppress(OSError), ring.drained([one]) as chunks:
+            with contextlib.suppress(OSError), ring.drain([core_ring]) as chunks:
                 self._file.write(chunks)
-        self._lost += one.lost
-        self._poller.unregister(one.descriptor)
+        self._lost += core_ring.lost
+        self._poller.unregister(core_ring.descriptor)
         del self._rings[core]
-        one.close()
+        core_ring.close()
 
     def _close_rings(self) -> None:
         for core in list(self._rings):
             self._close(core)
 
     def _drain(self, *, keep_sideband: bool = False) -> bytes:
-        """Write what the rings hold and give it back to the kernel."""
+        """Write the contents of the rings and release them to the kernel."""
         assert self._file is not None
         rings = self._rings.values()
         kept = b""
-        with ring.drained(rings) as chunks:
+        with ring.drain(rings) as chunks:
             if not chunks:
                 return b""
             if keep_sideband or not self._attr.read_format & events.FORMAT_LOST:
-                # One copy: a record may go over the end of its ring.
+                # One copy: a record may wrap around the end of its ring.
                 whole = memoryview(b"".join(chunks))
                 self._count_lost(whole)
                 kept = segmentfile.sideband(whole) if keep_sideband else b""
@@ -240,7 +238,7 @@ class NativeRecorder:
         return kept
 
     def _count_lost(self, stream: memoryview) -> None:
-        """Add up what the records say, on kernels whose events do not (before Linux 6.0)."""
+        """Sum the LOST records, on kernels whose events do not count them (before Linux 6.0)."""
         if self._attr.read_format & events.FORMAT_LOST:
             return
         for kind, begin, _ in segmentfile.walk(stream):
@@ -249,19 +247,19 @@ class NativeRecorder:
                 self._lost += int.from_bytes(stream[at : at + 8], "little")
 
     def _begin(self, existing: bytes, began: perf.Clock) -> None:
-        """Open the next file; every process that runs is told in it."""
+        """Open the next file; it begins with the records of all running processes."""
         self._began = began
         name = perf.SegmentName(self._identity.host, self._began.wall_ns, self._identity.boot)
         path = self._spool / (str(name) + perf.WRITING)
-        ids = [one.id for one in self._rings.values()]
+        ids = [core_ring.id for core_ring in self._rings.values()]
         self._file = segmentfile.SegmentFile.create(path, self._attr.pack(), ids)
         self._file.write([*self._kernel, existing])
-        recovery.mark(self._spool, recovery.Current(path.name, self._began))
+        recovery.write_current(self._spool, recovery.Current(path.name, self._began))
 
     def _end(self) -> None:
-        """Finish the file and show it under its name, whole or, without room, as it is.
+        """Finish the file and publish it, on a full disk without its features.
 
-        What cannot even be renamed stays as it is for the next start to take up.
+        A file that cannot be renamed stays for the next start to recover.
         """
         file = self._file
         if file is None:

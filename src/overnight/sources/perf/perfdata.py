@@ -1,15 +1,14 @@
-"""perf.data files: what their headers say, and their records as one plain stream.
+"""Reads perf.data files: their headers, and their records as one plain stream.
 
 Layout as perf writes it (tools/perf/Documentation/perf.data-file-format.txt)::
 
     magic "PERFILE2", header size, attr size, {attrs, data, event types: offset, size}, features
     attrs:    struct perf_event_attr, then the section of its event ids
     data:     records, each {u32 type, u16 misc, u16 size}, and its own fields
-    features: a table of {offset, size} behind the data, one for each bit that is set
+    features: a table of {offset, size} after the data, one for each bit that is set
 
-A file whose writer was killed has a data size of zero: its records run to the end of the file, and
-there are no features. A pipe (`perf record -o -`) has a header of 16 bytes, and everything else is a
-record.
+A file whose writer was killed has a data size of zero: its records extend to the end of the file, and there
+are no features. A pipe (`perf record -o -`) has a header of 16 bytes, and everything else is a record.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ class Event:
     sample_type: int
     read_format: int
     sample_id_all: bool
-    frequency: int  # 0 where a fixed period was asked for
+    frequency: int  # 0 where the event has a fixed period
     ids: tuple[int, ...]
-    dummy: bool = False  # takes no samples: perf has it for what processes do
+    dummy: bool = False  # takes no samples: perf uses it for process records
 
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """One instant on two clocks: the samples' own and the wall's, in ns."""
+    """One instant on two clocks: the samples' own and the wall clock, in ns."""
 
     samples: int
     wall: int
@@ -81,14 +80,14 @@ class PerfData:
     path: pathlib.Path
     events: tuple[Event, ...]
     hostname: str
-    cores: int  # online when it was recorded; 0: not said
+    cores: int  # online when it was recorded; 0 if unknown
     clock: Clock | None
     finished: bool
     stream: memoryview
-    stream_offset: int | None  # of the stream in the file; None where it was put together
+    stream_offset: int | None  # of the stream in the file; None where it was unpacked
 
     def decode(self) -> decode.Decoded:
-        """Every sample; raises DamagedFileError naming the byte."""
+        """Decode every sample; raise DamagedFileError with the offset of the damage."""
         first = next((event for event in self.events if not event.dummy), self.events[0])
         ids = sorted((number, i) for i, event in enumerate(self.events) for number in event.ids)
         try:
@@ -110,15 +109,15 @@ class PerfData:
             self._forget(len(self.stream))
 
     def _forget(self, offset: int) -> None:
-        """Give back the pages of the stream's beginning: they count as our memory while mapped."""
+        """Release the pages up to `offset`: mapped pages count as memory of this process."""
         if isinstance(self.stream.obj, mmap.mmap) and self.stream_offset is not None:
             end = (self.stream_offset + offset) // mmap.PAGESIZE * mmap.PAGESIZE
-            # From the file, what is given back comes again when it is looked at.
+            # A released page is read from the file again when needed.
             self.stream.obj.madvise(mmap.MADV_DONTNEED, 0, end)
 
 
 class _Reader:
-    """A file's bytes, with every read checked against its end."""
+    """A file's bytes; every read is checked against its end."""
 
     def __init__(self, path: pathlib.Path, data: memoryview) -> None:
         self.path, self.data = path, data
@@ -133,7 +132,7 @@ class _Reader:
 
     def take(self, offset: int, size: int) -> memoryview:
         if offset + size > len(self.data):
-            raise self.damaged(min(offset, len(self.data)), "a section lies past the end")
+            raise self.damaged(min(offset, len(self.data)), "a section is past the end of the file")
         return self.data[offset : offset + size]
 
 
@@ -143,7 +142,7 @@ def open_perfdata(
 ) -> Iterator[PerfData]:
     """Map a perf.data file, finished or not, from a file or a pipe, plain or `-z`.
 
-    `decompress` makes a zstd decompressor for one file; without it `-z` files are refused.
+    `decompress` creates a zstd decompressor for one file; without it `-z` files are refused.
     """
     with path.open("rb") as file:
         try:
@@ -155,18 +154,18 @@ def open_perfdata(
             whole = stack.enter_context(memoryview(mapped))
             reader = _Reader(path, whole)
             if bytes(whole[:8]) != MAGIC:
-                raise reader.damaged(0, "it does not begin with PERFILE2")
+                raise reader.damaged(0, "the file does not begin with PERFILE2")
             header_size = reader.unpack(struct.Struct("<Q"), 8)[0]
             if header_size == 16:
-                found = _open_pipe(reader, decompress)
+                perfdata = _open_pipe(reader, decompress)
             else:
-                found = _open_file(reader, decompress)
-            stack.enter_context(found.stream)
-            yield found
+                perfdata = _open_file(reader, decompress)
+            stack.enter_context(perfdata.stream)
+            yield perfdata
 
 
 def _close(mapped: mmap.mmap) -> None:
-    # The traceback of an error holds views of the file, and unmaps it when it goes itself.
+    # The traceback of an error holds views of the file, which is unmapped with the traceback.
     with contextlib.suppress(BufferError):
         mapped.close()
 
@@ -200,14 +199,14 @@ def _check_room(reader: _Reader, at: int, events: list[Event], ids: int) -> None
 
 def _features(reader: _Reader, table: int) -> dict[str, tuple[int, bytes]]:
     bits = int.from_bytes(reader.take(72, 32), "little")
-    found = {}
+    features = {}
     for number in range(bits.bit_length()):
         if bits >> number & 1:
             offset, size = reader.unpack(SECTION, table)
             table += SECTION.size
             if number in FEATURES:
-                found[FEATURES[number]] = offset, bytes(reader.take(offset, size))
-    return found
+                features[FEATURES[number]] = offset, bytes(reader.take(offset, size))
+    return features
 
 
 def _open_pipe(reader: _Reader, decompress: Callable[[], compressed.Decompress] | None) -> PerfData:
@@ -235,7 +234,7 @@ def _open_pipe(reader: _Reader, decompress: Callable[[], compressed.Decompress] 
                 content = bytes(reader.data[offset + 16 : offset + size])
                 features[FEATURES[number]] = offset + 16, content
         elif kind in (TRACING_DATA, AUXTRACE):
-            # Followed by data that is no record: the stream begins behind it.
+            # Followed by data that is not a record: the stream begins after it.
             size += reader.unpack(struct.Struct("<Q"), offset + 8)[0] & 0xFFFFFFFF
             start = offset + size
         offset += size
@@ -243,7 +242,7 @@ def _open_pipe(reader: _Reader, decompress: Callable[[], compressed.Decompress] 
         raise reader.damaged(16, "trace data runs past the end of the file")
     view = reader.data[start:]
     unpacked = compressed.unpack(view, start, decompress, reader.damaged)
-    # A pipe has no end mark: whether its writer was cut off cannot be told.
+    # A pipe has no end mark: whether it is complete is unknown.
     if unpacked is not None:
         return _assemble(reader, events, features, True, unpacked, None)
     return _assemble(reader, events, features, True, view, start)
@@ -273,11 +272,11 @@ def _assemble(
     stream_offset: int | None,
 ) -> PerfData:
     if not events:
-        raise reader.damaged(16, "no event is described")
+        raise reader.damaged(16, "the file does not describe an event")
     kinds = {(e.sample_type, e.read_format, e.sample_id_all) for e in events if not e.dummy}
     tails = {(e.sample_type & TAIL, e.sample_id_all) for e in events}
     if len(kinds) > 1 or len(tails) > 1:
-        raise reader.damaged(24, "its events carry different fields, which is not supported")
+        raise reader.damaged(24, "events with different sample fields are not supported")
     content = {name: part for name, (_, part) in features.items()}
     names = _event_names(content.get("events", b""))
     if len(names) == len(events):
@@ -304,17 +303,17 @@ def _assemble(
 
 
 def _online(field: bytes) -> int:
-    """The NRCPUS feature: cores that there could be, cores that there are."""
+    """Parse the NRCPUS feature: available cores, online cores."""
     return int.from_bytes(field[4:8], "little")
 
 
 def _string(field: bytes) -> str:
-    """Perf's strings: u32 length with padding, then text to the first zero."""
+    """Parse perf's string: u32 length with padding, then text to the first zero."""
     return field[4:].partition(b"\0")[0].decode("utf-8", "replace")
 
 
 def _event_names(field: bytes) -> list[str]:
-    """The EVENT_DESC feature: count, attr size, then {attr, ids, name, ids…} each."""
+    """Parse the EVENT_DESC feature: count, attr size, then {attr, ids, name, ids…} each."""
     names: list[str] = []
     try:
         count, attr_size = struct.unpack_from("<II", field)

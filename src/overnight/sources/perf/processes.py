@@ -1,7 +1,7 @@
-"""Processes that already ran when a segment began, told as the kernel's own records would.
+"""Records of the processes that already ran when a segment began, in the kernel's own format.
 
-One pass over /proc gives FORK, COMM and MMAP2 of every process, and MMAP of the kernel and its
-modules, all with time zero: so a segment stands alone. The kernel's side-band tells the rest.
+One pass over /proc gives FORK, COMM and MMAP2 of every process, and MMAP of the kernel and its modules, all
+with time zero, so that a segment is self-contained. The kernel's side-band records add later changes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["comm_record", "fork_record", "kernel_records", "map_records", "proce
 ROOT = pathlib.Path("/")
 MMAP, COMM, FORK, MMAP2 = 1, 3, 7, 10
 KERNEL, USER = 1, 2
-# PERF_RECORD_MISC_FORK_EXEC: the mappings follow as records of their own, none are inherited.
+# PERF_RECORD_MISC_FORK_EXEC: mappings follow as separate records, none are inherited.
 FORK_EXEC = 1 << 13
 PROT_READ_EXEC, MAP_PRIVATE = 5, 2
 NAME_LIMIT = 4096
 
-# What sample_id_all puts behind each record for TID | TIME | CPU: pid, tid, time, cpu, reserved.
+# sample_id_all appends this to each record for TID | TIME | CPU: pid, tid, time, cpu, reserved.
 TRAILER = bytes(24)
 HEADER = struct.Struct("<IHH")
 # pid, tid, address, length, file offset, major, minor, inode, generation, protection, flags
@@ -40,22 +40,20 @@ def _record(kind: int, misc: int, fields: bytes, name: bytes = b"") -> bytes:
 
 
 def fork_record(pid: int, parent: int) -> bytes:
-    """Where a process came from."""
     return _record(FORK, FORK_EXEC, struct.pack("<iiiiQ", pid, parent, pid, parent, 0))
 
 
 def comm_record(pid: int, tid: int, name: bytes) -> bytes:
-    """What a thread is called."""
     return _record(COMM, USER, struct.pack("<ii", pid, tid), name or b"\0")
 
 
 def map_records(pid: int, maps: bytes) -> list[bytes]:
-    """The executable mappings in the text of /proc/PID/maps.
+    """Create a record for each executable mapping in the text of /proc/PID/maps.
 
     >>> len(map_records(7, b"400000-401000 r-xp 00000000 fe:00 12  /bin/true\\n"))
     1
     """
-    found = []
+    records = []
     for line in maps.split(b"\n"):
         match = MAPS_LINE.fullmatch(line)
         if match is None or match[3] != b"x":
@@ -76,12 +74,12 @@ def map_records(pid: int, maps: bytes) -> list[bytes]:
             PROT_READ_EXEC,
             MAP_PRIVATE,
         )
-        found.append(_record(MMAP2, USER, fields, path))
-    return found
+        records.append(_record(MMAP2, USER, fields, path))
+    return records
 
 
 def process_records(root: pathlib.Path = ROOT) -> list[bytes]:
-    """Every process of /proc with its threads and mappings; those that vanish are left out."""
+    """Create the records of every process in /proc, skipping those that exit meanwhile."""
     records: list[bytes] = []
     for entry in (root / "proc").iterdir():
         if not entry.name.isdigit():
@@ -95,7 +93,7 @@ def process_records(root: pathlib.Path = ROOT) -> list[bytes]:
 
 def _process(folder: pathlib.Path, pid: int) -> list[bytes]:
     stat = (folder / "stat").read_bytes()
-    # The name may hold spaces and brackets: it ends at the last one (proc(5)).
+    # The name may contain spaces and brackets: it ends at the last bracket (proc(5)).
     name = stat[stat.index(b"(") + 1 : stat.rindex(b")")]
     rest = stat[stat.rindex(b")") + 1 :].split()
     parent, threads = int(rest[1]), int(rest[17])
@@ -112,9 +110,9 @@ def _process(folder: pathlib.Path, pid: int) -> list[bytes]:
 
 
 def kernel_records(root: pathlib.Path = ROOT) -> list[bytes]:
-    """Where kernel and modules lie, b"" of them where addresses are hidden.
+    """Create the records of the kernel and its modules; none where addresses are hidden.
 
-    `[kernel.kallsyms]_text` is how perf names the kernel's own mapping.
+    `[kernel.kallsyms]_text` is perf's name for the kernel's own mapping.
     """
     records = []
     begin = end = 0

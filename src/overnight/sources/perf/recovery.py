@@ -1,7 +1,7 @@
-"""What a killed recorder leaves in the spool, made into ordinary segments at the next start.
+"""Turns the files of a killed recorder into ordinary segments at the next start.
 
-`current.json` holds what the unfinished file cannot: since when it runs on both clocks, the head
-that perf has not written yet, and the perf that may still be finishing it.
+`current.json` holds what the unfinished file does not: its start on both clocks, the header that perf has
+not written yet, and the perf process that may still be finishing it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import pathlib
 import signal
 import time
 
+from overnight.model import files
 from overnight.sources import perf
 from overnight.sources.perf import segmentfile
 
-__all__ = ["Current", "mark", "read_current", "take_up"]
+__all__ = ["Current", "read_current", "recover_segments", "write_current"]
 
 WAIT_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Current:
-    """The segment being written. `born` tells a process from a later one of the same number."""
+    """The segment being written. `born` distinguishes the process from a later one with the same PID."""
 
     file: str
     began: perf.Clock
@@ -33,8 +34,8 @@ class Current:
     born: int = 0
 
 
-def mark(spool: pathlib.Path, current: Current) -> None:
-    """Write current.json at once or not at all."""
+def write_current(spool: pathlib.Path, current: Current) -> None:
+    """Write current.json atomically."""
     entry = {
         "file": current.file,
         "wall_ns": current.began.wall_ns,
@@ -43,13 +44,11 @@ def mark(spool: pathlib.Path, current: Current) -> None:
         "process": current.process,
         "born": current.born,
     }
-    fresh = spool / (perf.CURRENT + ".new")
-    fresh.write_text(json.dumps(entry))
-    fresh.replace(spool / perf.CURRENT)
+    files.write_atomically(spool / perf.CURRENT, json.dumps(entry))
 
 
 def read_current(spool: pathlib.Path) -> Current | None:
-    """What current.json says; None where there is none that makes sense."""
+    """Read current.json; None where it is missing or not valid."""
     try:
         entry = json.loads((spool / perf.CURRENT).read_text())
         clock = perf.Clock(int(entry["wall_ns"]), int(entry["monotonic_ns"]))
@@ -64,8 +63,8 @@ def read_current(spool: pathlib.Path) -> Current | None:
         return None
 
 
-def birth(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 when it is gone or a zombie."""
+def read_start_ticks(pid: int) -> int:
+    """Read when a process started, in clock ticks since boot; 0 when it is gone or a zombie."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -75,9 +74,9 @@ def birth(pid: int) -> int:
 
 
 def _await_end(current: Current) -> None:
-    """Let the dead run's perf finish its file; it was told to stop when its parent died."""
+    """Wait for the perf of the killed recorder: the kernel stopped it, and it finishes its file."""
     deadline = time.monotonic() + WAIT_SECONDS
-    while current.process and birth(current.process) == current.born:
+    while current.process and read_start_ticks(current.process) == current.born:
         if time.monotonic() > deadline:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(current.process, signal.SIGKILL)
@@ -85,27 +84,29 @@ def _await_end(current: Current) -> None:
         time.sleep(0.05)
 
 
-def take_up(spool: pathlib.Path, identity: perf.Identity, cores: int) -> tuple[pathlib.Path, ...]:
-    """Finish and name every unfinished segment.
+def recover_segments(
+    spool: pathlib.Path, identity: perf.Identity, cores: int
+) -> tuple[pathlib.Path, ...]:
+    """Finish and rename every unfinished segment.
 
-    One without a record is removed; one that cannot be read is put aside as `.damaged`.
+    A segment without records is removed; one that cannot be read is renamed to `.damaged`.
     """
     current = read_current(spool)
     if current is not None:
         _await_end(current)
-    # Newest last: only that one is the file that current.json speaks of.
-    files = [path for path in spool.glob(f"*{perf.WRITING}*") if path.is_file()]
-    files.sort(key=lambda path: (path.name == (current.file if current else ""), path.name))
-    taken = []
-    for path in files:
+    # Newest last: only that one is the file that current.json describes.
+    paths = [path for path in spool.glob(f"*{perf.WRITING}*") if path.is_file()]
+    paths.sort(key=lambda path: (path.name == (current.file if current else ""), path.name))
+    recovered = []
+    for path in paths:
         with contextlib.suppress(OSError):
-            final = _take_up_one(path, current, path == files[-1], identity, cores)
+            final = _recover_segment(path, current, path == paths[-1], identity, cores)
             if final is not None:
-                taken.append(final)
-    return tuple(taken)
+                recovered.append(final)
+    return tuple(recovered)
 
 
-def _take_up_one(
+def _recover_segment(
     path: pathlib.Path,
     current: Current | None,
     newest: bool,
@@ -113,7 +114,7 @@ def _take_up_one(
     cores: int,
 ) -> pathlib.Path | None:
     changed = path.stat().st_mtime_ns
-    told = perf.parse_segment_name(path.name.partition(perf.WRITING)[0])
+    name = perf.parse_segment_name(path.name.partition(perf.WRITING)[0])
     # perf renames the file it finishes: NAME becomes NAME.<time>.
     if current is not None and (
         path.name == current.file or (newest and path.name.startswith(current.file + "."))
@@ -124,9 +125,9 @@ def _take_up_one(
         )
         span = (current.began, ended)
     else:
-        start = max(told.start_ns if told else 0, _end_before(path.parent, changed))
+        start = max(name.start_ns if name else 0, _end_before(path.parent, changed))
         span = None
-    parts = segmentfile.features(told.host if told else identity.host, ["overnight"], cores, span)
+    parts = segmentfile.features(name.host if name else identity.host, ["overnight"], cores, span)
     segmentfile.complete(path, parts, current.head if current else b"")
     head = segmentfile.read_head(path)
     if path.stat().st_size <= max(len(head), segmentfile.HEADER.size):
@@ -135,12 +136,12 @@ def _take_up_one(
     if not head:
         path.rename(path.with_name(path.name.replace(perf.WRITING, ".damaged")))
         return None
-    os.utime(path, ns=(changed, changed))  # the spool takes it for the segment's end
-    host, boot = (told.host, told.boot) if told else (identity.host, identity.boot)
+    os.utime(path, ns=(changed, changed))  # the spool uses it as the segment's end
+    host, boot = (name.host, name.boot) if name else (identity.host, identity.boot)
     return perf.publish(path, perf.SegmentName(host, start or changed, boot))
 
 
 def _end_before(spool: pathlib.Path, changed: int) -> int:
-    """When the last segment before ended: perf gives all its files the name of the first."""
+    """Return when the previous segment ended: perf gives all its files the name of the first."""
     ends = [path.stat().st_mtime_ns for path in spool.glob(f"*{perf.SUFFIX}")]
     return max((end for end in ends if end < changed), default=0)

@@ -1,7 +1,7 @@
-"""The ring buffer of a perf event: what the kernel wrote since the last look, without a copy.
+"""The ring buffer of a perf event: the records since the last drain, without a copy.
 
-The first page holds `data_head`, which the kernel moves on, and `data_tail`, which we do; the
-records between the two are ours to read (include/uapi/linux/perf_event.h, perf_event_mmap_page).
+The first page holds `data_head`, advanced by the kernel, and `data_tail`, advanced by the reader; the
+records between the two can be read (include/uapi/linux/perf_event.h, perf_event_mmap_page).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from overnight import errors
 from overnight.sources.perf import events
 
-__all__ = ["Ring", "barrier", "drained", "fence"]
+__all__ = ["Ring", "barrier", "drain", "fence"]
 
 PAGE = mmap.PAGESIZE
 HEAD_AT, TAIL_AT = 1024 // 8, 1032 // 8
@@ -37,21 +37,21 @@ MEMBARRIER = {
 
 
 def barrier(machine: str = platform.machine()) -> None:
-    """A full memory barrier, on processors that need one here.
+    """Execute a full memory barrier on processors that need one here.
 
-    x86 keeps loads in order, and stores behind earlier loads: nothing to do. See `fence`.
+    x86 keeps loads in order, and stores after earlier loads, so it needs none. See `fence`.
     """
     if machine != "x86_64":
         fence(machine)
 
 
 def fence(machine: str = platform.machine()) -> None:
-    """A full memory barrier by membarrier(2).
+    """Execute a full memory barrier with membarrier(2).
 
-    Python has no fence of its own, and entering the kernel is none either. GLOBAL_EXPEDITED is
-    documented to be one for the caller and runs smp_mb() on entry and on return
-    (kernel/sched/membarrier.c); PRIVATE_EXPEDITED is not enough, for it returns at once in a
-    process of one thread. Needed twice in a pass over all rings, not for each ring.
+    Python has no fence, and entering the kernel is not one either. GLOBAL_EXPEDITED is documented to be
+    one for the caller and runs smp_mb() on entry and on return (kernel/sched/membarrier.c).
+    PRIVATE_EXPEDITED is not enough: it returns at once in a process with one thread. A pass over all rings
+    needs two, not two for each ring.
     """
     number = MEMBARRIER.get(machine)
     code = errno.ENOSYS
@@ -62,13 +62,13 @@ def fence(machine: str = platform.machine()) -> None:
         code = ctypes.get_errno()
     raise errors.CannotError(
         f"the native recorder cannot read its buffers safely on {machine}",
-        why=f"membarrier(2), which orders reads on this processor: {os.strerror(code)}",
-        todo="record with perf: overnight record --recorder perf",
+        why=f"this processor needs membarrier(2) to order reads: {os.strerror(code)}",
+        todo="overnight record --recorder perf",
     )
 
 
 class Ring:
-    """One event and its buffer of `pages` pages, a power of two; closed with `close`."""
+    """One event and its buffer of `pages` pages, a power of two."""
 
     def __init__(self, attr: events.EventAttr, core: int, pages: int) -> None:
         self.core = core
@@ -80,8 +80,8 @@ class Ring:
             os.close(self.descriptor)
             raise
         self._all = memoryview(self.map)
-        # Cast to Q, an access is one 8-byte move; struct's "<Q" goes byte by byte and may see
-        # half of a head that the kernel is writing.
+        # With a cast to Q, an access is one 8-byte move; struct's "<Q" reads byte by byte and may
+        # see half of a head that the kernel is writing.
         self._control = self._all[:PAGE].cast("Q")
         self._data = self._all[PAGE:]
         self._format = attr.read_format
@@ -91,20 +91,19 @@ class Ring:
 
     @property
     def id(self) -> int:
-        """The event's id in the kernel."""
+        """Return the event's id in the kernel."""
         answer = fcntl.ioctl(self.descriptor, events.IOC_ID, bytes(8))
         return int.from_bytes(answer, "little")
 
     def enable(self) -> None:
-        """Start sampling."""
         fcntl.ioctl(self.descriptor, events.IOC_ENABLE, 0)
 
     def update_head(self) -> None:
-        """See how far the kernel has written; a barrier must follow before the bytes are read."""
+        """Read how far the kernel has written; a barrier must follow before the bytes are read."""
         self.head = self._control[HEAD_AT]
 
     def chunks(self) -> list[memoryview]:
-        """The unread bytes: whole records, in two pieces where they go over the end."""
+        """Return the unread bytes: whole records, in two pieces where they wrap around the end."""
         length = self.head - self.tail
         if not length:
             return []
@@ -116,14 +115,14 @@ class Ring:
         return pieces
 
     def release(self) -> None:
-        """Give the bytes back to the kernel; a barrier must stand between reading and this."""
+        """Release the bytes to the kernel; a barrier must come between reading them and this."""
         self.tail = self._control[TAIL_AT] = self.head
 
     def idle_ns(self, now_ns: int) -> int:
-        """For how long of the time since the last call the event did not count; updates `lost`.
+        """Return how long the event was not enabled since the last call; update `lost`.
 
-        A core that goes off-line takes its events with it, and they stay dead when it comes back
-        (kernel/events/core.c, perf_event_exit_cpu_context): their enabled time stands still.
+        When a core goes off-line its events die, and stay dead when it comes back (kernel/events/core.c,
+        perf_event_exit_cpu_context): their enabled time stops.
         """
         before_ns, before = self._checked
         try:
@@ -137,7 +136,6 @@ class Ring:
         return max(0, (now_ns - before_ns) - (enabled - before)) if before_ns else 0
 
     def close(self) -> None:
-        """Unmap and close."""
         self._control.release()
         self._data.release()
         self._all.release()
@@ -146,18 +144,18 @@ class Ring:
 
 
 @contextlib.contextmanager
-def drained(rings: Iterable[Ring]) -> Iterator[list[memoryview]]:
-    """What all rings hold now, in order of core; given back to the kernel unless the block fails."""
-    held = list(rings)
-    for ring in held:
+def drain(rings: Iterable[Ring]) -> Iterator[list[memoryview]]:
+    """Yield the contents of all rings, in order of core; release them unless the block fails."""
+    ordered = list(rings)
+    for ring in ordered:
         ring.update_head()
     barrier()
-    chunks = [piece for ring in held for piece in ring.chunks()]
+    chunks = [piece for ring in ordered for piece in ring.chunks()]
     try:
         yield chunks
         barrier()
-        for ring in held:
+        for ring in ordered:
             ring.release()
     finally:
-        for chunk in chunks:  # a view that an exception holds on to would keep the ring mapped
+        for chunk in chunks:  # a view that an exception refers to would keep the ring mapped
             chunk.release()

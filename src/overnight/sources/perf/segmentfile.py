@@ -1,7 +1,7 @@
-"""Writing perf.data: a file that `perf script` reads, and finishing one whose writer was killed.
+"""Writes perf.data files that `perf script` reads, and finishes one whose writer was killed.
 
-An unfinished file says a data size of zero. `complete` cuts it after its last whole record and
-adds what its writer would have added, so that what a dead recorder left is an ordinary segment.
+An unfinished file has a data size of zero. `complete` truncates it after its last whole record and adds what
+its writer would have added, which makes it an ordinary segment.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SAMPLE_TIME, CLOCKID, CLOCK_DATA = 21, 23, 29
 CLOCK_MONOTONIC = 1
 STRING_ALIGN = 64
 
-# Before the records stand the attrs and 8 bytes an event and core: 4 MiB is 260,000 cores.
+# The header holds the attrs and 8 bytes per event and core: 4 MiB is enough for 260,000 cores.
 HEAD_LIMIT = 4 << 20
 
 
@@ -57,13 +57,13 @@ def _string(text: str) -> bytes:
 def features(
     host: str, command: Iterable[str], cores: int, span: tuple[perf.Clock, perf.Clock] | None
 ) -> dict[int, bytes]:
-    """What stands behind the records: the host, and how its clocks relate.
+    """Build the features after the records: the host, and how its clocks relate.
 
-    `span` is when the segment began and ended, and no sample lies outside; without it, of a boot
-    that is past, the file says nothing of clocks rather than something wrong.
+    `span` is when the segment began and ended, and includes every sample. Without it, for a segment of an
+    earlier boot, the file has no clock data rather than wrong ones.
     """
     words = list(command)
-    told = {
+    parts = {
         HOSTNAME: _string(host),
         OSRELEASE: _string(platform.release()),
         ARCH: _string(platform.machine()),
@@ -73,18 +73,18 @@ def features(
     }
     if span is not None:
         began, ended = span
-        told[SAMPLE_TIME] = SECTION.pack(began.monotonic_ns, ended.monotonic_ns)
-        told[CLOCK_DATA] = struct.pack(
+        parts[SAMPLE_TIME] = SECTION.pack(began.monotonic_ns, ended.monotonic_ns)
+        parts[CLOCK_DATA] = struct.pack(
             "<IIQQ", 1, CLOCK_MONOTONIC, began.wall_ns, began.monotonic_ns
         )
-    return told
+    return parts
 
 
 def _finish(descriptor: int, data_offset: int, data_end: int, parts: dict[int, bytes]) -> None:
-    """The features behind the data, then the header: before that last write it is unfinished.
+    """Write the features after the data, then the header, which marks the file as finished.
 
-    A file without a record stays unfinished: a data size of zero says nothing else. Where there
-    is no room for the features, it is finished without.
+    A file without records stays unfinished, because a data size of zero means just that. On a full disk
+    it is finished without features.
     """
     os.ftruncate(descriptor, data_end)
     if data_end == data_offset:
@@ -114,7 +114,7 @@ def _write_at(descriptor: int, data: bytes, offset: int) -> None:
 
 @dataclasses.dataclass
 class SegmentFile:
-    """A perf.data file of one event, being written; whatever is written is in the page cache."""
+    """A perf.data file of one event that is being written; written data is in the page cache."""
 
     path: pathlib.Path
     descriptor: int
@@ -123,18 +123,18 @@ class SegmentFile:
 
     @classmethod
     def create(cls, path: pathlib.Path, attr: bytes, ids: Iterable[int]) -> SegmentFile:
-        """Header, event and its ids; the data size stays zero until `finish`."""
-        packed = b"".join(struct.pack("<Q", one) for one in ids)
-        attrs_at = HEADER.size + len(packed)
+        """Write header, event and its ids; the data size stays zero until `finish`."""
+        packed_ids = b"".join(struct.pack("<Q", number) for number in ids)
+        attrs_at = HEADER.size + len(packed_ids)
         attr_size = len(attr) + SECTION.size
         data_at = attrs_at + attr_size
         head = (
             HEADER.pack(
                 MAGIC, HEADER.size, attr_size, attrs_at, attr_size, data_at, 0, 0, 0, bytes(32)
             )
-            + packed
+            + packed_ids
             + attr
-            + SECTION.pack(HEADER.size, len(packed))
+            + SECTION.pack(HEADER.size, len(packed_ids))
         )
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
@@ -146,7 +146,7 @@ class SegmentFile:
         return cls(path, descriptor, data_at, data_at)
 
     def write(self, chunks: list[memoryview] | list[bytes]) -> None:
-        """Append whole records; where there is no room the file keeps what it had before."""
+        """Append whole records; on a full disk the file keeps its previous contents."""
         size = sum(map(len, chunks))
         os.lseek(self.descriptor, self.end, os.SEEK_SET)
         try:
@@ -156,7 +156,7 @@ class SegmentFile:
                 for at in range(0, len(chunks), 1024)
             )
             if written < size:
-                # A short write to a file means no room; the rest says which error it is.
+                # A short write to a file means a full disk; writing the rest gives the error.
                 rest = b"".join(bytes(chunk) for chunk in chunks)[written:]
                 _write_at(self.descriptor, rest, self.end + written)
         except OSError:
@@ -165,7 +165,7 @@ class SegmentFile:
         self.end += size
 
     def finish(self, parts: dict[int, bytes]) -> None:
-        """Add the features and close; the file is closed whatever happens."""
+        """Add the features and close the file, also on an error."""
         try:
             _finish(self.descriptor, self.data_offset, self.end, parts)
         finally:
@@ -173,7 +173,7 @@ class SegmentFile:
 
 
 def walk(stream: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Type, begin and end of each whole record; ends at the first that is none."""
+    """Yield type, begin and end of each whole record, up to the first invalid one."""
     offset, limit = 0, len(stream)
     while offset + RECORD.size <= limit:
         kind, _, size = RECORD.unpack_from(stream, offset)
@@ -184,12 +184,12 @@ def walk(stream: memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 def sideband(stream: memoryview) -> bytes:
-    """The records that are not samples: names, mappings, forks, exits."""
+    """Return the records that are not samples: names, mappings, forks, exits."""
     return b"".join(bytes(stream[begin:end]) for kind, begin, end in walk(stream) if kind != SAMPLE)
 
 
 def read_head(path: pathlib.Path) -> bytes:
-    """Everything before the records, b"" when there is no readable header yet."""
+    """Read everything before the records; b"" when there is no valid header yet."""
     try:
         with path.open("rb") as file:
             start = file.read(HEADER.size)
@@ -207,12 +207,11 @@ def read_head(path: pathlib.Path) -> bytes:
 def complete(
     path: pathlib.Path, parts: dict[int, bytes], head: bytes = b"", *, distrust: bool = False
 ) -> bool:
-    """Finish a file that its writer left; says whether there was anything to do.
+    """Finish a file that its writer abandoned; return whether that was necessary.
 
-    `distrust` also a finished one: a perf that met a full disk finishes its file with a hole in it.
-    `head` replaces a header of zeros: after a switch perf writes the header of the new file only
-    when it finishes it (perf 6.1, measured; perf_data__switch seeks past it), and it is the same
-    for all files of one perf.
+    With `distrust` also a finished one: on a full disk perf finishes its file with a hole in it. `head`
+    replaces a header of zeros: after a switch perf writes the header of the new file only when it finishes
+    it (perf 6.1, measured; perf_data__switch seeks past it), and it is the same for all files of one perf.
     """
     with path.open("r+b") as file:
         descriptor = file.fileno()
@@ -245,10 +244,10 @@ def complete(
 
 
 def set_clock(path: pathlib.Path, began: perf.Clock) -> bool:
-    """Correct the wall-clock reference of a finished file; says whether it was wrong.
+    """Correct the wall-clock reference of a finished file; return whether it was wrong.
 
-    perf reads both clocks once, when it starts (record__init_clock): after a clock step every
-    later file of that perf would name the wrong wall time. A millisecond is the readings' noise.
+    perf reads both clocks once, when it starts (record__init_clock): after a clock step every later file
+    would have the wrong wall time. A millisecond is within the noise of the readings.
     """
     with path.open("r+b") as file:
         descriptor = file.fileno()
@@ -267,10 +266,10 @@ def set_clock(path: pathlib.Path, began: perf.Clock) -> bool:
         if len(section) < SECTION.size:
             return False
         offset, length = SECTION.unpack(section)
-        told = os.pread(descriptor, 24, offset) if length == 24 and offset < size else b""
-        if len(told) < 24:
+        clock = os.pread(descriptor, 24, offset) if length == 24 and offset < size else b""
+        if len(clock) < 24:
             return False
-        wall, monotonic = SECTION.unpack_from(told, 8)
+        wall, monotonic = SECTION.unpack_from(clock, 8)
         if abs(wall - monotonic - began.offset_ns) < 1_000_000:
             return False
         _write_at(descriptor, SECTION.pack(began.wall_ns, began.monotonic_ns), offset + 8)
@@ -278,11 +277,11 @@ def set_clock(path: pathlib.Path, began: perf.Clock) -> bool:
 
 
 def count_lost(path: pathlib.Path) -> int:
-    """The samples that the LOST records of a finished file add up to.
+    """Sum the lost samples in the LOST records of a finished file.
 
-    Searched for, not walked to: a segment has a million records, a second of Python. What looks
-    like such a record inside a stack is told apart by its alignment, its size, and the id of an
-    event of this file that it would have to name.
+    Searches for them instead of walking a million records, which takes Python a second. Bytes inside a
+    stack that look like such a record are recognised by alignment, size, and the event id, which must be
+    one of this file.
     """
     head = read_head(path)
     if not head:
@@ -303,7 +302,7 @@ def count_lost(path: pathlib.Path) -> int:
 
 
 def _event_ids(head: bytes) -> set[int]:
-    """The ids of the events, from the sections that stand behind each event in the header."""
+    """Read the ids of the events from the section that follows each event in the header."""
     _, _, attr_size, attrs, attrs_size, *_ = HEADER.unpack_from(head)
     ids: set[int] = set()
     if attr_size < SECTION.size or attrs + attrs_size > len(head):

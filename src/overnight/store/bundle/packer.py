@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 
 from overnight import errors
+from overnight.model import files
 from overnight.store.bundle import archive, header, unpacker
 
 __all__ = ["pack"]
@@ -55,7 +57,11 @@ def pack(
             for name, path in paths.items():
                 packer.add(name, counted(_pieces(path)), deflate=path.suffix not in PACKED)
             packer.finish()
+            # Synced before the rename: whoever sends the file next must not send half of it.
+            out.flush()
+            os.fsync(out.fileno())
         fresh.replace(file)
+        files.sync_folder(file.absolute().parent)
     except archive.BadArchiveError as error:
         raise errors.CannotError(
             f"the evidence does not fit into a bundle: {error}",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from overnight import errors
 from overnight.model import clock
 from overnight.model.pins import EVER_NS
+from overnight.model.times import SECOND_US
 from overnight.store.ring import frames, layout, reader, writer
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Wanted", "copy_signals", "merge_spans"]
 
 EVER = 1 << 62
-SECOND_US = 1_000_000
 # As much as is held in memory at once: ten minutes of every signal on 192 cores are some 100 MB.
 FULL_US = 600 * SECOND_US
 HISTORY_US = 3 * 3600 * SECOND_US

@@ -64,6 +64,7 @@ def open_into(
             _unpack(file, found, listed, fresh, progress)
             try:
                 (fresh / header.HEADER).write_bytes(said.encode())
+                # Not synced: the bundle is still there, and can be opened again after a power cut.
                 fresh.rename(target)
             except OSError as error:
                 raise _unwritable(target, error) from error

@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 
 from overnight.model.pins import Pins
+from overnight.store import host_names
 
 __all__ = [
     "BLOCK_SECONDS",
@@ -34,7 +35,6 @@ FILE_SECONDS = 3600
 STEP_US = 100_000
 # No record, chunk or directory is larger, packed or unpacked: a hostile file costs this much memory.
 MOST_BYTES = 64 << 20
-NAME_BYTES = 255
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})(\.ring|\.open)", re.ASCII)
 
 
@@ -72,13 +72,7 @@ def boot_name(boot: str) -> str:
 
 
 def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:
-    """Where a host's ring is. A hostile host name cannot lead out of it."""
-    raw = host.encode("utf-8", "surrogatepass")
-    safe = re.sub(rb"^\.|[^A-Za-z0-9_.-]", lambda m: b"%%%02x" % ord(m[0]), raw).decode() or "%"
-    if len(safe) > NAME_BYTES:
-        digest = hashlib.blake2b(raw, digest_size=16).hexdigest()
-        safe = f"{safe[: NAME_BYTES - len(digest) - 2]}%~{digest}"
-    return home / "signals" / safe
+    return home / "signals" / host_names.folder_name(host)
 
 
 def ring_pins(home: pathlib.Path, host: str) -> Pins:

@@ -105,6 +105,8 @@ def _trim_gaps(path: pathlib.Path, oldest_us: int) -> None:
                 kept.append(json.dumps(entry, separators=(",", ":")) + "\n")
         while sum(map(len, kept)) > MOST_GAPS_BYTES // 2:
             del kept[: len(kept) // 2 + 1]
+        # Not synced: this runs in the recorder's loop, which a slow disk must not stop. After a power
+        # cut the old file, or none, is there: gaps are a hint.
         fresh = path.with_suffix(".new")
         fresh.write_text("".join(kept))
         fresh.replace(path)

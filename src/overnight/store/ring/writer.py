@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model import clock
+from overnight.model.times import SECOND_NS
 from overnight.store.ring import journal, layout, open_block, retention, sealed_blocks
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Fact", "Writer"]
 
 Fact = Mapping[str, str | int | float | bool]
-SECOND_NS = 1_000_000_000
 TRIM_NS = 60 * SECOND_NS
 MOST_EVENT_BYTES = 64 << 20  # of a month
 MOST_OPEN_BYTES = 32 << 20

@@ -6,6 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
+import folding
 import pytest
 import zstandard
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from overnight import errors
 from overnight.ingest.formats import collapsed
-from overnight.model.flame import KERNEL, USER, Folded, FoldedStack, Frame
+from overnight.model.flame import KERNEL, USER, Frame
 from overnight.reports import collapsed as writer
 
 if TYPE_CHECKING:
@@ -140,8 +141,7 @@ def test_gzip_and_a_last_line_without_end(tmp_path: pathlib.Path) -> None:
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name == name.strip())
 FRAMES = st.builds(Frame, NAMES, st.just(""), st.sampled_from([USER, KERNEL]))
-STACKS = st.builds(
-    FoldedStack,
+STACKS = st.tuples(
     st.lists(FRAMES, min_size=1, max_size=5).map(tuple),
     st.integers(1, 2**32 - 1),
 )
@@ -153,28 +153,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @given(
-    made=st.lists(STACKS, min_size=1, max_size=8, unique_by=lambda stack: stack.frames),
+    made=st.lists(STACKS, min_size=1, max_size=8, unique_by=lambda stack: stack[0]),
 )
 @settings(max_examples=100, deadline=None)
-def test_what_is_written_is_read_again(folder: pathlib.Path, made: list[FoldedStack]) -> None:
+def test_what_is_written_is_read_again(folder: pathlib.Path, made: list[folding.Stack]) -> None:
     root = Frame("a process")  # names of NAMES that equal it would be functions
-    whole = [FoldedStack((root, *stack.frames), stack.count) for stack in made]
+    whole = folding.fold([((root, *frames), count) for frames, count in made])
     path = folder / "written.collapsed"
     with path.open("wb") as file:
-        writer.write(Folded("t", "h", 0, 1, 0, (), "", tuple(whole)), file)
+        writer.write(whole, file)
     taken = collapsed.read(path, "h")
     assert taken.tasks.process == ["a process"]
-    assert sum(taken.count.tolist()) == sum(stack.count for stack in made)
+    assert sum(taken.count.tolist()) == sum(count for _, count in made)
     kinds = [
         [int(taken.frames.kind[f]) for f in taken.stacks.frame[begin:end]]
         for begin, end in zip(taken.stacks.offset[:-1], taken.stacks.offset[1:], strict=True)
     ]
     assert [kinds[number] for number in taken.stack] == [
-        [frame.kind for frame in stack.frames] for stack in made
+        [frame.kind for frame in frames[1:]] for frames, _ in folding.unfold(whole)
     ]
-    plain = {
-        f.name for stack in made for f in stack.frames if f.name.isascii() and f.name.isalnum()
-    }
+    plain = {f.name for frames, _ in made for f in frames if f.name.isascii() and f.name.isalnum()}
     assert plain <= set(taken.frames.name)
 
 

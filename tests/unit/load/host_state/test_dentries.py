@@ -11,6 +11,7 @@ import pytest
 from overnight import errors
 from overnight.load import host_state
 from overnight.load.host_state import dentries
+from overnight.model import meminfo
 from overnight.undo import journal
 
 
@@ -22,12 +23,12 @@ def undo(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_files_are_made_told_of_and_removed(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
     told: list[int] = []
     request = host_state.Request(
-        6_500, tmp_path, {"positive": "yes"}, tell=lambda done, _: told.append(done)
+        6_500, tmp_path, {"positive": "yes"}, on_progress=lambda done, _: told.append(done)
     )
-    with journal.Journal("a test", undo) as book:
-        aged = dentries.age(request, book)
+    with journal.Journal("a test", undo) as run_journal:
+        aged = dentries.age(request, run_journal)
         folder = pathlib.Path(aged.where)
-        assert folder.name.startswith(book.run)
+        assert folder.name.startswith(run_journal.run)
         assert len(list(folder.iterdir())) == 6_500
     assert (aged.made, aged.counts, told) == (6_500, "dentries", [1_000, 6_000, 6_500])
     assert not folder.exists()
@@ -38,10 +39,10 @@ def test_a_file_system_that_forgets_is_told(
 ) -> None:
     monkeypatch.setattr(dentries, "count", lambda: {"dentries": 5})
     with (
-        pytest.raises(errors.CannotError, match="remembers no names") as raised,
-        journal.Journal("a test", undo) as book,
+        pytest.raises(errors.CannotError, match="does not cache missing names") as raised,
+        journal.Journal("a test", undo) as run_journal,
     ):
-        dentries.age(host_state.Request(2_000, tmp_path), book)
+        dentries.age(host_state.Request(2_000, tmp_path), run_journal)
     assert "--folder" in raised.value.todo
     assert [path.name for path in tmp_path.iterdir()] == ["undo"]
 
@@ -49,30 +50,30 @@ def test_a_file_system_that_forgets_is_told(
 def test_it_stops_when_told(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
     stop = threading.Event()
     request = host_state.Request(
-        1 << 20, tmp_path, {"positive": "yes"}, tell=lambda *_: stop.set(), stop=stop
+        1 << 20, tmp_path, {"positive": "yes"}, on_progress=lambda *_: stop.set(), stop=stop
     )
-    with journal.Journal("a test", undo) as book:
-        assert dentries.age(request, book).made == dentries.TRIED
+    with journal.Journal("a test", undo) as run_journal:
+        assert dentries.age(request, run_journal).made == dentries.TRIED
 
 
 def test_it_stops_before_memory_is_short(
     tmp_path: pathlib.Path, undo: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = iter([1 << 30, 1 << 20])
-    monkeypatch.setattr(host_state, "available", lambda: next(left))
+    monkeypatch.setattr(meminfo, "read_available", lambda: next(left))
     with (
-        pytest.raises(errors.CannotError, match="memory became short after 1,000"),
-        journal.Journal("a test", undo) as book,
+        pytest.raises(errors.CannotError, match="memory ran short after 1,000"),
+        journal.Journal("a test", undo) as run_journal,
     ):
-        dentries.age(host_state.Request(5_000, tmp_path, {"positive": "yes"}), book)
+        dentries.age(host_state.Request(5_000, tmp_path, {"positive": "yes"}), run_journal)
 
 
 def test_more_than_memory_or_inodes_is_refused_before_anything_is_made(
     tmp_path: pathlib.Path, undo: pathlib.Path
 ) -> None:
-    with journal.Journal("a test", undo) as book:
+    with journal.Journal("a test", undo) as run_journal:
         with pytest.raises(errors.CannotError, match="would take about"):
-            dentries.age(host_state.Request(1 << 40, tmp_path), book)
+            dentries.age(host_state.Request(1 << 40, tmp_path), run_journal)
         with pytest.raises(errors.CannotError, match="more files"):
             dentries._need_inodes(tmp_path, 1 << 40)
     assert [path.name for path in tmp_path.iterdir()] == ["undo"]
@@ -82,14 +83,14 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: pathlib.Path, undo: path
     (tmp_path / "file").touch()
     request = host_state.Request(10, tmp_path, {"folder": str(tmp_path / "file")})
     with (
-        pytest.raises(errors.CannotError, match="cannot be made"),
-        journal.Journal("a test", undo) as book,
+        pytest.raises(errors.CannotError, match="cannot create"),
+        journal.Journal("a test", undo) as run_journal,
     ):
-        dentries.age(request, book)
+        dentries.age(request, run_journal)
 
 
 def test_what_the_slab_keeps_is_told(tmp_path: pathlib.Path) -> None:
-    assert "root alone" in dentries.remains(tmp_path)
+    assert "only root" in dentries.remains(tmp_path)
     (tmp_path / "proc").mkdir()
     line = "dentry  60000  63000  192  21  1 : tunables 0 0 0 : slabdata 3000 3000 0\n"
     (tmp_path / "proc/slabinfo").write_text("slabinfo - version: 2.1\n" + line)

@@ -31,8 +31,8 @@ class Book:
         self.written.append((kind, target, target.exists()))
 
 
-def own(parent: pathlib.Path, layout: cgroups.Layout, book: Book) -> None:
-    memory_cgroups._own(parent, parent / "z", layout, cast("journal.Ledger", book))
+def own(parent: pathlib.Path, layout: cgroups.Layout, run_journal: Book) -> None:
+    memory_cgroups._own(parent, parent / "z", layout, cast("journal.Ledger", run_journal))
 
 
 def as_v2(folder: pathlib.Path, controllers: str) -> pathlib.Path:
@@ -43,16 +43,16 @@ def as_v2(folder: pathlib.Path, controllers: str) -> pathlib.Path:
 
 
 def test_a_parent_is_written_down_before_it_is_made(tmp_path: pathlib.Path) -> None:
-    book = Book()
-    own(tmp_path / "mine", V1, book)
-    assert book.written == [("cgroup", tmp_path / "mine", False)]
+    run_journal = Book()
+    own(tmp_path / "mine", V1, run_journal)
+    assert run_journal.written == [("cgroup", tmp_path / "mine", False)]
     assert (tmp_path / "mine").is_dir()
 
 
 def test_of_a_given_parent_only_the_child_is_ours(tmp_path: pathlib.Path) -> None:
-    book = Book()
-    own(tmp_path, V1, book)
-    assert book.written == [("cgroup", tmp_path / "z", False)]
+    run_journal = Book()
+    own(tmp_path, V1, run_journal)
+    assert run_journal.written == [("cgroup", tmp_path / "z", False)]
 
 
 def test_on_v2_our_parent_passes_the_controller_on(tmp_path: pathlib.Path) -> None:
@@ -73,7 +73,7 @@ def test_on_v2_a_parent_with_processes_is_refused(tmp_path: pathlib.Path) -> Non
     parent = as_v2(tmp_path / "mine", "memory\n")
     (parent / "cgroup.subtree_control").unlink()
     (parent / "cgroup.subtree_control").mkdir()  # cannot be written to, as the busy one cannot
-    with pytest.raises(errors.CannotError, match="does not pass the memory controller on"):
+    with pytest.raises(errors.CannotError, match="cannot enable the memory controller"):
         own(parent, V2, Book())
 
 
@@ -130,7 +130,7 @@ def test_without_a_memory_controller_it_says_what_to_do(
     (tmp_path / "cg").mkdir()
     (tmp_path / "cg/cgroup.controllers").write_text("cpu pids\n")
     monkeypatch.setattr(host_state, "ROOT", tmp_path)
-    with pytest.raises(errors.CannotError, match="no memory cgroups can be made") as raised:
+    with pytest.raises(errors.CannotError, match="cannot create memory cgroups") as raised:
         memory_cgroups._layout()
     assert raised.value.todo
 
@@ -140,7 +140,7 @@ def test_where_they_cannot_be_counted_there_is_no_count(tmp_path: pathlib.Path) 
 
 
 def test_more_than_a_share_of_memory_is_refused_with_how_many_would_do() -> None:
-    host_state.refuse_more_than(1_000, 10, 100, "of them")
+    host_state.check_cost("memory-cgroups", 10, 100, 1_000)
     with pytest.raises(errors.CannotError, match=r"would take about 1\.1 kB") as raised:
-        host_state.refuse_more_than(1_000, 11, 100, "of them")
-    assert "ask for 10 or fewer" in raised.value.todo
+        host_state.check_cost("memory-cgroups", 11, 100, 1_000)
+    assert "create 10 or fewer" in raised.value.todo

@@ -94,7 +94,7 @@ def test_when_nobody_listens_it_leaves_nothing_half_made(
         raise BrokenPipeError
 
     monkeypatch.setattr(_zombie_maker, "make_one", lambda *_: (tmp_path / "z").mkdir(exist_ok=True))
-    monkeypatch.setattr(_zombie_maker, "TELL_S", 0.0)
+    monkeypatch.setattr(_zombie_maker, "REPORT_S", 0.0)
     monkeypatch.setattr(os, "write", gone)
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     assert _zombie_maker.main(json.dumps(plan)) == 1

@@ -18,15 +18,17 @@ KNOWN = "overnight.load.workloads.stress_ng._known"
 
 
 @pytest.fixture
-def book(tmp_path: pathlib.Path):
+def run_journal(tmp_path: pathlib.Path):
     with journal.Journal("a test", tmp_path / "undo") as made:
         yield made
 
 
-def plan(workload: str, book: journal.Journal, cores=(1, 2, 3), **options) -> tuple[load.Job, ...]:
+def plan(
+    workload: str, run_journal: journal.Journal, cores=(1, 2, 3), **options
+) -> tuple[load.Job, ...]:
     asked = load.Options(cores, **options)
     runner.check_options(ALL[workload], asked)
-    return ALL[workload].prepare(asked, book)
+    return ALL[workload].prepare(asked, run_journal)
 
 
 def test_all_are_found() -> None:
@@ -38,76 +40,80 @@ def test_all_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu", "memory", "stress-ng", "trials"])
-def test_each_has_one_process_a_core(name: str, book: journal.Journal, monkeypatch) -> None:
+def test_each_has_one_process_a_core(name: str, run_journal: journal.Journal, monkeypatch) -> None:
     monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
     monkeypatch.setattr(KNOWN, lambda: ["cpu", "vm"])
-    jobs = plan(name, book, name="mine")
+    jobs = plan(name, run_journal, name="mine")
     assert [job.cores for job in jobs] == [(1,), (2,), (3,)]
     assert [job.name for job in jobs] == ["mine-1", "mine-2", "mine-3"]
 
 
-def test_cpu_periods_are_staggered(book: journal.Journal) -> None:
-    assert [job.told["phase"] for job in plan("cpu", book)] == [0, 1 / 3, 2 / 3]
-    assert {job.told["duty"] for job in plan("cpu", book, duty=0.25)} == {0.25}
+def test_cpu_periods_are_staggered(run_journal: journal.Journal) -> None:
+    assert [job.settings["phase"] for job in plan("cpu", run_journal)] == [0, 1 / 3, 2 / 3]
+    assert {job.settings["duty"] for job in plan("cpu", run_journal, duty=0.25)} == {0.25}
 
 
-def test_trials_are_the_same_and_shared_out(book: journal.Journal) -> None:
-    jobs = plan("trials", book, trials=7, seed=4)
-    assert [job.told["trials"] for job in jobs] == [3, 2, 2]
-    assert len({(job.told["seed"], job.told["steps"]) for job in jobs}) == 1
+def test_trials_are_the_same_and_shared_out(run_journal: journal.Journal) -> None:
+    jobs = plan("trials", run_journal, trials=7, seed=4)
+    assert [job.settings["trials"] for job in jobs] == [3, 2, 2]
+    assert len({(job.settings["seed"], job.settings["steps"]) for job in jobs}) == 1
     assert {job.environment["OPENBLAS_NUM_THREADS"] for job in jobs} == {"1"}
     assert [job.wait for job in jobs] == sorted({job.wait for job in jobs})
-    assert len(plan("trials", book, trials=2)) == 2
+    assert len(plan("trials", run_journal, trials=2)) == 2
 
 
 @pytest.mark.parametrize(("option", "extra"), [("backend", "torch"), ("orchestrator", "ray")])
 def test_an_extra_that_is_missing_says_how_to_get_it(
-    option: str, extra: str, book: journal.Journal, monkeypatch: pytest.MonkeyPatch
+    option: str, extra: str, run_journal: journal.Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(errors.CannotError, match="not installed") as caught:
-        plan("trials", book, **{option: extra})
+        plan("trials", run_journal, **{option: extra})
     assert caught.value.todo == f"pip install 'overnight[{extra}]'"
 
 
-def test_ray_has_all_cores_in_one_process(book: journal.Journal, monkeypatch) -> None:
+def test_ray_has_all_cores_in_one_process(run_journal: journal.Journal, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
-    (job,) = plan("trials", book, orchestrator="ray")
+    (job,) = plan("trials", run_journal, orchestrator="ray")
     assert (job.cores, job.tree) == ((1, 2, 3), True)
-    folder = pathlib.Path(str(job.told["folder"]))
+    folder = pathlib.Path(str(job.settings["folder"]))
     assert folder.is_dir()
-    book.undo()
+    run_journal.undo()
     assert not folder.exists()
 
 
-def test_stress_ng_that_is_missing_says_how_to_get_it(book: journal.Journal, monkeypatch) -> None:
+def test_stress_ng_that_is_missing_says_how_to_get_it(
+    run_journal: journal.Journal, monkeypatch
+) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
     with pytest.raises(errors.CannotError) as caught:
-        plan("stress-ng", book)
+        plan("stress-ng", run_journal)
     assert "apt-get install stress-ng" in caught.value.todo
 
 
-def test_memory_is_shared_out_and_bounded(book: journal.Journal) -> None:
-    jobs = plan("memory", book, size=96 << 20, rate=3e6)
-    assert [(job.told["size"], job.told["rate"]) for job in jobs] == [(32 << 20, 1e6)] * 3
-    with pytest.raises(errors.CannotError, match="too much for this host"):
-        plan("memory", book, size=1 << 50)
+def test_memory_is_shared_out_and_bounded(run_journal: journal.Journal) -> None:
+    jobs = plan("memory", run_journal, size=96 << 20, rate=3e6)
+    assert [(job.settings["size"], job.settings["rate"]) for job in jobs] == [(32 << 20, 1e6)] * 3
+    with pytest.raises(errors.CannotError, match="too large for this host"):
+        plan("memory", run_journal, size=1 << 50)
 
 
-def test_network_pairs_have_two_cores_and_the_same_packets(book: journal.Journal) -> None:
-    jobs = plan("network", book, cores=(0, 1, 2, 3), rate=100.0)
+def test_network_pairs_have_two_cores_and_the_same_packets(run_journal: journal.Journal) -> None:
+    jobs = plan("network", run_journal, cores=(0, 1, 2, 3), rate=100.0)
     assert [job.cores for job in jobs] == [(1,), (0,), (3,), (2,)]
-    assert [job.told["rate"] for job in jobs[1::2]] == [100.0, 100.0]
+    assert [job.settings["rate"] for job in jobs[1::2]] == [100.0, 100.0]
     targets = [one.target for one in ALL["network"].metrics(load.Options((0, 1, 2, 3), rate=100.0))]
     assert targets[:2] == [200.0, 200.0 * 512]
     for number in (number for job in jobs for number in job.files):
         os.close(number)
 
 
-def test_a_veth_pair_needs_root(book: journal.Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_veth_pair_needs_root(
+    run_journal: journal.Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(errors.CannotError, match="veth"):
-        plan("network", book, veth=True)
+        plan("network", run_journal, veth=True)
 
 
 @pytest.mark.parametrize(
@@ -130,11 +136,11 @@ def test_a_veth_pair_needs_root(book: journal.Journal, monkeypatch: pytest.Monke
         ("stress-ng", {"stressor": "nosuch"}),
     ],
 )
-def test_what_makes_no_sense_is_refused(name: str, options, book: journal.Journal, monkeypatch) -> None:  # fmt: skip
+def test_what_makes_no_sense_is_refused(name: str, options, run_journal: journal.Journal, monkeypatch) -> None:  # fmt: skip
     monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
     monkeypatch.setattr(KNOWN, lambda: ["cpu", "vm"])
     with pytest.raises(errors.UsageError):
-        plan(name, book, **options)
+        plan(name, run_journal, **options)
 
 
 def test_a_workload_that_is_not_there() -> None:
@@ -156,10 +162,10 @@ def test_the_first_core_is_left_free(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("text", ["1-", "-1", "1-0", "0,,1", "0-1-2", "x", "9"])
 def test_cores_that_are_none_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
-    with pytest.raises(errors.UsageError, match="no cores of ours"):
+    with pytest.raises(errors.UsageError, match="does not name cores"):
         runner.choose_cores(text)
 
 
-def test_a_load_of_no_time_is_refused(book: journal.Journal) -> None:
-    with pytest.raises(errors.UsageError, match="no time"):
-        runner.run(runner.Plan("cpu", load.Options((0,)), seconds=0.0), book)
+def test_a_load_of_no_time_is_refused(run_journal: journal.Journal) -> None:
+    with pytest.raises(errors.UsageError, match="greater than 0"):
+        runner.run(runner.Plan("cpu", load.Options((0,)), seconds=0.0), run_journal)

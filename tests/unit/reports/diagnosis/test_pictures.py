@@ -8,10 +8,11 @@ import re
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
+import folding
 import pytest
 import verdicts
 
-from overnight.model.flame import FoldedStack, Frame
+from overnight.model.flame import Frame
 from overnight.model.selection import Window
 from overnight.reports import svg
 from overnight.reports.diagnosis.pictures import census, embedded, timeline
@@ -119,7 +120,7 @@ def test_an_embedded_picture_keeps_its_style_to_itself() -> None:
 
 def test_only_the_picture_s_own_style_is_touched() -> None:
     frame = Frame("<style>a{}</style>")
-    folded = dataclasses.replace(verdicts.stacks()[0], stacks=(FoldedStack((frame,), 9),))
+    folded = folding.fold([((frame,), 9)])
     file = io.BytesIO()
     svg.write(folded, file)
     assert "&lt;style&gt;a{}&lt;/style&gt;" in embedded.draw_flame(folded, "flame")

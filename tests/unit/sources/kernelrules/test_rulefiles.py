@@ -37,7 +37,7 @@ def test_a_rule_of_a_user() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[[rule]", "not TOML"),
+        ("[[rule]", "not valid TOML"),
         ("colour = 1", "unknown keys: colour"),
         ("rule = 3", "[[rule]]"),
         ("rule = [3]", "[[rule]]"),
@@ -49,24 +49,24 @@ def test_a_rule_of_a_user() -> None:
         (replaced("burns'", "(burns'"), "bad regex"),
         (replaced("'disk (?P<disk>\\w+) burns'", "'(?P<disk>x)?'"), "every line"),
         (replaced('"warning"', '"dire"'), "severity 'dire'"),
-        (replaced('"my.kind"', '"kind"'), "not dotted"),
-        (replaced('"mine"', '"My Rule"'), "small letters"),
-        (replaced('"{disk}"', '"{plate}"'), "called 'plate'"),
+        (replaced('"my.kind"', '"kind"'), "must be dotted"),
+        (replaced('"mine"', '"My Rule"'), "lowercase letters"),
+        (replaced('"{disk}"', '"{plate}"'), "named 'plate'"),
         (replaced('"{disk}"', '"{disk"'), "incident"),
         (with_line('confidence = "maybe"'), "confidence 'maybe'"),
         (with_line('fields = { disk = "colour" }'), "table of names and types"),
-        (with_line('fields = { plate = "int" }'), "called 'plate'"),
-        (with_line("critical_when = { plate = [1] }"), "called 'plate'"),
+        (with_line('fields = { plate = "int" }'), "named 'plate'"),
+        (with_line("critical_when = { plate = [1] }"), "named 'plate'"),
         (with_line("critical_when = 3"), "critical_when"),
         (with_line("overlaps = [3]"), "overlaps"),
         (with_line("needle = 3"), "needle"),
-        (replaced('misses = ["disk sda is cool"]', ""), "lines it does not"),
-        (replaced('"disk sda is cool"', '"disk sdb burns"'), "which it must not"),
-        (replaced('line = "disk sda burns"', 'line = "cool"'), "its own line"),
+        (replaced('misses = ["disk sda is cool"]', ""), "at least one line each"),
+        (replaced('"disk sda is cool"', '"disk sdb burns"'), "listed in misses"),
+        (replaced('line = "disk sda burns"', 'line = "cool"'), "does not match the sample"),
         (replaced('disk = "sda" }', 'disk = "sdb" }'), "'sda', not 'sdb'"),
         (replaced("{ line =", "{ text ="), "a match is a line"),
-        (RULE + RULE, "two rules of the file"),
-        (with_line('needle = "smoke"'), "its own line"),
+        (RULE + RULE, "two rules in the file"),
+        (with_line('needle = "smoke"'), "does not match the sample"),
     ],
 )
 def test_what_is_wrong_is_told_with_the_file(text: str, why: str) -> None:
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_told_with_the_file(text: str, why: str) -> None:
 
 
 def test_the_rule_is_told_too() -> None:
-    with pytest.raises(errors.UsageError, match=r"mine\.toml, rule mine "):
+    with pytest.raises(errors.UsageError, match=r"mine\.toml, rule mine$"):
         rulefiles.parse_rules(with_line("colour = 1"), "mine.toml")
 
 
@@ -102,7 +102,7 @@ def test_two_files_of_a_folder_with_one_name(tmp_path: pathlib.Path) -> None:
         (tmp_path / name).write_text(RULE)
     with pytest.raises(errors.UsageError) as caught:
         rulefiles.load(tmp_path)
-    assert "two rules of the folder" in caught.value.why
+    assert "two rules in the folder" in caught.value.why
 
 
 def test_a_file_that_is_no_text(tmp_path: pathlib.Path) -> None:

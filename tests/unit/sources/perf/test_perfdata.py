@@ -143,7 +143,7 @@ def test_a_dummy_event_may_carry_less(path: pathlib.Path) -> None:
 def test_events_that_carry_different_fields_are_refused(path: pathlib.Path) -> None:
     for other in (make.Layout(LAYOUT.type & ~make.CALLCHAIN), make.Layout(id_all=False)):
         _, problem = refusal(path, make.file([LAYOUT.attr(), other.attr()], RECORDS))
-        assert "different fields" in problem
+        assert "different sample fields" in problem
 
 
 def test_trace_data_in_a_pipe_is_stepped_over(path: pathlib.Path) -> None:

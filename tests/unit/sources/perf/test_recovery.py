@@ -36,12 +36,12 @@ def leave(path, *times: int, finish: bool = False) -> bytes:
 
 def test_an_unfinished_segment_is_finished_under_its_own_host_and_boot(tmp_path):
     leave(tmp_path / (FIRST + perf.WRITING), 5, 6)
-    recovery.mark(tmp_path, recovery.Current(FIRST + perf.WRITING, perf.Clock(WALL, 3)))
-    assert [path.name for path in recovery.take_up(tmp_path, IDENTITY, 1)] == [FIRST]
+    recovery.write_current(tmp_path, recovery.Current(FIRST + perf.WRITING, perf.Clock(WALL, 3)))
+    assert [path.name for path in recovery.recover_segments(tmp_path, IDENTITY, 1)] == [FIRST]
     samples = perfsamples.read_samples(tmp_path / FIRST)
     assert list(samples.time) == [5, 6]
     assert samples.finished
-    assert recovery.take_up(tmp_path, IDENTITY, 1) == ()
+    assert recovery.recover_segments(tmp_path, IDENTITY, 1) == ()
 
 
 def test_perfs_later_files_have_names_of_their_own(tmp_path):
@@ -51,8 +51,8 @@ def test_perfs_later_files_have_names_of_their_own(tmp_path):
     with (tmp_path / base).open("r+b") as file:
         file.write(bytes(len(head)))
     began = perf.Clock(WALL + 120 * 10**9, 9)
-    recovery.mark(tmp_path, recovery.Current(base, began, head))
-    first, second = recovery.take_up(tmp_path, IDENTITY, 1)
+    recovery.write_current(tmp_path, recovery.Current(base, began, head))
+    first, second = recovery.recover_segments(tmp_path, IDENTITY, 1)
     assert (first.name, list(perfsamples.read_samples(first).time)) == (FIRST, [1])
     assert perf.parse_segment_name(second.name).start_ns == began.wall_ns
     assert list(perfsamples.read_samples(second).time) == [2]
@@ -61,14 +61,14 @@ def test_perfs_later_files_have_names_of_their_own(tmp_path):
 def test_without_current_json_nothing_readable_is_lost(tmp_path):
     leave(tmp_path / (FIRST + perf.WRITING), 5)
     (tmp_path / perf.CURRENT).write_text("{torn")
-    assert [path.name for path in recovery.take_up(tmp_path, IDENTITY, 1)] == [FIRST]
+    assert [path.name for path in recovery.recover_segments(tmp_path, IDENTITY, 1)] == [FIRST]
 
 
 def test_empty_ones_go_and_unreadable_ones_are_put_aside(tmp_path):
     (tmp_path / "a.perf.data.writing").write_bytes(b"")
     leave(tmp_path / "b.perf.data.writing")
     (tmp_path / "c.perf.data.writing").write_bytes(bytes(5000))
-    assert recovery.take_up(tmp_path, IDENTITY, 1) == ()
+    assert recovery.recover_segments(tmp_path, IDENTITY, 1) == ()
     assert [path.name for path in tmp_path.iterdir()] == ["c.perf.data.damaged"]
 
 
@@ -76,26 +76,28 @@ def test_an_existing_segment_is_never_replaced(tmp_path):
     (tmp_path / FIRST).write_bytes(b"precious")
     leave(tmp_path / (FIRST + perf.WRITING), 5)
     os.utime(tmp_path / FIRST, ns=(WALL, WALL))
-    (taken,) = recovery.take_up(tmp_path, IDENTITY, 1)
+    (taken,) = recovery.recover_segments(tmp_path, IDENTITY, 1)
     assert taken.name != FIRST
     assert (tmp_path / FIRST).read_bytes() == b"precious"
 
 
 def test_a_perf_that_still_finishes_is_waited_for(tmp_path):
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"]) as child:
-        current = recovery.Current("x", perf.Clock(0, 0), b"", child.pid, recovery.birth(child.pid))
-        recovery.mark(tmp_path, current)
+        current = recovery.Current(
+            "x", perf.Clock(0, 0), b"", child.pid, recovery.read_start_ticks(child.pid)
+        )
+        recovery.write_current(tmp_path, current)
         assert recovery.read_current(tmp_path) == current
         begin = time.monotonic()
-        recovery.take_up(tmp_path, IDENTITY, 1)
+        recovery.recover_segments(tmp_path, IDENTITY, 1)
         assert time.monotonic() - begin > 0.2
-        assert recovery.birth(child.pid) == 0
+        assert recovery.read_start_ticks(child.pid) == 0
 
 
 def test_a_reused_process_number_is_not_waited_for(tmp_path):
     own = os.getpid()
-    stale = recovery.Current("x", perf.Clock(0, 0), b"", own, recovery.birth(own) - 1)
-    recovery.mark(tmp_path, stale)
+    stale = recovery.Current("x", perf.Clock(0, 0), b"", own, recovery.read_start_ticks(own) - 1)
+    recovery.write_current(tmp_path, stale)
     begin = time.monotonic()
-    recovery.take_up(tmp_path, IDENTITY, 1)
+    recovery.recover_segments(tmp_path, IDENTITY, 1)
     assert time.monotonic() - begin < 0.5

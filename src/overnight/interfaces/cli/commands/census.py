@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ORDER", "register"]
 
-HISTORY_US = 24 * 3600 * 1_000_000
 ORDER = 12
 COLOURS = {"ok": "green", "warning": "yellow", "critical": "red"}
 
@@ -59,7 +58,9 @@ def census(
         )
     while True:
         with current.notes().status(f"looking on for {times.format_duration(seconds)} …"):
-            found = counting.take(root, seconds=seconds, history=_history(current, root))
+            found = counting.take(
+                root, seconds=seconds, history=counting.read_history(current.home, root)
+            )
         if output is session.Output.JSON:
             current.print_json(found.as_json())
         else:
@@ -69,31 +70,6 @@ def census(
                 _show(found, console)
         if not watch:
             return errors.ExitCode.DONE if found.severity == "ok" else errors.ExitCode.FOUND
-
-
-def _history(current: session.Session, root: pathlib.Path) -> list[counting.Sample]:
-    """What the flight recorder counted on this host in the last hours of this boot, if it ran."""
-    import platform
-    import time
-
-    from overnight.sources import perf
-    from overnight.store.ring import reader
-
-    now = time.time_ns() // 1000
-    boot = perf.read_identity(root).boot
-    found: list[counting.Sample] = []
-    names = ("tracked", "in_use", "dying")
-    kept = reader.Reader(current.home).numbers(
-        platform.node() or "host", "memory-cgroups", now - HISTORY_US, now, columns=names
-    )
-    for frame in kept:
-        if "" in frame.keys and frame.boot[:8] == boot[:8]:
-            rows = [frame.series("", name)[1] for name in names]
-            found += [
-                (ns / 1e9, tracked, in_use, dying)
-                for ns, tracked, in_use, dying in zip(frame.monotonic_ns, *rows, strict=True)
-            ]
-    return sorted(found)
 
 
 def _line(found: counting.Report) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import files, formats, pages, profile_options, session
+from overnight.interfaces.cli import files, formats, profile_options, session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
-    from overnight.model.selection import Window
-    from overnight.queries import diff as query
+    from overnight.app import diff as comparison
 
 __all__ = ["ORDER", "register"]
 
@@ -23,30 +22,28 @@ COLOURS = {"new": "red", "more": "red", "less": "blue", "vanished": "blue", "unc
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(
         rich_help_panel="In the morning",
         epilog="Example: overnight diff -b 2026-11-15T03:14:02 -e +5s --baseline 2026-11-15T03:00 --baseline-end +10m",
     )(diff)
 
 
-@profile_options.asks()
+@profile_options.takes_query()
 def diff(
     context: typer.Context,
-    asked: profile_options.Asked,
+    query: profile_options.Query,
     baseline: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="The baseline's begin. Default: 10 minutes before -b."),
+        str, typer.Option(metavar="TIME", help="Begin of the baseline. Default: 10m before -b.")
     ] = "",
     baseline_end: Annotated[
-        str, typer.Option(metavar="TIME", help="The baseline's end. Default: -b.")
+        str, typer.Option(metavar="TIME", help="End of the baseline. Default: -b.")
     ] = "",
     baseline_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Compare with other hosts than --host."),
+        typer.Option(metavar="NAME", help="Host of the baseline; default: --host (repeatable)."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many rows.")] = 25,
-    mark: pages.MarkOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rows.")] = 25,
+    mark: profile_options.MarkOption = None,
     output: Annotated[
         Format,
         formats.option(
@@ -56,84 +53,38 @@ def diff(
     ] = Format.TEXT,
     file: files.FileOption = None,
 ) -> int:  # fmt: skip
-    """What changed against a baseline, the surest large changes first, each with its interval.
+    """Compare a window with a baseline, function by function.
 
-    Rates are cores' worth of time per core, so that windows of any length and hosts of any size
-    compare. What vanished is listed too.
+    Large changes that are certain come first, each with its 95 % interval. Rates are cores' worth of
+    time per core, so windows of any length and hosts of any size compare. Functions that vanished
+    are listed too.
     """
-    from overnight.queries import diff as query
+    from overnight.app import diff as comparison
 
     current: session.Session = context.obj
-    chosen = profile_options.choose(current, asked)
-    others = chosen.reader.hosts(baseline_host) if baseline_host else chosen.hosts
-    before = _baseline(chosen, others, baseline, baseline_end)
+    request = comparison.Request(
+        current.home,
+        query,
+        baseline=baseline,
+        baseline_end=baseline_end,
+        baseline_hosts=tuple(baseline_host or ()),
+        limit=limit,
+        marks=tuple(mark or ()),
+    )
     if output is Format.HTML:
-        if others != chosen.hosts:
-            raise errors.UsageError(
-                "a page that compares hosts",
-                why="a page shows the cores of one",
-                todo="-O text, json or svg; or leave --baseline-host out",
-            )
-        marks = pages.parse_marks(chosen, mark)
-        pages.deliver_page(
-            chosen, marks, file, title=", what changed", baseline=before, rank="total", limit=limit
-        )
-        return errors.ExitCode.DONE
-    if output is Format.SVG:
-        files.deliver(_picture(chosen, others, before), file, binary=False)
-        return errors.ExitCode.DONE
-    found = query.diff(
-        chosen.reader, chosen.window, before, chosen.selection,
-        hosts=chosen.hosts, baseline_hosts=others, limit=limit,
-    )  # fmt: skip
-    if output is Format.JSON:
-        files.deliver_json({"schema": "overnight.diff/1", **dataclasses.asdict(found)}, file)
+        files.deliver(comparison.make_page(request), file, binary=False)
+    elif output is Format.SVG:
+        files.deliver(comparison.draw_svg(request), file, binary=False)
+    elif output is Format.JSON:
+        files.deliver_json(comparison.compare(request).as_json(), file)
     else:
+        result = comparison.compare(request)
         files.check_text(file)
-        _show(found, current)
+        _show(result, current)
     return errors.ExitCode.DONE
 
 
-def _baseline(
-    chosen: profile_options.Chosen, hosts: tuple[str, ...], begin: str, end: str
-) -> Window:
-    from overnight.model.selection import Window
-
-    extent = chosen.reader.extent(hosts)
-    if begin:
-        return profile_options.window_between(
-            extent, begin, end or str(chosen.window.begin_us / 1e6)
-        )
-    first = max(extent.begin_us, chosen.window.begin_us - 600_000_000)
-    if first >= chosen.window.begin_us:
-        raise errors.UsageError(
-            "there is nothing before the window to compare it with",
-            why="the window begins with the recording",
-            todo="name a baseline: --baseline TIME --baseline-end TIME",
-        )
-    return Window(first, chosen.window.begin_us)
-
-
-def _picture(
-    chosen: profile_options.Chosen, others: tuple[str, ...], before: Window
-) -> pages.Write:
-    from overnight.queries import flame
-    from overnight.reports.pictures import difference
-
-    now = flame.flame(chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts)
-    then = flame.flame(chosen.reader, before, chosen.selection, hosts=others)
-    filters = chosen.asked.spelled()
-    compared = difference.Compared(
-        pages.folded(now, chosen),
-        pages.folded(then, chosen),
-        now.coverage.capacity,
-        then.coverage.capacity,
-        f"only {filters}" if filters else "",
-    )
-    return lambda out: difference.write_difference(compared, out)
-
-
-def _show(found: query.Difference, current: session.Session) -> None:
+def _show(result: comparison.Difference, current: session.Session) -> None:
     import rich.table
     from rich.markup import escape
 
@@ -143,15 +94,11 @@ def _show(found: query.Difference, current: session.Session) -> None:
     table.add_column("function", overflow="fold")
     for heading in ("now", "before", "change", "95 % interval", ""):
         table.add_column(heading, justify="right")
-    for change in found.changes:
-        name = escape(session.printable(change.name))
-        where = (
-            f" [dim]{escape(session.printable(change.module))}[/]"
-            if change.name == "[unknown]"
-            else ""
-        )
+    for change in result.changes:
+        unknown = change.name == "[unknown]"
+        module = f" [dim]{escape(printable(change.module))}[/]" if unknown else ""
         table.add_row(
-            name + where,
+            escape(printable(change.name)) + module,
             terminal.percent(change.rate),
             terminal.percent(change.baseline_rate),
             f"{100 * change.difference:+.2f}",
@@ -163,8 +110,7 @@ def _show(found: query.Difference, current: session.Session) -> None:
     console.print(
         "[dim]percent of the cores' time; a function counts while it is anywhere on the stack[/]"
     )
-    if found.others:
-        console.print(f"[dim]and {found.others} more (--limit)[/]")
-    for what, coverage in (("window", found.coverage), ("baseline", found.baseline)):
-        for line in terminal.coverage_lines(coverage):
-            console.print(f"[dim]{what}: {escape(session.printable(line))}[/]")
+    if result.others:
+        console.print(f"[dim]and {result.others} more (--limit)[/]")
+    terminal.print_coverage(result.coverage, console, "window: ")
+    terminal.print_coverage(result.baseline, console, "baseline: ")

@@ -8,11 +8,12 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     import rich.console
 
-    from overnight.detectors.fleet import drift as model
+    from overnight.app import drift as fleet_drift
 
 __all__ = ["ORDER", "register"]
 
@@ -21,7 +22,6 @@ MOST_ITEMS = 5
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(
         rich_help_panel="In the morning",
         epilog="Example: overnight drift --kind net.driver_reset",
@@ -32,82 +32,86 @@ def drift(
     context: typer.Context,
     sick: Annotated[
         list[str] | None,
-        typer.Option("--sick", metavar="HOST", help="A sick host; again for more."),
+        typer.Option("--sick", metavar="HOST", help="Sick host (repeatable)."),
     ] = None,
     kind: Annotated[
         str,
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="Sick is who had such an event: net.driver_reset, or net. for all of net.",
+            help="Event kind that makes a host sick: net.driver_reset, or net. for all.",
         ),
     ] = "",
     check: Annotated[
-        bool, typer.Option("--check", help="End with 1 when something tells them apart.")
+        bool, typer.Option("--check", help="Exit with 1 when a difference is found.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many rows.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of rows.")] = 20,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """What sick hosts have and healthy ones do not, or the other way round.
+    """Find what tells sick hosts from healthy ones.
 
-    Compares the snapshots of a data home with many hosts. Without --sick and --kind: sick is who had
-    a critical event.
+    Compares the snapshots of a data home with many hosts. Without --sick and --kind, a host with a
+    critical event is sick.
     """
-    from overnight.app import drift as drifting
+    from overnight.app import drift as fleet_drift
 
     current: session.Session = context.obj
     if sick and kind:
         raise errors.UsageError(
-            "--sick and --kind at once",
-            why="each says which hosts are sick",
-            todo="say one of them",
+            "--sick and --kind are mutually exclusive",
+            why="each defines which hosts are sick",
+            todo="give one of them",
         )
-    made, problems = drifting.compare(current.home, sick or (), kind)
+    result = fleet_drift.compare(current.home, sick or (), kind)
     if output is session.Output.JSON:
-        current.print_json(drifting.as_json(made, problems, limit))
+        current.print_json(result.as_json(limit))
     else:
-        _show(made, problems, limit, current.console())
-    return errors.ExitCode.FOUND if check and made.standing else errors.ExitCode.DONE
+        _show(result, limit, current.console())
+    found = check and result.comparison.standing
+    return errors.ExitCode.FOUND if found else errors.ExitCode.DONE
 
 
-def _show(
-    made: model.Comparison, problems: tuple[str, ...], limit: int, console: rich.console.Console
-) -> None:
-    def say(text: str, style: str = "") -> None:
-        line = session.printable(text).replace("\n", " ")
+def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) -> None:
+    def show(text: str, style: str = "") -> None:
+        line = printable(text.replace("\n", " "))
         console.print(line, style=style or None, markup=False, soft_wrap=True)
 
-    say(f"{len(made.sick)} sick hosts: {_names(made.sick)}")
-    say(f"{len(made.healthy)} healthy hosts: {_names(made.healthy)}")
-    if made.without:
-        say(f"without a snapshot: {_names(made.without)}", "yellow")
-    for one in made.differences[:limit]:
-        column = one.column
-        say(
-            f"{column.sick_with}/{column.sick} against {column.healthy_with}/{column.healthy}  {one.name}",
-            "bold red" if one.stands else "",
+    comparison = result.comparison
+    show(f"{len(comparison.sick)} sick hosts: {_names(comparison.sick)}")
+    show(f"{len(comparison.healthy)} healthy hosts: {_names(comparison.healthy)}")
+    if comparison.without:
+        show(f"without a snapshot: {_names(comparison.without)}", "yellow")
+    for difference in comparison.differences[:limit]:
+        column = difference.column
+        show(
+            f"{column.sick_with}/{column.sick} sick, {column.healthy_with}/{column.healthy} healthy  "
+            f"{difference.name}",
+            "bold red" if difference.stands else "",
         )
-        say(
-            f"    log-odds at least {column.low:.2f}, lift {column.lift:.1f}, p {column.p:.2g}, q {column.q:.2g}, "
-            f"p among all {column.p_max:.2g}",
+        show(
+            f"    log-odds at least {column.low:.2f}, lift {column.lift:.1f}, p {column.p:.2g}, "
+            f"q {column.q:.2g}, p over all columns {column.p_max:.2g}",
             "dim",
         )
-        for item, present in one.items[1 : MOST_ITEMS + 1]:
-            say(f"    goes with it: {'' if present else 'no '}{item}", "dim")
-        if len(one.items) > MOST_ITEMS + 1:
-            say(f"    and {len(one.items) - MOST_ITEMS - 1} more, in -O json", "dim")
-    if len(made.differences) > limit:
-        say(f"{len(made.differences) - limit} more differ; --limit shows them")
-    for problem in problems:
-        say(f"not read: {problem}", "yellow")
-    if made.why_not:
-        say(made.why_not, "bold")
-    elif made.standing:
-        say(f"{len(made.standing)} of {made.columns} differences are no chance", "bold")
+        for item, present in difference.items[1 : MOST_ITEMS + 1]:
+            show(f"    together with: {'' if present else 'no '}{item}", "dim")
+        if len(difference.items) > MOST_ITEMS + 1:
+            show(f"    and {len(difference.items) - MOST_ITEMS - 1} more, in -O json", "dim")
+    if len(comparison.differences) > limit:
+        show(f"{len(comparison.differences) - limit} more differences (--limit)")
+    for problem in result.problems:
+        show(f"not read: {problem}", "yellow")
+    if comparison.why_not:
+        show(comparison.why_not, "bold")
+    elif comparison.standing:
+        show(
+            f"{len(comparison.standing)} of {comparison.columns} differences are not explained by chance",
+            "bold",
+        )
     else:
-        say(
-            f"nothing tells them apart: {made.columns} differences, each as likely by chance (the smallest "
-            f"p attainable here: {made.smallest_p:.2g})",
+        show(
+            f"no difference stands out: chance explains each of the {comparison.columns} "
+            f"(smallest attainable p: {comparison.smallest_p:.2g})",
             "bold",
         )
 

@@ -11,25 +11,31 @@ import typer
 from overnight import errors
 from overnight.interfaces.cli import session
 from overnight.model import stop_signals
+from overnight.model.load import Constancy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import rich.console
     import rich.table
 
+    from overnight.app import load
     from overnight.load import constancy, measurement, runner
     from overnight.model.load import Load
 
 __all__ = ["ORDER", "register"]
 
 ORDER = 16
-STATES = {"kept": "green", "crossed": "red", "cannot tell": "yellow"}
-STATUS = {"constant": "green", "not constant": "red", "cannot tell": "yellow"}
+# What the gate stores, and what people read.
+STATES = {"kept": ("ok", "green"), "crossed": ("exceeded", "red"), "cannot tell": ("undecided", "yellow")}  # fmt: skip
+STATUS = {
+    Constancy.CONSTANT: "green",
+    Constancy.NOT_CONSTANT: "red",
+    Constancy.UNKNOWN: "yellow",
+}
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(
         "load",
         rich_help_panel="Before the night",
@@ -41,68 +47,81 @@ def run_load(
     context: typer.Context,
     workload: Annotated[
         str,
-        typer.Argument(metavar="WORKLOAD", help="trials, cpu, memory, network or stress-ng."),
+        typer.Argument(metavar="WORKLOAD", help="trials, cpu, memory, network or stress-ng"),
     ] = "",
     duration: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long: 10m, 12h. Default 10m.")
+        str,
+        typer.Option("--for", metavar="DURATION", help="Duration, such as 10m or 12h; default 10m"),
     ] = "",
     cores: Annotated[
-        str, typer.Option(metavar="CORES", help="Where: 0-3 or 1,3. Default: all but the first.")
+        str,
+        typer.Option(metavar="CORES", help="Cores, such as 0-3 or 1,3; default all but the first"),
     ] = "",
     duty: Annotated[
-        str, typer.Option(metavar="SHARE", help="trials, cpu, stress-ng: of each core, 60%.")
+        str,
+        typer.Option(
+            metavar="SHARE", help="trials, cpu, stress-ng: share of each core, such as 60%"
+        ),
     ] = "",
     rate: Annotated[
         str,
-        typer.Option(metavar="RATE", help="memory: bytes written a second; network: packets."),
+        typer.Option(
+            metavar="RATE", help="memory: bytes written per second; network: packets per second"
+        ),
     ] = "",
     size: Annotated[
-        str, typer.Option(metavar="SIZE", help="memory: held in all; network: of a packet.")
+        str,
+        typer.Option(
+            metavar="SIZE", help="memory: resident set, all cores together; network: packet size"
+        ),
     ] = "",
     trials: Annotated[
-        int | None, typer.Option(metavar="N", help="trials: end after so many.")
+        int | None, typer.Option(metavar="N", help="trials: number of trials")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(metavar="N", help="trials: steps of each. Default 20000.")
+        int | None, typer.Option(metavar="N", help="trials: steps per trial; default 20000")
     ] = None,
     backend: Annotated[
-        str | None, typer.Option(metavar="NAME", help="trials: numpy, torch or cuda.")
+        str | None, typer.Option(metavar="NAME", help="trials: numpy, torch or cuda")
     ] = None,
     orchestrator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="trials: own or ray.")
+        str | None, typer.Option(metavar="NAME", help="trials: own or ray")
     ] = None,
     veth: Annotated[
-        bool, typer.Option("--veth", help="network: in own namespaces, needs root.")
+        bool, typer.Option("--veth", help="network: veth pair in private namespaces (needs root)")
     ] = False,
     stressor: Annotated[
-        str | None, typer.Option(metavar="NAME", help="stress-ng: which. Default cpu.")
+        str | None, typer.Option(metavar="NAME", help="stress-ng: stressor; default cpu")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of data and weights.")] = 1,
-    name: Annotated[str, typer.Option(metavar="NAME", help="What the processes are called.")] = "",
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of data and weights")] = 1,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the worker processes")] = "",
     warm_up: Annotated[
-        str, typer.Option(metavar="DURATION", help="Not looked at by the gate.")
+        str, typer.Option(metavar="DURATION", help="Time at the start that is not judged")
     ] = "5s",
     listed: Annotated[
-        bool, typer.Option("--list", help="Loads that ran here, and whether they were constant.")
+        bool,
+        typer.Option("--list", help="List workloads, and the loads that ran with their verdicts"),
     ] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Run a load of constant footprint, and measure whether it was constant.
+    """Run a load and measure whether it was constant.
 
-    The figures are shown every second and stored: a diagnosis of the same time says whether the load can
-    have been what changed. Leaves with 1 when the footprint was not constant. Ctrl-C ends it in order.
+    The figures are shown every second and stored, so that a diagnosis of the same time can rule the load
+    in or out. Exits with 1 if the footprint was not constant. Ctrl-C ends the load cleanly.
     """
-    from overnight import load as loads
     from overnight.app import load
-    from overnight.load import runner
     from overnight.model import sizes, times
 
     current: session.Session = context.obj
     if listed or not workload:
         return _list(current, output, listed=listed)
     seconds = times.parse_duration(duration) if duration else (None if trials else 600.0)
-    options = loads.Options(
-        cores=runner.choose_cores(cores),
+    request = load.Request(
+        workload,
+        current.home,
+        seconds,
+        times.parse_duration(warm_up),
+        cores=cores,
         name=name,
         seed=seed,
         duty=load.parse_share("--duty", duty) if duty else None,
@@ -115,171 +134,161 @@ def run_load(
         veth=veth,
         stressor=stressor,
     )
-    plan = runner.Plan(workload, options, seconds, times.parse_duration(warm_up))
     stop = threading.Event()
-    with stop_signals.stop_on_signals(stop), _screen(current, plan) as show:
-        made = load.make(plan, current.home, stop, show)
+    with stop_signals.stop_on_signals(stop), _screen(current, request) as show:
+        outcome = load.run(request, stop, show)
     if output is session.Output.JSON:
-        current.print_json(made.as_json())
+        current.print_json(outcome.as_json())
     else:
-        _show(made, current.console())
-    constant = made.verdict.status != "not constant"
+        _show(outcome, current.console())
+    constant = outcome.verdict.status is not Constancy.NOT_CONSTANT
     return errors.ExitCode.DONE if constant else errors.ExitCode.FOUND
 
 
 def _list(current: session.Session, output: session.Output, *, listed: bool) -> int:
-    from overnight.load import workloads
-    from overnight.store import loads
+    from overnight.app import load
 
-    known = {one.name: one.about for one in workloads.discover().values()}
+    listing = load.list_loads(current.home)
+    known = listing.workloads
     if not listed:
         raise errors.UsageError(
-            "no workload was named",
-            why=f"there are {', '.join(known)}",
-            todo="overnight load cpu --for 1m, or overnight load --list for what ran",
+            "no workload was given",
+            why=f"workloads: {', '.join(known)}",
+            todo="overnight load cpu --for 1m, or overnight load --list",
         )
-    found = loads.read_loads(current.home)
     if output is session.Output.JSON:
         current.print_json(
             {
                 "schema": "overnight.loads/1",
                 "workloads": [{"name": name, "about": about} for name, about in known.items()],
-                "loads": [one.as_json() for one in found],
+                "loads": [past.as_json() for past in listing.loads],
             }
         )
         return errors.ExitCode.DONE
     console = current.console()
     for name, about in known.items():
         console.print(f"{name:10} {about}", soft_wrap=True, markup=False)
-    console.print("\nLoads that ran here" if found else "\nNo load ran here yet")
-    for one in found:
-        console.print(_line(one), soft_wrap=True)
+    console.print("\nPast loads" if listing.loads else "\nNo load has run yet")
+    for past in listing.loads:
+        console.print(_format_load(past), soft_wrap=True)
     return errors.ExitCode.DONE
 
 
-def _line(one: Load) -> str:
+def _format_load(past: Load) -> str:
     from rich.markup import escape
 
     from overnight.model import times
 
-    lasted = times.format_duration((one.until_us - one.began_us) / 1e6)
-    status = one.status or "cannot tell"
-    ending = "" if one.ended else " (runs)" if one.running else " (was cut off)"
-    says = escape(session.printable(f"{one.host} {one.workload} for {lasted}{ending}: "))
-    figures = escape(session.printable(one.says))
-    when = times.format_instant(one.began_us)
-    return f"{when} {says}[{STATUS.get(status, 'white')}]{escape(status)}[/] {figures}"
+    lasted = times.format_duration((past.until_us - past.began_us) / 1e6)
+    status = past.status or Constancy.UNKNOWN
+    ending = "" if past.ended else " (running)" if past.running else " (cut off)"
+    says = escape(session.printable(f"{past.host} {past.workload} for {lasted}{ending}: "))
+    figures = escape(session.printable(past.says))
+    when = times.format_instant(past.began_us)
+    return f"{when} {says}[{_colour(status)}]{escape(status)}[/] {figures}"
+
+
+def _colour(status: str) -> str:
+    known = status in {str(name) for name in STATUS}
+    return STATUS[Constancy(status)] if known else "white"
 
 
 @contextlib.contextmanager
-def _screen(current: session.Session, plan: runner.Plan) -> Iterator[runner.OnSecond]:
-    """A table that is kept up to date on a terminal; a line a second in a pipe, on standard error."""
-    from overnight.load import workloads
-
+def _screen(
+    current: session.Session, request: load.Request
+) -> Iterator[Callable[[load.Progress], None]]:
+    """Show a live table on a terminal, else a line per second on standard error."""
     notes = current.notes()
-    workload = workloads.find(plan.workload)
-    units = {one.name: one.unit for one in workload.metrics(plan.options)}
     if not notes.is_terminal:
 
-        def tell(second: measurement.Second, verdict: constancy.Verdict) -> None:
-            said = (f"{second.at:7.1f} s", _figures(second, units), _host(second))
-            notes.print("  ".join((*said, _state(second, verdict))), soft_wrap=True, markup=False)
+        def write_line(now: load.Progress) -> None:
+            second = now.second
+            figures = (f"{second.at:7.1f} s", "  ".join(now.figures), _host(second))
+            line = "  ".join((*figures, _state(now)))
+            notes.print(line, soft_wrap=True, markup=False)
 
-        yield tell
+        yield write_line
         return
     import rich.live
 
     with rich.live.Live(console=notes, auto_refresh=False, transient=True) as screen:
 
-        def draw(second: measurement.Second, verdict: constancy.Verdict) -> None:
-            screen.update(_table(plan, second, verdict, units), refresh=True)
+        def draw(now: load.Progress) -> None:
+            screen.update(_table(request, now), refresh=True)
 
-        screen.update("starting the workers …", refresh=True)
+        screen.update("Starting the workers…", refresh=True)
         yield draw
 
 
-def _figures(second: measurement.Second, units: dict[str, str]) -> str:
-    from overnight.load import constancy
-
-    return "  ".join(
-        f"{name} {constancy.format_figure(value, units[name])}"
-        for name, value in second.values.items()
-    )
-
-
 def _host(second: measurement.Second) -> str:
-    """What the host did meanwhile: of its cores the one with most time in the kernel."""
-    core, share = max(second.sys.items(), key=lambda one: one[1], default=(-1, 0.0))
-    sys = f"sys {share:.1%} on core {core}  " if core >= 0 else ""
-    psi = " ".join(f"{name} {one:.0%}" for name, one in second.pressure.items())
-    return f"{sys}steal {second.steal:.1%}" + (f"  PSI {psi}" if psi else "")
+    """Format steal, pressure, and the kernel time of the core with most of it."""
+    kernel = ""
+    if second.sys:
+        core, share = max(second.sys.items(), key=lambda item: item[1])
+        kernel = f"sys {share:.1%} on core {core}  "
+    psi = " ".join(f"{name} {share:.0%}" for name, share in second.pressure.items())
+    return f"{kernel}steal {second.steal:.1%}" + (f"  PSI {psi}" if psi else "")
 
 
-def _state(second: measurement.Second, verdict: constancy.Verdict) -> str:
-    return verdict.status if second.warm else "warm-up"
+def _state(now: load.Progress) -> str:
+    return now.verdict.status if now.second.warm else "warm-up"
 
 
-def _table(
-    plan: runner.Plan,
-    second: measurement.Second,
-    verdict: constancy.Verdict,
-    units: dict[str, str],
-) -> rich.table.Table:
+def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
     import rich.table
     import rich.text
 
     from overnight.model import times
 
-    until = f" of {times.format_duration(plan.seconds)}" if plan.seconds else ""
+    until = f" of {times.format_duration(request.seconds)}" if request.seconds else ""
     table = rich.table.Table(
-        title=f"{plan.workload}: {times.format_duration(second.at)}{until}, {_state(second, verdict)}",
+        title=f"{request.workload}: {times.format_duration(now.second.at)}{until}, {_state(now)}",
         title_justify="left",
         box=None,
         show_header=False,
     )
-    table.add_row("now", rich.text.Text(_figures(second, units)))
-    table.add_row("host", rich.text.Text(_host(second)))
-    for one in verdict.checks:
-        table.add_row(f"[{STATES[one.state]}]{one.state}[/]", rich.text.Text(one.says))
-    for told in verdict.told:
-        table.add_row("[dim]told[/]", rich.text.Text(told, style="dim"))
+    table.add_row("now", rich.text.Text("  ".join(now.figures)))
+    table.add_row("host", rich.text.Text(_host(now.second)))
+    for check in now.verdict.checks:
+        label, colour = STATES[check.state]
+        table.add_row(f"[{colour}]{label}[/]", rich.text.Text(check.says))
+    for figure in now.verdict.figures:
+        table.add_row("[dim]info[/]", rich.text.Text(figure, style="dim"))
     return table
 
 
-def _show(made: runner.Outcome, console: rich.console.Console) -> None:
+def _show(outcome: runner.Outcome, console: rich.console.Console) -> None:
     from rich.markup import escape
 
-    from overnight.load import constancy
     from overnight.model import times
 
-    verdict = made.verdict
-    lasted = times.format_duration((made.ended_us - made.began_us) / 1e6)
-    cores = ", ".join(map(str, made.cores))
+    verdict = outcome.verdict
+    lasted = times.format_duration((outcome.ended_us - outcome.began_us) / 1e6)
+    cores = ", ".join(map(str, outcome.cores))
     console.print(
-        f"[bold {STATUS[verdict.status]}]{verdict.status}[/]: {made.workload} for {lasted} on "
-        f"core{'s' if len(made.cores) > 1 else ''} {cores}, {verdict.seconds} second{'s' * (verdict.seconds != 1)} judged",
+        f"[bold {STATUS[verdict.status]}]{verdict.status}[/]: {outcome.workload} for {lasted} on "
+        f"core{'s' if len(outcome.cores) > 1 else ''} {cores}, {verdict.seconds} s judged",
         soft_wrap=True,
     )
-    for one in verdict.checks:
-        limit = "" if one.limit is None or one.state == "kept" else _limit(one)
-        says = escape(session.printable(one.says))
-        console.print(f"  [{STATES[one.state]}]{one.state:11}[/] {says}{limit}", soft_wrap=True)
-    for told in verdict.told:
-        console.print(f"  [dim]told        {escape(told)}[/]", soft_wrap=True)
-    if made.trials:
-        loss = "not the same in all" if made.loss is None else f"{made.loss!r} in every one"
-        console.print(f"  [dim]told        {made.trials} trials, loss {loss}[/]", soft_wrap=True)
-    # With fewer seconds nobody knows how long the drift needs.
-    enough = verdict.seconds >= constancy.LEAST_SECONDS
-    if verdict.status == "cannot tell" and verdict.needs_s and enough:
+    for check in verdict.checks:
+        label, colour = STATES[check.state]
+        limit = "" if check.state == "kept" else _limit(check)
+        says = escape(session.printable(check.says))
+        console.print(f"  [{colour}]{label:9}[/] {says}{limit}", soft_wrap=True)
+    for figure in verdict.figures:
+        console.print(f"  [dim]info      {escape(figure)}[/]", soft_wrap=True)
+    if outcome.trials:
+        loss = "differs" if outcome.loss is None else f"{outcome.loss!r} in every one"
+        console.print(f"  [dim]info      {outcome.trials} trials, loss {loss}[/]", soft_wrap=True)
+    if verdict.status is Constancy.UNKNOWN and verdict.needs_s and verdict.can_estimate:
         needs = times.format_duration(60 * -(-verdict.needs_s // 60))
-        console.print(f"A run of about {needs} would tell.", soft_wrap=True)
-    if made.path is not None:
-        console.print(f"stored: {escape(str(made.path))}", soft_wrap=True)
+        console.print(f"A run of about {needs} would decide it.", soft_wrap=True)
+    if outcome.path is not None:
+        console.print(f"stored: {escape(str(outcome.path))}", soft_wrap=True)
 
 
-def _limit(one: constancy.Check) -> str:
-    if one.limit is None or one.name == "identical trials" or one.value is None:
+def _limit(check: constancy.Check) -> str:
+    if check.limit is None or check.name == "identical trials" or check.value is None:
         return ""
-    unit = "%/h" if one.name.endswith("drift") else "points" if one.name == "kernel time" else "%"
-    return f" (limit {100 * one.limit:g} {unit})"
+    drift, kernel = check.name.endswith("drift"), check.name == "kernel time"
+    return f" (limit {100 * check.limit:g} {'%/h' if drift else 'points' if kernel else '%'})"

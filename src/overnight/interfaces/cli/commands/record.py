@@ -98,7 +98,9 @@ def record(
         recorder=kind,
         profiles=not signals_only,
         signals=not profiles_only,
-        agent=_agent(metrics, rules, cloud=cloud),
+        agent=recorder.flight_recorder_arguments(
+            metrics=metrics, rules=tuple(rules or ()), cloud_labels=cloud
+        ),
     )
     if signals_only and profiles_only:
         raise errors.UsageError(
@@ -114,17 +116,6 @@ def record(
     else:
         _show(made, current.console())
     return errors.ExitCode.DONE
-
-
-def _agent(metrics: str, rules: list[str] | None, *, cloud: bool) -> tuple[str, ...]:
-    """The flight recorder's own arguments; a bad address is an error here, not in its log."""
-    if metrics:
-        from overnight.agent import flight_recorder
-
-        flight_recorder.parse_address(metrics)
-    words = [word for folder in rules or () for word in ("--rules", folder)]
-    words += ["--metrics", metrics] if metrics else []
-    return (*words, *(["--cloud-labels"] if cloud else []))
 
 
 def _positive(option: str, text: str) -> float:
@@ -250,10 +241,11 @@ def _show_profile(profile: Profile, console: rich.console.Console) -> None:
 
 def _show_events(events: tuple[Event, ...], console: rich.console.Console) -> None:
     from overnight.interfaces.cli.commands import events as listing
+    from overnight.model.severity import Severity
 
     console.print()
-    worst = sorted(events, key=lambda one: (-listing.SEVERITIES.index(one.severity), one.time_us))
-    listing.show_table(sorted(worst[:10], key=lambda one: one.time_us), console)
+    worst = sorted(events, key=lambda e: (-Severity.of(e.severity).rank, e.time_us))
+    listing.show_table(sorted(worst[:10], key=lambda e: e.time_us), console)
     if len(events) > 10:
         console.print(
             f"[dim]and {len(events) - 10} more, less severe or later: overnight events[/]"

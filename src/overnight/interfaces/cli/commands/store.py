@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
 from overnight.interfaces.cli import profile_options, session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
-    from overnight.model.pins import Pin
-    from overnight.store import check as checking
+    from overnight.app import store
 
 __all__ = ["ORDER", "register"]
 
@@ -20,20 +19,18 @@ ORDER = 60
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the commands."""
     group = typer.Typer(no_args_is_help=True)
     group.command(epilog="Example: overnight store check -O json")(check)
     group.command(epilog="Example: overnight store ingest")(ingest)
     group.command(
-        "pin",
-        epilog="Example: overnight store pin reset-0314 -b 2026-11-15T03:13 -e +2m --why 'NIC reset'",
-    )(pin_window)
+        epilog="Example: overnight store pin reset-0314 -b 2026-11-15T03:13 -e +2m --why 'NIC reset'"
+    )(pin)
     group.command(epilog="Example: overnight store unpin reset-0314")(unpin)
     cli.add_typer(
         group,
         name="store",
         rich_help_panel="Housekeeping",
-        help="Look after what is stored.",
+        help="Check, ingest and pin stored data.",
         epilog="Example: overnight store check",
     )
 
@@ -41,27 +38,23 @@ def register(cli: typer.Typer) -> None:
 def check(
     context: typer.Context,
     clean: Annotated[
-        bool, typer.Option("--clean", help="Delete what killed writers left unfinished.")
+        bool, typer.Option("--clean", help="Delete unfinished files of killed writers.")
     ] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Verify every stored file, and say what is damaged.
+    """Verify every stored file.
 
-    Ends with 1 when something is.
+    Exits with 1 when a file is damaged.
     """
-    from overnight.store import check as checking
-    from overnight.store import segments
+    from overnight.app import store
 
     current: session.Session = context.obj
     with current.notes().status("checking …") as status:
-        report = checking.check(
-            segments.Catalogue(current.home),
-            lambda done, everything: status.update(
-                f"checking segment {done + 1} of {everything} …"
-            ),
-        )
-    if clean:
-        checking.remove_unfinished(report)
+
+        def show_progress(done: int, total: int) -> None:
+            status.update(f"checking segment {done + 1} of {total} …")
+
+        report = store.check(current.home, clean=clean, progress=show_progress)
     if output is session.Output.JSON:
         current.print_json(report.as_json())
     else:
@@ -69,90 +62,86 @@ def check(
     return errors.ExitCode.FOUND if report.problems else errors.ExitCode.DONE
 
 
-def _show(report: checking.Report, clean: bool) -> None:
+def _show(report: store.CheckReport, clean: bool) -> None:
     typer.echo(
         f"{report.segments} segments, {report.samples} samples; "
-        f"{report.blocks} blocks of signals, {report.looks} looks; {report.bytes / 1e6:.1f} MB"
+        f"{report.blocks} blocks of signals, {report.looks} polls; {report.bytes / 1e6:.1f} MB"
     )
     if report.unfinished:
-        what = "deleted" if clean else "can be deleted: overnight store check --clean"
-        typer.echo(f"{len(report.unfinished)} unfinished, of writers that were killed; {what}")
+        action = "deleted" if clean else "delete with: overnight store check --clean"
+        typer.echo(f"{len(report.unfinished)} unfinished files of killed writers; {action}")
     for problem in report.problems:
-        typer.echo(f"damaged: {session.printable(problem.path)}: {session.printable(problem.what)}")
-        typer.echo(f"   do: {session.printable(problem.todo)}")
+        typer.echo(f"damaged: {printable(problem.path)}: {printable(problem.what)}")
+        typer.echo(f"   do: {printable(problem.todo)}")
     if not report.problems:
         typer.echo("nothing is damaged")
 
 
 def ingest(context: typer.Context, output: session.OutputOption = session.Output.TEXT) -> int:
-    """Bring in what a recording that was killed left behind.
+    """Ingest what a killed recording left behind.
 
     The next `overnight record` does it too.
     """
-    from overnight.app import spool_ingest
+    from overnight.app import store
 
     current: session.Session = context.obj
-    with current.notes().status("bringing in what was left …"):
-        problems = list(spool_ingest.ingest_leftovers(current.home))
+    with current.notes().status("ingesting …"):
+        leftovers = store.ingest(current.home)
     if output is session.Output.JSON:
-        current.print_json({"schema": "overnight.store-ingest/1", "problems": problems})
+        current.print_json(leftovers.as_json())
     else:
-        for problem in problems:
-            typer.echo(session.printable(problem))
-        if not problems:
-            typer.echo("everything is in the store")
-    return errors.ExitCode.FOUND if problems else errors.ExitCode.DONE
+        for problem in leftovers.problems:
+            typer.echo(printable(problem))
+        if not leftovers.problems:
+            typer.echo("nothing left to ingest")
+    return errors.ExitCode.FOUND if leftovers.problems else errors.ExitCode.DONE
 
 
-def pin_window(
+def pin(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the pin; without one, list all.")
+    ] = "",
     begin: profile_options.BeginOption = "",
     end: profile_options.EndOption = "",
-    why: Annotated[str, typer.Option(metavar="TEXT", help="Why it is kept.")] = "",
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Reason, shown in the list.")] = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Pin a window so that no budget removes it; list the pins if no NAME is given.
+    """Pin a window against the disk budget, or list pins.
 
     Profiles and signals of every host here are kept.
     """
-    from overnight.app import pins as window_pins
+    from overnight.app import store
     from overnight.model import times
 
     current: session.Session = context.obj
     if name:
-        window = profile_options.window_between(
-            window_pins.recorded_window(current.home), begin, end
-        )
-        window_pins.pin_window(current.home, name, window, why)
-    pins = window_pins.list_pins(current.home)
+        pinned = store.pin(current.home, name, begin, end, why)
+    else:
+        pinned = store.list_pins(current.home)
     if output is session.Output.JSON:
-        current.print_json(_pins_document(pins))
+        current.print_json(pinned.as_json())
         return errors.ExitCode.DONE
-    for pin in pins:
-        first, last = times.format_instant(pin.begin_us), times.format_instant(pin.end_us)
-        typer.echo(f"{pin.id}  {first} … {last}  {session.printable(pin.why)}")
-    if not pins:
-        typer.echo("nothing is pinned")
+    for entry in pinned.pins:
+        first, last = times.format_instant(entry.begin_us), times.format_instant(entry.end_us)
+        typer.echo(f"{entry.id}  {first} … {last}  {printable(entry.why)}")
+    if not pinned.pins:
+        typer.echo("no pins")
     return errors.ExitCode.DONE
 
 
 def unpin(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the pin.")],
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Remove a pin: the budget may remove the window from then on."""
-    from overnight.app import pins as window_pins
+    """Remove a pin, so that the disk budget applies again."""
+    from overnight.app import store
 
     current: session.Session = context.obj
-    window_pins.unpin(current.home, name)
+    pinned = store.unpin(current.home, name)
     if output is session.Output.JSON:
-        current.print_json(_pins_document(window_pins.list_pins(current.home)))
+        current.print_json(pinned.as_json())
     else:
         typer.echo(f"removed pin {name}")
     return errors.ExitCode.DONE
-
-
-def _pins_document(pins: tuple[Pin, ...]) -> dict[str, object]:
-    return {"schema": "overnight.pins/1", "pins": [dataclasses.asdict(pin) for pin in pins]}

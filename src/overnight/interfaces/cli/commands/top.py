@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import files, formats, pages, profile_options, session
+from overnight.interfaces.cli import files, formats, profile_options, session
+from overnight.model.text import printable
+
+if TYPE_CHECKING:
+    from overnight.app import top as ranking
 
 __all__ = ["ORDER", "register"]
 
@@ -18,74 +21,56 @@ Format = formats.Format
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(
         rich_help_panel="In the morning",
         epilog="Example: overnight top functions -b 2026-11-15T03:14:02 -e +5s --core 39",
     )(top)
 
 
-@profile_options.asks()
+@profile_options.takes_query()
 def top(
     context: typer.Context,
-    asked: profile_options.Asked,
+    query: profile_options.Query,
     kind: Annotated[
         str, typer.Argument(metavar="WHAT", help="processes, threads, units or functions.")
     ] = "processes",
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many rows.")] = 20,
-    mark: pages.MarkOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rows.")] = 20,
+    mark: profile_options.MarkOption = None,
     output: Annotated[
         Format,
         formats.option("a table", "has names and figures", Format.TEXT, Format.JSON, Format.HTML),
     ] = Format.TEXT,
     file: files.FileOption = None,
 ) -> int:
-    """Who used the cores: by share of samples, share of capacity, and cores' worth of time."""
-    from overnight.queries import top as query
+    """Rank what used the cores.
+
+    Shows shares of the samples and of all cores' time, and how many cores each used.
+    """
+    from overnight.app import top as ranking
 
     current: session.Session = context.obj
-    chosen = profile_options.choose(current, asked)
+    request = ranking.Request(current.home, query, kind, limit, tuple(mark or ()))
     if output is Format.HTML:
-        if kind not in query.KINDS:
-            raise errors.UsageError(
-                f"no top {kind}",
-                why="samples are summed up by who ran",
-                todo=f"one of {', '.join(query.KINDS)}",
-            )
-        marks = pages.parse_marks(chosen, mark)
-        pages.deliver_page(
-            chosen,
-            marks,
-            file,
-            title=f", top {kind}",
-            top=kind,
-            limit=limit,
-            rank="total",
-            tables_first=True,
-        )
+        files.deliver(ranking.make_page(request), file, binary=False)
         return errors.ExitCode.DONE
-    found = query.top(
-        chosen.reader, chosen.window, chosen.selection, hosts=chosen.hosts, kind=kind, limit=limit
-    )
+    result = ranking.rank(request)
     if output is Format.JSON:
-        files.deliver_json({"schema": "overnight.top/1", **dataclasses.asdict(found)}, file)
+        files.deliver_json(result.as_json(), file)
     else:
         files.check_text(file)
-        _show(found, current)
+        _show(result, current)
     return errors.ExitCode.DONE
 
 
-def _show(found: object, current: session.Session) -> None:
+def _show(result: ranking.Top, current: session.Session) -> None:
     import rich.table
     from rich.markup import escape
 
     from overnight.interfaces.cli import terminal
-    from overnight.queries import top as query
 
-    assert isinstance(found, query.Top)
-    functions = found.kind == "functions"
+    functions = result.kind == "functions"
     table = rich.table.Table(box=None, pad_edge=False)
-    table.add_column(found.kind, overflow="fold")
+    table.add_column(result.kind, overflow="fold")
     headings = [
         "samples",
         *(["itself"] if functions else []),
@@ -95,9 +80,9 @@ def _show(found: object, current: session.Session) -> None:
     ]
     for heading in headings:
         table.add_column(heading, justify="right")
-    for row in found.rows:
+    for row in result.rows:
         table.add_row(
-            escape(session.printable(row.name)),
+            escape(printable(row.name)),
             str(row.samples),
             *([str(row.own)] if functions else []),
             terminal.percent(row.share_of_samples),
@@ -106,7 +91,6 @@ def _show(found: object, current: session.Session) -> None:
         )
     console = current.console()
     console.print(table)
-    if found.others:
-        console.print(f"[dim]and {found.others} more (--limit)[/]")
-    for line in terminal.coverage_lines(found.coverage):
-        console.print(f"[dim]{escape(session.printable(line))}[/]")
+    if result.others:
+        console.print(f"[dim]and {result.others} more (--limit)[/]")
+    terminal.print_coverage(result.coverage, console)

@@ -1,0 +1,167 @@
+"""`overnight events`: what the flight recorder recorded, listed or followed. No numpy."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from overnight import errors
+from overnight.app import windows
+from overnight.model import times
+from overnight.model.selection import Window
+from overnight.model.severity import Severity
+from overnight.store.ring import reader as rings
+
+if TYPE_CHECKING:
+    import threading
+
+    from overnight.model.event import Event
+
+__all__ = ["Gap", "Listing", "Request", "follow", "list_events", "resolve_hosts"]
+
+SCHEMA = "overnight.events/1"
+POLL_SECONDS = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Which events; what is empty selects everything. Times and cores are as users write them."""
+
+    home: pathlib.Path
+    event_id: str = ""
+    begin: str = ""
+    end: str = ""
+    hosts: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()  # a kind, or a prefix that ends with a dot
+    severity: str = Severity.INFO  # at least
+    core: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gap:
+    """A time in which nothing was recorded on a host."""
+
+    host: str
+    begin_us: int
+    end_us: int
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """Events by time, gaps in the same window, and files that could not be read."""
+
+    begin_us: int
+    end_us: int
+    hosts: tuple[str, ...]
+    events: tuple[Event, ...]
+    gaps: tuple[Gap, ...]
+    problems: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "schema": SCHEMA,
+            "begin_us": self.begin_us,
+            "end_us": self.end_us,
+            "hosts": list(self.hosts),
+            "events": [event.as_json() for event in self.events],
+            "gaps": [dataclasses.asdict(gap) for gap in self.gaps],
+            "problems": list(self.problems),
+        }
+
+
+class _Filter:
+    """The parts of a request that the reader does not apply itself."""
+
+    def __init__(self, request: Request) -> None:
+        if request.severity not in tuple(Severity):
+            raise errors.UsageError(
+                f"no severity {request.severity!r}",
+                why="it is not one of the three severities",
+                todo=f"one of {', '.join(Severity)}",
+            )
+        self._rank = Severity(request.severity).rank
+        self._cores = set(windows.parse_cores(request.core))
+        self._id = request.event_id
+
+    def accepts(self, event: Event) -> bool:
+        return (
+            Severity.of(event.severity).rank >= self._rank
+            and (not self._cores or event.core in self._cores)
+            and (not self._id or event.id == self._id)
+        )
+
+
+def list_events(request: Request) -> Listing:
+    """Return the stored events; raise CannotError where an event or host that was named is missing."""
+    chosen = _Filter(request)
+    ring = rings.Reader(request.home)
+    hosts = resolve_hosts(request)
+    window = _window(ring, hosts, request.begin, request.end)
+    stored = ring.events(window.begin_us, window.end_us, hosts, request.kinds or None)
+    events = tuple(filter(chosen.accepts, stored))
+    if request.event_id and not events:
+        raise errors.CannotError(
+            f"no event {request.event_id!r}",
+            why="it was not recorded, or is older than what is kept",
+            todo="overnight events   lists all events",
+        )
+    gaps = tuple(
+        Gap(host, gap.begin_us, gap.end_us, gap.why)
+        for host in hosts
+        for gap in ring.gaps(host, window.begin_us, window.end_us)
+    )
+    return Listing(window.begin_us, window.end_us, hosts, events, gaps, tuple(ring.problems))
+
+
+def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Event | None]]:
+    """Yield each event from now on, and again when it changes with what it was before.
+
+    Returns when `stop` is set.
+    """
+    chosen = _Filter(request)
+    ring = rings.Reader(request.home)
+    hosts = resolve_hosts(request)
+    begin = time.time_ns() // 1000
+    seen: dict[str, Event] = {}
+    while not stop.is_set():
+        now = time.time_ns() // 1000
+        for event in ring.events(begin, now + times.SECOND_US, hosts, request.kinds or None):
+            before = seen.get(event.id)
+            if chosen.accepts(event) and event != before:
+                seen[event.id] = event
+                yield event, before
+        stop.wait(POLL_SECONDS)
+
+
+def resolve_hosts(request: Request) -> tuple[str, ...]:
+    """Return the hosts of a request; raise CannotError where one has no signals."""
+    known = rings.Reader(request.home).hosts()
+    if not known:
+        raise errors.CannotError(
+            f"no signals are recorded under {request.home}",
+            why="overnight record has not run with this data home",
+            todo="overnight record --signals-only --for 10m",
+        )
+    for name in request.hosts:
+        if name not in known:
+            raise errors.CannotError(
+                f"no signals of host {name!r} are recorded",
+                why=f"recorded hosts: {', '.join(known)}",
+                todo="choose one of these with --host",
+            )
+    return request.hosts or known
+
+
+def _window(ring: rings.Reader, hosts: tuple[str, ...], begin: str, end: str) -> Window:
+    """Return the window between two texts; without them from the epoch to a second from now."""
+    now = time.time_ns() // 1000
+    extents = [extent for host in hosts if (extent := ring.extent(host))]
+    origin = min((first for first, _ in extents), default=0)
+    first = times.parse_instant(begin, now_us=now, origin_us=origin) if begin else 0
+    base = first if end.startswith("+") else origin
+    last = times.parse_instant(end, now_us=now, origin_us=base) if end else now + times.SECOND_US
+    return Window(first, last)

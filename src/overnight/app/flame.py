@@ -1,0 +1,87 @@
+"""`overnight flame`: the stacks of a window as one tree."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from overnight.app import folded_stacks, windows
+from overnight.queries import flame
+
+if TYPE_CHECKING:
+    from overnight.app import pages
+    from overnight.model.selection import Coverage
+
+__all__ = ["FlameGraph", "Node", "Request", "draw_flame_graph", "make_page"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    home: pathlib.Path
+    query: windows.Query
+    reverse: bool = False  # callers below each function
+    marks: tuple[str, ...] = ()  # TIME[=TEXT], for the page
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A frame of the tree; `share` is of the samples."""
+
+    depth: int
+    share: float
+    name: str
+    module: str
+    kind: int  # as in model.flame
+
+
+@dataclasses.dataclass(frozen=True)
+class FlameGraph:
+    """The tree and the samples it was built from."""
+
+    samples: windows.Samples
+    tree: flame.FlameTree
+
+    @property
+    def coverage(self) -> Coverage:
+        return self.tree.coverage
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield the nodes in preorder."""
+        tree = self.tree
+        total = max(1, tree.coverage.samples)
+        depths: list[int] = []
+        columns = zip(tree.parent.tolist(), tree.frame.tolist(), tree.whole.tolist(), strict=True)
+        for parent, frame, whole in columns:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+            yield Node(
+                depths[-1], whole / total, tree.names[frame], tree.modules[frame], tree.kinds[frame]
+            )
+
+    def writer(self, form: str) -> pages.Writer:
+        """Return a writer of the stacks in a format of `reports`: json, pprof, svg and so on."""
+        write = importlib.import_module(f"overnight.reports.{form}").write
+        folded = folded_stacks.fold(self.samples.reader, self.tree, self.samples.title)
+        return lambda out: write(folded, out)
+
+
+def draw_flame_graph(request: Request) -> FlameGraph:
+    samples = windows.open_samples(request.home, request.query)
+    tree = flame.flame(
+        samples.reader,
+        samples.window,
+        samples.selection,
+        hosts=samples.hosts,
+        reverse=request.reverse,
+    )
+    return FlameGraph(samples, tree)
+
+
+def make_page(request: Request) -> pages.Writer:
+    """Return the viewer page, opened on the flame graph of the window."""
+    from overnight.app import pages
+
+    samples = windows.open_samples(request.home, request.query)
+    return pages.make_page(samples, request.marks, callers=request.reverse)

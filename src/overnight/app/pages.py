@@ -1,0 +1,98 @@
+"""Answers about profiles as files: the viewer page, its marks, and stacks for other formats."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+from overnight import errors
+from overnight.app import viewer_page
+from overnight.model import times
+from overnight.model.event import Event
+from overnight.model.severity import Severity
+from overnight.reports import html
+from overnight.store.ring import reader as rings
+
+if TYPE_CHECKING:
+    from overnight.app import windows
+    from overnight.model.selection import Window
+
+__all__ = ["Writer", "find_marks", "make_page"]
+
+Writer: TypeAlias = Callable[[BinaryIO], None]
+
+MOST_EVENTS = 40  # beyond, marks would hide what they point at
+# Filters that need whole samples: sums over segments know only process and stack.
+NEEDS_SAMPLES = ("core", "thread", "unit")
+
+
+def find_marks(samples: windows.Samples, marks: tuple[str, ...]) -> tuple[Event, ...]:
+    """Return the instants of `marks` (`TIME[=TEXT]`) and the worst recorded events of the window."""
+    events = _worst_events(samples)
+    for mark in marks:
+        instant, _, text = mark.partition("=")
+        origin = samples.reader.extent(samples.hosts).begin_us
+        time_us = times.parse_instant(instant, now_us=time.time_ns() // 1000, origin_us=origin)
+        events.append(Event(time_us, "mark", text))
+    return tuple(sorted(events, key=lambda event: event.time_us))
+
+
+def _worst_events(samples: windows.Samples) -> list[Event]:
+    window = samples.window
+    ring = rings.Reader(samples.reader.catalogue.home)
+    events = ring.events(window.begin_us, window.end_us, samples.hosts)
+    ranked = [(Severity.of(event.severity).rank, event) for event in events]
+    serious = [(rank, event) for rank, event in ranked if rank]
+    serious.sort(key=lambda ranked: (-ranked[0], ranked[1].time_us))
+    return [event for _, event in serious[:MOST_EVENTS]]
+
+
+def make_page(
+    samples: windows.Samples,
+    marks: tuple[str, ...],
+    *,
+    title: str = "",
+    selected: bool = True,
+    baseline: Window | None = None,
+    **opening: Any,
+) -> Writer:
+    """Return the viewer page of one host, opened on the window and the filters.
+
+    `opening` holds further fields of `reports.html.Opening`.
+    """
+    if len(samples.hosts) != 1:
+        raise errors.UsageError(
+            f"a page cannot show {len(samples.hosts)} hosts",
+            why="a page shows the cores of one host",
+            todo=f"choose one: --host {samples.hosts[0]}",
+        )
+    query = samples.query
+    if query.perf_event:
+        raise errors.UsageError(
+            "a page cannot show one perf event among several",
+            why="a page holds the first event that each capture sampled",
+            todo="use -O svg, or leave --perf-event out",
+        )
+    needs = [name for name in NEEDS_SAMPLES if name in query.filters()]
+    needs += [table for table in (opening.get("top"),) if table in ("threads", "units")]
+    view = viewer_page.page_view(
+        samples.reader,
+        samples.hosts[0],
+        (samples.window, *([baseline] if baseline else [])),
+        samples.selection,
+        marks=find_marks(samples, marks),
+        title=f"{samples.title}{title}",
+        needs=tuple(needs),
+    )
+    opened = html.Opening(
+        window=samples.window if selected else None,
+        baseline=baseline,
+        process=query.process,
+        thread=query.thread,
+        unit=query.unit,
+        cores=query.core,
+        idle=query.idle,
+        **opening,
+    )
+    return lambda out: html.write_view(view, out, opened)

@@ -1,0 +1,60 @@
+"""`overnight top`: the processes, threads, units or functions that used the cores."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, TypeAlias
+
+from overnight import errors
+from overnight.app import windows
+from overnight.queries import top
+
+if TYPE_CHECKING:
+    from overnight.app import pages
+
+__all__ = ["Request", "Top", "make_page", "rank"]
+
+Top: TypeAlias = top.Top
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    home: pathlib.Path
+    query: windows.Query
+    kind: str = "processes"
+    limit: int = 20
+    marks: tuple[str, ...] = ()  # TIME[=TEXT], for the page
+
+
+def rank(request: Request) -> Top:
+    samples = windows.open_samples(request.home, request.query)
+    return top.top(
+        samples.reader,
+        samples.window,
+        samples.selection,
+        hosts=samples.hosts,
+        kind=request.kind,
+        limit=request.limit,
+    )
+
+
+def make_page(request: Request) -> pages.Writer:
+    """Return the viewer page, opened on the table."""
+    from overnight.app import pages
+
+    if request.kind not in top.KINDS:
+        raise errors.UsageError(
+            f"no top {request.kind}",
+            why="overnight top does not group samples by that",
+            todo=f"one of {', '.join(top.KINDS)}",
+        )
+    return pages.make_page(
+        windows.open_samples(request.home, request.query),
+        request.marks,
+        title=f", top {request.kind}",
+        top=request.kind,
+        limit=request.limit,
+        rank="total",
+        tables_first=True,
+    )

@@ -1,0 +1,124 @@
+"""Which samples of a data home a question is about: hosts, a window, filters.
+
+Importing this is cheap; only `open_samples` and `open_reader` import numpy and DuckDB.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from overnight import errors
+from overnight.model import times
+from overnight.model.selection import Selection, Window, parse_event
+
+if TYPE_CHECKING:
+    from overnight.queries import reader
+
+__all__ = ["Query", "Samples", "open_reader", "open_samples", "parse_cores", "resolve_window"]
+
+PLACE = ("begin", "end", "host")
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """A window and filters as a user writes them; what is empty selects everything.
+
+    A new filter is a field here and a field of the same name in `model.selection.Selection`.
+    """
+
+    begin: str = ""
+    end: str = ""
+    host: tuple[str, ...] = ()
+    core: str = ""
+    process: str = ""
+    thread: str = ""
+    function: str = ""
+    unit: str = ""
+    side: str = ""
+    idle: bool = False
+    perf_event: str = ""
+
+    def filters(self) -> dict[str, str | bool]:
+        """Return the filters that are set, by field name."""
+        values = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return {name: value for name, value in values if value and name not in PLACE}
+
+    def filters_text(self) -> str:
+        """Return the filters as command-line options: `--core 39 --process dd`."""
+        return " ".join(
+            (f"--{name}" if value is True else f"--{name} {value}").replace("_", "-", 1)
+            for name, value in self.filters().items()
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """A query resolved against the profiles of a data home."""
+
+    reader: reader.Reader
+    hosts: tuple[str, ...]
+    window: Window
+    selection: Selection
+    query: Query
+
+    @property
+    def title(self) -> str:
+        """Hosts and begin, for a page or a picture."""
+        return f"{', '.join(self.hosts)}, {times.format_instant(self.window.begin_us)}"
+
+
+def open_reader(home: pathlib.Path) -> reader.Reader:
+    from overnight.queries import reader
+    from overnight.store import segments
+
+    return reader.Reader(segments.Catalogue(home))
+
+
+def open_samples(home: pathlib.Path, query: Query) -> Samples:
+    """Resolve a query; raises UsageError or CannotError where it selects nothing that exists."""
+    filters: dict[str, Any] = query.filters()
+    cores = parse_cores(filters.pop("core", ""))
+    event = parse_event(filters.pop("perf_event", "0"))
+    selection = Selection(cores=cores, event=event, **filters)
+    reader = open_reader(home)
+    hosts = reader.hosts(query.host)
+    window = resolve_window(reader.extent(hosts), query.begin, query.end)
+    return Samples(reader, hosts, window, selection, query)
+
+
+def resolve_window(extent: Window, begin: str, end: str) -> Window:
+    """Return the window between two texts; an empty one means the begin or end of `extent`."""
+    now = time.time_ns() // 1000
+    first = (
+        times.parse_instant(begin, now_us=now, origin_us=extent.begin_us)
+        if begin
+        else extent.begin_us
+    )
+    origin = first if end.startswith("+") else extent.begin_us
+    last = times.parse_instant(end, now_us=now, origin_us=origin) if end else extent.end_us
+    window = Window(first, last)
+    if window.end_us <= extent.begin_us or window.begin_us >= extent.end_us:
+        recorded = [times.format_instant(us) for us in (extent.begin_us, extent.end_us)]
+        raise errors.CannotError(
+            f"nothing was recorded between {times.format_instant(first)} and {times.format_instant(last)}",
+            why=f"the recording covers {recorded[0]} to {recorded[1]}",
+            todo="choose -b and -e within the recording",
+        )
+    return window
+
+
+def parse_cores(text: str) -> tuple[int, ...]:
+    """Read a list of cores: `39`, `0-3,8`."""
+    from overnight.sources import cpu
+
+    try:
+        return cpu.parse_cpu_list(text)
+    except ValueError as error:
+        raise errors.UsageError(
+            f"{text!r} is not a list of cores",
+            why=str(error),
+            todo="write it as 39 or 0-3,8",
+        ) from error

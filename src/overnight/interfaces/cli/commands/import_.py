@@ -1,0 +1,77 @@
+"""`overnight import`."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from overnight import errors
+from overnight.interfaces.cli import session
+from overnight.model.text import printable
+
+if TYPE_CHECKING:
+    from overnight.app import imports
+
+__all__ = ["ORDER", "register"]
+
+ORDER = 30
+
+
+def register(cli: typer.Typer) -> None:
+    cli.command(
+        "import",
+        rich_help_panel="During the night",
+        epilog="Example: overnight import perf.data other-host.perf.txt.gz --host db-7",
+    )(import_)
+
+
+def import_(
+    context: typer.Context,
+    files: Annotated[list[pathlib.Path], typer.Argument(metavar="FILE…", help="Captures.")],
+    host: Annotated[str, typer.Option(metavar="NAME", help="Host of the captures.")] = "",
+    kind: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="Format. Default: detected.")
+    ] = "",
+    kallsyms: Annotated[
+        pathlib.Path | None,
+        typer.Option(metavar="FILE", help="Copy of the host's /proc/kallsyms, for kernel names."),
+    ] = None,
+    root: Annotated[
+        pathlib.Path, typer.Option(metavar="DIR", help="Folder with the host's binaries.")
+    ] = pathlib.Path("/"),
+    output: session.OutputOption = session.Output.TEXT,
+) -> int:
+    """Import captures: perf.data, perf script, collapsed, pprof.
+
+    Text formats may be compressed (.gz, .zst). Importing a file again changes nothing.
+    """
+    from overnight.app import imports
+
+    current: session.Session = context.obj
+    imported: list[imports.Imported] = []
+    with current.notes().status(f"importing {files[0].name} …") as status:
+        for file in imports.import_files(
+            current.home, files, host=host, kind=kind, kallsyms=kallsyms, root=root
+        ):
+            imported.append(file)
+            if len(imported) < len(files):
+                status.update(f"importing {files[len(imported)].name} …")
+            if output is session.Output.TEXT:
+                _show(file)
+    if output is session.Output.JSON:
+        current.print_json(imports.ImportReport(tuple(imported)).as_json())
+    return errors.ExitCode.DONE
+
+
+def _show(file: imports.Imported) -> None:
+    from overnight.model import times
+
+    begin, end = times.format_instant(file.begin_us), times.format_instant(file.end_us)
+    typer.echo(
+        f"{printable(file.path)}: {file.samples} samples of {printable(file.host)}, "
+        f"{begin} … {end}, {file.lost} lost ({file.format})"
+    )
+    for note in file.notes:
+        typer.echo(f"  note: {printable(note)}")

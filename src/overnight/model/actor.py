@@ -1,0 +1,29 @@
+"""Who did something on a host: the identity by which samples, findings and events are compared."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Actor"]
+
+
+class Actor(NamedTuple):
+    """A process of a unit. Restarts keep the identity: a pid is not part of it.
+
+    `unit` is the systemd unit, or the cgroup where the process is in none; "" where it is not known.
+    """
+
+    process: str
+    unit: str = ""
+
+    def __str__(self) -> str:
+        """Name the process, with the unit where it is known.
+
+        >>> str(Actor("redis", "redis.service")), str(Actor("kswapd0"))
+        ('redis (redis.service)', 'kswapd0')
+        """
+        return f"{self.process} ({self.unit})" if self.unit else self.process
+
+    def is_in(self, unit: str) -> bool:
+        """Return whether the actor belongs to a unit; a unit that is a path holds all units below it."""
+        return self.unit == unit or self.unit.startswith(f"{unit}/")

@@ -1,0 +1,193 @@
+"""Which process ran on which core when: the one reader of samples joined with their processes.
+
+A segment's tree holds processes, not units, so rows of samples are joined with the tasks that made
+them. Each segment is read once for all windows that touch it: the cost grows with the windows, not
+with the night.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from overnight.model.actor import Actor
+from overnight.model.flame import KERNEL
+from overnight.model.selection import Coverage, Selection, Window
+from overnight.model.times import SECOND_US
+from overnight.queries import reader, segment_tables
+from overnight.store import parquet, segments, tree
+
+__all__ = ["Integers", "Mask", "SegmentSamples", "WindowSamples", "read_segments", "read_window"]  # fmt: skip
+
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+MAX_PATH = 40  # frames
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentSamples:
+    """Samples of one segment: a row per window, second, core, process and stack."""
+
+    tables: segment_tables.Names
+    window: Integers  # index into the windows asked for
+    second: Integers  # of the epoch; 0 unless read by second
+    core: Integers  # 0 unless read by second
+    process: Integers  # its number, the same in all segments of one read
+    node: Integers
+    count: Integers
+
+    def busy(self) -> SegmentSamples:
+        """Return the rows that are not idle."""
+        kept = (self.tables.flags[self.node] & tree.IDLE) == 0
+        columns = (self.window, self.second, self.core, self.process, self.node, self.count)
+        return SegmentSamples(self.tables, *(column[kept] for column in columns))
+
+    def innermost(self, nodes: Integers, marked: Mask) -> Integers:
+        """Return for each node the nearest one, itself or a caller, whose frame is marked; -1: none."""
+        frame, up = self.tables.frame, self.tables.up
+        # All nodes below a marked one are one slice: most nodes are in none and need no climbing.
+        starts = np.flatnonzero(marked[frame])
+        edges = np.zeros(len(frame) + 1, np.int64)
+        np.add.at(edges, starts, 1)
+        np.add.at(edges, self.tables.end[starts], -1)
+        under = np.cumsum(edges[:-1]) > 0
+        nearest = np.full(len(nodes), -1, np.int64)
+        rows = np.flatnonzero((nodes >= 0) & under[np.maximum(nodes, 0)])
+        here = nodes[rows]
+        while len(rows):
+            hit = marked[frame[here]]
+            nearest[rows[hit]] = here[hit]
+            rows, here = rows[~hit], here[~hit]
+            here = here - up[here]
+        return nearest
+
+    def path(self, node: int) -> list[str]:
+        """Return the names from the process down to a node."""
+        names: list[str] = []
+        while True:
+            names.append(str(self.tables.frame_name[self.tables.frame[node]]))
+            step = int(self.tables.up[node])
+            if not step or len(names) >= MAX_PATH:
+                return names[::-1]
+            node -= step
+
+    def kernel_frames(self, pattern: str) -> Mask:
+        """Mark the kernel functions whose whole name matches; GCC's suffixes do not count."""
+        match = re.compile(rf"(?:{pattern})(?:\.\w+)*").fullmatch
+        names, kinds = self.tables.frame_name.tolist(), self.tables.frame_kind.tolist()
+        return np.array(
+            [
+                kind == KERNEL and match(name) is not None
+                for name, kind in zip(names, kinds, strict=True)
+            ],
+            bool,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowSamples:
+    """All busy samples of a window. `core_rate`: samples a second of one saturated core; 0: unknown."""
+
+    window: Window
+    coverage: Coverage
+    core_rate: float
+    processes: list[Actor]
+    segments: list[SegmentSamples]
+
+    @property
+    def seconds(self) -> float:
+        """The recorded part of the window."""
+        return self.coverage.recorded_seconds
+
+    def cores(self, samples: float, seconds: float) -> float:
+        """Convert a number of samples in some seconds to cores."""
+        return samples / (self.core_rate * seconds) if self.core_rate and seconds else 0.0
+
+
+def read_window(
+    source: reader.Reader, host: str, window: Window, *, by_second: bool = True
+) -> WindowSamples:
+    """Read the busy samples of a host; without `by_second` all rows are of second 0 and core 0."""
+    processes: dict[Actor, int] = {}
+    rows = read_segments(source, host, (window,), Selection(), processes, by_second=by_second)
+    parts = [part.busy() for part in rows]
+    metas = [(segment, source.meta(segment)) for segment in source.touched((host,), window)]
+    samples = sum(int(part.count.sum()) for part in parts)
+    coverage = reader.covered((host,), window, metas, Selection(), samples=samples, idle=0)
+    rate = coverage.capacity / coverage.core_seconds if coverage.core_seconds else 0.0
+    return WindowSamples(window, coverage, rate, list(processes), parts)
+
+
+def read_segments(
+    source: reader.Reader,
+    host: str,
+    windows: Sequence[Window],
+    selection: Selection,
+    processes: dict[Actor, int],
+    *,
+    by_second: bool = False,
+) -> Iterator[SegmentSamples]:
+    """Yield the samples of each segment, idle ones included; number the processes in `processes`.
+
+    A moment that is in two windows counts for the first.
+    """
+    if host not in source.catalogue.hosts():
+        return
+    touched: dict[segments.Segment, list[int]] = {}
+    for number, window in enumerate(windows):
+        for segment in source.touched((host,), window):
+            touched.setdefault(segment, []).append(number)
+    place = (
+        f"time_us // {SECOND_US}::BIGINT AS second, cpu::BIGINT AS core"
+        if by_second
+        else "0::BIGINT AS second, 0::BIGINT AS core"
+    )
+    for segment, numbers in sorted(touched.items(), key=lambda item: item[0].begin_us):
+        whole = Window(
+            min(windows[n].begin_us for n in numbers), max(windows[n].end_us for n in numbers)
+        )
+        which = " ".join(
+            f"WHEN time_us >= {windows[n].begin_us} AND time_us < {windows[n].end_us} THEN {n}"
+            for n in numbers
+        )
+        where = reader.conditions(
+            whole,
+            selection,
+            source.task_numbers(segment, selection),
+            event=reader.event_of(source.meta(segment), selection),
+        )
+        rows = source.rows(
+            segment,
+            f"(CASE {which} ELSE -1 END)::BIGINT AS w, {place}, task::BIGINT AS task,"
+            " node::BIGINT AS node, sum(count)::BIGINT AS n",
+            f"{where} GROUP BY ALL",
+        )
+        if len(numbers) > 1:  # between the windows
+            inside = rows["w"] >= 0
+            rows = {name: column[inside] for name, column in rows.items()}
+        tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit", "pid"))
+        # Of thousands of tasks, few ran in the windows.
+        used, index = np.unique(rows["task"], return_inverse=True)
+        process = [
+            processes.setdefault(_process(tasks, task), len(processes)) for task in used.tolist()
+        ]
+        yield SegmentSamples(
+            source.names(segment),
+            rows["w"],
+            rows["second"],
+            rows["core"],
+            np.array(process, np.int64)[index],
+            rows["node"],
+            rows["n"],
+        )
+
+
+def _process(tasks: parquet.Columns, task: int) -> Actor:
+    if task >= len(tasks["pid"]):  # a damaged table
+        return Actor(f"task {task}", "")
+    name = tasks["process"][task] or tasks["thread"][task] or f"pid {tasks['pid'][task]}"
+    return Actor(str(name), str(tasks["unit"][task]))

@@ -1,0 +1,36 @@
+"""Folded stacks from a list of stacks, root first, with their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from overnight.model.flame import Folded, Frame, Node
+
+Stack = tuple[tuple[Frame, ...], int]
+
+
+def fold(stacks: Iterable[Stack], **fields: Any) -> Folded:
+    """Fold in the order given; a stack without frames, and without samples, is none."""
+    frames: dict[Frame, int] = {}
+    places: dict[tuple[int, Frame], int] = {}
+    nodes: list[Node] = []
+    for path, count in stacks:
+        at = -1
+        for frame in path:
+            if (at, frame) not in places:
+                nodes.append(Node(frames.setdefault(frame, len(frames)), at, 0))
+                places[at, frame] = len(nodes) - 1
+            at = places[at, frame]
+        if path:
+            nodes[at] = nodes[at]._replace(own=nodes[at].own + count)
+    known = {
+        "title": "t", "host": "h", "begin_ns": 1, "end_ns": 2, "frequency": 0, "cores": (), "event": "",
+    }  # fmt: skip
+    return Folded(**{**known, **fields}, frames=tuple(frames), nodes=tuple(nodes))
+
+
+def unfold(folded: Folded) -> list[Stack]:
+    return [
+        (tuple(folded.frames[frame] for frame in path), count) for path, count in folded.stacks()
+    ]

@@ -1,0 +1,93 @@
+"""Commands import only what they need: start-up time, asserted by modules instead of by the clock."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import captures
+import pytest
+import rings
+
+HEAVY = {"numpy", "duckdb", "scipy", "sqlalchemy"}
+LIGHT = {
+    "help": ["--help"],
+    "no command": [],
+    "events": ["events"],
+    "events as JSON": ["events", "-O", "json"],
+    "rules": ["rules", "list"],
+    "census": ["census", "--root", "ROOT", "--for", "0s"],
+    "doctor": ["doctor", "-O", "json"],
+    "doctor help": ["doctor", "--help"],
+    "pool help": ["pool", "--help"],
+    "record help": ["record", "--help"],
+    "top help": ["top", "--help"],
+    "pins": ["store", "pin"],
+    "audit": ["audit", "--root", "ROOT"],
+    "snapshot": ["snapshot", "--root", "ROOT"],
+    "unknown command": ["frobnicate"],
+}
+PROFILES = {
+    "top": ["top"],
+    "flame": ["flame"],
+    "heatmap": ["heatmap", "--step", "1s"],
+    "diff": ["diff", "-b", "15s"],
+    "import": ["import", "CAPTURE"],
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    home = tmp_path_factory.mktemp("home")
+    ring = rings.open_writer(home)
+    rings.record(ring, range(10))
+    ring.close()
+    begin = captures.NIGHT
+    samples = captures.random_samples(5, 300, begin=begin, end=begin + 30 * captures.SECOND)
+    captures.store(home, captures.build(samples))
+    (home / "a.collapsed").write_text("bash;main;read 5\n")
+    (home / "root/proc/self").mkdir(parents=True)
+    return home
+
+
+def run(home: pathlib.Path, arguments: list[str]) -> set[str]:
+    """Run a command in a fresh interpreter; return the modules that it imported."""
+    places = {"ROOT": str(home / "root"), "CAPTURE": str(home / "a.collapsed")}
+    words = ["--home", str(home), *(places.get(word, word) for word in arguments)]
+    code = (
+        "import json, sys; from overnight.interfaces import cli; code = cli.main(sys.argv[1:]);"
+        "print(json.dumps([code, sorted(sys.modules)]), file=sys.__stdout__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    exit_code, modules = json.loads(done.stdout.splitlines()[-1])
+    assert exit_code != 70, done.stderr
+    return set(modules)
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_commands_without_profiles_import_neither_numpy_nor_duckdb(
+    home: pathlib.Path, name: str
+) -> None:
+    modules = run(home, LIGHT[name])
+    assert modules & HEAVY == set()
+    assert modules & {"asyncio", "zstandard"} == set()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_commands_that_read_profiles_import_neither_scipy_nor_sqlalchemy(
+    home: pathlib.Path, name: str
+) -> None:
+    modules = run(home, PROFILES[name])
+    assert "duckdb" in modules
+    assert modules & {"scipy", "sqlalchemy", "jinja2"} == set()
+    assert "overnight.ingest.perfdata" not in modules
+
+
+def test_a_command_imports_no_other_command(home: pathlib.Path) -> None:
+    prefix = "overnight.interfaces.cli.commands."
+    imported = {name.removeprefix(prefix) for name in run(home, ["top"]) if name.startswith(prefix)}
+    assert imported == {"top"}
