@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CAPACITY",
     "Autoscale",
+    "Callers",
     "Claim",
     "Counts",
     "Grant",
@@ -48,6 +49,13 @@ class MemberState(enum.StrEnum):
     CLAIMED = "claimed"
     DRAINING = "draining"
     ERRORED = "errored"
+
+
+class Callers(enum.StrEnum):
+    """What callers do when no host is ready."""
+
+    GIVE_UP = "give-up"
+    WAIT = "wait"
 
 
 class LifecycleClass(enum.StrEnum):

@@ -24,7 +24,7 @@ def served(plane: control.ControlPlane, **given: str) -> Iterator[list[str]]:
     """A reaper that runs meanwhile; what it has said."""
     stop, said = threading.Event(), list[str]()
     thread = threading.Thread(
-        target=pools.serve, args=(plane, stop), kwargs={"say": said.append, **given}
+        target=pools.serve, args=(plane, stop), kwargs={"progress": said.append, **given}
     )
     thread.start()
     try:
@@ -50,7 +50,7 @@ def test_what_was_said_is_kept_with_the_address_that_is_listened_on(
     plane: control.ControlPlane,
 ) -> None:
     with served(plane, endpoint="http://pools.internal:80") as said:
-        assert "members are answered at http://pools.internal:80," in said[0]
+        assert "serving members at http://pools.internal:80," in said[0]
     listened = plane.get(pools.LISTEN)
     assert listened.startswith("127.0.0.1:")
     with served(plane) as said:
