@@ -169,7 +169,7 @@ def test_only_an_active_pool_is_scaled(mostly: World, status: str) -> None:
     assert world.plane.scale("ci") is None
     assert (target(world), scaled(world)) == (3, [])
     outlook = world.plane.outlook("ci")
-    assert outlook.decision.reason == f"stays at 3: a pool that is {status} is not scaled"
+    assert outlook.decision.reason == f"stays at 3: a pool with status {status} is not scaled"
     # Resumed, it is not punished for a time in which nobody could claim.
     world.clock.forward(10 * HOUR)
     world.plane.update("ci", status="active")
@@ -179,7 +179,7 @@ def test_only_an_active_pool_is_scaled(mostly: World, status: str) -> None:
 
 def test_the_target_is_refused_by_hand_and_bounds_move_it(world: World) -> None:
     following(world, 6)
-    with pytest.raises(pool_errors.AutoscaledError, match="not set by hand") as caught:
+    with pytest.raises(pool_errors.AutoscaledError, match="cannot be set by hand") as caught:
         world.plane.update("ci", target_size=9)
     assert "overnight pool autoscale ci --off" in caught.value.todo
     assert world.plane.update("ci", max_size=4).target_size == 4
@@ -269,7 +269,7 @@ def test_looking_ahead_changes_nothing_and_says_what_it_assumes(mostly: World) -
     outlook = world.plane.outlook("ci", miss=0.05)
     assert outlook.decision.reason.startswith("up to ")
     assert outlook.warm_up_s == 90
-    assert "no member became ready" in outlook.assumed[0]
+    assert "no member has become ready" in outlook.assumed[0]
     assert world.plane.show("ci") == before
     world.plane.replenish("ci")
     world.clock.forward(40)
