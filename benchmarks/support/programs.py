@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from overnight.model.flame import FrameKind
 from overnight.store import capture
 
 __all__ = ["PROGRAMS", "Pool", "Program", "make_pool"]
@@ -80,7 +81,7 @@ def make_pool(seed: int) -> Pool:
     numbers: dict[tuple[str, str, int], int] = {}
 
     def frame(name: str, module: str) -> int:
-        kind = int(capture.Kind.KERNEL if module == KERNEL else capture.Kind.USER)
+        kind = int(FrameKind.KERNEL if module == KERNEL else FrameKind.USER)
         return numbers.setdefault((name, module, kind), len(numbers))
 
     kernel = [frame(f"{v}_{t}_{e}", KERNEL) for v in VERBS for t in THINGS for e in ENDS]

@@ -1,4 +1,4 @@
-/* Reading little-endian integers from bytes of any alignment, and telling Python what is wrong. */
+/* Reads little-endian integers at any alignment, and raises Python errors. */
 #ifndef OVERNIGHT_BYTES_H
 #define OVERNIGHT_BYTES_H
 
@@ -37,12 +37,12 @@ static inline void refuse(PyObject *problem, size_t offset) {
 
 enum { HUGE_PAGE = 2 << 20, LARGE = 4 << 20 };
 
-/* Asks for huge pages: a quarter of all time went into faults of small ones (measured). */
+/* Requests huge pages: faults of small ones took a quarter of the time (measured). */
 static inline void prefer_huge(void *memory, size_t size) {
     uintptr_t first = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     uintptr_t last = ((uintptr_t)memory + size) / HUGE_PAGE * HUGE_PAGE;
     if (first < last)
-        (void)madvise((void *)first, last - first, MADV_HUGEPAGE); /* where there are none, it is only slower */
+        (void)madvise((void *)first, last - first, MADV_HUGEPAGE); /* optional: without them it is only slower */
 }
 
 static inline void *allocate(size_t size) {
@@ -55,7 +55,7 @@ static inline void *allocate(size_t size) {
     return memory;
 }
 
-/* A growing array; 0, or -1 with MemoryError set. */
+/* A growing array; returns 0, or -1 with MemoryError set. */
 typedef struct {
     void *items;
     size_t used, room;
@@ -99,13 +99,13 @@ static inline int list_append(list *l, const void *bytes, size_t count) {
     return 0;
 }
 
-/* The list's items as a bytes object. */
+/* Returns the list's items as a bytes object. */
 static inline PyObject *list_bytes(const list *l, size_t width) {
     return PyBytes_FromStringAndSize(l->used ? l->items : "", (Py_ssize_t)(l->used * width));
 }
 
-/* Open addressing, power-of-two sizes: half a hash -> u32 index into a table that holds the keys. Both
- * lie side by side: a look costs one line of the cache. */
+/* Open addressing, power-of-two sizes: half a hash -> u32 index into a table with the keys. Both are
+ * adjacent, so that a lookup costs one cache line. */
 typedef struct {
     uint32_t tag, value; /* EMPTY as value: the slot is free */
 } slot_t;
@@ -125,17 +125,17 @@ static inline uint64_t mix(uint64_t x) {
     return x ^ x >> 32;
 }
 
-/* Where hashes begin: whoever makes a file to collide cannot know it. Set once; in no output. */
+/* The seed of all hashes, so that nobody can craft a file with collisions. Set once; never in the output. */
 static uint64_t secret, keys[3];
 
 static inline void choose_secret(void) {
     if (getrandom(&secret, sizeof secret, GRND_NONBLOCK) != (ssize_t)sizeof secret)
-        secret = mix((uintptr_t)&secret); /* early in boot: where the kernel loaded us is random, too */
+        secret = mix((uintptr_t)&secret); /* early in boot: the load address is random, too */
     for (uint64_t i = 0; i < 3; i++)
         keys[i] = mix(secret + (i + 1) * 0x9e3779b97f4a7c15ull);
 }
 
-/* Both halves of a product in one. */
+/* Folds both halves of a product. */
 static inline uint64_t product(uint64_t a, uint64_t b) {
 #ifdef __SIZEOF_INT128__
     unsigned __int128 whole = (unsigned __int128)a * b;
@@ -145,12 +145,12 @@ static inline uint64_t product(uint64_t a, uint64_t b) {
 #endif
 }
 
-/* The hash of what was hashed before, or of `secret`, and one word more. A full mix each: of a mere
- * multiplication, flipping the top bit of one word and the right ones of the next cancels out. */
+/* Adds one word to a hash, or to `secret`. Needs a full mix: with only a multiplication, flipping the top
+ * bit of one word and certain bits of the next cancels out. */
 static inline uint64_t join(uint64_t hash, uint64_t word) { return mix(hash ^ word); }
 
-/* The hash of some bytes. Two sums at a time, so that the processor need not wait for one product to
- * begin the next; each word is hidden behind a key before it is multiplied. */
+/* Hashes bytes. Two sums in parallel, so that the processor does not wait for one product before the next;
+ * each word is combined with a key before it is multiplied. */
 static inline uint64_t hash_bytes(const void *bytes, size_t length) {
     const uint8_t *p = bytes;
     uint64_t x = secret ^ length, y = keys[0];

@@ -1,8 +1,7 @@
-/* Call chains as the kernel wrote them, each kept once. Included by perfdata.c.
+/* Call chains as the kernel wrote them, each stored once. Included by perfdata.c.
  *
- * There are hundreds of thousands, and samples ask for them in no order: each look would wait for
- * memory three times. So a question is answered some samples later, and what it needs is fetched
- * from memory meanwhile.
+ * There are hundreds of thousands, and samples need them in random order: each lookup would wait for memory
+ * three times. So a lookup is finished some samples later, and the memory it needs is prefetched meanwhile.
  */
 
 enum { MODE_MASK = 7, MODE_KERNEL = 1, MODE_USER = 2 };
@@ -12,7 +11,7 @@ enum { MODE_MASK = 7, MODE_KERNEL = 1, MODE_USER = 2 };
 
 typedef struct {
     size_t at;               /* of its words, in `words` */
-    uint32_t version, stack; /* the state of the address space that it was last seen in, and what it was there */
+    uint32_t version, stack; /* the state of the address space where it was last seen, and its stack there */
     uint16_t depth;
     uint8_t mode;
     uint8_t user;   /* whether it has addresses that depend on the address space */
@@ -36,7 +35,7 @@ typedef struct {
     size_t asks, answers;
 } chains;
 
-/* What the mode is after a marker. */
+/* Returns the mode after a marker. */
 static int mode_after(uint64_t marker) {
     return marker == CONTEXT_KERNEL ? MODE_KERNEL : marker == CONTEXT_USER ? MODE_USER : 0;
 }
@@ -52,7 +51,7 @@ static int has_user_frames(const uint8_t *words, size_t depth, int mode) {
     return 0;
 }
 
-/* The number of a chain, or EMPTY with an exception set. */
+/* Returns the number of a chain, or EMPTY with an exception set. */
 static uint32_t chain_of(chains *c, const ask *a) {
     if (index_grow(&c->index))
         return EMPTY;
@@ -74,7 +73,7 @@ static uint32_t chain_of(chains *c, const ask *a) {
     return number;
 }
 
-/* Asks for a chain; there must be room for one more question. */
+/* Queues the lookup of a chain; the queue must have room. */
 static void chains_ask(chains *c, ask a) {
     a.hash = hash_bytes(a.words, 8u * a.depth) ^ mix(a.mode);
     c->asked[c->asks++ % ASKED] = a;
@@ -91,7 +90,7 @@ static void chains_ask(chains *c, ask a) {
         if (index_taken(&c->index, slot)) {
             size_t at = ITEM(c->known, chain, c->index.slots[slot].value).at;
             __builtin_prefetch((const uint8_t *)c->words.items + at);
-            __builtin_prefetch((const uint8_t *)c->words.items + at + 64); /* may lie past the end: no harm */
+            __builtin_prefetch((const uint8_t *)c->words.items + at + 64); /* may be past the end: harmless */
         }
     }
 }

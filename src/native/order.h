@@ -1,11 +1,11 @@
-/* The records in the order of time, those of one instant as they stand in the file. Included by perfdata.c.
+/* Sorts the records by time, those of one instant in file order. Included by perfdata.c.
  *
- * Each core's records are in order, the cores' are interleaved: nothing is far from its place.
+ * Each core's records are in order and the cores are interleaved, so no record is far from its position.
  */
 
 enum { A_BUCKET = 4, DIGIT = 11, DIGITS = 1 << DIGIT };
 
-/* Sorts what is almost in order, in a few moves a record; 0 where those do not do. */
+/* Sorts almost ordered records with a few moves each; returns 0 where that is not enough. */
 static int sort_in_place(entry *all, size_t n) {
     size_t moves = 0;
     for (size_t i = 1; i < n; i++) {
@@ -21,7 +21,7 @@ static int sort_in_place(entry *all, size_t n) {
     return 1;
 }
 
-/* One step of a stable sort: by the bucket that each record falls into. */
+/* One pass of a stable sort: by the bucket of each record. */
 #define SCATTER(from, to, n, place, buckets, bucket)                                                                   \
     do {                                                                                                               \
         for (size_t i = 0; i < (n); i++)                                                                               \
@@ -42,7 +42,7 @@ static int sort_entries(list *entries) {
     int unsorted = 0;
     for (size_t i = 0; i < n; i++) {
         uint64_t time = from[i].time;
-        if (time && time < first) /* what perf tells of the time before it began has time 0 */
+        if (time && time < first) /* perf's records of the time before it began have time 0 */
             first = time;
         last = time > last ? time : last;
         unsorted |= i && time < from[i - 1].time;
@@ -65,7 +65,7 @@ static int sort_entries(list *entries) {
     SCATTER(from, to, n, place, buckets, BY_TIME);
     free(from);
     entries->items = to;
-    if (!sort_in_place(to, n)) { /* made to be slow, or by a clock that ran wild: digit by digit */
+    if (!sort_in_place(to, n)) { /* a hostile file or a broken clock: sort digit by digit */
         from = to;
         to = allocate(n * sizeof(entry));
         if (!to) {

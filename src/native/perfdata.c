@@ -1,7 +1,7 @@
-/* The record stream of a perf.data file: what decode.py does, many times as fast.
+/* Decodes the record stream of a perf.data file, like decode.py but many times as fast.
  *
- * The bytes are hostile until proved otherwise. The first pass checks every record against the
- * stream and every field that is used against its record; the second, in time order, trusts it.
+ * The bytes are not trusted. The first pass checks every record against the stream, and every field that is
+ * used against its record; the second pass, in time order, relies on these checks.
  */
 #include "world.h"
 
@@ -18,7 +18,7 @@ enum { R_ENABLED = 1 << 0, R_RUNNING = 1 << 1, R_ID = 1 << 2, R_GROUP = 1 << 3, 
 typedef struct {
     uint64_t type, read_format;
     size_t fixed;                /* bytes that every sample has */
-    size_t tail, tail_time;      /* bytes of the identity that other records end with; its time */
+    size_t tail, tail_time;      /* bytes of the identity at the end of other records; its time */
     const uint8_t *ids, *events; /* sorted u64 ids, and the event of each */
     size_t id_count;
 } layout;
@@ -32,22 +32,22 @@ typedef struct {
 
 typedef struct {
     uint64_t time;
-    uint32_t chain; /* EMPTY: no sample, a record of the side-band */
+    uint32_t chain; /* EMPTY: a side-band record instead of a sample */
     uint32_t row;   /* of the moments, or of the side-band */
 } entry;
 
-typedef struct { /* what a sample says beside its time and its chain */
+typedef struct { /* a sample's fields other than time and chain */
     uint64_t period;
     int32_t pid, tid, cpu;
     uint8_t event;
 } moment;
 
-typedef struct { /* a record of the side-band: a copy, and where it came from */
+typedef struct { /* a side-band record: a copy, and its offset */
     size_t at, offset;
     uint16_t size;
 } notice;
 
-typedef struct { /* what the first pass finds */
+typedef struct { /* the result of the first pass */
     list entries, moments, notices, bytes;
     chains seen;
     uint64_t lost, last_id;
@@ -68,7 +68,7 @@ static size_t read_size(const layout *l, const uint8_t *p, size_t left) {
     return members > left / 8 ? SIZE_MAX : 8 * (1 + head + (size_t)members * values);
 }
 
-/* Takes a sample record apart; 0 where it is too short for what it should carry. */
+/* Parses a sample record; returns 0 where it is too short for its fields. */
 static int parse_sample(const layout *l, const uint8_t *record, size_t size, sample *s) {
     const uint8_t *p = record + HEADER, *end = record + size;
     if ((size_t)(end - p) < l->fixed)
@@ -116,7 +116,7 @@ static uint64_t side_time(const layout *l, const uint8_t *record, size_t size) {
     return l->tail_time == SIZE_MAX || size < HEADER + l->tail ? 0 : u64_at(record + size - l->tail + l->tail_time);
 }
 
-/* Whether the state of the world depends on the record, and it is long enough to be read. */
+/* Returns whether the record changes the world and is long enough to be read. */
 static int is_side(uint32_t type, size_t size) {
     switch (type) {
     case RECORD_COMM: return size > 16;
@@ -127,7 +127,7 @@ static int is_side(uint32_t type, size_t size) {
     }
 }
 
-/* Of an id that two events claim, the last one's. */
+/* Where two events have the same id, the last one counts. */
 static int event_of(const layout *l, uint64_t id) {
     size_t low = 0, high = l->id_count;
     while (low < high) {
@@ -172,7 +172,7 @@ static int list_notice(found *f, const layout *l, const uint8_t *record, uint16_
     return PUSH(f->entries, entry, fresh);
 }
 
-/* Makes room for what is still to come, by what came so far: to grow later costs a copy. */
+/* Reserves space for the rest, estimated from the records so far: growing later costs a copy. */
 static int expect_more(found *f, size_t seen, size_t length) {
     enum { MOST = 256 << 20 }; /* a guess must not cost more than address space */
     list *lists[] = {&f->entries, &f->moments, &f->seen.known, &f->seen.words};
@@ -186,21 +186,21 @@ static int expect_more(found *f, size_t seen, size_t length) {
     return 0;
 }
 
-/* Tells that the stream is done with up to here. */
+/* Reports that the stream up to here is no longer needed. */
 static int tell(PyObject *forget, size_t offset) {
     PyObject *nothing = forget == Py_None ? Py_NewRef(Py_None) : PyObject_CallFunction(forget, "n", (Py_ssize_t)offset);
     Py_XDECREF(nothing);
     return nothing ? 0 : -1;
 }
 
-/* First pass, in the file's order: every record is checked, and all that the second one needs of it
- * is kept. `forget(offset)` is told now and then how much of the stream is done with for good. */
+/* First pass, in file order: checks every record and keeps what the second pass needs. Calls
+ * `forget(offset)` now and then with the offset up to which the stream is no longer needed. */
 static int list_records(const uint8_t *stream, size_t length, const layout *l, PyObject *forget, found *f) {
     enum { EVERY = 8 << 20 };
     sample s;
-    uint64_t records = 0, samples = 0; /* since Linux 6.0 both are told, of the same losses */
+    uint64_t records = 0, samples = 0; /* since Linux 6.0 both report the same losses */
     size_t size, told = 0;
-    if (list_reserve(&f->seen.words, 1, 1)) /* there for chains without words, too */
+    if (list_reserve(&f->seen.words, 1, 1)) /* also for chains without words */
         return -1;
     for (size_t offset = 0; length - offset >= HEADER; offset += size) {
         const uint8_t *record = stream + offset;
@@ -211,7 +211,7 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, P
             return -1;
         }
         if (size > length - offset)
-            break; /* a recorder that was killed leaves half a record */
+            break; /* a killed recorder leaves half a record */
         if (f->entries.used >= EMPTY) {
             refuse(PyUnicode_FromString("more samples than fit into one segment"), offset);
             return -1;
@@ -242,7 +242,7 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, P
     while (f->seen.answers < f->seen.asks)
         if (answer_oldest(f))
             return -1;
-    index_free(&f->seen.index); /* all chains have their numbers */
+    index_free(&f->seen.index); /* all chains are numbered */
     f->seen.index = (index_t){0};
     return tell(forget, length);
 }
@@ -253,7 +253,7 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, P
 
 /* ------------------------------------------------------------------ the second pass */
 
-/* In time order: the world changes, and each sample's task and stack are what they were then. */
+/* In time order: applies changes to the world, and finds each sample's task and stack at its time. */
 static int resolve(found *f, world *w, tables *t) {
     enum { AHEAD = 12 };
     size_t n = f->entries.used, row = 0;
@@ -321,7 +321,7 @@ static PyObject *world_modules(const world *w) {
 
 static int begin_world(world *w) {
     w->forget_above = MAPPINGS_SOFT;
-    w->changes = 1; /* no thread was seen yet in this state */
+    w->changes = 1; /* no thread has been seen in this state yet */
     if (index_grow(&w->process_index))
         return -1;
     uint32_t kernel = intern(w, "[kernel]", 8), unknown = intern(w, "[unknown]", 9), idle = intern(w, "swapper", 7);
@@ -367,7 +367,7 @@ static PyObject *decode(PyObject *self, PyObject *args) {
     int done = !begin_world(&w) && !list_records(stream.buf, (size_t)stream.len, &l, forget, &f) &&
                !sort_entries(&f.entries) && !resolve(&f, &w, &t);
     uint64_t lost = f.lost;
-    found_free(&f); /* before the tables are copied: this is where memory peaks */
+    found_free(&f); /* before the tables are copied, where memory peaks */
     if (done)
         result = tables_result(&t, world_strings(&w), world_modules(&w), lost);
     world_free(&w);

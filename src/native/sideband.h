@@ -1,12 +1,11 @@
-/* What the records beside the samples say: who forked, who is called what, who mapped which file.
- * Included by perfdata.c. */
+/* Side-band records: forks, names, mapped files. Included by perfdata.c. */
 
 static int starts_with(const char *text, size_t length, const char *prefix) {
     size_t n = strlen(prefix);
     return length >= n && !memcmp(text, prefix, n);
 }
 
-/* Memory that no file backs: names for it come from the JIT's /tmp/perf-PID.map, by address. */
+/* Memory without a file: its names come from the JIT's /tmp/perf-PID.map, by address. */
 static int is_anonymous(const char *name, size_t length) {
     static const char *const prefixes[] = {"//anon", "/dev/zero", "/anon_hugepage", "[heap]", "[stack", "/SYSV", "/memfd:"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
@@ -68,7 +67,7 @@ static int on_fork(world *w, const uint8_t *record) {
     to->name = name;
     if (pid == parent)
         return 0;
-    if (u16_at(record + 4) & MISC_FORK_EXEC) /* perf's own account of a process that was there before */
+    if (u16_at(record + 4) & MISC_FORK_EXEC) /* perf's own record of a process that existed before */
         return forget_space(w, pid);
     process *source = process_of(w, parent);
     uint32_t shared = source ? space_of(w, source) : EMPTY;

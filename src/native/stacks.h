@@ -1,4 +1,4 @@
-/* What the samples point into: tasks, frames and stacks, each kept once. Included by perfdata.c. */
+/* The tasks, frames and stacks that samples refer to, each stored once. Included by perfdata.c. */
 
 typedef struct {
     int32_t pid, tid;
@@ -10,7 +10,7 @@ typedef struct {
     uint64_t address;
 } frame;
 
-typedef struct { /* what a chain was in one state of one address space */
+typedef struct { /* the stack of a chain in one state of one address space */
     uint32_t chain, version, stack;
 } meaning;
 
@@ -19,7 +19,7 @@ typedef struct { /* a word of a chain that was looked up before */
     uint32_t version, frame;
 } lookup;
 
-typedef struct { /* a thread as it was when it was last seen: right for as long as the world is the same */
+typedef struct { /* a thread when it was last seen: valid until the world changes */
     uint64_t changes;
     int32_t pid, tid;
     uint32_t task, version;
@@ -29,7 +29,7 @@ enum { LOOKUPS = 1 << 14, SEATS = 1 << 10 };
 enum { OF_KERNEL = 0xffffffff }; /* as version: the kernel's addresses are the same in every address space */
 
 typedef struct {
-    PyObject *columns[6]; /* of the samples, in time order; below, where their items lie */
+    PyObject *columns[6]; /* of the samples, in time order; their items are below */
     uint64_t *time, *period;
     int32_t *cpu;
     uint32_t *task, *stack;
@@ -41,7 +41,7 @@ typedef struct {
     seat *seats;
 } tables;
 
-/* Makes room for so many samples. */
+/* Reserves space for this many samples. */
 static int tables_begin(tables *t, size_t rows) {
     static const size_t widths[6] = {8, 4, 4, 4, 1, 8};
     for (size_t i = 0; i < 6; i++) {
@@ -61,11 +61,11 @@ static int tables_begin(tables *t, size_t rows) {
         PyErr_NoMemory();
         return -1;
     }
-    memset(t->lookups, 0xff, LOOKUPS * sizeof(lookup)); /* a word that is a marker: nobody looks for it */
+    memset(t->lookups, 0xff, LOOKUPS * sizeof(lookup)); /* a marker, which is never looked up */
     return 0;
 }
 
-/* ":123", as perf names a thread whose name nobody said. Its children do not inherit that. */
+/* ":123", perf's name for a thread without a known name. Its children do not inherit it. */
 static uint32_t made_up_name(world *w, int32_t tid) {
     char text[16];
     return intern(w, text, (size_t)snprintf(text, sizeof text, ":%d", (int)tid));
@@ -119,7 +119,7 @@ static uint32_t user_frame(tables *t, const space *s, uint64_t address) {
     return frame_of(t, s->maps[i].module, address - s->maps[i].start + s->maps[i].page_offset);
 }
 
-/* The number of the stack whose frames lie in `scratch`, root first. */
+/* Returns the number of the stack whose frames are in `scratch`, root first. */
 static uint32_t keep_stack(tables *t) {
     const uint32_t *frames = t->scratch.items;
     size_t depth = t->scratch.used;
@@ -168,7 +168,7 @@ static uint32_t resolve_chain(tables *t, const space *s, const chain *c, const u
     t->scratch.used = 0;
     if (list_reserve(&t->scratch, c->depth, sizeof(uint32_t)))
         return EMPTY;
-    /* Leaf first, and numbered in that order; kept root first. */
+    /* Numbered leaf first; stored root first. */
     uint32_t *frames = t->scratch.items;
     size_t n = 0;
     for (size_t i = 0; i < c->depth; i++) {
@@ -187,7 +187,7 @@ static uint32_t resolve_chain(tables *t, const space *s, const chain *c, const u
     return keep_stack(t);
 }
 
-/* The thread that a sample is of, as it is now. */
+/* Returns the current state of a sample's thread. */
 static const seat *seat_of(tables *t, world *w, int32_t pid, int32_t tid) {
     seat *s = &t->seats[(uint32_t)tid % SEATS];
     if (s->task != EMPTY && s->changes == w->changes && s->pid == pid && s->tid == tid)
@@ -196,7 +196,7 @@ static const seat *seat_of(tables *t, world *w, int32_t pid, int32_t tid) {
     return (s->task = task_of(t, w, pid, tid)) == EMPTY ? NULL : s;
 }
 
-/* What a chain is in this state of an address space; if that was not known, it is `stack`. */
+/* Returns a chain's stack in this state of an address space; stores `stack` if there was none. */
 static const meaning *remember(tables *t, uint32_t chain_number, uint32_t version, uint32_t stack) {
     uint64_t hash = product(chain_number ^ keys[1], version ^ keys[2]);
     if (index_grow(&t->meaning_index))
@@ -214,8 +214,8 @@ static const meaning *remember(tables *t, uint32_t chain_number, uint32_t versio
     return &ITEM(t->meanings, meaning, t->meanings.used - 1);
 }
 
-/* The number of a sample's stack. Most chains were seen before, in the same state of the same address
- * space: those cost one look. */
+/* Returns the number of a sample's stack. Most chains were seen before in the same state of the same
+ * address space: those cost one lookup. */
 static uint32_t stack_of(tables *t, const world *w, chains *c, uint32_t number, const seat *who) {
     chain *wanted = &ITEM(c->known, chain, number);
     uint32_t version = wanted->user ? who->version : 0;
@@ -226,7 +226,7 @@ static uint32_t stack_of(tables *t, const world *w, chains *c, uint32_t number, 
         wanted->version = version;
         return wanted->stack = resolve_chain(t, space_seen(w, who->pid), wanted, words);
     }
-    /* Seen before, but elsewhere: processes that were forked have the same addresses. */
+    /* Seen before in another space: forked processes have the same addresses. */
     if (!wanted->listed && !remember(t, number, wanted->version, wanted->stack))
         return EMPTY;
     wanted->listed = 1;

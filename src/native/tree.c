@@ -1,14 +1,14 @@
-/* Stacks folded into one tree: what store/tree.py does, many times as fast.
+/* Folds stacks into one tree, like store/tree.py but many times as fast.
  *
- * Nodes come out in preorder: a node's descendants stand right behind it, so that the sums over all
- * subtrees are one running total, and every subtree is a slice.
+ * Nodes are in preorder: a node is followed by its descendants, so that the sums over all subtrees are one
+ * running total, and every subtree is a slice.
  */
 #include "bytes.h"
 
-#define MOST_PAIRS (1 << 27) /* that there could be: as many bits */
+#define MOST_PAIRS (1 << 27) /* possible pairs: one bit each */
 
 typedef struct {
-    uint32_t parent, frame, first, next, last; /* children in the order in which they were met */
+    uint32_t parent, frame, first, next, last; /* children in the order of their first occurrence */
 } node;
 
 typedef struct {
@@ -42,7 +42,7 @@ static uint32_t child_of(tree *t, uint32_t parent, uint32_t frame) {
     return number;
 }
 
-/* The preorder number of every node; `order[k]` is the k-th node. */
+/* Computes the preorder number of every node; `order[k]` is the k-th node. */
 static void number_nodes(const tree *t, const list *roots, uint32_t *order, uint32_t *place) {
     uint32_t k = 0;
     for (size_t r = 0; r < roots->used; r++) {
@@ -68,7 +68,7 @@ typedef struct {
     Py_buffer root, stack, end, frames, hash, flags;
 } input;
 
-/* Every index checked once: the arrays come from files. */
+/* Checks every index once: the arrays come from files. */
 static int check(const input *in, size_t pairs, size_t stacks, size_t words, size_t frames) {
     const uint32_t *root = in->root.buf, *stack = in->stack.buf, *end = in->end.buf, *frame = in->frames.buf;
     int bad = in->stack.len != in->root.len || (size_t)in->flags.len != frames;
@@ -112,7 +112,7 @@ static PyObject *describe(const tree *t, const list *roots, const input *in, uin
             size[k] = 1;
             hash[k] = mix((parent == k ? 0 : hash[parent]) * 0x9e3779b97f4a7c15ull ^
                           u64_at((const uint8_t *)in->hash.buf + 8 * (size_t)at->frame));
-            /* The low half belongs to the frame alone; the high half to all that it called, too. */
+            /* The low half counts the frame itself; the high half includes its callees. */
             flags[k] = (uint8_t)(frame_flags[at->frame] | (parent == k ? 0 : flags[parent] & 0xf0));
         }
         for (size_t k = n; k-- > 0;)
@@ -130,8 +130,8 @@ static PyObject *describe(const tree *t, const list *roots, const input *in, uin
     return result;
 }
 
-/* The node at which a stack under a root ends; EMPTY with an exception set. `path` has the nodes of the
- * stack before this one: as long as the two are the same, nothing needs to be looked up. */
+/* Returns the node at which a stack under a root ends; EMPTY with an exception set. `path` has the nodes of
+ * the previous stack: the common beginning needs no lookups. */
 static uint32_t walk(tree *t, list *roots, list *path, uint32_t root, const uint32_t *frame, const uint32_t *end) {
     size_t depth = 1, known = path->used;
     uint32_t at = known ? ITEM(*path, uint32_t, 0) : EMPTY;
@@ -197,13 +197,13 @@ static PyObject *fold(PyObject *self, PyObject *args) {
     return result;
 }
 
-/* How many of the bits before `bit` are set; `before` has that for each word. */
+/* Counts the bits set before `bit`; `before` has the count for each word. */
 static inline uint32_t rank_of(const uint64_t *bits, const uint32_t *before, uint64_t bit) {
     uint64_t below = bits[bit / 64] & ((1ull << bit % 64) - 1);
     return before[bit / 64] + (uint32_t)__builtin_popcountll(below);
 }
 
-/* Numbers the pairs that there are by process, then stack: a bit for each that there could be. */
+/* Numbers the existing pairs by process, then stack: one bit for each possible pair. */
 static PyObject *number_pairs(const uint32_t *process, const uint32_t *task, const uint32_t *stack, size_t rows,
                               size_t stacks, size_t words, uint64_t *bits, uint32_t *before) {
     for (size_t i = 0; i < rows; i++) {
@@ -240,7 +240,7 @@ static PyObject *pair(PyObject *self, PyObject *args) {
         return NULL;
     size_t rows = (size_t)task.len / 4, tasks = (size_t)process.len / 4;
     PyObject *result = NULL;
-    /* Every index checked once: the arrays come from files. */
+    /* Checks every index once: the arrays come from files. */
     int bad = processes < 0 || stacks < 0 || (stacks && processes > (Py_ssize_t)(MOST_PAIRS / stacks)) ||
               stack.len != task.len;
     for (size_t i = 0; i < tasks && !bad; i++)

@@ -1,4 +1,4 @@
-/* Who was running and what they had mapped: the state that side-band records build up over time. */
+/* The processes and their mappings over time, built from side-band records. */
 #ifndef OVERNIGHT_WORLD_H
 #define OVERNIGHT_WORLD_H
 
@@ -7,9 +7,9 @@
 enum { KERNEL_MODULE = 0, UNKNOWN_MODULE = 1 };
 enum { UNNAMED = 0xffffffff };
 
-/* A hostile file may map without end: real processes have hundreds of executable mappings. */
+/* A hostile file may have endless mappings: real processes have hundreds of executable ones. */
 enum { MAPPINGS_A_PROCESS = 1 << 14, MAPPINGS_SOFT = 1 << 20, MAPPINGS_HARD = 1 << 23 };
-/* Nor fork without end: a night of builds has 10 million forks of processes with 20 each. */
+/* And endless forks: a night of builds has 10 million forks of processes with 20 mappings each. */
 enum { MAPPINGS_COPIED = 1 << 28 };
 
 typedef struct {
@@ -35,7 +35,7 @@ typedef struct {
 
 typedef struct {
     uint32_t name; /* string */
-    int32_t pid;   /* one process that maps it: its mount namespace is where the path leads */
+    int32_t pid;   /* a process that maps it: the path is valid in its mount namespace */
     uint8_t build_id_size, build_id[20];
     uint64_t device, inode;
 } module;
@@ -46,7 +46,7 @@ typedef struct {
     index_t string_index, module_index, thread_index, process_index;
     size_t mappings, forget_above, copied;
     uint32_t versions;
-    uint64_t changes; /* how often anything of this changed */
+    uint64_t changes; /* number of changes to any of this */
 } world;
 
 static const char *string_at(const world *w, uint32_t i, size_t *length) {
@@ -55,7 +55,7 @@ static const char *string_at(const world *w, uint32_t i, size_t *length) {
     return (const char *)w->text.items + start;
 }
 
-/* The number of a string, or EMPTY with an exception set. */
+/* Returns the number of a string, or EMPTY with an exception set. */
 static uint32_t intern(world *w, const char *text, size_t length) {
     uint64_t hash = hash_bytes(text, length);
     if (index_grow(&w->string_index))
@@ -95,7 +95,7 @@ static thread *thread_of(world *w, int32_t tid) {
     return &ITEM(w->threads, thread, w->threads.used - 1);
 }
 
-/* The name of a thread, UNNAMED where nobody said it; remembers nothing of the thread. */
+/* Returns the name of a thread, or UNNAMED; does not add the thread. */
 static uint32_t thread_name(const world *w, int32_t tid) {
     const index_t *index = &w->thread_index;
     for (size_t slot = index_first(index, join(secret, (uint32_t)tid)); index_taken(index, slot);
@@ -124,8 +124,8 @@ static process *process_of(world *w, int32_t pid) {
     return &ITEM(w->processes, process, w->processes.used - 1);
 }
 
-/* The number of a module, or EMPTY with an exception set. Two containers may have different
- * binaries under one path: device and inode, or the build id, tell them apart. */
+/* Returns the number of a module, or EMPTY with an exception set. Two containers may have different
+ * binaries under one path: device and inode, or the build id, distinguish them. */
 static uint32_t module_of(world *w, module wanted) {
     uint64_t hash = join(join(join(secret, wanted.name), wanted.device), wanted.inode);
     for (int i = 0; i < wanted.build_id_size; i++)
@@ -162,7 +162,7 @@ static void disown(world *w, uint32_t number) {
     s->used = s->room = 0;
 }
 
-/* The address space that a sample of this process was taken in; an empty one where none is known. */
+/* Returns the address space of a process's sample; an empty one where it is unknown. */
 static const space *space_seen(const world *w, int32_t pid) {
     static const space nothing;
     const index_t *index = &w->process_index;
@@ -175,14 +175,14 @@ static const space *space_seen(const world *w, int32_t pid) {
     return &nothing;
 }
 
-/* A process's address space to share, made empty if there is none; EMPTY with an exception set. */
+/* Returns a process's address space to share, creating it if needed; EMPTY with an exception set. */
 static uint32_t space_of(world *w, process *p) {
     if (p->space == EMPTY)
         p->space = new_space(w);
     return p->space;
 }
 
-/* The address space for writing: its own copy where it was shared since a fork. */
+/* Returns the address space for writing: a copy where it was shared since a fork. */
 static space *own_space(world *w, process *p) {
     uint32_t number = space_of(w, p);
     if (number == EMPTY)
@@ -209,8 +209,8 @@ static space *own_space(world *w, process *p) {
     return &ITEM(w->spaces, space, number);
 }
 
-/* Forgets what processes that have ended had mapped, when there is too much to remember. The next
- * time comes when there is twice as much: a look at every process for each mapping takes minutes. */
+/* Drops the mappings of processes that have ended, when there are too many. The next time is at twice as
+ * many: checking every process for each mapping would take minutes. */
 static void forget_exited(world *w) {
     for (size_t i = 0; i < w->processes.used; i++) {
         process *p = &ITEM(w->processes, process, i);
@@ -222,7 +222,7 @@ static void forget_exited(world *w) {
     w->forget_above = w->mappings > MAPPINGS_SOFT / 2 ? w->mappings * 2 : MAPPINGS_SOFT;
 }
 
-/* A process that has nothing from its parent: it began with an exec. */
+/* A process without anything from its parent: it began with an exec. */
 static int forget_space(world *w, int32_t pid) {
     process *p = process_of(w, pid);
     if (!p)
@@ -246,7 +246,7 @@ static uint32_t first_ending_after(const space *s, uint64_t address) {
     return low;
 }
 
-/* Puts a mapping over what lay there before; the parts that stick out of it stay. */
+/* Replaces the mapped range; parts of older mappings outside it stay. */
 static int map_over(world *w, space *s, mapping fresh) {
     uint32_t first = first_ending_after(s, fresh.start), last = first;
     while (last < s->used && s->maps[last].start < fresh.end)
@@ -266,7 +266,7 @@ static int map_over(world *w, space *s, mapping fresh) {
     }
     uint32_t after = s->used - (last - first) + kept;
     if (after > MAPPINGS_A_PROCESS)
-        return 0; /* one more than any real process has: its frames stay unknown */
+        return 0; /* more than any real process has: its frames stay unknown */
     if (after > s->room) {
         uint32_t room = after * 2;
         mapping *maps = realloc(s->maps, room * sizeof(mapping));

@@ -33,14 +33,29 @@ def section(path: str) -> str:
     return found[1]
 
 
+# Options that several commands share are documented once, in a section of their own.
+SHARED = {
+    "Common options": lambda path: True,
+    "Sample options": lambda path: path.removeprefix("overnight ") in ("heatmap", "flame", "diff", "top"),
+    "overnight pool": lambda path: path.startswith("overnight pool "),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("path", ALL)
 def test_every_command_and_option_is_documented(path: str) -> None:
-    text = section(path)
+    text = section(path) + "".join(section(name) for name, has in SHARED.items() if has(path))
     for parameter in ALL[path].params:
         named = (*parameter.opts, *parameter.secondary_opts)
         for option in (parameter.metavar,) if parameter.param_type_name == "argument" else named:
             if option not in ("-h", "--help"):
                 assert f"`{option}" in text, f"docs/commands.md does not name {option} of {path}"
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if path != "overnight"])
+def test_no_option_is_documented_that_is_not_there(path: str) -> None:
+    rows = [row.split("|")[1] for row in section(path).splitlines() if row.startswith("| `-")]
+    known = {option for parameter in ALL[path].params for option in parameter.opts}
+    assert set(re.findall(r"--[a-z-]+", " ".join(rows))) <= known
 
 
 @pytest.mark.parametrize("path", ALL)

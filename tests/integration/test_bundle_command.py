@@ -54,7 +54,7 @@ def test_there_and_back_for_people(home, place, capsys) -> None:
     assert "db-7: 5m30s from 2026-" in said
     assert "1 process names" in said
     assert "--all-recurrences" in said
-    assert "written: r.overnight" in said
+    assert "wrote r.overnight" in said
     assert run(home, "open", "r.overnight") == 0
     assert f"overnight --home r events {EVENT}" in capsys.readouterr().out
     assert cli.main(["--home", "r", "events", EVENT]) == 0

@@ -349,7 +349,7 @@ def test_loads_of_the_windows_are_in_a_bundle_without_secrets(
     shutil.copytree(pair.home, home)
     at = pair.told.time_us
     for begin, name in ((at - 60_000_000, "--token Hunter2Load"), (at - 86_400_000_000, "old")):
-        book = loads.Book(home, pair.told.host, "trials", (1,), begin, {"name": name})
+        book = loads.LoadWriter(home, pair.told.host, "trials", (1,), begin, {"name": name})
         book.second({"us": begin + 1_000_000, "values": {"cpu": 0.6}})
         said = {"status": "not constant", "says": "cpu CV 12 %", "crossed": ["cpu CV 12 %"]}
         book.verdict(begin + 90_000_000, said, ended=True)

@@ -95,11 +95,11 @@ def test_every_format_becomes_a_file(
         (["flame", "-b", "5s", "-e", "1s"], 2, "-e must be after -b"),
         (["flame", "-b", "2001-01-01", "-e", "2001-01-02"], 3, "nothing was recorded"),
         (["top", "--process", "("], 2, "not a regular expression"),
-        (["top", "everything"], 2, "no top everything"),
+        (["top", "everything"], 2, "'everything' is not a kind"),
         (["heatmap", "--core", "x"], 2, "not a list of cores"),
         (["heatmap", "--step", "1us"], 2, "is not a duration"),
         (["import", "/nonexistent"], 3, "cannot be read"),
-        (["import", "/dev/null"], 3, "of no format"),
+        (["import", "/dev/null"], 3, "unknown format"),
         (["flame", "-O", "svg", "-o", "/nonexistent/x.svg"], 3, "cannot be written"),
     ],
 )

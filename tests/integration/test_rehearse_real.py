@@ -13,7 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jsonschema
+import noise
 import pytest
+import rehearsed
 
 from overnight.app import rehearsal_host
 from overnight.undo import journal
@@ -32,7 +34,7 @@ def words(home: pathlib.Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "overnight", "--home", str(home), "rehearse", *more]
 
 
-def wait(true: Callable[[], object], seconds: float = 60.0) -> None:
+def wait(true: Callable[[], object], seconds: float = noise.HANG_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
@@ -40,14 +42,21 @@ def wait(true: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 def rehearse(home: pathlib.Path, name: str, seed: int) -> dict[str, Any]:
-    """Right at once, or with two other seeds: others may use this machine, too."""
+    """Right at once, or with two of three seeds, on the quietest core: others may use this machine, too."""
     said: dict[str, Any] = {}
     right = wrong = 0
+    busy: list[str] = []
     while right <= wrong:
+        core = str(noise.find_quietest_core())
         done = subprocess.run(
-            words(home, name, "--brief", "--seed", str(seed + wrong + right), "-O", "json"),
+            words(home, name, "--brief", "--core", core, "--seed", str(seed + wrong + right), "-O", "json"),
             capture_output=True, text=True, timeout=110, check=False,
         )  # fmt: skip
+        if "too busy for a rehearsal" in done.stderr:
+            busy.append(done.stderr)
+            if len(busy) == rehearsed.BUSY_TRIES:
+                pytest.skip("\n".join(busy))
+            continue
         right, wrong = right + (done.returncode == 0), wrong + (done.returncode != 0)
         assert wrong < 2, done.stderr + done.stdout[:2000]
         said = json.loads(done.stdout) if done.returncode == 0 else said
@@ -145,7 +154,7 @@ def test_killed_in_the_middle_the_next_run_undoes_everything(
         run.communicate(timeout=60)
     # What it made is still there; the fault is not, for it ends with its run.
     assert pathlib.Path(f"/run/netns/{name}-a").exists()
-    wait(lambda: not any(_is_real_time(pid) for pid in journal.processes_of(name)), 10)
+    wait(lambda: not any(_is_real_time(pid) for pid in journal.processes_of(name)))
 
     done = subprocess.run(
         words(tmp_path, "--clean"), capture_output=True, text=True, timeout=60, check=True

@@ -12,6 +12,7 @@ from overnight.agent import profiler as agent
 from overnight.agent import spool
 from overnight.app import spool_ingest, spool_paths
 from overnight.interfaces import cli
+from overnight.model.pins import Pin
 from overnight.sources import perf
 from overnight.store import segments
 
@@ -89,8 +90,8 @@ def test_beyond_the_budget_the_oldest_go_and_the_pinned_stay(home: pathlib.Path)
     kept = perf.parse_segment_name(raw[1].name)
     assert kept is not None
     store = spool.Spool(folder, 0, 0)
-    store.pin(
-        spool.Pin("event-1", kept.start_ns + 400_000_000, kept.start_ns + 500_000_000, "reset")
+    store.pins.pin(
+        Pin("event-1", kept.start_ns + 400_000_000, kept.start_ns + 500_000_000, "reset")
     )
     assert list(spool_ingest.Ingester(home, 1, keep_seconds=0.0).run()) == []
     stored = segments.Catalogue(home).segments(HOST)

@@ -12,13 +12,13 @@ import pytest
 import scenarios
 from overnight.model.finding import Finding, Subject
 from overnight.model.selection import Selection, Window
-from overnight.model.verdict import Chain, Verdict
+from overnight.model.verdict import Chain, Verdict, VerdictStatus
 from overnight.queries import case
 from overnight.store import check as profiles
 from overnight.store import segments
 from overnight.store.ring import check as rings
 from overnight.store.ring import reader
-from scenarios import light, stories
+from scenarios import catalogue, unrecorded
 
 SECOND = 1_000_000
 EVER = 1 << 62
@@ -218,7 +218,7 @@ def test_a_fleet_is_skewed_as_it_says(nights: dict[str, scenarios.Truth]) -> Non
 
 def _verdict(night: scenarios.Truth, status: str, *steps: Finding) -> Verdict:
     chain = Chain(steps, (), 1.0) if steps else None
-    return Verdict(night.event, status, 0.9, "", chain, (), (), (), (), (), ())
+    return Verdict(night.event, VerdictStatus(status), 0.9, chain)
 
 
 def test_a_truth_knows_a_right_verdict_from_a_wrong_one(nights: dict[str, scenarios.Truth]) -> None:
@@ -267,12 +267,14 @@ def test_a_light_night_has_the_samples_of_its_recording(tmp_path: pathlib.Path) 
     truth = scenarios.build("random", tmp_path, seed=4, minutes=4.0, cores=4)
     assert truth.event is not None
     recorded = case.Case(truth.home, truth.event)
-    made, act = stories.random_night(4, minutes=4.0, cores=4)
+    made, act = catalogue.random_night(4, minutes=4.0, cores=4)
     windows = [
         Window(made.begin_us + n * 10 * SECOND, made.begin_us + (n + 1) * 10 * SECOND)
         for n in range(23)
     ]
-    there, here = (one.tally(windows) for one in (recorded, light.of(made, act, [act.when])))
+    there, here = (
+        one.tally(windows) for one in (recorded, unrecorded.build_case(made, act, [act.when]))
+    )
     found = dict(zip(there.items, there.counts.tolist(), strict=True))
     assert {
         item: row for item, row in zip(here.items, here.counts.tolist(), strict=True) if any(row)

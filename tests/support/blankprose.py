@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import pathlib
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from overnight import pools
+
+if TYPE_CHECKING:
+    import pathlib
+
+    import pytest
 
 
 def blank(monkeypatch: pytest.MonkeyPatch) -> None:

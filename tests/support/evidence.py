@@ -45,7 +45,7 @@ class Home:
 
     def signal(self, name: str, every: int, look: Callable[[int], Rows]) -> None:
         """A signal that shows `look(second)` every so many seconds."""
-        self.looks[name] = (every, look)
+        self.readings[name] = (every, look)
 
     def tell(self, second: float, kind: str, **more: object) -> Event:
         """An event; its id is its place among all."""
@@ -109,10 +109,10 @@ class Home:
 def _record(made: writer.Writer, home: Home) -> None:
     for name, rows in home.facts.items():
         made.facts(name, rings.at(home.begin), rows)
-    paces = [every for every, _ in home.looks.values()]
+    paces = [every for every, _ in home.readings.values()]
     step = int(min(paces, default=60))
     for second in range(home.begin, home.seconds, step):
-        for name, (every, look) in home.looks.items():
+        for name, (every, look) in home.readings.items():
             if (second - home.begin) % every == 0:
                 made.numbers(name, COLUMNS[name], rings.at(second), look(second))
         made.tick(rings.at(second))

@@ -7,7 +7,7 @@ import random
 import folding
 import numpy as np
 
-from overnight.model.flame import KERNEL, Folded, Frame
+from overnight.model.flame import Folded, Frame, FrameKind
 from overnight.model.selection import Coverage, Window
 from overnight.queries import diff, signals
 
@@ -47,7 +47,7 @@ def cores(count: int = 96, seconds: int = 70, *, missing: bool = False) -> signa
 
 def stacks() -> tuple[Folded, Folded]:
     def path(process: str, *names: str) -> tuple[Frame, ...]:
-        kernel = [Frame(name, "[kernel]", KERNEL) for name in names]
+        kernel = [Frame(name, "[kernel]", FrameKind.KERNEL) for name in names]
         return (Frame(process), *kernel)
 
     call = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "ksys_read", "vfs_read")

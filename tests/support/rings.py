@@ -61,7 +61,7 @@ def everything(
     """Each number by its time, key and column; a number that is there twice is a fault."""
     found: Told = {}
     for frame in source.numbers(HOST, signal, begin_us, end_us, keys, columns):
-        assert frame.looks is not None or len(frame.wall_us) == len(frame.monotonic_ns)
+        assert frame.readings is not None or len(frame.wall_us) == len(frame.monotonic_ns)
         for key in frame.keys:
             for column in frame.columns:
                 times, values = frame.series(key, column)

@@ -20,11 +20,26 @@ from materials import (
     stacks,
 )
 
+from overnight.diagnosis import decision, knowledge, narrative
 from overnight.model.event import Event, Value
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.flame import Frame
 from overnight.model.selection import Window
-from overnight.model.verdict import Chain, Gap, Link, RuledOut, Step, Verdict
+from overnight.model.verdict import (
+    Argument,
+    ArgumentOutcome,
+    Chain,
+    Gap,
+    GapKind,
+    GapWindow,
+    Link,
+    Narrative,
+    RuledOut,
+    RuledOutReason,
+    Step,
+    Verdict,
+    VerdictStatus,
+)
 from overnight.queries import diff, top
 from overnight.reports import diagnosis
 from overnight.reports.pictures import difference
@@ -77,14 +92,34 @@ def fact(text: str, source: str, look: str = "", **values: Value) -> Evidence:
 def chain_of(
     steps: tuple[Finding, ...], *links: tuple[float, str, str], score: float, why_not: str = ""
 ) -> Chain:  # fmt: skip
-    made = tuple(
-        Link(
-            steps[n].id, steps[n + 1].id, strength, tuple(why.split("; ")),
-            tuple(filter(None, against.split("; "))),
-        )
-        for n, (strength, why, against) in enumerate(links)
-    )  # fmt: skip
-    return Chain(steps, made, score, why_not)
+    return Chain(
+        steps,
+        tuple(
+            link_of(steps[n], steps[n + 1], strength, why, against)
+            for n, (strength, why, against) in enumerate(links)
+        ),
+        score,
+        why_not,
+    )
+
+
+def link_of(cause: Finding, effect: Finding, strength: float, why: str, against: str = "") -> Link:
+    arguments = [Argument("rule", ArgumentOutcome.AGREES, text) for text in why.split("; ")]
+    arguments += [
+        Argument("same_core", ArgumentOutcome.AGAINST, text)
+        for text in filter(None, against.split("; "))
+    ]
+    return Link(cause.id, effect.id, strength, tuple(arguments))
+
+
+def narrated(verdict: Verdict) -> Verdict:
+    """The verdict with the narrative that the built-in knowledge gives it."""
+    known = knowledge.known()
+    end = decision.find_end(verdict.event, verdict.findings)
+    if end is None:
+        return dataclasses.replace(verdict, narrative=narrative.without_event(verdict.gaps))
+    told = narrative.narrate(verdict, known, end=end, leading=verdict.chain)
+    return dataclasses.replace(verdict, narrative=told)
 
 
 @functools.cache
@@ -200,20 +235,16 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
     rivals = (storm_chain(), generic)
     findings = (*steps.values(), rivals[0].steps[0], lift_finding())
     told = Verdict(
-        reset(), "cause-found", 0.82,
-        "A crash loop of ecs.service, which systemd does not count as restarts, leaked 68,440 memory cgroups on gpu-96-07. "
-        "Reading memory.numa_stat, kubelet walked all of them and kept core 39 in the kernel for 7 s. "
-        "The interrupt of eth0 queue 5 is bound to that core, so the ena driver saw no completion for 6.6 s and reset itself.",
-        whole, rivals,
+        reset(), VerdictStatus.CAUSE_FOUND, 0.82, whole, rivals,
         (
-            Gap("pressure was not recorded", "the kernel was started with psi=0", 0.98),
-            Gap("0.8 % of the samples of the night were lost", "the recorder was not scheduled for 5 m", 0.97),
+            Gap(GapKind.DETECTOR_NO_DATA, "detector pressure had no data", "the kernel was started with psi=0", 0.98, detector="pressure"),
+            Gap(GapKind.LOST_SAMPLES, "0.8 % of the samples of the recording", "the recorder was not scheduled for 5 m", 0.97, GapWindow.RECORDING),
         ),
         NEXT, FIX, answers(*findings), findings,
         {"hosts": 60, "sick": 11, "cohort": {"label": "image", "value": "dlami-2025-03", "p": 0.004}},
-        (RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it had ended 53 s before the core was full"),),
+        (RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it had ended 53 s before the core was full", RuledOutReason.CONTRADICTED, "cpu.core_saturated"),),
     )  # fmt: skip
-    return told, material()
+    return narrated(told), material()
 
 
 def lift_finding() -> Finding:
@@ -258,41 +289,36 @@ def generic() -> tuple[Verdict, diagnosis.Material]:
         score=0.7,
     )
     told = Verdict(
-        reset(), "cause-found", 0.66,
-        "backup-agent kept core 39 in the kernel for 7 s. Queue 5 of eth0 has its interrupt there and was not served. The ena driver reset itself.",
-        whole, (), (), NEXT[:1], FIX[:1], answers(*whole.steps), whole.steps,
+        reset(), VerdictStatus.CAUSE_FOUND, 0.66, whole, (), (), NEXT[:1], FIX[:1], answers(*whole.steps), whole.steps,
     )  # fmt: skip
-    return told, dataclasses.replace(material(), lifts=(), census=(), compared=None)
+    return narrated(told), dataclasses.replace(material(), lifts=(), census=(), compared=None)
 
 
 def inconclusive() -> tuple[Verdict, diagnosis.Material]:
     """Half of it was not recorded."""
     step = incident_steps()["event"]
     gaps = (
-        Gap("no profiles of the 30 s before the event", "segments from 03:10:00 to 03:16:00 are missing", 0.4),
-        Gap("interrupts were not recorded", "the agent has no permission to read /proc/irq", 0.8),
-        Gap("the clock was set by 41 s at 03:02:11", "chrony stepped it; times before that are shifted", 0.9),
-        Gap("38 % of the samples were lost", "the ring buffer was full; 4 MB would have been enough", 0.6),
-        Gap("pressure was not recorded", "the kernel was started with psi=0", 0.98),
+        Gap(GapKind.STACKS, "stacks for 100 % of the incident window", "segments from 03:10:00 to 03:16:00 are missing", 0.4, GapWindow.INCIDENT),
+        Gap(GapKind.PERMISSION, "permission to read signal interrupts", "the recorder was denied access to it", 0.8),
+        Gap(GapKind.CLOCK, "a steady clock", "chrony stepped it by 41 s; times before that are shifted", 0.9),
+        Gap(GapKind.LOST_SAMPLES, "38 % of the samples of the recording", "the ring buffer was full; 4 MB would have been enough", 0.6, GapWindow.RECORDING),
+        Gap(GapKind.DETECTOR_NO_DATA, "detector pressure had no data", "the kernel was started with psi=0", 0.98, detector="pressure"),
     )  # fmt: skip
     told = Verdict(
-        reset(), "inconclusive", 0.12,
-        "The ena driver reset eth0, and queue 5 had not been served for 6.6 s. Who kept its core is not recorded: profiles of that time are missing. Record another night with a longer retention.",
-        Chain((incident_steps()["queue"], step), (Link(incident_steps()["queue"].id, step.id, 0.95, ("the driver names queue 5",)),), 0.3),
+        reset(), VerdictStatus.INCONCLUSIVE, 0.12,
+        Chain((incident_steps()["queue"], step), (link_of(incident_steps()["queue"], step, 0.95, "the driver names queue 5"),), 0.3),
         (), gaps,
         (Step("Record again, with stacks kept for three days.", "sudo overnight record --keep 3d", "The next reset has profiles around it."),),
         (), answers(step), (step,),
     )  # fmt: skip
-    return told, diagnosis.Material(cores=cores(96, missing=True), hot=HOT, core=39, events=(reset(),), problems=("profiles: nothing is recorded from 03:13:37 to 03:14:17",))  # fmt: skip
+    return narrated(told), diagnosis.Material(cores=cores(96, missing=True), incident=HOT, core=39, events=(reset(),), problems=("profiles: nothing is recorded from 03:13:37 to 03:14:17",))  # fmt: skip
 
 
 def no_cause() -> tuple[Verdict, diagnosis.Material]:
     told = Verdict(
-        None, "no-cause", 0.0,
-        "No event was recorded in this night. No core was full for more than a second, and nothing grew. There is nothing to explain.",
-        None, (), (), (), (), answers(), (),
+        None, VerdictStatus.NO_CAUSE, answers=answers(),
     )  # fmt: skip
-    return told, diagnosis.EMPTY
+    return narrated(told), diagnosis.EMPTY
 
 
 def two_alternatives() -> tuple[Verdict, diagnosis.Material]:
@@ -316,13 +342,13 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
     text = " ".join(nasty[:-1])
     told = Verdict(
         reset(text, text=text, kind=nasty[0], id=nasty[1], process=nasty[2], unit=nasty[3]),
-        "inconclusive", 0.4, text, whole, (whole, whole),
-        tuple(Gap(name, name, 0.9) for name in nasty),
+        VerdictStatus.INCONCLUSIVE, 0.4, whole, (whole, whole),
+        tuple(Gap(GapKind.NOTE, name, name, 0.9, detector=name) for name in nasty),
         tuple(Step(name, name, name) for name in nasty),
         tuple(Step(name, name, name) for name in nasty),
         tuple(Answer(name, Status.NO_DATA, (), name) for name in nasty),
         steps, {name: {name: [name, 1, None]} for name in nasty},
-        tuple(RuledOut(step.id, name, name) for step, name in zip(steps, nasty, strict=True)),
+        tuple(RuledOut(step.id, name, name, RuledOutReason.WEAK, name) for step, name in zip(steps, nasty, strict=True)),
     )  # fmt: skip
     frames = tuple(Frame(name, name, n % 2) for n, name in enumerate(nasty))
     stacks = folding.fold(
@@ -339,7 +365,8 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
     made = material()
     assert made.processes
     assert made.difference
-    return told, dataclasses.replace(
+    parts = Narrative(*(" ".join((name, text)) for name in nasty[:-1]), nasty[-1], *nasty[:3])
+    return dataclasses.replace(told, narrative=parts), dataclasses.replace(
         made,
         core=0,
         events=marks,
@@ -364,7 +391,7 @@ def material(count: int = 96) -> diagnosis.Material:
     rows = (("kubelet", 648), ("python3", 9), ("swapper", 5))
     return diagnosis.Material(
         core=39 % count,
-        hot=HOT,
+        incident=HOT,
         baseline=BEFORE,
         cores=cores(count),
         events=(

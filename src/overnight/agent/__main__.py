@@ -1,7 +1,7 @@
-"""The flight recorder alone: `python -m overnight.agent --home DIR`.
+"""Run the flight recorder alone: `python -m overnight.agent --home DIR`.
 
-`overnight record` starts it beside the profiles; a systemd unit may start it by itself. It tells what it
-did in one JSON document at its end, on standard output.
+`overnight record` starts it next to the profiler; a systemd unit can start it directly. At its end it
+prints a summary as one JSON document on standard output.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 
 from overnight import errors, sources
 from overnight.agent import flight_recorder
+from overnight.model.stop_signals import stop_on_signals
 
 __all__ = ["main"]
 
@@ -25,37 +26,53 @@ def _arguments(words: list[str] | None) -> flight_recorder.FlightOptions:
     parser = argparse.ArgumentParser(prog="python -m overnight.agent", description=__doc__)
     add = parser.add_argument
     add("--home", type=pathlib.Path, required=True, help="data home")
-    add("--for", dest="seconds", type=float, default=0.0, help="seconds; 0 is until stopped")
-    add("--budget", type=int, default=1 << 30, help="bytes that the ring may take")
-    add("--age", type=float, default=30 * flight_recorder.DAY, help="seconds that a look is kept")
-    add("--root", type=pathlib.Path, default=sources.ROOT, help="root of the host that is read")
     add(
-        "--rules", type=pathlib.Path, action="append", default=[], help="folder of kernel-log rules"
+        "--for",
+        dest="seconds",
+        type=float,
+        default=0.0,
+        help="seconds to record; 0 is until stopped",
+    )
+    add("--budget", type=int, default=1 << 30, help="size limit of the ring in bytes")
+    add("--age", type=float, default=30 * flight_recorder.DAY, help="seconds that data is kept")
+    add("--root", type=pathlib.Path, default=sources.ROOT, help="root folder of the host to read")
+    add(
+        "--rules",
+        type=pathlib.Path,
+        action="append",
+        default=[],
+        help="folder of kernel-log rules (repeatable)",
     )
     add("--metrics", default="", help="serve OpenMetrics on [ADDRESS:]PORT")
-    add("--cloud-labels", action="store_true", help="ask the cloud's metadata service for labels")
-    add("--every", action="append", default=[], metavar="SIGNAL=SECONDS", help="look so often")
-    add("--with-parent", action="store_true", help="end when the process that started it ends")
+    add("--cloud-labels", action="store_true", help="read labels from the cloud metadata service")
+    add(
+        "--every",
+        action="append",
+        default=[],
+        metavar="SIGNAL=SECONDS",
+        help="poll interval of a signal (repeatable)",
+    )
+    add("--with-parent", action="store_true", help="stop when the parent process ends")
     add("--events", action="store_true", help="print events as JSON lines")
-    said = parser.parse_args(words)
-    if said.with_parent:
+    given = parser.parse_args(words)
+    if given.with_parent:
         _end_with_parent()
     return flight_recorder.FlightOptions(
-        home=said.home,
-        seconds=said.seconds,
-        budget_bytes=said.budget,
-        age_seconds=said.age,
-        root=said.root,
-        rules=tuple(said.rules),
-        metrics=flight_recorder.parse_address(said.metrics) if said.metrics else None,
-        lines=said.events,
-        cloud=said.cloud_labels,
-        every=dict(map(flight_recorder.parse_every, said.every)),
+        home=given.home,
+        seconds=given.seconds,
+        budget_bytes=given.budget,
+        age_seconds=given.age,
+        root=given.root,
+        rules=tuple(given.rules),
+        metrics=flight_recorder.parse_address(given.metrics) if given.metrics else None,
+        lines=given.events,
+        cloud=given.cloud_labels,
+        every=dict(map(flight_recorder.parse_every, given.every)),
     )
 
 
 def _end_with_parent() -> None:
-    """SIGTERM when the thread that started us ends, also by kill -9: no agent is left behind."""
+    """Get SIGTERM when the parent thread ends, also by kill -9, so that no agent is left behind."""
     import ctypes
     import os
 
@@ -68,10 +85,9 @@ def _end_with_parent() -> None:
 def main(words: list[str] | None = None) -> int:
     """Record until SIGTERM or SIGINT."""
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     try:
-        summary = flight_recorder.run(_arguments(words), stop)
+        with stop_on_signals(stop):
+            summary = flight_recorder.run(_arguments(words), stop)
     except errors.OvernightError as error:
         sys.stderr.write(f"error: {error.what}\nwhy:   {error.why}\ndo:    {error.todo}\n")
         return error.exit_code

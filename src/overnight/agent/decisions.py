@@ -1,6 +1,6 @@
-"""What the recording loop does next: state and what one look saw in, instructions out.
+"""Decide what the profiler does next: state and observation in, instructions out.
 
-No clock is read and nothing is touched here, so that every night that could be is a unit test.
+Nothing here reads a clock or touches the host, so every possible night is a unit test.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from overnight.sources import perf
 
 __all__ = [
     "Action",
-    "Look",
     "Mode",
     "Note",
+    "Observation",
     "Policy",
     "Start",
     "State",
@@ -27,14 +27,12 @@ __all__ = [
 CLOCK_STEP_NS = 50_000_000
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
 HEALTHY_SECONDS = 60.0
-# Recording goes on only with a quarter more room than the floor, or it would flap.
+# Recording resumes only with a quarter more room than the floor, or it would flap.
 RESUME_FACTOR = 1.25
 NO_ROOM = "the disk is nearly full"
 
 
 class Mode(enum.StrEnum):
-    """What the recording is doing."""
-
     RECORDING = "recording"
     PAUSED = "paused"  # no room
     FAILED = "failed"  # the recorder ended; it is tried again
@@ -42,15 +40,13 @@ class Mode(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """How long a segment is, and how much of the disk stays free."""
-
     segment_seconds: float
     floor_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What the loop remembers; `since_ns` and `why` tell the gap that is open."""
+    """What the loop remembers; `since_ns` and `why` describe the open gap."""
 
     mode: Mode
     clock: perf.Clock
@@ -63,8 +59,8 @@ class State:
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
-    """What one look saw, after the spool was trimmed."""
+class Observation:
+    """What the loop sees once a second, after the spool was trimmed."""
 
     now: float
     clock: perf.Clock
@@ -74,7 +70,7 @@ class Look:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Start the recorder and tell `started` how it went."""
+    """Start the recorder, then call `started` with the result."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,57 +94,57 @@ Action = Start | Stop | Switch | Note
 
 
 def retry_delay(failures: int) -> float:
-    """Seconds before the next try: doubled each time, half a minute at the most."""
+    """Seconds before the next try: doubled each time, at most half a minute."""
     return min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
 
 
 def _open_gap(state: State, mode: Mode, begin_ns: int, why: str) -> tuple[State, Note]:
-    """An open gap is written down at once, should we be killed in it."""
+    """Note an open gap at once, in case the process is killed during it."""
     changed = dataclasses.replace(state, mode=mode, since_ns=begin_ns, why=why)
     return changed, Note(perf.Gap(begin_ns, begin_ns, why))
 
 
-def decide(state: State, look: Look, policy: Policy) -> tuple[State, tuple[Action, ...]]:
-    """The next state and what to do, in order."""
+def decide(state: State, seen: Observation, policy: Policy) -> tuple[State, tuple[Action, ...]]:
+    """Return the next state and the actions, in order."""
     actions: list[Action] = []
-    step = look.clock.offset_ns - state.clock.offset_ns
+    step = seen.clock.offset_ns - state.clock.offset_ns
     stepped = abs(step) > CLOCK_STEP_NS
     if stepped:
-        # From where the clock stood to where it was put: no gap in the samples, but in wall time.
-        elapsed = look.clock.monotonic_ns - state.clock.monotonic_ns
+        # From the old clock to the new one: a gap in wall time, not in the samples.
+        elapsed = seen.clock.monotonic_ns - state.clock.monotonic_ns
         why = f"the clock was set {step / 1e9:+.3f} s"
-        actions.append(Note(perf.Gap(state.clock.wall_ns + elapsed, look.clock.wall_ns, why)))
+        actions.append(Note(perf.Gap(state.clock.wall_ns + elapsed, seen.clock.wall_ns, why)))
     previous = state.clock
-    state = dataclasses.replace(state, clock=look.clock)
+    state = dataclasses.replace(state, clock=seen.clock)
     if state.mode is Mode.RECORDING:
-        if look.failed:
-            healthy = look.now - state.started >= HEALTHY_SECONDS
+        if seen.failed:
+            healthy = seen.now - state.started >= HEALTHY_SECONDS
             failures = 1 if healthy else state.failures + 1
             state = dataclasses.replace(
-                state, failures=failures, retry_at=look.now + retry_delay(failures)
+                state, failures=failures, retry_at=seen.now + retry_delay(failures)
             )
-            # It was well at the look before: it may have ended at any moment since.
-            state, note = _open_gap(state, Mode.FAILED, previous.wall_ns, look.failed)
+            # It ran at the observation before; it may have ended at any moment since.
+            state, note = _open_gap(state, Mode.FAILED, previous.wall_ns, seen.failed)
             return state, (*actions, note)
-        if look.free_bytes < policy.floor_bytes:
-            state, note = _open_gap(state, Mode.PAUSED, look.clock.wall_ns, NO_ROOM)
+        if seen.free_bytes < policy.floor_bytes:
+            state, note = _open_gap(state, Mode.PAUSED, seen.clock.wall_ns, NO_ROOM)
             return state, (*actions, Stop(), note)
-        if stepped or look.now - state.segment_began >= policy.segment_seconds:
+        if stepped or seen.now - state.segment_began >= policy.segment_seconds:
             actions.append(Switch())
-            state = dataclasses.replace(state, segment_began=look.now)
+            state = dataclasses.replace(state, segment_began=seen.now)
         return state, tuple(actions)
-    if state.mode is Mode.FAILED and look.free_bytes < policy.floor_bytes:
+    if state.mode is Mode.FAILED and seen.free_bytes < policy.floor_bytes:
         return dataclasses.replace(state, mode=Mode.PAUSED), tuple(actions)
-    room = look.free_bytes >= policy.floor_bytes * RESUME_FACTOR
+    room = seen.free_bytes >= policy.floor_bytes * RESUME_FACTOR
     if (state.mode is Mode.PAUSED and room) or (
-        state.mode is Mode.FAILED and look.now >= state.retry_at
+        state.mode is Mode.FAILED and seen.now >= state.retry_at
     ):
         actions.append(Start())
     return state, tuple(actions)
 
 
 def started(state: State, now: float, clock: perf.Clock, failed: str = "") -> tuple[State, Note]:
-    """What follows a `Start`: the gap is closed, or stays open and is tried again later."""
+    """Return the state after a `Start`: the gap is closed, or stays open until the next try."""
     if failed:
         failures = state.failures + 1
         tried = dataclasses.replace(

@@ -1,7 +1,7 @@
-"""Around every event that matters, the raw data is kept: in the ring, and in the profiles' spool.
+"""Pin the raw data around every event that matters, in the ring and in the profile spool.
 
-So many windows at the most: a host that has an event a minute must not fill its disk with pins. The
-oldest and least severe go first.
+The number of pins is limited, so that a host with an event a minute does not fill its disk: the oldest of
+the least severe go first.
 """
 
 from __future__ import annotations
@@ -9,24 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from overnight.model.pins import Pin
+from overnight.model.severity import Severity
+from overnight.model.times import SECOND_US
+
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
 __all__ = ["EventPins"]
 
-BEFORE_US = 60_000_000
-AFTER_US = 30_000_000
-AGAIN_US = 20_000_000
+BEFORE_US = 60 * SECOND_US
+AFTER_US = 30 * SECOND_US
+EXTEND_US = 20 * SECOND_US
 MAX_PINS = 300
-WORTH = {"info": 0, "warning": 1, "critical": 2}
 
 
 class EventPins:
-    """`pin` and `unpin` do it; what they do is theirs."""
+    """Decides which windows to pin; `pin` and `unpin` do it."""
 
     def __init__(
         self,
-        pin: Callable[[str, int, int, str], None],
+        pin: Callable[[Pin], None],
         unpin: Callable[[str], object],
         max_pins: int = MAX_PINS,
     ) -> None:
@@ -36,20 +39,21 @@ class EventPins:
         self._kept: dict[str, tuple[int, int]] = {}
         self._ends: dict[str, int] = {}
 
-    def event(self, told: Event) -> None:
-        """Keep the window of an event that is at least a warning; a longer one when it went on."""
-        worth = WORTH.get(told.severity, 0)
-        if worth < 1:
+    def event(self, event: Event) -> None:
+        """Pin the window of an event that is at least a warning; extend it when the event goes on."""
+        severity = Severity.of(event.severity)
+        if severity is Severity.INFO:
             return
-        begin = told.time_us - BEFORE_US
-        end = max(told.until_us, told.time_us) + AFTER_US
-        # A pin is synced to disk: not each time that an event which goes on is told again.
-        if end < self._ends.get(told.id, 0) + AGAIN_US:
+        begin_us = event.time_us - BEFORE_US
+        end_us = max(event.until_us, event.time_us) + AFTER_US
+        # A pin is synced to disk, so not each time that a lasting event is emitted again.
+        if end_us < self._ends.get(event.id, 0) + EXTEND_US:
             return
-        self._ends[told.id] = end
-        self._pin(told.id, begin, end, f"{told.kind}: {told.text}"[:200])
-        self._kept[told.id] = (worth, told.time_us)
+        self._ends[event.id] = end_us
+        why = f"{event.kind}: {event.text}"[:200]
+        self._pin(Pin(event.id, begin_us * 1000, end_us * 1000, why))
+        self._kept[event.id] = (severity.rank, event.time_us)
         while len(self._kept) > self._max:
-            least = min(self._kept, key=lambda one: self._kept[one])
+            least = min(self._kept, key=lambda pin_id: self._kept[pin_id])
             del self._kept[least], self._ends[least]
             self._unpin(least)

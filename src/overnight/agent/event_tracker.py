@@ -1,8 +1,7 @@
-"""Sightings become events: what is seen again is the same event, which lasts, not a new one.
+"""Fold sightings into events: a sighting close to the one before extends its event.
 
-Pure and bounded. An event is told when it is first seen, when it grows worse, and when it has ended;
-between these it is told again at most every few seconds, so that a flood of sightings is no flood of
-records.
+Pure and bounded. An event is emitted when it is first seen, when it gets worse and when it has ended; in
+between at most every few seconds, so that a flood of sightings is not a flood of records.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.model.event import Event, Value, event_id
+from overnight.model.severity import Severity
+from overnight.model.times import SECOND_NS
 
 if TYPE_CHECKING:
     from overnight.agent import watches
@@ -20,14 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["EventTracker", "OpenEvent"]
 
-SEVERITIES = ("info", "warning", "critical")
-TELL_AGAIN_NS = 5_000_000_000
+EMIT_AGAIN_NS = 5 * SECOND_NS
 MAX_OPEN = 1000
 MAX_FIELDS = 40
 MAX_TEXT = 400
 MAX_QUEUES = 32
-# So many new events of one kind a minute are told one by one; more are only counted.
-MAX_NEW_A_MINUTE = 30
+MAX_NEW_A_MINUTE = 30  # events of one kind; more are only counted
 
 
 @dataclasses.dataclass
@@ -35,10 +34,21 @@ class OpenEvent:
     """An event that may still go on."""
 
     event: Event
-    last: clock.Clock
-    told_ns: int
+    last_ns: int  # of its last evidence
+    seen_ns: int  # when that was read; later where the evidence has its own time stamps
+    emitted_ns: int
     fold_ns: int
     changed: bool = False
+
+    def includes(self, sighting: watches.Sighting, now: clock.Clock) -> bool:
+        """Whether the sighting continues this event."""
+        if sighting.last is None:
+            return now.monotonic_ns - self.last_ns <= self.fold_ns
+        # Both ways: after a starved minute an old line may be read behind a newer counter.
+        return (
+            sighting.begin.monotonic_ns - self.last_ns <= self.fold_ns
+            and self.event.monotonic_ns - sighting.last.monotonic_ns <= self.fold_ns
+        )
 
 
 class EventTracker:
@@ -56,50 +66,50 @@ class EventTracker:
     @property
     def open(self) -> tuple[Event, ...]:
         """Events that may still go on."""
-        return tuple(one.event for one in self._open.values())
+        return tuple(opened.event for opened in self._open.values())
 
-    def see(
+    def track(
         self, sightings: Iterable[watches.Sighting], now: clock.Clock, source: str
     ) -> list[Event]:
-        """Take in what one watch saw; the events to tell of, new ones and ones that grew."""
-        told = []
+        """Fold in the sightings of one watch; return the events to emit."""
+        events = []
         for sighting in sightings:
             key = (sighting.kind, sighting.key)
             opened = self._open.get(key)
-            if opened is not None and now.monotonic_ns - opened.last.monotonic_ns <= opened.fold_ns:
+            if opened is not None and opened.includes(sighting, now):
                 if self._extend(opened, sighting, now):
-                    told.append(opened.event)
+                    events.append(opened.event)
                 continue
             if opened is not None:
-                told += self._end(key)
-            made = self._begin(sighting, now, source)
-            if made is not None:
-                told.append(made)
-        return told
+                events += self._end(key)
+            event = self._begin(sighting, now, source)
+            if event is not None:
+                events.append(event)
+        return events
 
     def expire(self, now: clock.Clock) -> list[Event]:
-        """Close what was not seen for a while; the events whose last word is now known."""
+        """Close events that were not seen for a while; return those not emitted in their final form."""
         ended = [
             key
-            for key, one in self._open.items()
-            if now.monotonic_ns - one.last.monotonic_ns > one.fold_ns
+            for key, opened in self._open.items()
+            if now.monotonic_ns - opened.seen_ns > opened.fold_ns
         ]
-        return [final for key in ended for final in self._end(key)]
+        return [event for key in ended for event in self._end(key)]
 
     def close(self) -> list[Event]:
-        """The recording ends: the last word on everything."""
-        return [final for key in list(self._open) for final in self._end(key)]
+        """Close all events at the end of the recording."""
+        return [event for key in list(self._open) for event in self._end(key)]
 
     def _begin(self, sighting: watches.Sighting, now: clock.Clock, source: str) -> Event | None:
-        begin = sighting.begin
         recent = self._recent.setdefault(sighting.kind, collections.deque(maxlen=MAX_NEW_A_MINUTE))
         if (
-            len(recent) == MAX_NEW_A_MINUTE and now.monotonic_ns - recent[0] < 60_000_000_000
+            len(recent) == MAX_NEW_A_MINUTE and now.monotonic_ns - recent[0] < 60 * SECOND_NS
         ) or len(self._open) >= MAX_OPEN:
             self.capped[sighting.kind] = self.capped.get(sighting.kind, 0) + 1
             return None
         recent.append(now.monotonic_ns)
-        made = Event(
+        begin, last = sighting.begin, sighting.last or now
+        event = Event(
             time_us=begin.wall_ns // 1000,
             kind=sighting.kind,
             text=sighting.text[:MAX_TEXT],
@@ -110,64 +120,69 @@ class EventTracker:
             boot=self._boot,
             monotonic_ns=begin.monotonic_ns,
             skew_us=(now.offset_ns - self._began.offset_ns) // 1000,
-            until_us=now.wall_ns // 1000,
+            until_us=last.wall_ns // 1000,
             count=sighting.count,
             unit=sighting.unit,
             process=sighting.process,
             source=source,
             fields=dict(list(sighting.fields.items())[:MAX_FIELDS]),
         )
-        key = (sighting.kind, sighting.key)
-        fold_ns = round(sighting.fold_seconds * 1e9)
-        self._open[key] = OpenEvent(made, now, now.monotonic_ns, fold_ns)
-        counted = (made.kind, made.severity)
-        self.counts[counted] = self.counts.get(counted, 0) + 1
-        return made
+        self._open[sighting.kind, sighting.key] = OpenEvent(
+            event,
+            last_ns=last.monotonic_ns,
+            seen_ns=now.monotonic_ns,
+            emitted_ns=now.monotonic_ns,
+            fold_ns=round(sighting.fold_seconds * SECOND_NS),
+        )
+        self._count(event.kind, event.severity)
+        return event
 
-    def _extend(self, opened: OpenEvent, seen: watches.Sighting, now: clock.Clock) -> bool:
-        """Fold one more sighting in; whether that is worth telling now."""
-        before = opened.event
-        worse = SEVERITIES.index(seen.severity) > SEVERITIES.index(before.severity)
-        fields = _merged(before.fields, seen.fields)
-        # The same stretch told again, now longer: its newest words are the truest.
-        same = seen.begin.monotonic_ns == before.monotonic_ns
-        retold = worse or (same and seen.severity == before.severity)
-        learned = (before.core < 0 <= seen.core) or (seen.unit and not before.unit)
+    def _extend(self, opened: OpenEvent, sighting: watches.Sighting, now: clock.Clock) -> bool:
+        """Fold one more sighting in; return whether to emit the event now."""
+        before, last = opened.event, sighting.last or now
+        severity = Severity.of(sighting.severity)
+        worse = severity.rank > Severity.of(before.severity).rank
+        # The same stretch, now longer: its newest text is the most accurate.
+        same_stretch = sighting.begin.monotonic_ns == before.monotonic_ns
+        new_text = worse or (same_stretch and severity == before.severity)
+        learned = (before.core < 0 <= sighting.core) or (sighting.unit and not before.unit)
         opened.event = dataclasses.replace(
             before,
-            until_us=now.wall_ns // 1000,
-            count=before.count + seen.count,
-            severity=seen.severity if worse else before.severity,
-            text=seen.text[:MAX_TEXT] if retold else before.text,
-            core=seen.core if before.core < 0 else before.core,
-            unit=before.unit or seen.unit,
-            process=before.process or seen.process,
-            fields=fields,
+            until_us=max(last.wall_ns // 1000, before.until_us if sighting.last else 0),
+            count=before.count + sighting.count,
+            severity=severity if worse else before.severity,
+            text=sighting.text[:MAX_TEXT] if new_text else before.text,
+            core=sighting.core if before.core < 0 else before.core,
+            unit=before.unit or sighting.unit,
+            process=before.process or sighting.process,
+            fields=_merge_fields(before.fields, sighting.fields),
         )
         if worse:
-            counted = (before.kind, seen.severity)
-            self.counts[counted] = self.counts.get(counted, 0) + 1
-        opened.last = now
-        if worse or learned or now.monotonic_ns - opened.told_ns >= TELL_AGAIN_NS:
-            opened.told_ns = now.monotonic_ns
-            opened.changed = False
-            return True
-        opened.changed = True
-        return False
+            self._count(before.kind, severity)
+        opened.last_ns = max(opened.last_ns, last.monotonic_ns)
+        opened.seen_ns = now.monotonic_ns
+        emit = bool(worse or learned or now.monotonic_ns - opened.emitted_ns >= EMIT_AGAIN_NS)
+        if emit:
+            opened.emitted_ns = now.monotonic_ns
+        opened.changed = not emit
+        return emit
+
+    def _count(self, kind: str, severity: str) -> None:
+        self.counts[kind, severity] = self.counts.get((kind, severity), 0) + 1
 
     def _end(self, key: tuple[str, str]) -> list[Event]:
         opened = self._open.pop(key)
         return [opened.event] if opened.changed else []
 
 
-def _merged(known: Mapping[str, Value], seen: Mapping[str, Value]) -> dict[str, Value]:
-    """The newest fields; but an event is of its first queue, and what is said of another is not its own."""
+def _merge_fields(known: Mapping[str, Value], new: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the newest fields. An event keeps its first queue; of another queue only the number is added."""
     fields = dict(known)
-    own, other = known.get("queue"), seen.get("queue")
+    own, other = known.get("queue"), new.get("queue")
     if own is not None and other is not None and other != own:
-        both = ",".join(str(said.get("queues", said["queue"])) for said in (known, seen))
-        seen = {"queues": ",".join(list(dict.fromkeys(both.split(",")))[:MAX_QUEUES])}
-    for name, value in seen.items():
+        both = ",".join(str(each.get("queues", each["queue"])) for each in (known, new))
+        new = {"queues": ",".join(list(dict.fromkeys(both.split(",")))[:MAX_QUEUES])}
+    for name, value in new.items():
         if name in fields or len(fields) < MAX_FIELDS:
             fields[name] = value
     return fields

@@ -1,4 +1,4 @@
-"""Puts the flight recorder together for this host: signals, watches, ring, kernel log, pins, outlets."""
+"""Run the flight recorder on this host: signals, watches, ring, kernel log, pins, outlets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 
 from overnight import errors, sources
-from overnight.agent import event_pins, kernel_log, outlets, recorder_loop, signals, spool, usage
-from overnight.model.pins import Pin
+from overnight.agent import event_pins, kernel_log, outlets, recorder_loop, signals, usage
+from overnight.model.pins import Pin, Pins
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
 from overnight.store.ring import layout, reader, writer
@@ -33,7 +33,7 @@ ABSENT_US = 3_000_000
 
 @dataclasses.dataclass(frozen=True)
 class FlightOptions:
-    """Where to keep what, and for how long. `seconds` 0 is until stopped; no `metrics` is no page."""
+    """Where to store, and for how long. `seconds` 0 is until stopped."""
 
     home: pathlib.Path
     seconds: float = 0.0
@@ -41,7 +41,7 @@ class FlightOptions:
     age_seconds: float = 30 * DAY
     root: pathlib.Path = sources.ROOT
     rules: tuple[pathlib.Path, ...] = ()
-    metrics: tuple[str, int] | None = None
+    metrics: tuple[str, int] | None = None  # address and port to serve metrics on
     lines: bool = False  # events as JSON lines on standard output
     cloud: bool = False  # ask the metadata service for labels
     every: Mapping[str, float] = dataclasses.field(default_factory=dict)  # signal -> seconds
@@ -60,29 +60,29 @@ class FlightSummary:
     problems: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """The form in which the agent tells it to whoever started it."""
+        """What the agent prints at its end, for the process that started it."""
         return dataclasses.asdict(self)
 
 
-class _Pins:
-    """Pins a window in the ring, and in the spool of profiles where there is one."""
+class _PinFolders:
+    """Pins a window in the ring, and in the profile spool where there is one."""
 
     def __init__(self, home: pathlib.Path, host: str) -> None:
         self._ring = layout.ring_pins(home, host)
         self._spool = home / "spool"
 
-    def pin(self, pin_id: str, begin_us: int, end_us: int, why: str) -> None:
+    def _folders(self) -> tuple[Pins, ...]:
+        return (self._ring, *([Pins(self._spool / "pins")] if self._spool.is_dir() else []))
+
+    def pin(self, pin: Pin) -> None:
         with contextlib.suppress(OSError):  # a full disk: nothing is rotated away there either
-            self._ring.pin(Pin(pin_id, begin_us * 1000, end_us * 1000, why))
-            if self._spool.is_dir():
-                window = spool.Pin(pin_id, begin_us * 1000, end_us * 1000, why)
-                spool.Spool(self._spool, 0, 0.0).pin(window)
+            for folder in self._folders():
+                folder.pin(pin)
 
     def unpin(self, pin_id: str) -> None:
         with contextlib.suppress(OSError):
-            self._ring.unpin(pin_id)
-            if self._spool.is_dir():
-                spool.Spool(self._spool, 0, 0.0).unpin(pin_id)
+            for folder in self._folders():
+                folder.unpin(pin_id)
 
 
 def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
@@ -90,19 +90,19 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     began, cpu_before = time.monotonic(), usage.read_usage(()).cpu_seconds
     host = platform.node() or "host"
     boot = perf.read_identity(options.root).boot
-    exits = _outlets(options)
-    keep = writer.Writer(
+    outs = _open_outlets(options)
+    ring = writer.Writer(
         options.home,
         host,
         boot,
         budget_bytes=options.budget_bytes,
         age_seconds=options.age_seconds,
     )
-    _note_absence(options.home, host, keep)
-    # What the user wrote beside our own rules.
+    _note_absence(options.home, host, ring)
+    # The user's rules besides the built-in ones.
     rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
-    log, why_not = kernel_log.open_kernel_log(options.root, *rules)
-    pins = _Pins(options.home, host)
+    log, no_log = kernel_log.open_kernel_log(options.root, *rules)
+    pins = _PinFolders(options.home, host)
     parts = recorder_loop.Parts(
         host=host,
         boot=boot,
@@ -111,46 +111,47 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
             hostlabels.read_metadata(ask=options.cloud),
         ),
         watches=signals.discover_watches(),
-        keep=keep,
+        sink=ring,
         pins=event_pins.EventPins(pins.pin, pins.unpin),
-        outlets=exits,
+        outlets=outs,
         log=log,
+        log_problem=no_log,
         root=options.root,
     )
-    flying = recorder_loop.RecorderLoop(parts)
+    loop = recorder_loop.RecorderLoop(parts)
     try:
-        flying.run(stop, options.seconds)
+        loop.run(stop, options.seconds)
     finally:
-        keep.close()
-    problems = [f"{name}: {one.problem}" for name, one in flying.states.items() if one.problem]
+        ring.close()
+    problems = [f"{name}: {state.problem}" for name, state in loop.states.items() if state.problem]
     cost = usage.read_usage(())
     return FlightSummary(
         seconds=round(time.monotonic() - began, 3),
-        events=flying.told,
-        signals=sum(1 for one in flying.states.values() if one.looks),
+        events=loop.event_count,
+        signals=sum(1 for state in loop.states.values() if state.polls),
         cpu_seconds=round(cost.cpu_seconds - cpu_before, 4),
         rss_bytes=cost.rss_bytes,
-        dropped=keep.dropped,
-        problems=tuple([why_not] if why_not else []) + tuple(problems),
+        dropped=ring.dropped,
+        problems=(*([no_log] if no_log else []), *problems),
     )
 
 
 def add_cloud_labels(
-    found: tuple[sources.Signal | sources.FactSignal, ...], labels: sources.Fact
+    all_signals: tuple[sources.Signal | sources.FactSignal, ...], labels: sources.Fact
 ) -> tuple[sources.Signal | sources.FactSignal, ...]:
-    """The signals, with what the cloud says of this host among its own labels.
+    """Return the signals with the cloud's labels added to those of the host; the cloud's win.
 
-    There metrics, fleets and reports look for zone and image; what the cloud says counts more.
+    Metrics, fleets and reports read zone and image from the host's labels.
     """
     if not labels:
-        return found
+        return all_signals
 
-    def opened(signal: sources.FactSignal) -> sources.FactSignal:
+    def extend(signal: sources.FactSignal) -> sources.FactSignal:
         def start(root: pathlib.Path) -> sources.FactReader:
-            look = signal.open(root)
+            read = signal.open(root)
 
             def with_labels() -> sources.Facts:
-                facts = look()
+                facts = read()
                 return {**facts, "": {**facts.get("", {}), **labels}}
 
             return with_labels
@@ -158,35 +159,37 @@ def add_cloud_labels(
         return dataclasses.replace(signal, open=start)
 
     return tuple(
-        opened(one) if isinstance(one, sources.FactSignal) and one.name == "host" else one
-        for one in found
+        extend(signal)
+        if isinstance(signal, sources.FactSignal) and signal.name == "host"
+        else signal
+        for signal in all_signals
     )
 
 
-def _note_absence(home: pathlib.Path, host: str, keep: writer.Writer) -> None:
-    """The time since the last run is a gap, however that run ended."""
+def _note_absence(home: pathlib.Path, host: str, ring: writer.Writer) -> None:
+    """Record the time since the last run as a gap, however that run ended."""
     extent = reader.Reader(home).extent(host)
     now = time.time_ns() // 1000
     if extent is not None and now - extent[1] > ABSENT_US:
-        keep.note_gap(extent[1], now, "the flight recorder did not run")
+        ring.note_gap(extent[1], now, "the flight recorder did not run")
 
 
-def _outlets(options: FlightOptions) -> tuple[outlets.Outlet, ...]:
-    made: list[outlets.Outlet] = []
+def _open_outlets(options: FlightOptions) -> tuple[outlets.Outlet, ...]:
+    opened: list[outlets.Outlet] = []
     if options.lines:
         from overnight.agent.outlets import jsonlines
 
-        made.append(jsonlines.JsonLines(sys.stdout))
+        opened.append(jsonlines.JsonLines(sys.stdout))
     if options.metrics is not None:
-        # http.server costs five megabytes: only where it is asked for.
+        # http.server costs five megabytes, so it is imported only when needed.
         from overnight.agent.outlets import openmetrics
 
-        made.append(openmetrics.Endpoint(*options.metrics))
-    return tuple(made)
+        opened.append(openmetrics.Endpoint(*options.metrics))
+    return tuple(opened)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`PORT`, `:PORT` or `ADDRESS:PORT`; loopback where no address is said.
+    """Parse `PORT`, `:PORT` or `ADDRESS:PORT`; the default address is loopback.
 
     >>> parse_address("9464"), parse_address("0.0.0.0:9464")
     (('127.0.0.1', 9464), ('0.0.0.0', 9464))
@@ -194,28 +197,28 @@ def parse_address(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 <= int(port) < 65536:
         raise errors.UsageError(
-            f"{text!r} is no address to serve metrics on",
-            why="a port from 0 to 65535 is needed",
-            todo="--metrics 9464, or --metrics ADDRESS:PORT",
+            f"--metrics {text!r} is not [ADDRESS:]PORT",
+            why="the port must be a number from 0 to 65535",
+            todo="use for example --metrics 9464 or --metrics 0.0.0.0:9464",
         )
     return address.strip("[]") or "127.0.0.1", int(port)
 
 
 def parse_every(text: str) -> tuple[str, float]:
-    """`SIGNAL=SECONDS`.
+    """Parse `SIGNAL=SECONDS`.
 
     >>> parse_every("memory-cgroups=2")
     ('memory-cgroups', 2.0)
     """
     name, _, seconds = text.partition("=")
     try:
-        found = float(seconds)
+        interval = float(seconds)
     except ValueError:
-        found = 0.0
-    if not name or not 0.1 <= found <= DAY:
+        interval = 0.0
+    if not name or not 0.1 <= interval <= DAY:
         raise errors.UsageError(
-            f"{text!r} does not say how often to look",
-            why="a signal and its seconds are needed, a tenth of a second at least",
-            todo="--every memory-cgroups=2",
+            f"--every {text!r} is not SIGNAL=SECONDS",
+            why="the interval must be between 0.1 s and one day",
+            todo="use for example --every memory-cgroups=2",
         )
-    return name, found
+    return name, interval

@@ -1,13 +1,13 @@
-"""Lines of the kernel log become sightings: hundreds of lines about one incident are one of them.
+"""Turn lines of the kernel log into sightings; hundreds of lines about one incident become one.
 
-Pure: records and the clock are told, sightings are answered. Memory and work are bounded whatever is
-written into the log:
+Pure: records and the clock go in, sightings come out. Lines are folded by their own time, not by the
+time they are read: a recorder that was starved, or that starts with the history, still sees two resets
+30 s apart as two. Memory and work are bounded whatever is written into the log:
 
-- A line that holds no rule's words is never parsed (`wanted`, for `KernelLog.read`).
-- Rules that cannot be critical may use so many lines a second, each and together; what is more is
-  counted by rule, and nothing else is done with it. A rule that can be critical is always looked at, so
-  that no flood hides a reset.
-- The first line of an incident is told at once; its further lines are counted and told once a second.
+- A line that contains no rule's words is never parsed (`wanted`, for `KernelLog.read`).
+- Rules that cannot be critical share a budget of lines a second; lines beyond it are only counted by
+  rule. A rule that can be critical is always tried, so that no flood hides a reset.
+- The first line of an incident is reported at once; further lines are counted and reported once a second.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
+from overnight.model.severity import Severity
+from overnight.model.times import SECOND_NS
 from overnight.sources.kernelrules import matcher
 
 if TYPE_CHECKING:
@@ -27,22 +29,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Caps", "Counts", "KernelWatch"]
 
-TELL_NS = 1_000_000_000
 MAX_OPEN = 256
 MAX_FIELDS = 32
 MAX_KEY = 128
 MAX_TEXT = 400
 MAX_QUEUES = 32
 MAX_CORES = 1 << 16
-SEVERITIES = ("info", "warning", "critical")
-# What a process wrote is an event of its own: it must not be taken for the kernel's word.
+# A line that a process wrote is an event of its own: it must not pass for the kernel's word.
 BY_PROCESS = " (written by a process)"
-REHEARSED = re.compile(r"\[overnight rehearsal ([\w-]{1,64})\]")  # a victim on purpose says so
+REHEARSAL = re.compile(r"\[overnight rehearsal ([\w-]{1,64})\]")  # a rehearsal marks its own lines
 
 
 @dataclasses.dataclass(frozen=True)
 class Caps:
-    """Lines a second that are matched, of rules that cannot be critical."""
+    """Lines a second that are matched for rules that cannot be critical."""
 
     a_rule: int = 50
     together: int = 500
@@ -50,51 +50,37 @@ class Caps:
 
 @dataclasses.dataclass
 class Counts:
-    """What became of the lines of one rule."""
+    """Lines of one rule by what was done with them."""
 
     matched: int = 0  # lines, folded ones included
-    folded: int = 0  # of these, lines of an incident that was known already
-    capped: int = 0  # lines with its words that were only counted
-
-
-@dataclasses.dataclass
-class _Incident:
-    """Lines of one kind about one thing."""
-
-    rule: kernelrules.Rule  # the one that saw it first, or saw it get worse
-    text: str
-    begin: clock.Clock
-    severity: str
-    last_ns: int
-    told_ns: int = 0
-    untold: int = 0
-    sure: bool = False
-    urgent: bool = True  # new, or worse than it was told
+    folded: int = 0  # of these, lines of a known incident
+    capped: int = 0  # lines with its words, over the cap and only counted
 
 
 @dataclasses.dataclass
 class _Shared:
-    """Fields of all kinds of one family about one thing, with the rule that said each.
+    """Fields of all kinds of one family about one thing, with the rule that set each.
 
-    The line that says that a device was reset names no queue; the line before it does.
+    The line that reports a device reset names no queue; the line before it does.
     """
 
+    last_ns: int
     values: dict[str, Value] = dataclasses.field(default_factory=dict)
-    said_by: dict[str, str] = dataclasses.field(default_factory=dict)
+    set_by: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def add(self, rule: str, fields: Mapping[str, Value]) -> None:
-        """What another rule said stays; a rule may correct itself, but the first queue is kept.
+        """Add what one line says. A rule may correct itself but no other rule; the first queue stays.
 
-        And with it what was said of it: the core and the wait of another queue are not its own.
+        With the first queue stay its fields: the core and the wait of another queue are not its own.
         """
         first, other = self.values.get("queue"), fields.get("queue")
         if first is not None and other is not None and other != first:
             self._add_queue(first, other)
             return
         for name, value in fields.items():
-            said_by = self.said_by.setdefault(name, rule)
+            set_by = self.set_by.setdefault(name, rule)
             known = self.values.get(name)
-            if (known is None or said_by == rule) and (
+            if (known is None or set_by == rule) and (
                 name in self.values or len(self.values) < MAX_FIELDS
             ):
                 self.values[name] = value
@@ -105,8 +91,25 @@ class _Shared:
             self.values["queues"] = ",".join([*queues, str(other)])
 
 
+@dataclasses.dataclass
+class _Incident:
+    """Lines of one kind about one thing, none further from the next than the fold time."""
+
+    rule: kernelrules.Rule  # that saw it first, or saw it get worse
+    text: str
+    severity: Severity
+    shared: _Shared
+    begin: clock.Clock  # of the first line
+    last: clock.Clock  # of the last line
+    read_ns: int = 0  # when the last line was read
+    reported_ns: int = 0
+    unreported: int = 0
+    sure: bool = False
+    urgent: bool = True  # new, or worse than last reported
+
+
 class KernelWatch:
-    """The rules at work on one host's kernel log; the source of its events is `kernel-log`."""
+    """Apply the rules to one host's kernel log."""
 
     name = "kernel-log"
 
@@ -130,45 +133,52 @@ class KernelWatch:
 
     @property
     def wanted(self) -> Callable[[bytes], object]:
-        """Which records are worth parsing."""
+        """Whether a raw record is worth parsing."""
         return self._matcher.wanted
 
-    def look(self, records: Iterable[kmsg.Record], now: clock.Clock) -> list[watches.Sighting]:
-        """Take in what was read, perhaps nothing; and say what is new or has grown.
+    def check(self, records: Iterable[kmsg.Record], now: clock.Clock) -> list[watches.Sighting]:
+        """Fold new records in; return incidents that are new, worse, or have unreported lines.
 
-        Call it at least once a second, also without records: what was folded is told then.
+        Call it at least once a second, also without records.
         """
         self._forget(now)
-        for record in records:
-            for match in self._matches(record, now):
-                self._fold(record, match, now)
-        # Told after all of them were read: the first sighting has the fields of the lines after it.
-        return [
-            self._tell(key, incident, now)
+        ended = [
+            sighting
+            for record in records
+            for match in self._matches(record, now)
+            for sighting in self._fold(record, match, now)
+        ]
+        # Only after all were read: the first sighting then has the fields of the lines behind it.
+        return ended + [
+            self._report(key, incident, now)
             for key, incident in self._open.items()
             if incident.urgent
-            or (incident.untold and now.monotonic_ns - incident.told_ns >= TELL_NS)
+            or (incident.unreported and now.monotonic_ns - incident.reported_ns >= SECOND_NS)
         ]
 
     def finish(self, now: clock.Clock) -> list[watches.Sighting]:
-        """The recording ends: what was folded and not told yet."""
-        return [self._tell(key, one, now) for key, one in self._open.items() if one.untold]
+        """Return what was folded and not reported yet, at the end of a recording."""
+        return [
+            self._report(key, incident, now)
+            for key, incident in self._open.items()
+            if incident.unreported
+        ]
 
     def _forget(self, now: clock.Clock) -> None:
-        """What had no line for a while is over; a line that comes later is a new incident."""
+        """Drop incidents without a line for a while. By read time: older lines may still be unread."""
         over = [
             key
-            for key, one in self._open.items()
-            if not one.untold and now.monotonic_ns - one.last_ns > self._fold_ns
+            for key, incident in self._open.items()
+            if not incident.unreported and now.monotonic_ns - incident.read_ns > self._fold_ns
         ]
         for key in over:
             del self._open[key]
         if over:
-            alive = {(one.rule.family, key) for (_, key), one in self._open.items()}
-            self._shared = {key: shared for key, shared in self._shared.items() if key in alive}
+            used = {id(incident.shared) for incident in self._open.values()}
+            self._shared = {key: one for key, one in self._shared.items() if id(one) in used}
 
     def _matches(self, record: kmsg.Record, now: clock.Clock) -> Iterable[matcher.Match]:
-        second = now.monotonic_ns // 1_000_000_000
+        second = now.monotonic_ns // SECOND_NS
         if second != self._second:
             self._second = second
             self._used.clear()
@@ -189,41 +199,59 @@ class KernelWatch:
                 kinds.add(rule.kind)
                 yield match
 
-    def _fold(self, record: kmsg.Record, match: matcher.Match, now: clock.Clock) -> None:
+    def _fold(
+        self, record: kmsg.Record, match: matcher.Match, now: clock.Clock
+    ) -> Iterable[watches.Sighting]:
+        """Add a line to its incident, or begin one; yield the incident that it ends."""
         rule, counts = match.rule, self.counts[match.rule.name]
         counts.matched += 1
         key = match.key[:MAX_KEY] + (BY_PROCESS if record.from_user else "")
+        when, severity = record.instant, Severity.of(match.severity)
         incident = self._open.get((rule.kind, key))
+        if incident is not None and self._is_apart(incident.last.monotonic_ns, when):
+            if incident.unreported:
+                yield self._report((rule.kind, key), incident, now)
+            del self._open[rule.kind, key]
+            incident = None
         if incident is None:
             if len(self._open) >= MAX_OPEN:
                 self.overflowed += 1
                 return
-            incident = _Incident(
-                rule, record.text[:MAX_TEXT], record.instant, match.severity, now.monotonic_ns
-            )
+            shared = self._share(rule.family, key, when)
+            incident = _Incident(rule, record.text[:MAX_TEXT], severity, shared, when, when)
             self._open[rule.kind, key] = incident
         else:
             counts.folded += 1
-            if SEVERITIES.index(match.severity) > SEVERITIES.index(incident.severity):
+            shared = self._share(rule.family, key, when)
+            if severity.rank > incident.severity.rank:
                 incident.rule, incident.text = rule, record.text[:MAX_TEXT]
-                incident.severity, incident.urgent = match.severity, True
-        incident.last_ns = now.monotonic_ns
-        incident.untold += 1
+                incident.severity, incident.shared, incident.urgent = severity, shared, True
+        incident.last, incident.read_ns = when, now.monotonic_ns
+        incident.unreported += 1
         incident.sure = incident.sure or rule.confidence == "sure"
-        self._shared.setdefault((rule.family, key), _Shared()).add(rule.name, match.fields)
+        shared.add(rule.name, match.fields)
         if record.from_user:
-            values = self._shared[rule.family, key].values
-            values["written_by_process"] = True
-            if (rehearsed := REHEARSED.search(record.text)) is not None:
-                values["rehearsal"] = rehearsed[1]
+            shared.values["written_by_process"] = True
+            if (rehearsal := REHEARSAL.search(record.text)) is not None:
+                shared.values["rehearsal"] = rehearsal[1]
 
-    def _tell(
+    def _is_apart(self, last_ns: int, when: clock.Clock) -> bool:
+        return when.monotonic_ns - last_ns > self._fold_ns
+
+    def _share(self, family: str, key: str, when: clock.Clock) -> _Shared:
+        """Return the fields of a family about one thing; new ones after a quiet time."""
+        shared = self._shared.get((family, key))
+        if shared is None or self._is_apart(shared.last_ns, when):
+            shared = self._shared[family, key] = _Shared(when.monotonic_ns)
+        shared.last_ns = when.monotonic_ns
+        return shared
+
+    def _report(
         self, key: tuple[str, str], incident: _Incident, now: clock.Clock
     ) -> watches.Sighting:
-        count, incident.untold = incident.untold, 0
-        incident.told_ns, incident.urgent = now.monotonic_ns, False
-        shared = self._shared.get((incident.rule.family, key[1]))
-        fields: dict[str, Value] = dict(shared.values) if shared else {}
+        count, incident.unreported = incident.unreported, 0
+        incident.reported_ns, incident.urgent = now.monotonic_ns, False
+        fields: dict[str, Value] = dict(incident.shared.values)
         fields["rule"] = incident.rule.name
         if not incident.sure:
             fields["confidence"] = "likely"
@@ -232,6 +260,7 @@ class KernelWatch:
             kind=key[0],
             key=key[1],
             begin=incident.begin,
+            last=incident.last,
             text=incident.text,
             severity=incident.severity,
             core=core if isinstance(core, int) and 0 <= core < MAX_CORES else -1,

@@ -1,4 +1,4 @@
-"""The kernel log as the loop takes it: read when there is something, told as sightings."""
+"""The kernel log as sightings, for the recorder loop."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["KernelLogFeed", "open_kernel_log"]
 
-# Of one reading: a flood must not keep the loop from its second.
-LINES = 4000
+# Per read: a flood must not keep the loop from its second.
+MAX_LINES = 4000
 
 
 class KernelLogFeed:
-    """A `flight.LogFeed`."""
+    """A `recorder_loop.LogFeed`."""
 
     def __init__(self, log: kmsg.KernelLog, watch: kernel_events.KernelWatch) -> None:
         self._log = log
@@ -33,29 +33,29 @@ class KernelLogFeed:
         return self._log.fileno()
 
     def sightings(self, now: clock.Clock) -> Iterable[watches.Sighting]:
-        """What the lines since the last call show, and what was folded before."""
-        return self._watch.look(self._log.read(LINES, self._watch.wanted), now)
+        """Return what the lines since the last call show, and what was folded before."""
+        return self._watch.check(self._log.read(MAX_LINES, self._watch.wanted), now)
 
     def finish(self, now: clock.Clock) -> Iterable[watches.Sighting]:
-        """The last ones."""
-        seen = [*self.sightings(now), *self._watch.finish(now)]
+        """Return the last ones and close the log."""
+        sightings = [*self.sightings(now), *self._watch.finish(now)]
         self._log.close()
-        return seen
+        return sightings
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Lines by rule; only rules that had one."""
-        return {name: one.matched for name, one in self._watch.counts.items() if one.matched}
+        return {name: count.matched for name, count in self._watch.counts.items() if count.matched}
 
     @property
     def lines(self) -> tuple[int, int, int]:
-        """Lines read, lost before they could be read, and only counted because of a flood."""
-        capped = sum(one.capped for one in self._watch.counts.values())
+        """Lines read, lost unread, and only counted because of a flood."""
+        capped = sum(count.capped for count in self._watch.counts.values())
         return self._log.lines, self._log.lost, capped
 
 
 def open_kernel_log(root: pathlib.Path, *rules: pathlib.Path) -> tuple[KernelLogFeed | None, str]:
-    """The feed, or why there is none; `rules` are folders with rules besides the built-in ones."""
+    """Return the feed, or None and why; `rules` are folders with rules besides the built-in ones."""
     try:
         log = kmsg.KernelLog.open(root)
     except (sources.NoDataError, errors.MissingPermissionError) as error:

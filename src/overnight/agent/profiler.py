@@ -1,7 +1,7 @@
-"""Records the stacks of all cores for a night: recorder, spool, journal of gaps, its own cost.
+"""Record the stacks of all cores for a night: recorder, spool, journal of gaps, own cost.
 
-Whatever ends the recorder, it is started again and the time without samples is written down.
-`status.json` in the spool says each second how it goes, and what it costs.
+When the recorder ends for any reason, it is restarted and the time without samples is recorded as a gap.
+`status.json` in the spool shows state and cost each second.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import pathlib
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Literal
 
 from overnight import errors
 from overnight.agent import decisions, spool, usage
+from overnight.model.stop_signals import stop_on_signals
 from overnight.sources import cpu, perf
 from overnight.sources.perf import native_recorder, perf_recorder, recovery
 
@@ -40,7 +40,7 @@ STATUS = "status.json"
 LOCK = "lock"
 TICK_SECONDS = 1.0
 TRIM_SECONDS = 10.0
-STOP_SECONDS_SECONDS = 0.25  # poll(2) goes on after a signal (PEP 475): look at `stop` in between
+STOP_POLL_SECONDS = 0.25  # poll(2) continues after a signal (PEP 475): check `stop` in between
 STOPPED = "stopped"
 
 
@@ -60,7 +60,7 @@ class ProfilerOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """How the recording goes. CPU and memory are ours and the recorder's helpers' together."""
+    """State of a recording. CPU and memory include the recorder's helper processes."""
 
     mode: str
     why: str
@@ -82,7 +82,7 @@ class Status:
     free_bytes: int
 
     def as_json(self) -> dict[str, object]:
-        """The stable form, as in status.json."""
+        """The form of status.json."""
         return {"schema": SCHEMA, **dataclasses.asdict(self)}
 
 
@@ -101,7 +101,6 @@ class Summary:
 
 
 def make_recorder(options: ProfilerOptions) -> perf.Recorder:
-    """The recorder that the options name."""
     kind = (
         native_recorder.NativeRecorder
         if options.recorder == "native"
@@ -117,17 +116,16 @@ def run(
 ) -> Summary:
     """Record until `stop` is set, the time is up, or SIGTERM or SIGINT comes.
 
-    Only what prevents the very first start is an error; the thread that calls this is the one
-    that keeps the recorder, and must live as long.
+    Only a failure of the first start is an error. The calling thread must live as long as the recorder.
     """
     store = spool.Spool(options.spool, options.budget_bytes, options.keep_seconds)
-    with lock_spool(options.spool), _stop_on_signals(stop):
+    with lock_spool(options.spool), stop_on_signals(stop):
         return Recording(options, store, make_recorder(options)).run(stop, on_status)
 
 
 @contextlib.contextmanager
 def lock_spool(folder: pathlib.Path) -> Iterator[None]:
-    """The only recording in this folder. The kernel frees the lock of a run that died."""
+    """Make this the only recording in the folder. The kernel frees the lock of a dead process."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -135,11 +133,11 @@ def lock_spool(folder: pathlib.Path) -> Iterator[None]:
         except BlockingIOError as error:
             owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
             raise errors.CannotError(
-                f"another recording already writes into {folder}",
-                why=f"process {owner} holds its lock",
-                todo=f"stop it first (kill {owner}), or record into another folder",
+                f"another recording is already writing to {folder}",
+                why=f"process {owner} holds the lock",
+                todo=f"stop it (kill {owner}), or record elsewhere: overnight --home DIR record",
             ) from error
-        with contextlib.suppress(OSError):  # only tells who; a full disk may refuse it
+        with contextlib.suppress(OSError):  # the owner is only for the error above
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
@@ -147,23 +145,8 @@ def lock_spool(folder: pathlib.Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`, where Python lets us: only its main thread may say so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    chosen = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in chosen]
-    try:
-        yield
-    finally:
-        for number, handler in zip(chosen, before, strict=True):
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-
-
 class Recording:
-    """One run of the loop; `record` is the way in."""
+    """One run of the loop; call `run` of this module."""
 
     def __init__(
         self, options: ProfilerOptions, store: spool.Spool, recorder: perf.Recorder
@@ -183,8 +166,8 @@ class Recording:
         self._percent = 0.0
 
     def run(self, stop: threading.Event, on_status: Callable[[Status], None]) -> Summary:
-        """Start, look each second, and stop."""
-        self._take_up()
+        """Start, check each second, and stop."""
+        self._recover()
         self._recorder.start(self._options.spool)
         began = time.monotonic()
         self._began = perf.read_clock()
@@ -214,8 +197,8 @@ class Recording:
             rss_peak_bytes=self._rss_peak,
         )
 
-    def _take_up(self) -> None:
-        """What a killed run left: its last segment, and the time since, which is a gap."""
+    def _recover(self) -> None:
+        """Finish the last segment of a killed run; the time since is a gap."""
         folder = self._options.spool
         recovery.recover_segments(folder, perf.read_identity(), len(cpu.online()))
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -226,14 +209,14 @@ class Recording:
                 self._note(perf.Gap(int(before["updated_ns"]), now, why))
 
     def _wait(self, stop: threading.Event, until: float) -> str:
-        """Let the recorder work until the next look; why it failed, if it did."""
+        """Let the recorder work until the next tick; return why it failed, if it did."""
         while (left := until - time.monotonic()) > 0 and not stop.is_set():
             if not self._recorder.alive:
                 failed = self._keep(self._recorder.poll(0))
                 if failed:
                     return failed
                 stop.wait(left)
-            elif failed := self._keep(self._recorder.poll(min(left, STOP_SECONDS_SECONDS))):
+            elif failed := self._keep(self._recorder.poll(min(left, STOP_POLL_SECONDS))):
                 return failed
         return ""
 
@@ -246,7 +229,7 @@ class Recording:
         return progress.failed
 
     def _step(self, state: decisions.State, failed: str) -> decisions.State:
-        """Trim, look, decide, and do what was decided."""
+        """Trim, decide, and carry out the decision."""
         now, clock = time.monotonic(), perf.read_clock()
         free = self._store.free_bytes()
         if now >= self._trim_at or free < self._policy.floor_bytes * decisions.RESUME_FACTOR:
@@ -254,8 +237,8 @@ class Recording:
             self._trim_at = now + TRIM_SECONDS
             free = self._store.free_bytes()
         self._store.journal.flush()
-        look = decisions.Look(now, clock, free, failed)
-        state, actions = decisions.decide(state, look, self._policy)
+        seen = decisions.Observation(now, clock, free, failed)
+        state, actions = decisions.decide(state, seen, self._policy)
         for action in actions:
             match action:
                 case decisions.Note(gap):
@@ -281,7 +264,7 @@ class Recording:
     def _trim(self, now_ns: int) -> None:
         floor = round(self._policy.floor_bytes * decisions.RESUME_FACTOR)
         self._removed += len(self._store.trim(now_ns, floor_bytes=floor))
-        self._spool_bytes = sum(one.bytes for one in self._store.segments())
+        self._spool_bytes = sum(segment.bytes for segment in self._store.segments())
         self._spool_bytes += self._store.writing_bytes()
 
     def _note(self, gap: perf.Gap) -> None:
@@ -292,7 +275,9 @@ class Recording:
         now = time.monotonic()
         cost = usage.read_usage(self._recorder.processes)
         then, spent = self._cost
-        if now - then >= TICK_SECONDS / 2:  # over less, starting and stopping would look like load
+        if (
+            now - then >= TICK_SECONDS / 2
+        ):  # over a shorter time, start and stop would look like load
             self._percent = round(100 * (cost.cpu_seconds - spent) / (now - then), 2)
         self._cost = (now, cost.cpu_seconds)
         self._rss_peak = max(self._rss_peak, cost.rss_bytes)
@@ -317,7 +302,8 @@ class Recording:
             over_budget=self._spool_bytes > self._options.budget_bytes,
             free_bytes=self._store.free_bytes(),
         )
-        with contextlib.suppress(OSError):  # a full disk: the last one stays
+        # Renamed but not synced: it is written each second and worthless after a power cut.
+        with contextlib.suppress(OSError):  # on a full disk the last one stays
             fresh = self._options.spool / (STATUS + ".new")
             fresh.write_text(json.dumps(status.as_json()))
             fresh.replace(self._options.spool / STATUS)

@@ -1,7 +1,7 @@
-"""Which core serves which queue of a network interface, as known before the reset.
+"""Which core serves which queue of a network interface, as it was before a reset.
 
-A reset line names a queue and, before ENA 2.17, no core; after the reset the interrupts may be spread
-anew. So the map is kept from the looks before.
+A reset line names a queue and, before ENA 2.17, no core; after the reset the interrupts may be on other
+cores. So the map of the readings before is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["QueueCores"]
 
 
 class QueueCores:
-    """The last facts of `nic-queues`, and of `nic-drivers`, which know an interface's device."""
+    """The last facts of `nic-queues`, and of `nic-drivers`, which has the device of an interface."""
 
     needs = ("nic-queues", "nic-drivers")
 
@@ -28,7 +28,6 @@ class QueueCores:
         self._interfaces: dict[str, str] = {}
 
     def learn(self, signal: str, facts: sources.Facts) -> None:
-        """Take in one look."""
         if signal == "nic-queues":
             self._queues = facts
         else:
@@ -36,21 +35,21 @@ class QueueCores:
                 str(fact["bus"]): interface for interface, fact in facts.items() if "bus" in fact
             }
 
-    def place(self, seen: watches.Sighting) -> watches.Sighting:
-        """The same sighting with the interface, and the core where it can be only one.
+    def place(self, sighting: watches.Sighting) -> watches.Sighting:
+        """Return the sighting with its interface, and with its core where only one is possible.
 
-        The interface becomes its key, as the driver's counters have it: the line and the counter of one
-        reset are one event. What a process wrote keeps a key of its own.
+        The interface becomes the key, as in the driver's counters, so the line and the counter of one
+        reset are one event. A line written by a process keeps its own key.
         """
-        fields = dict(seen.fields)
+        fields = dict(sighting.fields)
         interface = str(fields.get("interface", "") or "")
         if not interface and (known := self._interfaces.get(str(fields.get("device", "")))):
             interface = fields["interface"] = known
         queue = fields.get("queue", -1)
-        core = seen.core
+        core = sighting.core
         if core < 0 and isinstance(queue, int) and queue >= 0:
             core = interrupts.core_of(self._queues, interface, queue)
-        key = seen.key
-        if interface and seen.kind.startswith("net.") and not fields.get("written_by_process"):
+        key = sighting.key
+        if interface and sighting.kind.startswith("net.") and not fields.get("written_by_process"):
             key = interface
-        return dataclasses.replace(seen, key=key, core=core, fields=fields)
+        return dataclasses.replace(sighting, key=key, core=core, fields=fields)

@@ -1,7 +1,7 @@
-"""The flight recorder's loop: signals and kernel log into the ring, events as they happen.
+"""The flight recorder's loop: signals and kernel log go into the ring, events out as they happen.
 
-One thread, one process, standard library only. What fails is said and tried again later, and never
-ends the loop: this agent is there for the minutes in which everything else fails.
+One thread, one process, standard library only. A failing signal is reported and retried later and never
+ends the loop: the agent must work in the minutes in which everything else fails.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["LogFeed", "Parts", "RecorderLoop", "SignalState", "Sink"]
 
 SELF_SECONDS = 60.0
 AGENT, KERNEL_LOG = "agent", "kernel-log"
-STOP_SECONDS_SECONDS = 0.5
+STOP_POLL_SECONDS = 0.5
 LATE_SECONDS = 2.0
-AGENT_COLUMNS = ("looks", "failures", "cpu_us")
+AGENT_COLUMNS = ("looks", "failures", "cpu_us")  # "looks" are polls; the name is stored
 LOG_COLUMNS = ("lines", "lost", "capped")
 
 
 class Sink(Protocol):
-    """Where everything is kept: the ring's writer, or a list in a test."""
+    """Where everything goes: the ring's writer, the live view, or a list in a test."""
 
     def numbers(
         self,
@@ -45,19 +45,19 @@ class Sink(Protocol):
         *,
         every: tuple[float, ...] = (),
     ) -> None:
-        """One look at one signal; `every` says how far apart each column is kept, 0 at each look."""
+        """Store one reading; `every` is the least seconds between two stored values of each column."""
 
     def facts(self, signal: str, now: clock.Clock, rows: sources.Facts) -> None:
-        """One look at words."""
+        """Store one reading of words."""
 
-    def event(self, told: Event) -> None:
-        """An event, new or grown."""
+    def event(self, event: Event) -> None:
+        """Store an event; one with a known id replaces it."""
 
     def note_gap(self, begin_us: int, end_us: int, why: str) -> None:
-        """Nothing was recorded in that time; wall clock."""
+        """Store a time in which nothing was recorded; wall clock."""
 
     def tick(self, now: clock.Clock) -> None:
-        """Once a second."""
+        """Do what is due; called once a second."""
 
 
 class LogFeed(Protocol):
@@ -67,10 +67,10 @@ class LogFeed(Protocol):
         """Readable when there is a line."""
 
     def sightings(self, now: clock.Clock) -> Iterable[watches.Sighting]:
-        """What the lines since the last call show."""
+        """Return what the lines since the last call show."""
 
     def finish(self, now: clock.Clock) -> Iterable[watches.Sighting]:
-        """The last ones; it is closed."""
+        """Return the last ones and close the log."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -78,32 +78,34 @@ class LogFeed(Protocol):
 
     @property
     def lines(self) -> tuple[int, int, int]:
-        """Lines read, lost before they could be read, and only counted because of a flood."""
+        """Lines read, lost unread, and only counted because of a flood."""
 
 
 @dataclasses.dataclass
 class SignalState:
-    """How one signal does: the agent reports its own work as it reports the host's."""
+    """The agent's own work on one signal, which it records like the host's."""
 
-    look: Callable[[], Mapping[str, tuple[int, ...]] | sources.Facts] | None = None
-    looks: int = 0
+    read: Callable[[], Mapping[str, tuple[int, ...]] | sources.Facts] | None = None
+    polls: int = 0
     failures: int = 0
     cpu_ns: int = 0
     problem: str = ""
+    denied: bool = False  # the problem is a missing permission
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What the loop is made of."""
+    """Everything the loop works with."""
 
     host: str
     boot: str
     signals: tuple[sources.Signal | sources.FactSignal, ...]
     watches: tuple[watches.Watch, ...]
-    keep: Sink
+    sink: Sink
     pins: event_pins.EventPins | None = None
     outlets: tuple[outlets.Outlet, ...] = ()
     log: LogFeed | None = None
+    log_problem: str = ""  # why there is no log
     root: pathlib.Path = sources.ROOT
     read_clock: Callable[[], clock.Clock] = lambda: clock.Clock(time.time_ns(), time.monotonic_ns())
 
@@ -113,15 +115,15 @@ class RecorderLoop:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._signals = {one.name: one for one in parts.signals}
-        self.states = {one.name: SignalState() for one in parts.signals}
+        self._signals = {signal.name: signal for signal in parts.signals}
+        self.states = {signal.name: SignalState() for signal in parts.signals}
         self._columns = {
-            one.name: (
-                tuple(column.name for column in one.columns),
-                tuple(column.keep for column in one.columns),
+            signal.name: (
+                tuple(column.name for column in signal.columns),
+                tuple(column.keep for column in signal.columns),
             )
-            for one in parts.signals
-            if isinstance(one, sources.Signal)
+            for signal in parts.signals
+            if isinstance(signal, sources.Signal)
         }
         self._watching: dict[str, list[watches.Watch]] = {}
         for watch in parts.watches:
@@ -133,24 +135,27 @@ class RecorderLoop:
         self._saturated: dict[int, float] = {}
         self._began = parts.read_clock()
         self._ids: set[str] = set()
-        self.book = event_tracker.EventTracker(parts.host, parts.boot, self._began)
+        self.events = event_tracker.EventTracker(parts.host, parts.boot, self._began)
 
     def run(self, stop: threading.Event, seconds: float = 0.0) -> None:
-        """Look until stopped, or for so many seconds."""
+        """Poll until stopped, or for `seconds`; 0 is without end."""
         start = time.monotonic()
         until = start + seconds if seconds else float("inf")
-        plan = schedule.Schedule({one.name: one.every for one in self._parts.signals}, start)
+        plan = schedule.Schedule(
+            {signal.name: signal.every for signal in self._parts.signals}, start
+        )
         poller = select.poll()
         if self._parts.log is not None:
             poller.register(self._parts.log.fileno(), select.POLLIN)
         second = self_report = start
         while not stop.is_set() and time.monotonic() < until:
             now = time.monotonic()
-            # One clock for all looks of a tick: they are some milliseconds apart, and the ring stores
-            # the same time once.
+            # One clock for all readings of a tick: they are milliseconds apart, and the ring stores the
+            # same time once.
             tick = self._parts.read_clock()
             for name in plan.due(now):
-                self._look(name, tick, plan)
+                if self.poll(name, tick) is not None:
+                    plan.put_off(name, time.monotonic() + schedule.RETRY_SECONDS)
             if now >= second:
                 if now - second > LATE_SECONDS:
                     self._note_late(now - second)
@@ -159,99 +164,96 @@ class RecorderLoop:
             if now >= self_report:
                 self_report = now + SELF_SECONDS
                 self._report_self()
-            wake = min(plan.next, second, until, time.monotonic() + STOP_SECONDS_SECONDS)
+            wake = min(plan.next, second, until, time.monotonic() + STOP_POLL_SECONDS)
             self._wait(poller, wake)
         self.finish()
 
     def _note_late(self, seconds: float) -> None:
-        """The loop was kept from its second: a host that does not let us run is worth a word."""
+        """Record that the loop missed its second: a host that does not let the agent run is evidence."""
         now = self._parts.read_clock().wall_ns // 1000
-        self._parts.keep.note_gap(
+        self._parts.sink.note_gap(
             now - round(seconds * 1e6),
             now,
             f"this host did not let the agent run for {seconds:.1f} s",
         )
 
     def _wait(self, poller: select.poll, until: float) -> None:
-        """Sleep to the next look; a kernel line is taken in as soon as it comes."""
+        """Sleep until the next poll; read a kernel line as soon as it comes."""
         while (left := until - time.monotonic()) > 0:
             if poller.poll(left * 1000):
                 self.read_log()
 
-    def _look(self, name: str, now: clock.Clock, plan: schedule.Schedule) -> None:
-        if self.look(name, now) is not None:
-            plan.put_off(name, time.monotonic() + schedule.RETRY_SECONDS)
-
-    def look(self, name: str, now: clock.Clock) -> Exception | None:
-        """One look at one signal, kept and watched; the problem, if there was one."""
+    def poll(self, name: str, now: clock.Clock) -> Exception | None:
+        """Read one signal, store it and run its watches; return the error, if any."""
         signal, state = self._signals[name], self.states[name]
         began = time.thread_time_ns()
         try:
-            if state.look is None:
-                state.look = signal.open(self._parts.root)
-            rows = state.look()
+            if state.read is None:
+                state.read = signal.open(self._parts.root)
+            rows = state.read()
         except (OSError, ValueError, LookupError, sources.NoDataError) as error:
             state.failures += 1
             absent = isinstance(error, sources.NoDataError)
             state.problem = str(error) if absent else f"{type(error).__name__}: {error}"
-            state.look = None
+            state.denied = isinstance(error, PermissionError)
+            state.read = None
             return error
-        state.looks += 1
-        state.problem = ""
+        state.polls += 1
+        state.problem, state.denied = "", False
         if isinstance(signal, sources.Signal):
-            numbers: sources.Rows = rows  # type: ignore[assignment]  # a Signal's look is numbers
+            numbers: sources.Rows = rows  # type: ignore[assignment]  # a Signal reads numbers
             self._rows[name] = numbers
             names, every = self._columns[name]
-            self._parts.keep.numbers(name, names, now, numbers, every=every)
+            self._parts.sink.numbers(name, names, now, numbers, every=every)
             for watch in self._watching.get(name, ()):
-                self._tell(self.book.see(watch.look(name, now, numbers), now, watch.name))
+                sightings = watch.check(name, now, numbers)
+                self._emit(self.events.track(sightings, now, watch.name))
         else:
-            facts: sources.Facts = rows  # type: ignore[assignment]  # a FactSignal's is words
+            facts: sources.Facts = rows  # type: ignore[assignment]  # a FactSignal reads words
             self._facts[name] = facts
-            self._parts.keep.facts(name, now, facts)
+            self._parts.sink.facts(name, now, facts)
             if name in queues.QueueCores.needs:
                 self._queues.learn(name, facts)
         state.cpu_ns += time.thread_time_ns() - began
         return None
 
     def read_log(self) -> None:
-        """Take in what the kernel said."""
+        """Read new kernel-log lines."""
         if self._parts.log is not None:
             now = self._parts.read_clock()
-            self._take_in(self._parts.log.sightings(now), now)
+            self._track_log(self._parts.log.sightings(now), now)
 
-    def _take_in(self, sightings: Iterable[watches.Sighting], now: clock.Clock) -> None:
-        for seen in sightings:
-            placed = self._queues.place(seen)
-            source = str(placed.fields.get("rule", "kernel-log"))
-            self._tell(self.book.see([placed], now, source))
+    def _track_log(self, sightings: Iterable[watches.Sighting], now: clock.Clock) -> None:
+        for sighting in map(self._queues.place, sightings):
+            source = str(sighting.fields.get("rule", "kernel-log"))
+            self._emit(self.events.track([sighting], now, source))
 
     def tick(self) -> None:
-        """Once a second: what has ended, and the outlets."""
+        """Once a second: close what has ended, and update the outlets."""
         now = self._parts.read_clock()
         self.read_log()
-        self._tell(self.book.expire(now))
-        for one in self.book.open:
-            if one.kind == "cpu.core_pinned":
-                self._saturated[one.core] = self._saturated.get(one.core, 0.0) + 1.0
-        self._parts.keep.tick(now)
+        self._emit(self.events.expire(now))
+        for event in self.events.open:
+            if event.kind == "cpu.core_pinned":
+                self._saturated[event.core] = self._saturated.get(event.core, 0.0) + 1.0
+        self._parts.sink.tick(now)
         if self._parts.outlets:
-            standing = self.standing(now)
+            status = self.status(now)
             for outlet in self._parts.outlets:
-                outlet.tick(standing)
+                outlet.tick(status)
 
-    def standing(self, now: clock.Clock) -> outlets.Standing:
-        """How everything stands."""
+    def status(self, now: clock.Clock) -> outlets.HostStatus:
+        """What the outlets publish."""
         cost = usage.read_usage(())
-        return outlets.Standing(
+        return outlets.HostStatus(
             host=self._parts.host,
             clock=now,
             rows=self._rows,
             facts=self._facts,
-            counts=self.book.counts,
+            counts=self.events.counts,
             rules=self._parts.log.counts if self._parts.log is not None else {},
             saturated=self._saturated,
-            open=self.book.open,
+            open=self.events.open,
             agent={
                 "cpu_seconds": cost.cpu_seconds,
                 "rss_bytes": cost.rss_bytes,
@@ -260,45 +262,47 @@ class RecorderLoop:
         )
 
     @property
-    def told(self) -> int:
-        """How many events there were."""
+    def event_count(self) -> int:
+        """Events so far, each counted once."""
         return len(self._ids)
 
     def finish(self) -> None:
-        """The last words."""
+        """Emit what is still open, and close log and outlets."""
         if self._parts.log is not None:
             now = self._parts.read_clock()
-            self._take_in(self._parts.log.finish(now), now)
+            self._track_log(self._parts.log.finish(now), now)
         self._report_self()
-        self._tell(self.book.close())
-        self._parts.keep.tick(self._parts.read_clock())
+        self._emit(self.events.close())
+        self._parts.sink.tick(self._parts.read_clock())
         for outlet in self._parts.outlets:
             outlet.close()
 
-    def _tell(self, events: Iterable[Event]) -> None:
-        for told in events:
-            if told.kind == "cpu.core_pinned" and told.id not in self._ids:
-                # Most processes are read in turn; who pins the core must be read now.
+    def _emit(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.kind == "cpu.core_pinned" and event.id not in self._ids:
+                # Most processes are read in turn; the one that saturates the core must be read now.
                 processes.full_scan(self._parts.root)
-            self._ids.add(told.id)
-            self._parts.keep.event(told)
+            self._ids.add(event.id)
+            self._parts.sink.event(event)
             if self._parts.pins is not None:
-                self._parts.pins.event(told)
+                self._parts.pins.event(event)
             for outlet in self._parts.outlets:
-                outlet.event(told)
+                outlet.event(event)
 
     def _report_self(self) -> None:
         now = self._parts.read_clock()
         rows = {
-            name: (state.looks, state.failures, state.cpu_ns // 1000)
+            name: (state.polls, state.failures, state.cpu_ns // 1000)
             for name, state in self.states.items()
         }
-        self._parts.keep.numbers(AGENT, AGENT_COLUMNS, now, rows)
+        self._parts.sink.numbers(AGENT, AGENT_COLUMNS, now, rows)
         if self._parts.log is not None:
-            self._parts.keep.numbers(KERNEL_LOG, LOG_COLUMNS, now, {"": self._parts.log.lines})
-        problems = {
-            name: {"problem": state.problem[:200]}
+            self._parts.sink.numbers(KERNEL_LOG, LOG_COLUMNS, now, {"": self._parts.log.lines})
+        problems: dict[str, sources.Fact] = {
+            name: {"problem": state.problem[:200]} | ({"denied": True} if state.denied else {})
             for name, state in self.states.items()
             if state.problem
         }
-        self._parts.keep.facts("agent-problems", now, problems)
+        if self._parts.log is None and self._parts.log_problem:
+            problems[KERNEL_LOG] = {"problem": self._parts.log_problem[:200]}
+        self._parts.sink.facts("agent-problems", now, problems)

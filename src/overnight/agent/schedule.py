@@ -1,4 +1,4 @@
-"""When each signal is looked at next. Pure: seconds in, names out."""
+"""When each signal is polled next. Pure: seconds in, names out."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 
 __all__ = ["Schedule"]
 
-# What is not there may come (an interface, a machine): try again, but not each second.
+# A missing interface or machine may appear later: retry, but not each second.
 RETRY_SECONDS = 60.0
 
 
 class Schedule:
-    """Looks at fixed instants since the start, so that a second late does not make the next late.
+    """Polls at fixed instants since the start, so one late poll does not delay the next.
 
-    Slow signals are spread over their interval: all of them in one second would be a burst.
+    Slow signals are spread over their interval, to avoid a burst in one second.
     """
 
     def __init__(self, every: Mapping[str, float], start: float) -> None:
@@ -24,16 +24,15 @@ class Schedule:
         self.skipped = 0
         for number, (name, seconds) in enumerate(self._every.items()):
             first = start if seconds <= 1 else start + (number % max(1, round(seconds))) * 1.0
-            # The first look of a slow signal comes early: a short recording has one, too.
+            # The first poll of a slow signal comes early, so that a short recording has one.
             heapq.heappush(self._heap, (min(first, start + 2.0), number, name))
 
     @property
     def next(self) -> float:
-        """When the next look is due."""
         return self._heap[0][0] if self._heap else float("inf")
 
     def due(self, now: float) -> Iterable[str]:
-        """What is due now; each comes again at its next instant."""
+        """Yield what is due now, and schedule each for its next instant."""
         while self._heap and self._heap[0][0] <= now:
             when, number, name = heapq.heappop(self._heap)
             following = self._following(name, number, when, now)
@@ -53,7 +52,7 @@ class Schedule:
         return following
 
     def put_off(self, name: str, until: float) -> None:
-        """Look at it no sooner than that."""
+        """Poll a signal no sooner than that."""
         self._heap = [
             (max(when, until) if which == name else when, number, which)
             for when, number, which in self._heap

@@ -1,4 +1,4 @@
-"""Every signal and watch there is: the modules tell them, and no list is kept."""
+"""Discover signals and watches from their modules, without a central list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["discover_signals", "discover_watches", "set_intervals"]
 
 
 def discover_signals() -> tuple[sources.Signal | sources.FactSignal, ...]:
-    """What the source modules declare in SIGNALS, by name."""
+    """Return the signals that the source modules list in SIGNALS, fastest first."""
     found = [
         signal
         for module in pkgutil.iter_modules(sources.__path__)
@@ -22,11 +22,11 @@ def discover_signals() -> tuple[sources.Signal | sources.FactSignal, ...]:
             importlib.import_module(f"{sources.__name__}.{module.name}"), "SIGNALS", ()
         )
     ]
-    return tuple(sorted(found, key=lambda one: (one.every, one.name)))
+    return tuple(sorted(found, key=lambda signal: (signal.every, signal.name)))
 
 
 def discover_watches() -> tuple[watches.Watch, ...]:
-    """A new watch of every kind that the modules of `watches` declare in WATCHES."""
+    """Make a new watch of every kind that the modules of `watches` list in WATCHES."""
     return tuple(
         make()
         for module in pkgutil.iter_modules(watches.__path__)
@@ -37,16 +37,16 @@ def discover_watches() -> tuple[watches.Watch, ...]:
 
 
 def set_intervals(
-    found: tuple[sources.Signal | sources.FactSignal, ...], every: Mapping[str, float]
+    all_signals: tuple[sources.Signal | sources.FactSignal, ...], every: Mapping[str, float]
 ) -> tuple[sources.Signal | sources.FactSignal, ...]:
-    """The signals, some of them looked at more often or more seldom than they ask for."""
-    if strange := every.keys() - {one.name for one in found}:
+    """Return the signals with other poll intervals, in seconds by name."""
+    if unknown := every.keys() - {signal.name for signal in all_signals}:
         raise errors.UsageError(
-            f"no signal is called {', '.join(sorted(strange))}",
-            why="--every names a signal and its seconds",
-            todo=f"one of {', '.join(sorted(one.name for one in found))}",
+            f"--every: unknown signal {', '.join(sorted(unknown))}",
+            why="--every takes SIGNAL=SECONDS",
+            todo=f"use one of {', '.join(sorted(signal.name for signal in all_signals))}",
         )
     return tuple(
-        dataclasses.replace(one, every=every[one.name]) if one.name in every else one
-        for one in found
+        dataclasses.replace(signal, every=every[signal.name]) if signal.name in every else signal
+        for signal in all_signals
     )

@@ -1,12 +1,12 @@
-"""The bounded spool of raw segments: the oldest go first, what matters stays.
+"""The bounded spool of raw segments; the oldest are removed first.
 
-Never removed: the segments of the last `keep_seconds`, and those that overlap a pinned window. So
-a spool may exceed its budget, and says so, rather than lose what an event asked to be kept.
+Never removed are the segments of the last `keep_seconds` and those that overlap a pinned window: a spool
+may exceed its budget, and reports it, rather than lose what an event pinned.
 
     FOLDER/<host>-<start>-<boot>.perf.data   finished segments
-    FOLDER/*.writing, current.json           the one being written
-    FOLDER/pins/<id>.json                    windows to keep: begin, end, why
-    FOLDER/gaps.jsonl                        when nothing was recorded, and why
+    FOLDER/*.writing, current.json           the segment being written
+    FOLDER/pins/<id>.json                    pinned windows: begin, end, why
+    FOLDER/gaps.jsonl                        times without samples, and why
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import dataclasses
 import json
 import os
 import pathlib
-import re
 from collections.abc import Iterable
 
 from overnight import errors
+from overnight.model import files
+from overnight.model.pins import Pin, Pins
+from overnight.model.times import SECOND_NS
 from overnight.sources import perf
 
-__all__ = ["Journal", "Pin", "Segment", "Spool", "choose_removals"]
+__all__ = ["Journal", "Segment", "Spool", "choose_removals"]
 
-SECOND = 1_000_000_000
-# A segment's name is cut to the millisecond and its last change may be a buffer late.
-SLACK_NS = 2 * SECOND
-PIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# A segment's name is cut to the millisecond, and its last write may be a buffer late.
+SLACK_NS = 2 * SECOND_NS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,22 +39,9 @@ class Segment:
     end_ns: int
     bytes: int
 
-
-@dataclasses.dataclass(frozen=True)
-class Pin:
-    """A window whose segments stay; wall clock, nanoseconds."""
-
-    id: str
-    begin_ns: int
-    end_ns: int
-    why: str
-
-    def covers(self, segment: Segment) -> bool:
-        """Whether the segment may hold a sample of the window."""
-        return (
-            segment.begin_ns - SLACK_NS <= self.end_ns
-            and self.begin_ns <= segment.end_ns + SLACK_NS
-        )
+    def overlaps(self, pin: Pin) -> bool:
+        """Whether it may contain a sample of the pinned window."""
+        return self.begin_ns - SLACK_NS <= pin.end_ns and pin.begin_ns <= self.end_ns + SLACK_NS
 
 
 def choose_removals(
@@ -65,15 +52,15 @@ def choose_removals(
     keep_seconds: float,
     surplus: int,
 ) -> tuple[Segment, ...]:
-    """The oldest segments that may go, as few as free `surplus` bytes, or all that may."""
-    held = tuple(pins)
-    young_ns = now_ns - round(keep_seconds * SECOND)
+    """Return the oldest removable segments, as few as free `surplus` bytes."""
+    pinned = tuple(pins)
+    young_ns = now_ns - round(keep_seconds * SECOND_NS)
     chosen: list[Segment] = []
-    for segment in sorted(segments, key=lambda one: (one.begin_ns, one.path.name)):
+    for segment in sorted(segments, key=lambda segment: (segment.begin_ns, segment.path.name)):
         if surplus <= 0:
             break
-        # One from the future was recorded before the clock was set back: it is not old.
-        if segment.end_ns >= young_ns or any(pin.covers(segment) for pin in held):
+        # A segment from the future was recorded before the clock was set back: it is not old.
+        if segment.end_ns >= young_ns or any(map(segment.overlaps, pinned)):
             continue
         chosen.append(segment)
         surplus -= segment.bytes
@@ -81,55 +68,32 @@ def choose_removals(
 
 
 class Journal:
-    """The gaps of a spool: appended, on disk at once, kept in memory while there is no room."""
+    """The gaps of a spool: appended and synced at once, kept in memory while the disk is full."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
-        self._waiting: list[str] = []
+        self._pending: list[bytes] = []
 
     def add(self, gap: perf.Gap) -> None:
-        """Write a gap down; an open one, of no length yet, is told again when it ends."""
-        self._waiting.append(json.dumps(dataclasses.asdict(gap)))
+        """Write a gap; an open one has no length yet and is written again when it ends."""
+        self._pending.append(json.dumps(dataclasses.asdict(gap)).encode() + b"\n")
         self.flush()
 
     def flush(self) -> bool:
-        """Write what waits; False while the disk does not take it."""
-        if not self._waiting:
-            return True
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        try:
-            descriptor = os.open(self.path, flags, 0o600)
-        except OSError:
+        """Write pending lines; return False while the disk does not take them."""
+        if self._pending and not files.append_lines(self.path, self._pending):
             return False
-        try:
-            before = os.fstat(descriptor).st_size
-            # A line that a crash cut off must not swallow the next one.
-            cut = before > 0 and os.pread(descriptor, 1, before - 1) != b"\n"
-            text = ("\n" if cut else "") + "".join(line + "\n" for line in self._waiting)
-            data = text.encode()
-            try:
-                if os.write(descriptor, data) < len(data):
-                    os.ftruncate(descriptor, before)
-                    return False
-                os.fsync(descriptor)
-            except OSError:
-                os.ftruncate(descriptor, before)
-                return False
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
-        self._waiting.clear()
+        self._pending.clear()
         return True
 
     def read(self) -> tuple[perf.Gap, ...]:
-        """Every gap by its begin, the last word on each; lines that make no sense are left out."""
+        """Read every gap in its last form, by its begin; unreadable lines are left out."""
         gaps: dict[tuple[int, str], perf.Gap] = {}
         try:
-            lines = self.path.read_text(errors="replace").splitlines()
+            lines = self.path.read_bytes().splitlines()
         except OSError:
             lines = []
-        for line in [*lines, *self._waiting]:
+        for line in [*lines, *self._pending]:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 entry = json.loads(line)
                 gap = perf.Gap(int(entry["begin_ns"]), int(entry["end_ns"]), str(entry["why"]))
@@ -138,25 +102,26 @@ class Journal:
 
 
 class Spool:
-    """A folder of raw segments that stays within `budget_bytes`; files may vanish at any time."""
+    """A folder of raw segments within `budget_bytes`; files may vanish at any time."""
 
     def __init__(self, folder: pathlib.Path, budget_bytes: int, keep_seconds: float) -> None:
         self.folder = folder
         self.budget_bytes = budget_bytes
         self.keep_seconds = keep_seconds
         self.journal = Journal(folder / "gaps.jsonl")
+        self.pins = Pins(folder / "pins")
         try:
-            (folder / "pins").mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.pins.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise errors.MissingPermissionError(
-                f"nothing can be written under {folder}",
+                f"cannot write to {folder}",
                 why=str(error),
-                todo="choose a folder of yours: overnight --home DIR record",
+                todo="choose a folder you may write to: overnight --home DIR record",
             ) from error
 
     def segments(self) -> tuple[Segment, ...]:
-        """The finished segments, oldest first."""
-        found = []
+        """List the finished segments, oldest first."""
+        segments = []
         for path in self.folder.iterdir():
             name = perf.parse_segment_name(path.name)
             if name is None:
@@ -164,11 +129,10 @@ class Spool:
             with contextlib.suppress(OSError):
                 stat = path.stat()
                 end = max(name.start_ns, stat.st_mtime_ns)
-                found.append(Segment(path, name.start_ns, end, stat.st_size))
-        return tuple(sorted(found, key=lambda one: (one.begin_ns, one.path.name)))
+                segments.append(Segment(path, name.start_ns, end, stat.st_size))
+        return tuple(sorted(segments, key=lambda segment: (segment.begin_ns, segment.path.name)))
 
     def writing_bytes(self) -> int:
-        """The size of what is being written."""
         total = 0
         for path in self.folder.glob(f"*{perf.WRITING}*"):
             with contextlib.suppress(OSError):
@@ -176,62 +140,24 @@ class Spool:
         return total
 
     def free_bytes(self) -> int:
-        """What the disk still takes from anyone: root's reserve is not for a recorder."""
+        """Free space for ordinary users: a recorder must not use root's reserve."""
         stat = os.statvfs(self.folder)
         return stat.f_bavail * stat.f_frsize
 
     def trim(self, now_ns: int, *, floor_bytes: int = 0) -> tuple[Segment, ...]:
-        """Remove the oldest until the budget is kept and the disk has `floor_bytes` free."""
+        """Remove the oldest until the spool is in budget and the disk has `floor_bytes` free."""
         segments = self.segments()
-        used = sum(one.bytes for one in segments) + self.writing_bytes()
+        used = sum(segment.bytes for segment in segments) + self.writing_bytes()
         surplus = max(used - self.budget_bytes, floor_bytes - self.free_bytes())
         removed = []
         for segment in choose_removals(
-            segments, self.pins(), now_ns=now_ns, keep_seconds=self.keep_seconds, surplus=surplus
+            segments,
+            self.pins.pins(),
+            now_ns=now_ns,
+            keep_seconds=self.keep_seconds,
+            surplus=surplus,
         ):
             with contextlib.suppress(FileNotFoundError):
                 segment.path.unlink()
                 removed.append(segment)
         return tuple(removed)
-
-    def pin(self, pin: Pin) -> None:
-        """Keep a window; the same id again replaces it."""
-        path = self._pin_path(pin.id)
-        entry = {"begin_ns": pin.begin_ns, "end_ns": pin.end_ns, "why": pin.why}
-        fresh = path.with_suffix(".new")
-        with fresh.open("w") as file:
-            file.write(json.dumps(entry))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-
-    def unpin(self, pin_id: str) -> bool:
-        """Let a window go; whether there was one."""
-        try:
-            self._pin_path(pin_id).unlink()
-        except FileNotFoundError:
-            return False
-        return True
-
-    def pins(self) -> tuple[Pin, ...]:
-        """Every pinned window; a pin that cannot be read pins everything, for nothing is worse."""
-        found = []
-        for path in sorted((self.folder / "pins").glob("*.json")):
-            try:
-                entry = json.loads(path.read_text())
-                pin = Pin(path.stem, int(entry["begin_ns"]), int(entry["end_ns"]), entry["why"])
-            except FileNotFoundError:
-                continue
-            except (OSError, ValueError, KeyError, TypeError):
-                pin = Pin(path.stem, 0, 1 << 63, "its file cannot be read: everything is kept")
-            found.append(pin)
-        return tuple(found)
-
-    def _pin_path(self, pin_id: str) -> pathlib.Path:
-        if not PIN_NAME.fullmatch(pin_id):
-            raise errors.UsageError(
-                f"{pin_id!r} cannot name a pin",
-                why="it becomes a file name",
-                todo="use letters, digits, dots, dashes and underscores",
-            )
-        return self.folder / "pins" / f"{pin_id}.json"

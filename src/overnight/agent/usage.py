@@ -1,4 +1,4 @@
-"""What recording costs the host: CPU time and memory of this process and of its helpers."""
+"""CPU time and memory of this process and of its helper processes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ ROOT = pathlib.Path("/")
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """CPU seconds so far, and resident bytes now."""
-
     cpu_seconds: float
     rss_bytes: int
 
 
 def parse_stat(text: str, ticks: int, page: int) -> Usage:
-    """One line of /proc/PID/stat; the name in it may hold spaces and brackets.
+    """Parse /proc/PID/stat; the name in it may contain spaces and brackets.
 
     >>> line = "7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 150 50 0 0 20 0 1 0 99 0 25 0"
     >>> parse_stat(line, 100, 4096)
@@ -33,7 +31,7 @@ def parse_stat(text: str, ticks: int, page: int) -> Usage:
 
 
 def read_usage(helpers: Iterable[int], root: pathlib.Path = ROOT) -> Usage:
-    """Ourselves, the helpers that run, and those that have ended and were waited for."""
+    """Return the sum of this process, running helpers, and helpers that ended and were waited for."""
     ours = resource.getrusage(resource.RUSAGE_SELF)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = ours.ru_utime + ours.ru_stime + ended.ru_utime + ended.ru_stime

@@ -1,4 +1,4 @@
-"""Composition root: use cases that join the layers, and the discovery of plug-ins."""
+"""Use cases: typed request in, typed result out. They join the layers; interfaces call only them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["discover"]
 
 
 def discover(package: types.ModuleType) -> tuple[types.ModuleType, ...]:
-    """Every public module of a plug-in package, by name. There is no list to edit."""
+    """Import every public module of a plug-in package, sorted by name."""
     return tuple(
         importlib.import_module(f"{package.__name__}.{found.name}")
         for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name)

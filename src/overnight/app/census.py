@@ -1,7 +1,7 @@
-"""The census of memory cgroups: how many the kernel keeps, how fast they grow, where, and by whom.
+"""Count memory cgroups: tracked, in use, dying, their growth, and which cgroups create them.
 
-The kernel keeps a cgroup whose directory is gone while a page is still charged to it, and walks over
-all of them: 68,680 against 240 in use pinned a core for seconds.
+The kernel keeps a removed cgroup while a page is still charged to it, and iterates over all of them:
+68,680 tracked with 240 in use saturated a core for seconds.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = [
 SCHEMA = "overnight.census/1"
 WARN_DYING = 1_000
 WARN_RATIO = 10.0
-WARN_GROWTH = 50.0  # an hour,
-WARN_GROWTH_HOURS = 6.0  # for so long
+WARN_GROWTH = 50.0  # per hour
+WARN_GROWTH_HOURS = 6.0
 CRITICAL_DYING = 10_000
 SLOW_READ_US = 100_000
 PAGE_READ_US = 1_000_000
 WATCHDOG_US = 5_000_000
-# Below this a read's time is not that of the zombies, and nothing can be projected from it.
+# A faster read is not slowed by dying cgroups, so nothing can be projected from it.
 PROJECTABLE_US = 10_000
 STEP_S = 1.0
 LOCATE_S = 2.0
@@ -53,20 +53,20 @@ Sample = tuple[float, int, int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Creator:
-    """A cgroup below which others were born and died while we looked."""
+    """A cgroup whose children were created and removed during the measurement."""
 
     cgroup: str
     unit: str
     births_per_hour: float
     deaths_per_hour: float
     short_lived: int
-    # Deaths here, of all that can have made the growth; None where nothing grew.
+    # Removals here as a share of all that can explain the growth; None without growth.
     explains: float | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The answer, and what it rests on."""
+    """The result and what it is based on."""
 
     tracked: int
     in_use: int
@@ -82,19 +82,19 @@ class Report:
 
     @property
     def ratio(self) -> float:
-        """How many the kernel keeps for each that is in use."""
+        """Tracked cgroups for each one in use."""
         return self.tracked / max(1, self.in_use)
 
     @property
     def hours_to_critical(self) -> float | None:
-        """Until 10,000 are dying; 0 when they are, None when it does not grow towards it."""
+        """Hours until 10,000 are dying; 0 if they are, None without growth."""
         if self.dying >= CRITICAL_DYING:
             return 0.0
         return _hours(CRITICAL_DYING - self.dying, self.growth_per_hour)
 
     @property
     def hours_to_watchdog(self) -> float | None:
-        """Until a read of the statistics takes 5 s, in proportion to the dying; None: not foreseeable."""
+        """Hours until a statistics read takes 5 s, in proportion to the dying; None if not foreseeable."""
         if self.stat_read_us >= WATCHDOG_US:
             return 0.0
         if self.stat_read_us < PROJECTABLE_US or not self.dying:
@@ -119,15 +119,15 @@ class Report:
             "cgroups": self.version,
             "severity": self.severity,
             "reasons": list(self.reasons),
-            "parents": [dataclasses.asdict(one) for one in self.parents],
+            "parents": [dataclasses.asdict(parent) for parent in self.parents],
             "creators": [
                 {
-                    **dataclasses.asdict(one),
-                    "births_per_hour": _rounded(one.births_per_hour),
-                    "deaths_per_hour": _rounded(one.deaths_per_hour),
-                    "explains": None if one.explains is None else round(one.explains, 4),
+                    **dataclasses.asdict(creator),
+                    "births_per_hour": _rounded(creator.births_per_hour),
+                    "deaths_per_hour": _rounded(creator.deaths_per_hour),
+                    "explains": None if creator.explains is None else round(creator.explains, 4),
                 }
-                for one in self.creators
+                for creator in self.creators
             ],
         }
 
@@ -141,7 +141,7 @@ def _hours(missing: float, growth: float | None) -> float | None:
 
 
 def since_last_fall(history: Sequence[Sample]) -> Sequence[Sample]:
-    """The history after the last reboot or purge: a slope across one says nothing."""
+    """Return the history after the last reboot or purge: a slope across one means nothing."""
     begin = 0
     for i in range(1, len(history)):
         before, now = history[i - 1][3], history[i][3]
@@ -151,7 +151,7 @@ def since_last_fall(history: Sequence[Sample]) -> Sequence[Sample]:
 
 
 def growth_per_hour(history: Sequence[Sample]) -> float | None:
-    """Dying cgroups more an hour, by least squares; None from less than two instants."""
+    """Return the growth of dying cgroups per hour, by least squares; None below two samples."""
     if len(history) < 2:
         return None
     origin = history[0][0]
@@ -168,14 +168,14 @@ def growth_per_hour(history: Sequence[Sample]) -> float | None:
 def judge(
     tracked: int, in_use: int, dying: int, growth: float | None, hours: float, stat_read_us: int
 ) -> tuple[str, tuple[str, ...]]:
-    """How bad it is, and why. `hours` is how long the growth was seen for."""
+    """Return severity and reasons. `hours` is how long the growth was measured."""
     critical, warning = [], []
     if dying > CRITICAL_DYING:
         critical.append(f"more than {CRITICAL_DYING:,} are dying")
     if stat_read_us > PAGE_READ_US:
-        critical.append("a read of the root's statistics takes more than 1 s")
+        critical.append("reading the root cgroup's statistics takes more than 1 s")
     elif stat_read_us > SLOW_READ_US:
-        critical.append("a read of the root's statistics takes more than 100 ms")
+        critical.append("reading the root cgroup's statistics takes more than 100 ms")
     if dying > WARN_DYING and tracked > WARN_RATIO * in_use:
         warning.append(f"more than {WARN_DYING:,} are dying, {tracked / max(1, in_use):.0f} times those in use")  # fmt: skip
     if growth is not None and growth > WARN_GROWTH and hours >= WARN_GROWTH_HOURS:
@@ -187,8 +187,8 @@ def judge(
 def rank_creators(
     before: sources.Rows, after: sources.Rows, seconds: float, grown: int
 ) -> tuple[Creator, ...]:
-    """Whose births and deaths they were, between two looks at the counters; most deaths first."""
-    found = []
+    """Rank cgroups by children removed between two readings of the counters."""
+    creators = []
     changes = {}
     for path, row in after.items():
         if path == cgroupchurn.UNWATCHED:
@@ -201,11 +201,11 @@ def rank_creators(
             continue
         explains = min(1.0, died / max(deaths, grown)) if grown > 0 and deaths else None
         hourly = 3600 / seconds
-        found.append(
+        creators.append(
             Creator(path, processes.unit_of(path), born * hourly, died * hourly, short, explains)
         )
-    found.sort(key=lambda one: (-one.deaths_per_hour, -one.births_per_hour, one.cgroup))
-    return tuple(found[:MOST_CREATORS])
+    creators.sort(key=lambda c: (-c.deaths_per_hour, -c.births_per_hour, c.cgroup))
+    return tuple(creators[:MOST_CREATORS])
 
 
 def take(
@@ -216,17 +216,17 @@ def take(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Report:
-    """Count, look on for so many seconds, and say what it means.
+    """Count for `seconds` and judge the result.
 
-    `history` is what was recorded before; without it the growth is that of these seconds.
+    The growth comes from `history`, which was recorded before, or else from these seconds.
     """
     try:
         return _take(root, seconds, history, clock, sleep)
     except sources.NoDataError as error:
         raise errors.CannotError(
-            f"there are no memory cgroups to count: {error}",
-            why="the kernel has no memory controller here, or this is a container that sees a part of it",
-            todo="run it on the host itself, or with the host's root mounted: --root /host",
+            f"cannot count memory cgroups: {error}",
+            why="there is no memory controller, or this is a container that sees only part of it",
+            todo="run it on the host, or mount the host's root and use --root /host",
         ) from error
 
 
@@ -244,7 +244,7 @@ def _take(
         end = samples[0][0] + seconds
         while (left := end - clock()) > 0:
             sleep(min(STEP_S, left))
-            churn.read()  # often: how long a cgroup lived is known to the look
+            churn.read()  # often: lifetimes are known only to the interval between reads
             samples.append(_sample(counts.read_census(layout, root), clock))
         after = churn.read()
     _, tracked, in_use, dying = samples[-1]

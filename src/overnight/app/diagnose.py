@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from overnight.app import bundles, event_diagnosis, report_material
+from overnight.diagnosis import knowledge
 from overnight.reports import diagnosis
 
 if TYPE_CHECKING:
@@ -50,12 +51,13 @@ class Diagnosis:
 
 def diagnose(request: Request, on_answer: Callable[[Answer], None] = lambda _: None) -> Diagnosis:
     """Diagnose one event; `on_answer` gets the answer of each detector as it comes."""
+    known = knowledge.read_knowledge(request.knowledge)
     with _evidence(request) as (home, event_id):
         event = event_diagnosis.choose_event(home, event_id, request.host)
-        verdict, case = event_diagnosis.diagnose(
-            home, event, rules=request.knowledge, on_answer=on_answer
+        verdict, case = event_diagnosis.diagnose(home, event, known=known, on_answer=on_answer)
+        material = (
+            report_material.gather(case, verdict, known) if case is not None else diagnosis.EMPTY
         )
-        material = report_material.gather(case, verdict) if case is not None else diagnosis.EMPTY
     return Diagnosis(verdict, material)
 
 

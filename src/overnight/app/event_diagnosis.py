@@ -1,4 +1,4 @@
-"""`overnight diagnose`: one event, every detector, the chain that explains it best."""
+"""Diagnose one event: run every detector, and decide which chain explains it best."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import detectors, errors
-from overnight.diagnosis import decision as verdicts
-from overnight.diagnosis import knowledge, recording
+from overnight.diagnosis import decision, knowledge, recording
 from overnight.model.finding import Answer, Status
+from overnight.model.severity import Severity
+from overnight.model.times import SECOND_US
 from overnight.queries import case as cases
 from overnight.store.ring import reader as rings
 
@@ -19,116 +20,113 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.verdict import Verdict
 
-__all__ = ["choose_event", "diagnose", "discover", "look"]
+__all__ = ["choose_event", "diagnose", "discover_detectors", "run_detectors"]
 
-SEVERITIES = {"critical": 2, "warning": 1}
 EVER = 1 << 62
-INCIDENT_US = 30_000_000
-DAMAGE = (
-    "net.driver_reset", "net.tx_timeout", "gpu.", "memory.oom_kill", "cpu.soft_lockup",
-    "cpu.hard_lockup", "rcu.", "task.", "storage.", "net.driver_starved", "net.", "cpu.",
-)  # fmt: skip
-FLEET_HOSTS = 3  # fewer are no fleet
+INCIDENT_US = 30 * SECOND_US
+FLEET_HOSTS = 3  # fewer are not a fleet
 
 
-def discover() -> tuple[detectors.Detector, ...]:
-    """Every detector of one host: what the modules name in DETECTORS."""
+def discover_detectors() -> tuple[detectors.Detector, ...]:
+    """Return every detector of one host: those that modules list in DETECTORS."""
     return tuple(
-        make
+        detector
         for module in pkgutil.iter_modules(detectors.__path__)
-        if not module.ispkg  # fleets are asked in another way
-        for make in getattr(
+        if not module.ispkg  # those of the fleet are run separately
+        for detector in getattr(
             importlib.import_module(f"{detectors.__name__}.{module.name}"), "DETECTORS", ()
         )
     )
 
 
-def choose_event(home: pathlib.Path, wanted: str = "last", host: str = "") -> Event | None:
-    """The event of that id, or the last that is at least a warning; None where there is none such."""
+def choose_event(home: pathlib.Path, event_id: str = "last", host: str = "") -> Event | None:
+    """Return the event of that id; `last`: the last that is at least a warning, or None."""
     source = rings.Reader(home)
-    known = source.hosts()
-    if not known:
+    hosts = source.hosts()
+    if not hosts:
         raise errors.CannotError(
             f"no signals are recorded under {home}",
-            why="a diagnosis begins with an event, and events come from the flight recorder",
+            why="a diagnosis starts from an event, and the flight recorder records events",
             todo="overnight record --for 12h, or overnight diagnose BUNDLE",
         )
-    if host and host not in known:
+    if host and host not in hosts:
         raise errors.CannotError(
-            f"no signals of host {host!r} are here",
-            why=f"there are {', '.join(known)}",
+            f"no signals are recorded for host {host!r}",
+            why=f"recorded hosts: {', '.join(hosts)}",
             todo="choose one of these with --host",
         )
-    found = source.events(0, EVER, (host,) if host else None)
-    if wanted != "last":
-        for one in found:
-            if one.id == wanted:
-                return one
+    events = source.events(0, EVER, (host,) if host else None)
+    if event_id != "last":
+        for event in events:
+            if event.id == event_id:
+                return event
         raise errors.CannotError(
-            f"no event {wanted!r} is kept",
-            why="it was not seen, or is older than what is kept",
-            todo="overnight events -O json   has the ids of those that are",
+            f"no event {event_id!r} is stored",
+            why="it was not recorded, or retention has deleted it",
+            todo="overnight events -O json   lists the ids of stored events",
         )
-    serious = [one for one in found if one.severity in SEVERITIES]
+    serious = [event for event in events if Severity.of(event.severity).rank > Severity.INFO.rank]
     if not serious:
         return None
-    # One incident is several events; the worst of them, and the one furthest from the cause, is asked about.
-    last = max(one.time_us for one in serious)
-    incident = [one for one in serious if last - one.time_us <= INCIDENT_US]
-    return max(incident, key=lambda one: (SEVERITIES[one.severity], _damage(one), one.time_us))
-
-
-def _damage(one: Event) -> int:
-    """How near to what users felt: a reset says more than the pinned core before it."""
-    ranks = (n for n, beginning in enumerate(DAMAGE) if one.kind.startswith(beginning))
-    return -next(ranks, len(DAMAGE))
+    # One incident is several events: diagnose the worst of them, and the one closest to what users felt.
+    last = max(event.time_us for event in serious)
+    incident = [event for event in serious if last - event.time_us <= INCIDENT_US]
+    known = knowledge.known()
+    return max(
+        incident,
+        key=lambda event: (
+            Severity.of(event.severity).rank,
+            known.damage(event.kind),
+            event.time_us,
+        ),
+    )
 
 
 def diagnose(
     home: pathlib.Path,
-    told: Event | None,
+    event: Event | None,
     *,
-    rules: tuple[pathlib.Path, ...] = (),
+    known: knowledge.Knowledge | None = None,
     on_answer: Callable[[Answer], None] = lambda _: None,
 ) -> tuple[Verdict, cases.Case | None]:
-    """The verdict on one event, and the case it was reached on; without an event it says so."""
-    if told is None:
-        return verdicts.decide(None, ()), None
-    known = knowledge.merge([knowledge.known(), *map(knowledge.read_knowledge, rules)])
-    case = cases.Case(home, told)
-    answers = tuple(look(case, discover(), on_answer))
-    fleet, of_fleet = _fleet(case, on_answer)
-    return verdicts.decide(
-        told, (*answers, *of_fleet), recording.read_recorded(case), known, fleet
-    ), case
+    """Return the verdict on one event, and the case it was reached on."""
+    if event is None:
+        return decision.decide(None, ()), None
+    case = cases.Case(home, event)
+    answers = tuple(run_detectors(case, discover_detectors(), on_answer))
+    fleet, of_fleet = _run_fleet_detectors(case, on_answer)
+    verdict = decision.decide(
+        event, (*answers, *of_fleet), recording.read_recording(case), known, fleet
+    )
+    return verdict, case
 
 
-def _fleet(
+def _run_fleet_detectors(
     case: cases.Case, on_answer: Callable[[Answer], None]
 ) -> tuple[dict[str, object], tuple[Answer, ...]]:
-    """What many hosts say, where there are many."""
-    if len(case.ring.hosts()) < FLEET_HOSTS:
+    hosts = len(case.ring.hosts())
+    if hosts < FLEET_HOSTS:
         return {}, ()
-    from overnight.detectors import fleet as detecting
+    from overnight.detectors import fleet
 
-    answers = tuple(look(case, detecting.DETECTORS, on_answer))
-    said = [one.summary for answer in answers for one in answer.findings]
-    return {"hosts": len(case.ring.hosts()), "findings": said}, answers
+    answers = tuple(run_detectors(case, fleet.DETECTORS, on_answer))
+    summaries = [finding.summary for answer in answers for finding in answer.findings]
+    return {"hosts": hosts, "findings": summaries}, answers
 
 
-def look(
+def run_detectors(
     case: cases.Case,
-    asked: tuple[detectors.Detector, ...],
+    selected: tuple[detectors.Detector, ...],
     on_answer: Callable[[Answer], None] = lambda _: None,
 ) -> Iterator[Answer]:
-    """Every detector's answer; one that fails is an answer, too, and ends nothing."""
-    for detector in asked:
+    """Yield the answer of each detector; a failure is an answer, too."""
+    for detector in selected:
         try:
             answer = detector.look(case)
-        except errors.OvernightError as error:  # evidence that is there and cannot be read
+        except errors.OvernightError as error:  # evidence that cannot be read
             why = f"{error.what}: {error.why}"
             answer = Answer(detector.name, Status.FAILED, why=why)
-        except Exception as error:  # a bug in one must not hide the others' answers
+        except Exception as error:  # a bug in one must not hide the answers of the others
             why = f"{type(error).__name__}: {error}"
             answer = Answer(detector.name, Status.FAILED, why=why)
         on_answer(answer)

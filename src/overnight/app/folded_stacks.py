@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.model.flame import KERNEL, USER, Folded, Frame, Node
+from overnight.model.flame import Folded, Frame, FrameKind, Node
 
 if TYPE_CHECKING:
     from overnight.queries import flame, reader
@@ -28,7 +28,7 @@ def fold(
         cores=cores,
         event=meta.events[0] if meta and meta.events else "",
         frames=tuple(
-            Frame(name, module, KERNEL if kind == KERNEL else USER)
+            Frame(name, module, FrameKind.KERNEL if kind == FrameKind.KERNEL else FrameKind.USER)
             for name, module, kind in zip(tree.names, tree.modules, tree.kinds, strict=True)
         ),
         nodes=tuple(map(Node, tree.frame.tolist(), tree.parent.tolist(), tree.own.tolist())),

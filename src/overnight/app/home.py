@@ -1,4 +1,4 @@
-"""Where overnight keeps its data: `--home`, `OVERNIGHT_HOME`, else the XDG data folder."""
+"""The data home: `--home`, `OVERNIGHT_HOME`, else the XDG data folder."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ __all__ = ["data_home", "need_writable"]
 
 
 def data_home(chosen: pathlib.Path | None = None) -> pathlib.Path:
-    """The data home; it is not created here."""
+    """Return the data home without creating it."""
     if chosen is not None:
         return chosen
     if named := os.environ.get("OVERNIGHT_HOME"):
         return pathlib.Path(named)
     base = os.environ.get("XDG_DATA_HOME")
-    # XDG: a relative path there is to be ignored.
+    # The XDG specification says to ignore a relative path.
     if base and pathlib.Path(base).is_absolute():
         return pathlib.Path(base) / "overnight"
     return pathlib.Path("~/.local/share/overnight").expanduser()
 
 
 def need_writable(home: pathlib.Path) -> None:
-    """Before anything is done that is to be written down there; makes it where it is not."""
-    why = "it is not ours to write to, or the file system is read-only"
+    """Create the data home if needed; raise MissingPermissionError if it cannot be written."""
+    why = "you may not write to it, or the file system is read-only"
     try:
         home.mkdir(parents=True, exist_ok=True)
         if os.access(home, os.W_OK | os.X_OK):
@@ -33,7 +33,7 @@ def need_writable(home: pathlib.Path) -> None:
     except OSError as error:
         why = str(error)
     raise errors.MissingPermissionError(
-        f"nothing can be written in the data home {home}",
+        f"the data home {home} is not writable",
         why=why,
-        todo="choose a folder of yours: overnight --home DIR, or OVERNIGHT_HOME",
+        todo="choose another folder with overnight --home DIR, or OVERNIGHT_HOME",
     )

@@ -22,7 +22,7 @@ PERFDATA = "perf.data"
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """One file that was brought in."""
+    """One imported file."""
 
     path: str
     format: str
@@ -101,14 +101,11 @@ def _unreadable(path: pathlib.Path, error: OSError) -> errors.CannotError:
 
 
 def _readers() -> dict[str, formats.Reader]:
-    found: dict[str, formats.Reader] = {}
-    for module in app.discover(formats):
-        found[module.NAME] = module
-    return found
+    return {module.NAME: module for module in app.discover(formats)}
 
 
 def format_names() -> tuple[str, ...]:
-    """Every format that can be named."""
+    """Every value of --format."""
     return (PERFDATA, *_readers())
 
 
@@ -123,30 +120,30 @@ def _recognise(path: pathlib.Path) -> str:
         if module.sniff(head):
             return name
     raise errors.CannotError(
-        f"{path} is of no format that overnight knows",
+        f"{path} has an unknown format",
         why=f"it begins with {head[:16]!r}",
-        todo=f"say which with --format: {', '.join(format_names())}",
+        todo=f"name the format: --format {'|'.join(format_names())}",
     )
 
 
-def _store(home: pathlib.Path, path: pathlib.Path, kind: str, made: capture.Capture) -> Imported:
+def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.Capture) -> Imported:
     written: tuple[segments.Segment, ...] = ()
     try:
-        written = writer.write_capture(home, made, source=path.name)
+        written = writer.write_capture(home, samples, source=path.name)
     except OSError as error:
         raise errors.CannotError(
-            f"{path} cannot be stored under {home}",
+            f"cannot store {path} in {home}",
             why=error.strerror or str(error),
-            todo="make room or choose another disk: overnight --home DIR import FILE",
+            todo="free disk space, or choose another disk: overnight --home DIR import FILE",
         ) from error
     return Imported(
         path=str(path),
         format=kind,
-        host=made.host,
-        samples=int(made.count.sum()),
-        lost=made.lost,
-        begin_us=made.begin // 1000,
-        end_us=made.end // 1000,
+        host=samples.host,
+        samples=int(samples.count.sum()),
+        lost=samples.lost,
+        begin_us=samples.begin // 1000,
+        end_us=samples.end // 1000,
         segments=len(written),
-        notes=made.notes,
+        notes=samples.notes,
     )

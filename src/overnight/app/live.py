@@ -1,6 +1,6 @@
-"""`overnight live`: what the flight recorder sees, kept for some minutes and stored nowhere.
+"""`overnight live`: the flight recorder's signals and events on a screen, without a store.
 
-The same loop, signals and watches as the agent's, with a board in the ring's place.
+It runs the agent's loop, signals and watches; a board takes the place of the ring.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from overnight.agent import kernel_log, recorder_loop, signals
+from overnight.model import cpu
 from overnight.sources import perf
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Board", "CoreStrip", "ProcessLoad", "View", "start_loop"]
 
-# Those that a screen shows or that make events; what is only for the morning is left to the recorder.
+# Those that a screen shows or that make events; the rest is left to the recorder.
 SIGNALS = frozenset(
     {
         "cpu", "softirqs", "softnet", "processes", "memory-cgroups", "cgroup-births",
@@ -32,16 +33,16 @@ SIGNALS = frozenset(
 )  # fmt: skip
 KEPT_SECONDS = 120
 KEPT_EVENTS = 200
-USER, NICE, SYSTEM, IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL = range(8)
 
 
 @dataclasses.dataclass(frozen=True)
 class CoreStrip:
-    """One core's last seconds, the newest last: share busy, and share in the kernel."""
+    """One core's last seconds, the newest last: shares as `model.cpu` defines them."""
 
     core: int
     busy: tuple[float, ...]
     kernel: tuple[float, ...]
+    steal: tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ class ProcessLoad:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Everything a screen shows, at one moment."""
+    """Everything that a screen shows at one moment."""
 
     host: str
     time_us: int
@@ -68,38 +69,39 @@ class View:
     problems: Mapping[str, str]
 
     def as_json(self) -> dict[str, object]:
-        """One second, for programs: schema live-1."""
+        """The last second: schema live-1."""
         return {
             "schema": "overnight.live/1",
             "host": self.host,
             "time_us": self.time_us,
             "cores": [
                 {
-                    "core": one.core,
-                    "busy": round(one.busy[-1], 3) if one.busy else None,
-                    "kernel": round(one.kernel[-1], 3) if one.kernel else None,
+                    "core": strip.core,
+                    "busy": round(strip.busy[-1], 3) if strip.busy else None,
+                    "kernel": round(strip.kernel[-1], 3) if strip.kernel else None,
+                    "steal": round(strip.steal[-1], 3) if strip.steal else None,
                 }
-                for one in self.cores
+                for strip in self.cores
             ],
-            "processes": [dataclasses.asdict(one) for one in self.processes],
+            "processes": [dataclasses.asdict(process) for process in self.processes],
             "memory_cgroups": (
                 dict(zip(("tracked", "in_use", "dying"), self.census, strict=True))
                 if self.census
                 else None
             ),
-            "events": [one.as_json() for one in self.events],
+            "events": [event.as_json() for event in self.events],
         }
 
 
 class Board:
-    """Takes the ring's place; one thread writes, another asks for the view."""
+    """A `recorder_loop.Sink` for a screen: one thread writes, another reads the view."""
 
     def __init__(self, host: str, ticks: int = 100) -> None:
         self.host = host
         self._ticks = ticks
         self._lock = threading.Lock()
         self._cpu: sources.Rows = {}
-        self._shares: dict[int, tuple[collections.deque[float], collections.deque[float]]] = {}
+        self._shares: dict[int, collections.deque[cpu.Shares]] = {}
         self._process_rows: sources.Rows = {}
         self._process_ns = 0
         self._processes: tuple[ProcessLoad, ...] = ()
@@ -119,7 +121,6 @@ class Board:
         *,
         every: tuple[float, ...] = (),
     ) -> None:
-        """One look at one signal."""
         del names, every
         with self._lock:
             if signal == "cpu":
@@ -135,24 +136,9 @@ class Board:
     def _take_cpu(self, rows: sources.Rows) -> None:
         before, self._cpu = self._cpu, rows
         for key, row in rows.items():
-            old = before.get(key)
-            if old is None:
-                continue
-            change = [max(0, b - a) for a, b in zip(old[:8], row[:8], strict=True)]
-            total = sum(change)
-            if not total:
-                continue
-            kernel = change[SYSTEM] + change[IRQ] + change[SOFTIRQ]
-            busy = kernel + change[USER] + change[NICE] + change[STEAL]
-            strips = self._shares.setdefault(
-                int(key),
-                (
-                    collections.deque(maxlen=KEPT_SECONDS),
-                    collections.deque(maxlen=KEPT_SECONDS),
-                ),
-            )
-            strips[0].append(busy / total)
-            strips[1].append(kernel / total)
+            if key in before and (shares := cpu.tick_shares(cpu.tick_changes(before[key], row))):
+                strip = self._shares.setdefault(int(key), collections.deque(maxlen=KEPT_SECONDS))
+                strip.append(shares)
         for core in self._shares.keys() - {int(key) for key in rows}:
             del self._shares[core]
 
@@ -166,43 +152,46 @@ class Board:
             if ticks > 0:
                 pid, _, name = key.partition(" ")
                 loads.append(ProcessLoad(int(pid), name, ticks / self._ticks / seconds, row[3]))
-        self._processes = tuple(sorted(loads, key=lambda one: -one.cores))
+        self._processes = tuple(sorted(loads, key=lambda load: -load.cores))
 
     def facts(self, signal: str, now: clock.Clock, rows: sources.Facts) -> None:
-        """What the agent says of itself."""
+        """Take the agent's own problems; other facts are not shown."""
         del now
         if signal == "agent-problems":
             with self._lock:
                 self._problems = {name: str(fact["problem"]) for name, fact in rows.items()}
 
-    def event(self, told: Event) -> None:
-        """An event, new or grown."""
+    def event(self, event: Event) -> None:
         with self._lock:
-            self._events[told.id] = told
+            self._events[event.id] = event
             while len(self._events) > KEPT_EVENTS:
                 self._events.popitem(last=False)
 
     def note_gap(self, begin_us: int, end_us: int, why: str) -> None:
-        """A screen shows what it has."""
+        """Do nothing: gaps are not shown."""
 
     def tick(self, now: clock.Clock) -> None:
-        """Nothing to do each second."""
+        """Do nothing."""
 
     def note(self, name: str, problem: str) -> None:
-        """Something that cannot be seen here."""
+        """Show a problem that stays."""
         with self._lock:
             self._fixed[name] = problem
 
     def view(self) -> View:
-        """How everything stands now."""
         with self._lock:
             return View(
                 host=self.host,
                 time_us=self._time_us,
                 seconds=self._seconds,
                 cores=tuple(
-                    CoreStrip(core, tuple(busy), tuple(kernel))
-                    for core, (busy, kernel) in sorted(self._shares.items())
+                    CoreStrip(
+                        core,
+                        busy=tuple(shares.busy for shares in strip),
+                        kernel=tuple(shares.kernel for shares in strip),
+                        steal=tuple(shares.steal for shares in strip),
+                    )
+                    for core, strip in sorted(self._shares.items())
                 ),
                 processes=self._processes,
                 events=tuple(reversed(self._events.values())),
@@ -217,21 +206,19 @@ def start_loop(
     root: pathlib.Path = pathlib.Path("/"),
     every: Mapping[str, float] | None = None,
 ) -> threading.Thread:
-    """Run the loop in a thread of its own, with the board in the ring's place.
-
-    `every` says which signals are looked at more often than usual, and after how many seconds.
-    """
-    log, why_not = kernel_log.open_kernel_log(root)
-    if why_not:
-        board.note("kernel log", why_not)
+    """Run the recorder loop in a thread, writing to the board; `every` overrides poll intervals."""
+    log, no_log = kernel_log.open_kernel_log(root)
+    if no_log:
+        board.note("kernel log", no_log)
     parts = recorder_loop.Parts(
         host=board.host,
         boot=perf.read_identity(root).boot,
         signals=signals.set_intervals(
-            tuple(one for one in signals.discover_signals() if one.name in SIGNALS), every or {}
+            tuple(signal for signal in signals.discover_signals() if signal.name in SIGNALS),
+            every or {},
         ),
         watches=signals.discover_watches(),
-        keep=board,
+        sink=board,
         log=log,
         root=root,
     )

@@ -1,7 +1,7 @@
-"""`overnight record`: signals and stacks of all cores for a night, stored as it goes.
+"""`overnight record`: record signals and the stacks of all cores, and store them meanwhile.
 
-Nothing heavy is imported before the recording has ended: this process is the recorder's, and it runs
-on a host whose memory is for others.
+Nothing heavy is imported before the recording has ended: the recorder must stay small on a host whose
+memory is for others.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.agent import profiler as agent
+from overnight.agent import profiler
 from overnight.app import recorder_processes, spool_paths
 from overnight.model.recording import CoreSummary, Cost, ProcessShare, Profile, Recording
 from overnight.model.selection import Window
+from overnight.model.times import SECOND_US
 from overnight.sources import cpu, perf
 from overnight.sources.perf import command, events
 
@@ -34,8 +35,6 @@ STRIP_SECONDS = 120
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to record and how much of it to keep."""
-
     home: pathlib.Path
     seconds: float
     frequency: int = 97
@@ -45,20 +44,20 @@ class Options:
     recorder: str = "auto"
     profiles: bool = True
     signals: bool = True
-    agent: tuple[str, ...] = ()  # more arguments of the flight recorder
+    agent: tuple[str, ...] = ()  # further arguments of the flight recorder
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How it goes, each second; `status` is None while only signals are recorded."""
+    """State of the recording, each second; `status` is None when only signals are recorded."""
 
     seconds: float
-    status: agent.Status | None
+    status: profiler.Status | None
     busiest: tuple[int, float]  # a core, and its busy percent in the last second
 
 
 class CoreWatch:
-    """Each core's own busy share from /proc/stat, second by second, in bounded memory."""
+    """The busy share of each core, second by second, in bounded memory."""
 
     def __init__(self) -> None:
         self._first: dict[int, cpu.CpuTimes] = {}
@@ -66,13 +65,13 @@ class CoreWatch:
         self._peak: dict[int, tuple[float, float]] = {}
         self._strip: dict[int, collections.deque[float]] = {}
 
-    def look(self, cores: tuple[cpu.CpuTimes, ...]) -> tuple[int, float]:
-        """Take in one reading; the busiest core since the one before."""
+    def update(self, cores: tuple[cpu.CpuTimes, ...]) -> tuple[int, float]:
+        """Add a reading; return the busiest core since the last one and its percent."""
         busiest = (-1, 0.0)
         for now in cores:
             self._first.setdefault(now.core, now)
             before = self._last.get(now.core)
-            # Two readings within a clock tick tell nothing.
+            # Two readings within a clock tick say nothing.
             if before is not None and now.total - before.total > 0.05:
                 total = now.total - before.total
                 busy = 100 * (now.busy - before.busy) / total
@@ -82,19 +81,19 @@ class CoreWatch:
                 self._strip.setdefault(now.core, collections.deque(maxlen=STRIP_SECONDS)).append(
                     busy
                 )
-                busiest = max(busiest, (now.core, busy), key=lambda one: one[1])
+                busiest = max(busiest, (now.core, busy), key=lambda core: core[1])
             elif before is not None:
                 continue
             self._last[now.core] = now
         return busiest
 
     def summary(self) -> tuple[CoreSummary, ...]:
-        """Every core that was seen twice."""
-        found = []
+        """Summarize every core that was read twice."""
+        summaries = []
         for core, peak in sorted(self._peak.items()):
             whole = self._last[core].total - self._first[core].total
             used = self._last[core].busy - self._first[core].busy
-            found.append(
+            summaries.append(
                 CoreSummary(
                     core=core,
                     busy_mean=round(100 * used / whole, 1) if whole else 0.0,
@@ -103,7 +102,7 @@ class CoreWatch:
                     busy=tuple(round(value, 1) for value in self._strip[core]),
                 )
             )
-        return tuple(found)
+        return tuple(summaries)
 
 
 def flight_recorder_arguments(
@@ -126,9 +125,9 @@ def record(
 ) -> Recording:
     """Record until the time is up or `stop` is set; on return everything is in the store.
 
-    Where stacks cannot be sampled, per-core CPU is still watched, and the gap says why.
+    Where stacks cannot be sampled, per-core CPU is still recorded, and a gap says why.
     """
-    chosen, why_not = _choose(options.recorder) if options.profiles else (None, "")
+    chosen, no_stacks = _choose(options.recorder) if options.profiles else (None, "")
     watch = CoreWatch()
     begin_us = time.time_ns() // 1000
     begin = time.monotonic()
@@ -139,18 +138,20 @@ def record(
             flight = stack.enter_context(
                 recorder_processes.run_flight_recorder(options.home, problems, *options.agent)
             )
-        watch.look(cpu.read_cpu())
+        watch.update(cpu.read_cpu())
         if chosen is None:
-            _watch_alone(options.seconds, stop, watch, on_progress)
-            gaps = [why_not] if why_not else []
-            made = _result(options, begin_us, time.monotonic() - begin, watch, gaps=tuple(gaps))
+            _watch_cores(options.seconds, stop, watch, on_progress)
+            gaps = [no_stacks] if no_stacks else []
+            recording = _result(
+                options, begin_us, time.monotonic() - begin, watch, gaps=tuple(gaps)
+            )
         else:
-            made = _record_stacks(options, chosen, stop, watch, on_progress)
+            recording = _record_stacks(options, chosen, stop, watch, on_progress)
     return dataclasses.replace(
-        made,
-        gaps=(*made.gaps, *problems),
+        recording,
+        gaps=(*recording.gaps, *problems),
         signals=flight.summary,
-        events=_events(options, made) if options.signals else (),
+        events=_read_events(options, recording) if options.signals else (),
     )
 
 
@@ -164,65 +165,69 @@ def _record_stacks(
     begin_us = time.time_ns() // 1000
     begin = time.monotonic()
     folder = spool_paths.spool_folder(options.home)
-    _make(folder)
+    _make_folder(folder)
     spool_paths.save_kallsyms(folder, perf.read_identity().boot)
 
-    def look(status: agent.Status) -> None:
-        on_progress(Progress(time.monotonic() - begin, status, watch.look(cpu.read_cpu())))
+    def report(status: profiler.Status) -> None:
+        on_progress(Progress(time.monotonic() - begin, status, watch.update(cpu.read_cpu())))
 
     problems: list[str] = []
     with recorder_processes.run_ingest(
         options.home, options.budget_bytes, options.keep_seconds, problems
     ) as ingest:
-        made = agent.run(
-            agent.ProfilerOptions(
+        summary = profiler.run(
+            profiler.ProfilerOptions(
                 spool=folder,
                 recorder="native" if chosen == "native" else "perf",
                 frequency=options.frequency,
                 segment_seconds=options.segment_seconds,
                 seconds=options.seconds,
-                # Raw data is what the store leaves of the budget.
+                # The store comes first; raw data gets the rest of the budget.
                 budget_bytes=max(0, options.budget_bytes - _stored(options)),
                 keep_seconds=options.keep_seconds,
             ),
             stop,
-            look,
+            report,
         )
     cost = Cost(
-        cpu_percent=round(100 * made.cpu_seconds / max(made.seconds, 1e-9), 2),
-        rss_bytes=made.rss_peak_bytes,
-        raw_bytes=made.written_bytes,
-        ingest_cpu_percent=round(100 * ingest.cpu_seconds / max(made.seconds, 1e-9), 2),
+        cpu_percent=round(100 * summary.cpu_seconds / max(summary.seconds, 1e-9), 2),
+        rss_bytes=summary.rss_peak_bytes,
+        raw_bytes=summary.written_bytes,
+        ingest_cpu_percent=round(100 * ingest.cpu_seconds / max(summary.seconds, 1e-9), 2),
         stored_bytes=_stored(options),
     )
     gaps = [
-        f"{(gap.end_ns - gap.begin_ns) / 1e9:.1f} s without samples: {gap.why}" for gap in made.gaps
+        f"{(gap.end_ns - gap.begin_ns) / 1e9:.1f} s without samples: {gap.why}"
+        for gap in summary.gaps
     ]
-    profile = _profile(options, chosen, begin_us, len(made.segments), made.lost)
+    profile = _read_profile(options, chosen, begin_us, len(summary.segments), summary.lost)
     return _result(
-        options, begin_us, made.seconds, watch,
+        options, begin_us, summary.seconds, watch,
         gaps=(*gaps, *problems), profile=profile, cost=cost,
     )  # fmt: skip
 
 
-def _events(options: Options, made: Recording) -> tuple[Event, ...]:
-    """What the flight recorder saw meanwhile."""
+def _read_events(options: Options, recording: Recording) -> tuple[Event, ...]:
     from overnight.store.ring import reader
 
     return reader.Reader(options.home).events(
-        made.begin_us - 1_000_000, time.time_ns() // 1000 + 1_000_000, (platform.node() or "host",)
+        recording.begin_us - SECOND_US,
+        time.time_ns() // 1000 + SECOND_US,
+        (platform.node() or "host",),
     )
 
 
 def _choose(wanted: str) -> tuple[str | None, str]:
-    """Which recorder works here; None and the reason where neither does."""
+    """Return the recorder that works here, or None and why neither does."""
     probe = events.probe(cpu.online())
     if not probe.cores:
         reason = next(iter(probe.refused.values()), "no core to sample")
-        why = f"no stack samples: perf_event_open was refused, {reason} (overnight doctor)"
+        why = f"no stack samples: perf_event_open was refused: {reason} (see overnight doctor)"
         if wanted != "auto":
             raise errors.MissingPermissionError(
-                "stacks cannot be sampled here", why=why, todo="overnight doctor   says what to do"
+                f"the {wanted} recorder cannot sample stacks here",
+                why=why,
+                todo="run overnight doctor for the fix",
             )
         return None, why
     if wanted != "auto":
@@ -231,24 +236,24 @@ def _choose(wanted: str) -> tuple[str | None, str]:
     return ("perf" if binary and command.read_version(binary) else "native"), ""
 
 
-def _make(folder: pathlib.Path) -> None:
+def _make_folder(folder: pathlib.Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise errors.MissingPermissionError(
-            f"nothing can be written under {folder.parent}",
+            f"cannot write to {folder.parent}",
             why=str(error),
-            todo="choose a folder of yours: overnight --home DIR record",
+            todo="choose a folder you may write to: overnight --home DIR record",
         ) from error
 
 
-def _watch_alone(
+def _watch_cores(
     seconds: float, stop: threading.Event, watch: CoreWatch, on_progress: Callable[[Progress], None]
 ) -> None:
     begin = time.monotonic()
     for second in range(1, 1 << 62):
         stop.wait(max(0.1, begin + min(second, seconds) - time.monotonic()))
-        busiest = watch.look(cpu.read_cpu())
+        busiest = watch.update(cpu.read_cpu())
         elapsed = time.monotonic() - begin
         on_progress(Progress(elapsed, None, busiest))
         if stop.is_set() or elapsed >= seconds:
@@ -259,7 +264,7 @@ def _stored(options: Options) -> int:
     return spool_paths.bytes_under(options.home / "profiles")
 
 
-def _profile(
+def _read_profile(
     options: Options, recorder: str, begin_us: int, count: int, lost: int
 ) -> Profile | None:
     from overnight.queries import reader, top
@@ -267,16 +272,16 @@ def _profile(
 
     source = reader.Reader(segments.Catalogue(options.home))
     host = perf.read_identity().host
-    window = Window(begin_us - 1_000_000, time.time_ns() // 1000 + 1_000_000)
+    window = Window(begin_us - SECOND_US, time.time_ns() // 1000 + SECOND_US)
     if host not in source.catalogue.hosts() or not source.touched((host,), window):
         return None
-    found = top.top(source, window, hosts=(host,))
+    busiest = top.top(source, window, hosts=(host,))
     return Profile(
         recorder=recorder,
         frequency=options.frequency,
         segments=count,
-        samples=found.coverage.samples,
-        idle_samples=found.coverage.idle,
+        samples=busiest.coverage.samples,
+        idle_samples=busiest.coverage.idle,
         lost=lost,
         processes=tuple(
             ProcessShare(
@@ -286,7 +291,7 @@ def _profile(
                 share_of_capacity=round(row.share_of_capacity or 0.0, 4),
                 cores=round(row.cores or 0.0, 3),
             )
-            for row in found.rows
+            for row in busiest.rows
         ),
     )
 

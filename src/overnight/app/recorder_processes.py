@@ -1,6 +1,6 @@
-"""The processes that work beside a recording: the one that ingests, and the flight recorder.
+"""The processes that run next to the profiler: ingest and the flight recorder.
 
-Each is a process of its own, so that neither the memory of one nor its end is the other's.
+Separate processes, so that the memory or the crash of one does not affect the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AGENT_SECONDS = 30
 
 @dataclasses.dataclass
 class IngestProcess:
-    """The process that ingests; its cost is known when it has ended."""
+    """The ingest process; its cost is known when it has ended."""
 
     cpu_seconds: float = 0.0
 
@@ -32,8 +32,8 @@ class IngestProcess:
 def run_ingest(
     home: pathlib.Path, budget_bytes: int, keep_seconds: float, problems: list[str]
 ) -> Iterator[IngestProcess]:
-    """Ingest while the block runs; what is left is brought in at its end."""
-    beside = subprocess.Popen(
+    """Ingest while the block runs, and the rest at its end."""
+    process = subprocess.Popen(
         [
             sys.executable, "-m", "overnight.app.spool_ingest", str(home),
             str(budget_bytes), str(keep_seconds),
@@ -42,29 +42,31 @@ def run_ingest(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is for us: it has the rest to bring in
+        start_new_session=True,  # Ctrl-C must not end it: it ingests the rest
     )  # fmt: skip
-    told = IngestProcess()
+    ingest = IngestProcess()
     try:
-        yield told
+        yield ingest
     finally:
         try:
-            cost, said = beside.communicate(timeout=INGEST_SECONDS)
-            told.cpu_seconds = float(cost or 0)
-            problems.extend(line for line in said.splitlines() if line)
-            if beside.returncode:
+            cost, log = process.communicate(timeout=INGEST_SECONDS)
+            ingest.cpu_seconds = float(cost or 0)
+            problems.extend(line for line in log.splitlines() if line)
+            if process.returncode:
                 problems.append(
-                    f"ingest ended with {beside.returncode}; overnight store ingest goes on with it"
+                    f"ingest failed with exit code {process.returncode}; to continue: overnight store ingest"
                 )
         except subprocess.TimeoutExpired:
-            beside.kill()
-            beside.communicate()
-            problems.append("ingest did not finish; overnight store ingest goes on with it")
+            process.kill()
+            process.communicate()
+            problems.append(
+                f"ingest did not finish within {INGEST_SECONDS} s; to continue: overnight store ingest"
+            )
 
 
 @dataclasses.dataclass
 class FlightRecorder:
-    """The flight recorder beside a recording; what it did is known when it has ended."""
+    """The flight recorder process; its summary is known when it has ended."""
 
     summary: Signals | None = None
 
@@ -74,7 +76,7 @@ def run_flight_recorder(
     home: pathlib.Path, problems: list[str], *more: str
 ) -> Iterator[FlightRecorder]:
     """Record signals and events while the block runs; `more` are arguments of the agent."""
-    beside = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "overnight.agent", "--home", str(home), "--with-parent", *more],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -82,33 +84,33 @@ def run_flight_recorder(
         text=True,
         start_new_session=True,
     )
-    told = FlightRecorder()
+    recorder = FlightRecorder()
     try:
-        yield told
+        yield recorder
     finally:
-        beside.terminate()
+        process.terminate()
         try:
-            out, said = beside.communicate(timeout=AGENT_SECONDS)
+            out, log = process.communicate(timeout=AGENT_SECONDS)
         except subprocess.TimeoutExpired:
-            beside.kill()
-            out, said = beside.communicate()
+            process.kill()
+            out, log = process.communicate()
         try:
-            told.summary = _summary(json.loads(out.splitlines()[-1]), problems)
+            recorder.summary = _parse_summary(json.loads(out.splitlines()[-1]), problems)
         except (ValueError, KeyError, IndexError, TypeError):
-            why = " ".join(said.split()) or f"the agent ended with {beside.returncode}"
-            problems.append(f"signals were not recorded to the end: {why[-300:]}")
+            why = " ".join(log.split()) or f"exit code {process.returncode}"
+            problems.append(f"the flight recorder failed: {why[-300:]}")
 
 
-def _summary(said: dict[str, object], problems: list[str]) -> Signals:
-    seconds = max(1e-9, float(str(said["seconds"])))
-    dropped = int(str(said["dropped"]))
+def _parse_summary(summary: dict[str, object], problems: list[str]) -> Signals:
+    seconds = max(1e-9, float(str(summary["seconds"])))
+    dropped = int(str(summary["dropped"]))
     if dropped:
-        problems.append(f"{dropped} looks could not be written (the disk was full or failed)")
-    missing = said["problems"]
+        problems.append(f"{dropped} readings were not written (disk full or failing)")
+    missing = summary["problems"]
     return Signals(
-        signals=int(str(said["signals"])),
-        events=int(str(said["events"])),
-        cpu_percent=round(100 * float(str(said["cpu_seconds"])) / seconds, 3),
-        rss_bytes=int(str(said["rss_bytes"])),
+        signals=int(str(summary["signals"])),
+        events=int(str(summary["events"])),
+        cpu_percent=round(100 * float(str(summary["cpu_seconds"])) / seconds, 3),
+        rss_bytes=int(str(summary["rss_bytes"])),
         missing=tuple(map(str, missing)) if isinstance(missing, list) else (),
     )

@@ -1,7 +1,7 @@
-"""`overnight rehearse`: make a real incident here, record it, diagnose it, undo it, and compare with the truth.
+"""One rehearsal: cause a real incident, record it, diagnose it, undo it, and compare with the truth.
 
-`event_to_verdict_s` is wall-clock time from the instant of the event that is diagnosed to the verdict: the
-seconds that the fault goes on after the event, the end of the recording and the diagnosis are all in it.
+`event_to_verdict_s` is wall-clock time from the diagnosed event to the verdict. It includes the time that the
+fault continues after the event, the end of the recording, and the diagnosis.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from overnight import app, errors, rehearsals
 from overnight.app import home as homes
 from overnight.app import rehearsal_host, scoreboard
+from overnight.model import stop_signals, times
 from overnight.rehearsals import processes
 from overnight.rehearsals import victim as victims
 from overnight.store.ring import reader as rings
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "clean", "discover", "find", "rehearse"]
 
 EVENT = "net.driver_reset"
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
 RECOVERED_MS = 500.0
 RECOVER_SECONDS = 30.0
 END_SECONDS = 20.0
@@ -44,7 +44,7 @@ KEEP = 20
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How it goes: `done` of `whole` seconds of a phase, and how the victim does."""
+    """`done` of `whole` seconds of a phase, and the victim's status."""
 
     phase: str
     done: float = 0.0
@@ -54,32 +54,32 @@ class Progress:
 
 
 def discover() -> tuple[rehearsals.Rehearsal, ...]:
-    """Every rehearsal there is: what the modules name in REHEARSALS."""
-    found: list[rehearsals.Rehearsal] = []
+    """Return every rehearsal: REHEARSALS of all modules."""
+    known: list[rehearsals.Rehearsal] = []
     for module in app.discover(rehearsals):
-        found += getattr(module, "REHEARSALS", ())
-    return tuple(sorted(found, key=lambda one: one.name))
+        known += getattr(module, "REHEARSALS", ())
+    return tuple(sorted(known, key=lambda rehearsal: rehearsal.name))
 
 
 def find(name: str) -> rehearsals.Rehearsal:
-    """The rehearsal of that name."""
-    known = {one.name: one for one in discover()}
+    """Return the rehearsal of that name; raises UsageError."""
+    known = {rehearsal.name: rehearsal for rehearsal in discover()}
     if name not in known:
         raise errors.UsageError(
             f"there is no rehearsal {name!r}",
-            why=f"there are {', '.join(known)}",
-            todo="overnight rehearse --list   tells what each does",
+            why=f"rehearsals: {', '.join(known)}",
+            todo="overnight rehearse --list   describes them",
         )
     return known[name]
 
 
 def clean() -> list[str]:
-    """Undo what runs that died have left; which these were."""
-    cleaned, wrong = journal.clean()
-    if wrong:
+    """Undo what killed runs left; return which runs these were."""
+    cleaned, problems = journal.clean()
+    if problems:
         raise errors.CannotError(
-            "what an earlier run left cannot be undone",
-            why="; ".join(wrong),
+            "cannot undo what an earlier run left",
+            why="; ".join(problems),
             todo="undo it by hand, then overnight rehearse --clean",
         )
     return cleaned
@@ -95,15 +95,19 @@ def rehearse(
     keep: int = KEEP,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> scoreboard.Outcome:
-    """One rehearsal from the empty stage to the undone one. Whatever ends it, all is undone."""
-    for one in clean():
-        on_progress(Progress("clean", note=f"undone what a run that died had left: {one}"))
+    """Run one rehearsal and undo it, whatever ends it."""
+    for left in clean():
+        on_progress(Progress("clean", note=f"undid what a killed run had left: {left}"))
     rehearsal_host.check_needs(rehearsal.needs)
     homes.need_writable(home)
     plan = rehearsal_host.draw(
         rehearsal.name, seed, os.sched_getaffinity(0), brief=brief, core=core
     )
-    with _interruptible(), rehearsal_host.alone(), rehearsal_host.away_from(plan.core):
+    with (
+        stop_signals.interrupt_on_signals(),
+        rehearsal_host.alone(),
+        rehearsal_host.away_from(plan.core),
+    ):
         began = time.monotonic()
         before = rehearsal_host.take_inventory()
         with (
@@ -115,7 +119,7 @@ def rehearse(
                 run.play()
             finally:
                 run.end()
-        on_progress(Progress("check that all is undone"))
+        on_progress(Progress("verify the undo"))
         ours, others = rehearsal_host.left_behind(
             run_journal.run,
             run.stage.folder,
@@ -130,7 +134,7 @@ def rehearse(
 
 
 class _Run:
-    """The acts of one rehearsal, in their order."""
+    """The phases of one rehearsal, in order."""
 
     def __init__(
         self,
@@ -143,7 +147,7 @@ class _Run:
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._rehearsal, self._plan, self._journal = rehearsal, plan, run_journal
-        self._tell = on_progress
+        self._on_progress = on_progress
         self.home = home / "rehearsals" / f"{rehearsal.name}-{seed}-{run_journal.run}"
         self.stage = rehearsals.Stage(
             seed=seed,
@@ -154,7 +158,7 @@ class _Run:
             journal=run_journal,
             chance=random.Random(f"{rehearsal.name} {seed}"),  # noqa: S311 - no secret
             stop=threading.Event(),
-            say=lambda text: on_progress(Progress("", note=text)),
+            report=lambda text: on_progress(Progress("", note=text)),
             brief=brief,
             interface=plan.victim.interface,
             queue=plan.victim.queue,
@@ -171,21 +175,20 @@ class _Run:
         self._problems: list[str] = []
 
     def play(self) -> None:
-        """All of it."""
         self.home.mkdir(parents=True, mode=0o700)
         (self.home / rehearsal_host.MARKER).write_text(
             json.dumps({"run": self._journal.run}) + "\n"
         )
         self._journal.write("folder", self.stage.folder)
         self.stage.folder.mkdir()
-        self._tell(Progress("prepare"))
+        self._on_progress(Progress("prepare"))
         self._rehearsal.prepare(self.stage)
         self._truth = self._rehearsal.truth(self.stage)
-        # The recorder first: cores may share their execution units, and the victim's work is measured.
-        self._tell(Progress("start recording"))
+        # The recorder first: cores may share execution units, which would change the victim's calibration.
+        self._on_progress(Progress("start recording"))
         self._recording = rehearsal_host.Recording(self.home, self._plan.longest)
         self._recording.wait()
-        self._tell(Progress("calibrate the victim"))
+        self._on_progress(Progress("calibrate the victim"))
         self._victim.start()
         self._baseline()
         if self._rehearsal.has_event:
@@ -201,16 +204,16 @@ class _Run:
 
     def _baseline(self) -> None:
         crowd = rehearsal_host.Crowd(self._journal.run)
-        late = [one.late_p50_ms for one in self._seconds("baseline", self._plan.baseline)]
-        usual = sorted(late)[len(late) // 2]
-        if usual < victims.KEEPS_UP_MS and self._victim.status().resets == 0:
+        late = [status.late_p50_ms for status in self._poll("baseline", self._plan.baseline)]
+        median = sorted(late)[len(late) // 2]
+        if median < victims.KEEPS_UP_MS and self._victim.status().resets == 0:
             return
-        who = crowd.told(core=self._plan.core) or ["nobody for long"]
+        others = crowd.describe(core=self._plan.core) or ["no long-running process"]
         raise errors.CannotError(
-            "this machine is too busy for a rehearsal",
-            why=f"the victim fell {usual / 1000:.1f} s behind on core {self._plan.core} before anything struck;"
-            f" beside it ran {', '.join(who[:3])}",
-            todo="try again when less runs here, or with another --core",
+            "this host is too busy for a rehearsal",
+            why=f"the victim fell {median / 1000:.1f} s behind on core {self._plan.core} before the fault;"
+            f" other processes there: {', '.join(others[:3])}",
+            todo="retry when the host is less busy, or choose another --core",
         )
 
     def _strike(self, number: int) -> None:
@@ -218,64 +221,64 @@ class _Run:
         self.stage.stop.clear()
         began_us = time.time_ns() // 1000
         crowd = rehearsal_host.Crowd(self._journal.run)
-        self._tell(Progress(f"strike{of}", note="the fault begins"))
+        self._on_progress(Progress(f"strike{of}", note="the fault starts"))
         self._rehearsal.strike(self.stage)
-        for _ in self._seconds(f"strike{of}", self._plan.patience):
-            found = self._resets(began_us)
-            if found:
+        for _ in self._poll(f"strike{of}", self._plan.patience):
+            resets = self._resets(began_us)
+            if resets:
                 break
             processes.check(self.stage)
         else:
             self._stop_fault()
-            self._problems.append(self._nothing_came())
+            self._problems.append(self._describe_no_reset())
             return
-        self._events = (*self._events, found[0])
-        if others := crowd.told(rehearsal_host.CROWDED):
+        self._events = (*self._events, resets[0])
+        if others := crowd.describe(rehearsal_host.CROWDED):
             self._problems.append(
-                f"others used this host during the strike: {', '.join(others[:3])}"
+                f"other processes used this host during the fault: {', '.join(others[:3])}"
             )
-        self._tell(Progress(f"strike{of}", note=found[0].text))
+        self._on_progress(Progress(f"strike{of}", note=resets[0].text))
         self._wait(f"after the event{of}", self._plan.after)
         self._stop_fault()
         if number < self._plan.strikes:
             self._recover()
 
-    def _nothing_came(self) -> str:
+    def _describe_no_reset(self) -> str:
         now = self._victim.status()
-        seen = rings.Reader(self.home).events(0, 1 << 62)
-        kinds = ", ".join(sorted({one.kind for one in seen})) or "none"
+        events = rings.Reader(self.home).events(0, 1 << 62)
+        kinds = ", ".join(sorted({event.kind for event in events})) or "none"
         return (
-            f"no reset came in {self._plan.patience:.0f} s: the victim was {now.late_ms / 1000:.1f} s late at last,"
-            f" {now.worst_ms / 1000:.1f} s at most, with {now.resets} resets; events seen: {kinds}"
+            f"no reset within {self._plan.patience:.0f} s: the victim is {now.late_ms / 1000:.1f} s late,"
+            f" {now.worst_ms / 1000:.1f} s at most, with {now.resets} resets; recorded events: {kinds}"
         )
 
     def _recover(self) -> None:
-        for status in self._seconds("recover", RECOVER_SECONDS):
+        for status in self._poll("recover", RECOVER_SECONDS):
             if status.late_ms < RECOVERED_MS:
                 break
         self._wait("rest", self._plan.between)
 
     def _resets(self, since_us: int) -> list[Event]:
-        told = rings.Reader(self.home).events(since_us, 1 << 62, kinds=[EVENT])
+        events = rings.Reader(self.home).events(since_us, 1 << 62, kinds=[EVENT])
         return [
-            one
-            for one in told
-            if one.fields.get("rehearsal") == self._journal.run and one.time_us >= since_us
+            event
+            for event in events
+            if event.fields.get("rehearsal") == self._journal.run and event.time_us >= since_us
         ]
 
     def _wait(self, phase: str, seconds: float) -> None:
-        for _ in self._seconds(phase, seconds):
+        for _ in self._poll(phase, seconds):
             pass
 
-    def _seconds(self, phase: str, seconds: float) -> Iterator[victims.Status]:
-        """How the victim does, again and again, for so long; told, too."""
+    def _poll(self, phase: str, seconds: float) -> Iterator[victims.Status]:
+        """Yield the victim's status for `seconds`, and report progress."""
         begin = time.monotonic()
         while (done := time.monotonic() - begin) < seconds:
             self._victim.check()
             status = self._victim.status()
-            self._tell(Progress(phase, done, seconds, status))
+            self._on_progress(Progress(phase, done, seconds, status))
             yield status
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _stop_fault(self) -> None:
         self.stage.stop.set()
@@ -292,16 +295,16 @@ class _Run:
         from overnight.reports.diagnosis import html
         from overnight.reports.diagnosis import json as documents
 
-        self._tell(Progress("stop recording"))
+        self._on_progress(Progress("stop recording"))
         assert self._recording is not None
         self._problems += self._recording.stop()
-        self._tell(Progress("diagnose"))
-        told = self._events[-1] if self._events else event_diagnosis.choose_event(self.home)
-        if self._events:  # it may have grown since
-            told = event_diagnosis.choose_event(self.home, self._events[-1].id)
-        self._verdict, case = event_diagnosis.diagnose(self.home, told)
-        if told is not None:
-            self._took = time.time() - told.time_us / 1e6
+        self._on_progress(Progress("diagnose"))
+        # By its id: the event may have grown since.
+        event_id = self._events[-1].id if self._events else "last"
+        event = event_diagnosis.choose_event(self.home, event_id)
+        self._verdict, case = event_diagnosis.diagnose(self.home, event)
+        if event is not None:
+            self._took = time.time() - event.time_us / times.SECOND_US
         self._material = (
             report_material.gather(case, self._verdict) if case is not None else diagnosis.EMPTY
         )
@@ -312,28 +315,28 @@ class _Run:
             documents.write(self._verdict, file)
 
     def end(self) -> None:
-        """Whatever happened: no fault, no victim, no recorder."""
-        self._tell(Progress("undo"))
+        """Stop the fault, the victim and the recorder, whatever happened."""
+        self._on_progress(Progress("undo"))
         self._stop_fault()
         self._victim.stop()
         if self._recording is not None:
             self._recording.stop()
 
     def targets(self) -> list[str]:
-        """What the ledger says was made."""
+        """Return the targets of all recorded changes."""
         return self._journal.targets()
 
     def outcome(
         self, seconds: float, left: tuple[str, ...], others: list[str]
     ) -> scoreboard.Outcome:
-        """Compared with the truth."""
+        """Compare the verdict with the truth."""
         assert self._truth is not None
         assert self._verdict is not None
-        wrong = self._truth.problems(self._verdict)
+        problems = self._truth.problems(self._verdict)
         if not self._rehearsal.has_event and self._resets(0):
-            wrong.append("the victim was reset, and nothing had struck")
+            problems.append("the victim was reset without a fault")
         if self._rehearsal.has_event and not self._events:
-            wrong.append("no event came")
+            problems.append("no event occurred")
         claimed = (
             {step.kind for step in self._verdict.chain.steps} if self._verdict.chain else set()
         )
@@ -342,12 +345,12 @@ class _Run:
             seed=self.stage.seed,
             brief=self.stage.brief,
             run=self._journal.run,
-            correct=not wrong,
-            rank=self._truth.rank(self._verdict) if not wrong or self._events else 0,
+            correct=not problems,
+            rank=self._truth.rank(self._verdict) if not problems or self._events else 0,
             event_to_verdict_s=round(self._took, 2) if self._took is not None else None,
             seconds=round(seconds, 1),
             verdict=self._verdict,
-            problems=(*wrong, *self._problems, *left),
+            problems=(*problems, *self._problems, *left),
             missed=tuple(kind for kind, _ in self._truth.chain if kind not in claimed),
             expected=self._truth,
             facts={
@@ -367,28 +370,8 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: with everything undone."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    try:
-        before = {number: signal.signal(number, stop) for number in numbers}
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
 def _marked(run_journal: journal.Journal) -> Iterator[None]:
-    """All that is started meanwhile carries the mark, the recorder's processes, too."""
+    """Mark every process started meanwhile, including the recorder's."""
     before = os.environ.get(journal.MARK)
     os.environ[journal.MARK] = run_journal.run
     try:

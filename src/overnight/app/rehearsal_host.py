@@ -1,4 +1,4 @@
-"""Where a rehearsal happens: what the seed chooses, whether this host can, and the proof that all is undone."""
+"""The host of a rehearsal: the plan drawn from the seed, what the host must have, and proof of the undo."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ MARKER = "rehearsal.json"
 FREQUENCY = 199
 SEGMENT_SECONDS = 5.0
 BEGIN_SECONDS = 20.0
-# Looked at by the minute in a night; a rehearsal has no such time.
+# Shorter than the defaults, which poll once a minute: a rehearsal is over by then.
 EVERY = ("memory-cgroups=2", "memory-cgroup-parents=10", "units=2", "unit-restarts=2", "memory=2")
-# Of every rehearsal, whatever its fault needs: without stacks the true cause cannot be told.
+# Needed by every rehearsal: without stacks the true cause cannot be found.
 ALWAYS = ("cores", "stacks")
-CROWDED = 0.3  # of a core that somebody else uses: the verdict may be about that
+CROWDED = 0.3  # of a core used by other processes: the verdict may be about them
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One rehearsal as the seed has it. Seconds; `strikes` is how often the fault comes."""
+    """One rehearsal as drawn from the seed; durations in seconds. `strikes`: how often the fault occurs."""
 
     core: int
     spare: int
     victim: victim.Plan
     baseline: float
     strikes: int
-    after: float  # the event: the fault goes on for so long
-    between: float  # two strikes, after the victim has recovered
-    patience: float  # for the event
-    watch: float  # where nothing strikes
+    after: float  # how long the fault lasts after the event
+    between: float  # pause between two strikes, after the victim has recovered
+    patience: float  # how long to wait for the event
+    watch: float  # duration of a rehearsal without a fault
 
     @property
     def longest(self) -> float:
-        """All of it, at most."""
+        """Maximum duration of the whole rehearsal."""
         strike = self.patience + self.after + self.between + 60
         return self.baseline + self.watch + self.strikes * strike + 60
 
@@ -71,25 +71,24 @@ class Plan:
 def draw(
     name: str, seed: int, cores: Collection[int], *, brief: bool = False, core: int | None = None
 ) -> Plan:
-    """The same seed draws the same, on a host with the same cores."""
+    """Draw a plan; the same seed gives the same plan on a host with the same cores."""
     chance = random.Random(f"overnight {name} {seed}")  # noqa: S311 - no secret
     allowed = sorted(cores)
     if len(allowed) < 2:
         raise errors.CannotError(
             "a rehearsal needs two cores",
-            why="one is the victim's, and the recorder needs another; this process may use"
-            f" {len(allowed)}",
-            todo="run it on a host with two cores or more, without taskset or a CPU limit",
+            why=f"one for the victim and one for the recorder; this process may use {len(allowed)}",
+            todo="run it on a host with at least two cores, without taskset or a CPU limit",
         )
     if core is not None and core not in allowed:
         raise errors.UsageError(
-            f"core {core} cannot be used",
-            why=f"this process may use {', '.join(map(str, allowed))}",
-            todo="choose one of these with --core",
+            f"core {core} is not available to this process",
+            why=f"available cores: {', '.join(map(str, allowed))}",
+            todo=f"choose one of them: --core {allowed[0]}",
         )
     drawn = chance.choice(allowed)
     chosen = drawn if core is None else core
-    spare = chance.choice([one for one in allowed if one != chosen])
+    spare = chance.choice([other for other in allowed if other != chosen])
     return Plan(
         core=chosen,
         spare=spare,
@@ -104,14 +103,14 @@ def draw(
 
 
 def check_needs(needs: Collection[str]) -> None:
-    """Raises CannotError with everything that is missing here."""
+    """Raise CannotError with everything that this host lacks."""
     missing = [why for need in needs if (why := _lacking(need))]
     missing = missing or [why for need in ALWAYS if (why := _lacking(need))]
     if missing:
         raise errors.CannotError(
-            "this rehearsal cannot be had here",
+            "this rehearsal cannot run on this host",
             why="; ".join(dict.fromkeys(missing)),
-            todo="run it as root on a host of yours, or see a recorded one: overnight rehearse zombies --replay",
+            todo="run it as root on a host of yours, or replay a recorded run: overnight rehearse zombies --replay",
         )
 
 
@@ -123,33 +122,35 @@ def _lacking(need: str) -> str:
             several = len(os.sched_getaffinity(0)) > 1
             return "" if several else "it needs two cores, and this process may use one"
         case "stacks":
-            found = events.probe(cpu.online())
-            why = next(iter(found.refused.values()), "no core to sample")
-            return "" if found.cores else f"stacks cannot be sampled: perf_event_open says {why}"
+            probed = events.probe(cpu.online())
+            why = next(iter(probed.refused.values()), "no core to sample")
+            return (
+                "" if probed.cores else f"it cannot sample stacks: perf_event_open fails with {why}"
+            )
         case "kmsg":
-            return "" if os.access("/dev/kmsg", os.W_OK) else "/dev/kmsg cannot be written to"
+            return "" if os.access("/dev/kmsg", os.W_OK) else "it cannot write to /dev/kmsg"
         case "netns":
             return "" if shutil.which("ip") else "the program ip (iproute2) is not installed"
         case "memory-cgroups":
             return "" if cgroups.read_layout().memory else "no memory cgroups are mounted"
         case "nspawn":
-            there = shutil.which("systemd-nspawn")
-            return "" if there else "the program systemd-nspawn (systemd-container) is missing"
+            installed = shutil.which("systemd-nspawn")
+            return "" if installed else "the program systemd-nspawn (systemd-container) is missing"
         case _:
-            return f"nobody knows what {need!r} is"
+            return f"{need!r} is not a known requirement"
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """One rehearsal at a time on a host: two would be each other's fault."""
+    """Allow one rehearsal at a time on a host: two would disturb each other."""
     folder = journal.own_folder(journal.journal_folder())
     with (folder / "rehearse.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise errors.CannotError(
-                "another rehearsal runs on this host",
-                why="two at a time would be each other's fault",
+                "another rehearsal is running on this host",
+                why="two at a time would disturb each other",
                 todo="wait until it has ended",
             ) from error
         yield
@@ -157,7 +158,7 @@ def alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def away_from(core: int) -> Iterator[None]:
-    """Leave a core to the victim: for this thread, and for all that it starts."""
+    """Keep this thread, and all processes it starts, off the victim's core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, before - {core} or before)
     try:
@@ -168,7 +169,7 @@ def away_from(core: int) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Inventory:
-    """What there is of the things that a rehearsal may make."""
+    """The things on this host that a rehearsal may create."""
 
     cgroups: frozenset[str]
     netns: frozenset[str]
@@ -176,11 +177,10 @@ class Inventory:
     mounts: frozenset[str]
     files: frozenset[str] = (
         frozenset()
-    )  # named as ours are, where programs leave their locks and pages
+    )  # with overnight's prefix, in the folders for temporary files
 
 
 def take_inventory() -> Inventory:
-    """Now."""
     return Inventory(
         cgroups=frozenset(folder for folder, _, _ in os.walk("/sys/fs/cgroup")),
         netns=_names(pathlib.Path("/run/netns")),
@@ -190,7 +190,7 @@ def take_inventory() -> Inventory:
         ),
         files=frozenset(
             f"{place}/{name}"
-            for place in (tempfile.gettempdir(), "/dev/shm")  # noqa: S108 - only looked at
+            for place in (tempfile.gettempdir(), "/dev/shm")  # noqa: S108 - only listed
             for name in _names(pathlib.Path(place))
             if operations.MACHINES in name
         ),
@@ -206,17 +206,19 @@ def _names(folder: pathlib.Path) -> frozenset[str]:
 def left_behind(
     run: str, folder: pathlib.Path, changes: Collection[str], before: Inventory, after: Inventory
 ) -> tuple[list[str], list[str]]:
-    """What the run left, and what else is new: on a busy host others make cgroups and mounts, too."""
+    """Return what the run left, and what else is new: other programs create cgroups and mounts, too."""
     ours: list[str] = []
     others: list[str] = []
     words = {"cgroups": "cgroup", "netns": "netns", "links": "link", "mounts": "mount", "files": "file"}  # fmt: skip
     for kind, word in words.items():
         for name in sorted(getattr(after, kind) - getattr(before, kind)):
-            mine = run in name or any(name == one or name.startswith(f"{one}/") for one in changes)
-            # /run/netns becomes a mount with the first namespace of a boot, and stays one.
+            of_run = run in name or any(
+                name == target or name.startswith(f"{target}/") for target in changes
+            )
+            # The first namespace of a boot makes /run/netns a mount, which stays.
             known = kind == "mounts" and name == "/run/netns"
             if not known:
-                (ours if mine else others).append(f"{word} {name}")
+                (ours if of_run else others).append(f"{word} {name}")
     ours += [f"process {pid}" for pid in journal.processes_of(run)]
     if folder.exists():
         ours.append(f"folder {folder}")
@@ -224,14 +226,14 @@ def left_behind(
 
 
 class Crowd:
-    """Who else uses the cores of this host since it was made."""
+    """Other processes that used this host's cores since this object was created."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._before, self._began = _ticks(), time.monotonic()
 
-    def told(self, least: float = 0.05, core: int | None = None) -> list[str]:
-        """Those that used more than that of a core, and were last on `core`; the most first, in words."""
+    def describe(self, least: float = 0.05, core: int | None = None) -> list[str]:
+        """Describe those that used at least `least` of a core and last ran on `core`, top consumer first."""
         seconds = max(0.01, time.monotonic() - self._began) * os.sysconf("SC_CLK_TCK")
         ours = {*journal.processes_of(self._run), os.getpid()}
         used = []
@@ -243,7 +245,7 @@ class Crowd:
 
 
 def _ticks() -> dict[int, tuple[str, int, int]]:
-    found = {}
+    by_pid = {}
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -251,58 +253,57 @@ def _ticks() -> dict[int, tuple[str, int, int]]:
             head, _, tail = (entry / "stat").read_text().rpartition(")")
             words = tail.split()
             name = head.partition("(")[2]
-            found[int(entry.name)] = (name, int(words[11]) + int(words[12]), int(words[36]))
-    return found
+            by_pid[int(entry.name)] = (name, int(words[11]) + int(words[12]), int(words[36]))
+    return by_pid
 
 
 def prune(folder: pathlib.Path, keep: int) -> None:
-    """Of the runs in a folder the newest stay."""
-    made = sorted(folder.glob(f"*/{MARKER}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in made[keep:]:
+    """Delete all but the newest runs in a folder."""
+    runs = sorted(folder.glob(f"*/{MARKER}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in runs[keep:]:
         shutil.rmtree(path.parent, ignore_errors=True)
 
 
 class Recording:
-    """The flight recorder and the profiler on the run's own data home, in a thread."""
+    """The flight recorder and the profiler on the run's data home, in a thread."""
 
     def __init__(self, home: pathlib.Path, seconds: float) -> None:
         self._stop = threading.Event()
         self._going = threading.Event()
         self._problems: list[str] = []
-        self._told: list[str] = []
         self._options = recorder.Options(
             home=home,
             seconds=seconds,
             frequency=FREQUENCY,
             segment_seconds=SEGMENT_SECONDS,
-            agent=tuple(word for one in EVERY for word in ("--every", one)),
+            agent=tuple(word for interval in EVERY for word in ("--every", interval)),
         )
         self._thread = threading.Thread(target=self._record, name="recorder", daemon=True)
         self._thread.start()
 
     def _record(self) -> None:
         try:
-            made = recorder.record(self._options, self._stop, lambda _: self._going.set())
-            self._problems += made.gaps
+            result = recorder.record(self._options, self._stop, lambda _: self._going.set())
+            self._problems += result.gaps
         except errors.OvernightError as error:
             self._problems.append(f"the recording failed: {error.what}: {error.why}")
-        except Exception as error:  # told in the outcome; the run goes on to its undoing
+        except Exception as error:  # reported in the outcome; the run continues with its undo
             self._problems.append(f"the recording failed: {type(error).__name__}: {error}")
 
     def wait(self) -> None:
-        """Until it records."""
+        """Wait until it records; raises RecordingError."""
         deadline = time.monotonic() + BEGIN_SECONDS
         while not self._going.wait(0.1):
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 raise errors.RecordingError(
-                    "the rehearsal could not be recorded",
-                    why="; ".join(self._problems) or "the recorder did not begin",
-                    todo="overnight doctor   says what is missing",
+                    "cannot record the rehearsal",
+                    why="; ".join(self._problems) or "the recorder did not start",
+                    todo="overnight doctor   shows what is missing",
                 )
 
     def stop(self) -> list[str]:
-        """Until all is in the store; what went wrong, told once."""
+        """Stop, wait until everything is stored, and return the problems once."""
         self._stop.set()
         self._thread.join()
-        told, self._problems = self._problems, []
-        return [f"recording: {one}" for one in told]
+        problems, self._problems = self._problems, []
+        return [f"recording: {problem}" for problem in problems]

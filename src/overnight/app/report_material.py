@@ -1,4 +1,4 @@
-"""What a report shows beside its verdict, read from the case: a few windows, each only once."""
+"""Read what a report shows beside its verdict: a few windows of the case, each only once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors
 from overnight.app import folded_stacks
+from overnight.diagnosis import knowledge
 from overnight.model.selection import Selection, Window
+from overnight.model.times import HOUR_US, SECOND_US
 from overnight.reports import diagnosis
 from overnight.reports.pictures import difference
 
@@ -19,26 +21,23 @@ if TYPE_CHECKING:
 
 __all__ = ["focus", "gather"]
 
-SECOND = 1_000_000
-LONGEST_HOT = 60 * SECOND  # a flame graph of more is no longer one of the trouble
-AROUND = 20 * SECOND  # so that the strips show it begin
-LONGEST_STRIPS = 180 * SECOND  # a column a second stays wide enough to be seen
-CENSUS = 12 * 3600 * SECOND
+LONGEST_INCIDENT_US = 60 * SECOND_US  # a flame graph of more no longer shows the incident
+AROUND_US = 20 * SECOND_US  # so that the strips show how it begins
+LONGEST_STRIPS_US = 180 * SECOND_US  # a column a second stays wide enough to be seen
+CENSUS_US = 12 * HOUR_US
 MOST_CENSUS = 400
 MOST_EVENTS = 200
 MOST_ROWS = 12
-# Whose core and seconds the report looks at; the first that the verdict has.
-FOCUS = (
-    "cpu.core_saturated", "cpu.culprit", "memory.cgroup_walk", "cpu.rt_hog", "net.softirq_storm",
-    "kernel.lock_contention", "memory.reclaim", "net.queue_starved",
-)  # fmt: skip
-# Labels that tell one host from another in an incident; the others are in the snapshot.
+# Labels that distinguish hosts in an incident; the others are in the snapshot.
 LABELS = ("zone", "instance_type", "image", "kernel", "driver", "os")
 _Part = TypeVar("_Part")
 
 
-def gather(case: cases.Case, told: Verdict) -> diagnosis.Material:
-    """The material of a report; what cannot be read is named in its `problems`, never raised."""
+def gather(
+    case: cases.Case, verdict: Verdict, known: knowledge.Knowledge | None = None
+) -> diagnosis.Material:
+    """Gather the material of a report; what cannot be read is listed in `problems`, never raised."""
+    known = known or knowledge.known()
     problems: list[str] = []
 
     def part(name: str, read: Callable[[], _Part]) -> _Part | None:
@@ -48,109 +47,121 @@ def gather(case: cases.Case, told: Verdict) -> diagnosis.Material:
             problems.append(f"{name}: {error}")
             return None
 
-    core, hot = focus(case, told)
-    strips = _around(case.window, hot)
-    made = diagnosis.Material(
+    core, incident = focus(case, verdict, known)
+    strips = _around(case.window, incident)
+    material = diagnosis.Material(
         core=core,
-        hot=hot,
+        incident=incident,
         baseline=case.baseline,
         cores=part("cores", lambda: case.cores(strips) if case.has_signals(strips) else None),
         events=part("events", lambda: case.events(strips)[:MOST_EVENTS]) or (),
-        lifts=_lifts(told.findings),
-        census=part("memory cgroups", lambda: _census(case, told)) or (),
-        fleet=tuple(one for one in told.findings if one.detector.startswith("fleet.")),
+        lifts=_lifts(verdict.findings),
+        census=part("memory cgroups", lambda: _census(case, verdict)) or (),
+        fleet=tuple(each for each in verdict.findings if each.detector.startswith("fleet.")),
         labels=part("labels", lambda: _labels(case)) or {},
+        known=known,
     )
-    if not part("profiles", lambda: case.has_profile(hot)):
-        problems.append("flame graph: no stacks were sampled in the hot window")
+    if not part("profiles", lambda: case.has_profile(incident)):
+        problems.append("flame graph: no stacks were sampled in the incident window")
     else:
-        stacks = part("flame graph", lambda: _stacks(case, core, hot)) or diagnosis.EMPTY
-        made = dataclasses.replace(
-            made,
+        stacks = part("flame graph", lambda: _stacks(case, core, incident)) or diagnosis.EMPTY
+        material = dataclasses.replace(
+            material,
             processes=stacks.processes,
             flame=stacks.flame,
             compared=stacks.compared,
             difference=stacks.difference,
         )
-    return dataclasses.replace(made, problems=tuple(dict.fromkeys(problems)))
+    return dataclasses.replace(material, problems=tuple(dict.fromkeys(problems)))
 
 
-def focus(case: cases.Case, told: Verdict) -> tuple[int, Window]:
-    """The core and the seconds that a reader wants to see; -1: no core stands out."""
-    steps = told.chain.steps if told.chain else ()
-    chosen = _foremost(steps) or _foremost(told.findings)
-    end = min(case.event.time_us + SECOND, case.window.end_us)
+def focus(
+    case: cases.Case, verdict: Verdict, known: knowledge.Knowledge | None = None
+) -> tuple[int, Window]:
+    """Return the core and the seconds that the report shows; core -1: none stands out."""
+    known = known or knowledge.known()
+    steps = verdict.chain.steps if verdict.chain else ()
+    chosen = _foremost(steps, known) or _foremost(verdict.findings, known)
+    end = min(case.event.time_us + SECOND_US, case.window.end_us)
     if chosen is None:
-        return case.event.core, Window(end - 10 * SECOND, end)
+        return case.event.core, Window(end - 10 * SECOND_US, end)
     core = -1 if chosen.subject.core is None else chosen.subject.core
-    begin = max(chosen.window.begin_us, case.window.begin_us - LONGEST_HOT)
+    begin = max(chosen.window.begin_us, case.window.begin_us - LONGEST_INCIDENT_US)
     until = min(chosen.window.end_us, case.window.end_us)
-    if until <= begin:  # it lies elsewhere: nothing of it is around the event
-        return core, Window(end - 10 * SECOND, end)
-    return core, Window(max(begin, until - LONGEST_HOT), until)
+    if until <= begin:  # nothing of it is near the event
+        return core, Window(end - 10 * SECOND_US, end)
+    return core, Window(max(begin, until - LONGEST_INCIDENT_US), until)
 
 
-def _foremost(those: Iterable[Finding]) -> Finding | None:
-    placed = [one for one in those if one.subject.core is not None and one.kind in FOCUS]
-    return min(placed, key=lambda one: (FOCUS.index(one.kind), -one.confidence), default=None)
+def _foremost(findings: Iterable[Finding], known: knowledge.Knowledge) -> Finding | None:
+    ranked = [
+        (kind.focus, -finding.confidence, finding)
+        for finding in findings
+        if finding.subject.core is not None
+        and (kind := known.kinds.get(finding.kind))
+        and kind.focus
+    ]
+    return min(ranked, key=lambda each: each[:2])[2] if ranked else None
 
 
-def _around(window: Window, hot: Window) -> Window:
-    begin = min(window.begin_us, hot.begin_us - AROUND)
-    end = max(window.end_us, hot.end_us)
-    return Window(max(begin, end - LONGEST_STRIPS), end)
+def _around(window: Window, incident: Window) -> Window:
+    begin = min(window.begin_us, incident.begin_us - AROUND_US)
+    end = max(window.end_us, incident.end_us)
+    return Window(max(begin, end - LONGEST_STRIPS_US), end)
 
 
-def _stacks(case: cases.Case, core: int, hot: Window) -> diagnosis.Material:
-    """Who ran on the core, its flame graph, and both against the baseline where there is one."""
+def _stacks(case: cases.Case, core: int, incident: Window) -> diagnosis.Material:
+    """Read the processes of the core and its flame graph, both compared with the baseline if there is one."""
     chosen = Selection(cores=(core,) if core >= 0 else ())
     title = f"{case.host} core {core}" if core >= 0 else case.host
-    now = case.flame(hot, chosen)
+    now = case.flame(incident, chosen)
     folded = folded_stacks.fold(case.profiles, now, title, chosen.cores)
-    made = diagnosis.Material(flame=folded, processes=case.top(hot, chosen, limit=MOST_ROWS))
+    material = diagnosis.Material(
+        flame=folded, processes=case.top(incident, chosen, limit=MOST_ROWS)
+    )
     if not case.has_profile(case.baseline):
-        return made
+        return material
     before = case.flame(case.baseline, chosen)
     return dataclasses.replace(
-        made,
+        material,
         compared=difference.Compared(
             folded,
             folded_stacks.fold(case.profiles, before, title, chosen.cores),
             now.coverage.capacity,
             before.coverage.capacity,
         ),
-        difference=case.diff(hot, case.baseline, chosen),
+        difference=case.diff(incident, case.baseline, chosen),
     )
 
 
 def _lifts(findings: Iterable[Finding]) -> tuple[diagnosis.Lift, ...]:
-    made = [
+    lifts = [
         diagnosis.Lift(
-            one.subject.unit,
-            one.subject.process,
-            one.subject.function,
-            one.magnitude.get("lift", 0.0),
-            one.magnitude.get("low", 0.0),
-            one.magnitude.get("q_value", 1.0),
-            int(one.magnitude.get("recurrences", 0)),
-            one.magnitude.get("cores_more", 0.0),
+            finding.subject.unit,
+            finding.subject.process,
+            finding.subject.function,
+            finding.magnitude.get("lift", 0.0),
+            finding.magnitude.get("low", 0.0),
+            finding.magnitude.get("q_value", 1.0),
+            int(finding.magnitude.get("recurrences", 0)),
+            finding.magnitude.get("cores_more", 0.0),
         )
-        for one in findings
-        if one.kind == "stack.lift"
+        for finding in findings
+        if finding.kind == "stack.lift"
     ]
-    return tuple(sorted(made, key=lambda one: -one.low))
+    return tuple(sorted(lifts, key=lambda lift: -lift.low))
 
 
-def _census(case: cases.Case, told: Verdict) -> tuple[diagnosis.Census, ...]:
-    """Half a day of looks; read only where the verdict speaks of memory."""
-    steps = told.chain.steps if told.chain else ()
-    if not any(one.kind.startswith("memory.") for one in (*steps, *told.findings)):
+def _census(case: cases.Case, verdict: Verdict) -> tuple[diagnosis.Census, ...]:
+    """Read half a day of counts, only where the verdict is about memory."""
+    steps = verdict.chain.steps if verdict.chain else ()
+    if not any(each.kind.startswith("memory.") for each in (*steps, *verdict.findings)):
         return ()
     columns = ("tracked", "in_use", "dying")
     end = case.event.time_us + 1
-    looks = [
+    counts = [
         diagnosis.Census(time_us, *numbers)
-        for frame in case.ring.numbers(case.host, "memory-cgroups", end - CENSUS, end, ("",), columns)
+        for frame in case.ring.numbers(case.host, "memory-cgroups", end - CENSUS_US, end, ("",), columns)
         if "" in frame.keys and set(columns) <= set(frame.columns)
         for time_us, *numbers in zip(
             frame.series("", columns[0])[0],
@@ -158,10 +169,10 @@ def _census(case: cases.Case, told: Verdict) -> tuple[diagnosis.Census, ...]:
             strict=True,
         )
     ]  # fmt: skip
-    looks.sort(key=lambda one: one.time_us)
-    each = -(-len(looks) // MOST_CENSUS) or 1
-    # Counted from the end: the last look before the event is always among them.
-    return tuple(reversed(looks[::-1][::each]))
+    counts.sort(key=lambda count: count.time_us)
+    each = -(-len(counts) // MOST_CENSUS) or 1
+    # Counted from the end: the last one before the event is always among them.
+    return tuple(reversed(counts[::-1][::each]))
 
 
 def _labels(case: cases.Case) -> dict[str, str]:

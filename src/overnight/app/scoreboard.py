@@ -1,4 +1,4 @@
-"""How rehearsals ended: one outcome each, and the scoreboard of many."""
+"""Outcomes of rehearsals, and the scoreboard of many."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from overnight.reports.diagnosis import json as documents
 
 if TYPE_CHECKING:
+    import rich.console
+
     from overnight.model.truth import Truth
     from overnight.model.verdict import Verdict
     from overnight.rehearsals import victim as victims
@@ -24,40 +26,47 @@ SCHEMA = "overnight.rehearsal/1"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One rehearsal, as it ended."""
-
     scenario: str
     seed: int
     brief: bool
     run: str
     correct: bool
-    rank: int  # of the right chain: 1 is the one claimed, 0 where it is nowhere
+    rank: int  # of the right chain: 1 is the claimed one, 0: not found
     event_to_verdict_s: float | None
     seconds: float
     verdict: Verdict | None
-    problems: tuple[str, ...]  # where the verdict differs from the truth, and what was not undone
-    missed: tuple[str, ...]  # kinds of the true chain that the claimed one does not have
+    problems: tuple[str, ...]  # differences from the truth, and changes that were not undone
+    missed: tuple[str, ...]  # kinds of the true chain that were not claimed
     expected: Truth
     facts: dict[str, object]
     victim: victims.Status
     events: int
     leftovers: tuple[str, ...]
-    others: tuple[str, ...]  # new on this host meanwhile, and not by name the run's
+    others: tuple[str, ...]  # appeared meanwhile, but not by this run
     home: pathlib.Path
     report: pathlib.Path | None
     replayed: bool = False
-    material: diagnosis.Material | None = None  # for whoever shows the verdict
+    material: diagnosis.Material | None = None  # for showing the verdict
+
+    def render(self) -> rich.console.Group | None:
+        """Return the verdict for a terminal; None without one."""
+        from overnight.reports import diagnosis
+        from overnight.reports.diagnosis import text
+
+        if self.verdict is None:
+            return None
+        return text.render(self.verdict, self.material or diagnosis.EMPTY)
 
     def as_json(self) -> dict[str, object]:
         """Schema rehearsal-1."""
-        said = {
+        fields = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
             if field.name != "material"
         }
         return {
             "schema": SCHEMA,
-            **said,
+            **fields,
             "verdict": documents.document(self.verdict) if self.verdict else None,
             "expected": self.expected.as_json(),
             "victim": self.victim.as_json(),
@@ -72,38 +81,38 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """All runs of one scenario."""
-
     scenario: str
     runs: int
-    right: int  # the true chain was the one claimed
+    right: int  # the true chain was claimed
     ranks: tuple[int, ...]
-    event_to_verdict_s: float | None  # median of those with an event
-    missed: tuple[tuple[str, int], ...]  # kinds of the true chain that were not claimed, how often
-    wrong: tuple[str, ...]  # what was said instead, each once
-    left: int  # runs that left something behind
+    event_to_verdict_s: float | None  # median over runs with an event
+    missed: tuple[
+        tuple[str, int], ...
+    ]  # kinds of the true chain that were not claimed, and how often
+    wrong: tuple[str, ...]  # distinct problems of wrong verdicts
+    left: int  # runs that were not completely undone
 
 
 def score(outcomes: Sequence[Outcome]) -> tuple[Score, ...]:
-    """By scenario, in the order in which they first came."""
+    """Score by scenario, in order of first appearance."""
     by_name: dict[str, list[Outcome]] = {}
-    for one in outcomes:
-        by_name.setdefault(one.scenario, []).append(one)
-    made = []
+    for outcome in outcomes:
+        by_name.setdefault(outcome.scenario, []).append(outcome)
+    scores = []
     for name, runs in by_name.items():
-        took = [one.event_to_verdict_s for one in runs if one.event_to_verdict_s is not None]
-        missed = collections.Counter(kind for one in runs for kind in one.missed)
-        wrong = [text for one in runs if not one.correct for text in one.problems]
-        made.append(
+        took = [run.event_to_verdict_s for run in runs if run.event_to_verdict_s is not None]
+        missed = collections.Counter(kind for run in runs for kind in run.missed)
+        wrong = [text for run in runs if not run.correct for text in run.problems]
+        scores.append(
             Score(
                 scenario=name,
                 runs=len(runs),
-                right=sum(one.correct for one in runs),
-                ranks=tuple(one.rank for one in runs),
+                right=sum(run.correct for run in runs),
+                ranks=tuple(run.rank for run in runs),
                 event_to_verdict_s=statistics.median(took) if took else None,
                 missed=tuple(missed.most_common()),
                 wrong=tuple(dict.fromkeys(wrong)),
-                left=sum(bool(one.leftovers) for one in runs),
+                left=sum(bool(run.leftovers) for run in runs),
             )
         )
-    return tuple(made)
+    return tuple(scores)

@@ -1,4 +1,4 @@
-"""`overnight snapshot`: an inventory of a host, to find later what drifted. Secrets never get in."""
+"""`overnight snapshot`: an inventory of a host without secrets, to find drift later. No numpy."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from collections.abc import Callable
 
 import overnight
 from overnight import errors, sources
-from overnight.model import secrets
+from overnight.model import files, secrets
 from overnight.model.snapshot import Gap, Part, Snapshot
+from overnight.model.text import printable
 from overnight.sources.image import devices, inventory, kernel, presets, units
 from overnight.sources.image import tree as trees
 
 __all__ = ["cleaned", "default_file", "load", "save", "take"]
 
-VALUE = 4096  # characters of one value: a value that is longer is cut, and says so
+VALUE = 4096  # characters of one value; a longer one is cut, and says so
 CUT = re.compile(r"… \(cut: \d+ characters\)\Z")
 GAPS = 500
-LIVE = "it needs the running kernel, and this is an image"
-# Values that look made by chance and are not secret.
+LIVE = "needs a running kernel, and this is an image"
+# Values that look random and are not secret.
 PLAIN = frozenset({"srcversion", "flags", "Features", "version"})
 NAMED = frozenset({"packages", "units", "modules", "sysctl", "cpu", "memory"})
 
@@ -31,13 +32,13 @@ Reader = Callable[[trees.Tree, inventory.Gaps], inventory.Part]
 
 
 def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = None) -> Snapshot:  # fmt: skip
-    """Read everything once. What cannot be read is a gap; nothing that a host holds raises."""
+    """Read everything once; what cannot be read becomes a gap, whatever the host holds."""
     tree = trees.Tree(root)
     if not tree.is_folder("/"):
         raise errors.CannotError(
-            f"{root} cannot be looked at",
-            why="it is no folder, or may not be entered",
-            todo="name the folder that an image was unpacked into",
+            f"{root} cannot be read",
+            why="it is not a folder, or you may not enter it",
+            todo="name the folder that the image is unpacked in",
         )
     live = root.resolve() == sources.ROOT
     has_kernel = live or tree.exists("/proc/sys/kernel/osrelease")
@@ -50,7 +51,7 @@ def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = N
         parts[name] = _clean(name, reader(tree, _collector(name, gaps)))
     if len(gaps) > GAPS:
         left = len(gaps) - GAPS
-        gaps = [*gaps[:GAPS], Gap("snapshot", "gaps", f"{left} more are left out")]
+        gaps = [*gaps[:GAPS], Gap("snapshot", "gaps", f"{left} more are omitted")]
     moment = now or datetime.datetime.now(datetime.UTC)
     header: dict[str, object] = {
         "host": _text(platform.node() if live else root.resolve().name),
@@ -64,7 +65,7 @@ def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = N
 
 
 def _readers(live: bool) -> dict[str, tuple[Reader, bool]]:
-    """Each part's reader, and whether it needs a running kernel."""
+    """Return the reader of each part, and whether it needs a running kernel."""
     return {
         "os": (inventory.read_os, False),
         "kernel": (kernel.read_kernel, True),
@@ -99,7 +100,7 @@ def _read_cmdline(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
         gaps("/proc/cmdline", trees.why(error))
         return {}
     found: inventory.Part = {}
-    # Quotes keep blanks inside a value; the same name may come more than once.
+    # Quotes keep blanks inside a value; a name may occur more than once.
     for word in re.findall(r'(?:[^\s"]|"[^"]*"?)+', text):
         name, _, value = word.partition("=")
         before = found.get(name)
@@ -113,7 +114,7 @@ def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     found: inventory.Part = {}
     for unit in loaded.all():
         if unit.path.startswith("/run/") or unit.kind == "scope":
-            continue  # made at run time: another boot, another list
+            continue  # created at run time: differs at every boot
         said = {"state": unit.state, "preset": presets.decide(rules, unit.name)[0]}
         pulled = sorted({link.by for link in unit.links if not link.path.startswith("/run/")})
         if pulled:
@@ -143,14 +144,14 @@ def _read_presets(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     }
 
 
-# --- what may be written down
+# --- masking
 
 
 def _clean(part: str, read: inventory.Part) -> Part:
-    """Every text of every part goes through here: printable, bounded, without secrets."""
+    """Return a part with all texts printable, bounded and without secrets."""
     found: Part = {}
     for key, value in read.items():
-        # Names that the kernel or a distribution gives are no secrets, however odd they look.
+        # Names given by the kernel or a distribution are not secret, however random they look.
         name = _safe_name(_text(key), plain=part in NAMED)
         if isinstance(value, str):
             found[name] = _safe(part, name, name, value)
@@ -163,7 +164,7 @@ def _clean(part: str, read: inventory.Part) -> Part:
 
 
 def cleaned(taken: Snapshot) -> Snapshot:
-    """The same without secrets, whoever wrote it."""
+    """Return the snapshot without secrets, whatever wrote it."""
     gaps = tuple(
         Gap(gap.part, _safe_name(_text(gap.what), plain=gap.part in NAMED), _text(gap.why))
         for gap in taken.gaps
@@ -173,11 +174,11 @@ def cleaned(taken: Snapshot) -> Snapshot:
 
 
 def _safe(part: str, key: str, name: str, value: str) -> str:
-    if (cut := CUT.search(value)) and cut.start() <= VALUE:  # before, when it was taken
+    if (cut := CUT.search(value)) and cut.start() <= VALUE:  # cut when it was taken
         return _safe(part, key, name, value[: cut.start()]) + cut[0]
     text = _text(value[: 2 * VALUE])
     if len(value) > 2 * VALUE:
-        text = text.rpartition(" ")[0]  # half a word may be half a secret, and not look like one
+        text = text.rpartition(" ")[0]  # half a secret may not look like one
     if part in ("packages", "modules", "cpu", "versions") and name in PLAIN:
         shown = secrets.MASK if secrets.SHAPES.search(text) else text
     elif secrets.named_secret(key) and part in ("cmdline", "sysctl", "modules", "os", "mounts"):
@@ -195,12 +196,12 @@ def _safe_name(name: str, *, plain: bool = False) -> str:
 
 
 def _text(value: str) -> str:
-    """Names from the kernel may be no UTF-8, and hold escapes for a terminal."""
+    """Return valid, printable text: names from the kernel may be neither."""
     clean = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else "?" if c not in "\n\t" else " " for c in clean)
+    return printable(clean.replace("\n", " ").replace("\t", " "))
 
 
-# --- where it is kept
+# --- files
 
 
 def default_file(home: pathlib.Path, taken: Snapshot) -> pathlib.Path:
@@ -212,34 +213,28 @@ def default_file(home: pathlib.Path, taken: Snapshot) -> pathlib.Path:
 
 
 def save(taken: Snapshot, file: pathlib.Path) -> None:
-    """Write it; the file appears when it is whole, for its owner alone."""
-    fresh = file.with_name(f".{file.name}.new")
+    """Write a snapshot atomically, readable by its owner only."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        fresh.unlink(missing_ok=True)
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-            json.dump(taken.as_json(), out, indent=1)
-            out.write("\n")
-        fresh.replace(file)
+        files.write_atomically(file, json.dumps(taken.as_json(), indent=1) + "\n")
     except OSError as error:
         raise errors.CannotError(
             f"{file} cannot be written",
             why=error.strerror or str(error),
-            todo="choose another place with -o FILE, or another --home",
+            todo="choose another file with -o FILE, or another --home",
         ) from error
 
 
 def load(file: pathlib.Path) -> Snapshot:
-    """A snapshot that was saved."""
     try:
         document = json.loads(file.read_text("utf-8"))
         if not isinstance(document, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("not a JSON object")
         return Snapshot.from_json(document)
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise errors.CannotError(
             f"{file} cannot be read as a snapshot",
             why=why or str(error),
-            todo="name two files that overnight snapshot wrote",
+            todo="name two files written by overnight snapshot",
         ) from error

@@ -1,8 +1,7 @@
-"""From the spool of raw segments to the store, while the recording goes on.
+"""Ingest raw segments from the spool into the store while the recording goes on.
 
-Runs as a process of its own beside the recorder: the recorder stays small and never waits for it,
-and what it has not come to yet is still there after a crash. Its standard input is the recorder's
-hand: when that lets go, for whatever reason, the rest is brought in and it ends.
+Runs in its own process: the recorder stays small and never waits for it, and pending segments survive a
+crash. When its standard input closes, for whatever reason, it ingests the rest and ends.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from overnight.agent import profiler as agent
 from overnight.agent import spool
 from overnight.app import spool_paths
 from overnight.ingest import perfdata
+from overnight.model.times import SECOND_NS
 from overnight.sources import cpu, perf, processes
 from overnight.sources.perf import recovery
 from overnight.store import capture, segments, trim, writer
@@ -30,14 +30,13 @@ from overnight.store import capture, segments, trim, writer
 __all__ = ["DONE", "Ingester", "find_pending", "ingest_leftovers"]
 
 DONE = "ingested.txt"
-SECOND_NS = 1_000_000_000
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 UNITS_SECONDS = 10.0
 FORGET_SECONDS = 600.0
 
 
 def find_pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
-    """Finished raw segments that are not in the store yet, oldest first."""
+    """List finished raw segments that are not in the store yet, oldest first."""
     try:
         done = set((folder / DONE).read_text(errors="replace").split("\n"))
     except OSError:
@@ -47,19 +46,19 @@ def find_pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
 
 
 class ProcessUnits:
-    """Which unit each process belongs to; remembers those that ended a while ago."""
+    """The unit of each process; remembers processes for a while after they ended."""
 
     def __init__(self) -> None:
         self._units: dict[int, str] = {}
         self._seen: dict[int, float] = {}
-        self._looked = 0.0
+        self._read_at = 0.0
 
-    def look(self) -> None:
-        """Learn of new processes, at most every few seconds: reading all costs 10 ms."""
+    def refresh(self) -> None:
+        """Read new processes, at most every few seconds: reading all costs 10 ms."""
         now = time.monotonic()
-        if now - self._looked < UNITS_SECONDS:
+        if now - self._read_at < UNITS_SECONDS:
             return
-        self._looked = now
+        self._read_at = now
         alive = {int(p.name) for p in pathlib.Path("/proc").iterdir() if p.name.isdecimal()}
         for pid in alive - self._units.keys():
             self._units[pid] = processes.read_unit(pid)
@@ -69,12 +68,12 @@ class ProcessUnits:
             self._units.pop(pid, None)
 
     def unit_of(self, pid: int) -> str:
-        """The unit, '' where nobody knows."""
+        """Return the unit of a process; '' where it is unknown."""
         return self._units.get(pid) or processes.read_unit(pid)
 
 
 class Ingester:
-    """Brings raw segments in; keeps symbol tables in memory between them."""
+    """Ingests raw segments; keeps symbol tables in memory between them."""
 
     def __init__(self, home: pathlib.Path, budget_bytes: int, keep_seconds: float) -> None:
         self.home = home
@@ -85,37 +84,37 @@ class Ingester:
         self._live = perfdata.live_symbols(unit_of=self.units.unit_of)
         self._boot = perf.read_identity().boot[:8]
         self._journal = spool.Journal(self.folder / "gaps.jsonl")
-        self._told_until = 0
+        self._gaps_until = 0
         self._failed: set[str] = set()
 
     def run(self) -> Iterator[str]:
-        """One segment after the other until none is left; yields what went wrong.
+        """Ingest segments until none is left; yield problems.
 
-        A segment that cannot be read stays in the spool, and is tried again by the next process.
+        A segment that cannot be read stays in the spool; the next process tries again.
         """
-        brought_in = False
+        ingested = False
         for path in find_pending(self.folder):
             if path.name in self._failed:
                 continue
             try:
                 self._ingest(path)
-            except OSError as error:  # a full disk: it is tried again
-                yield f"{path.name} waits: {error.strerror or error}"
+            except OSError as error:  # a full disk: tried again later
+                yield f"{path.name} is not ingested yet: {error.strerror or error}"
                 return
             except Exception as error:  # one bad segment must not stop the night
                 self._failed.add(path.name)
                 what = error.what if isinstance(error, errors.OvernightError) else repr(error)
-                yield f"{path.name} could not be brought in: {what}"
+                yield f"cannot ingest {path.name}: {what}"
                 continue
             with (self.folder / DONE).open("a") as done:
                 done.write(path.name + "\n")
-            brought_in = True
-        if brought_in:
+            ingested = True
+        if ingested:
             self._trim()
             _give_back_memory()
 
     def _trim(self) -> None:
-        """Raw data first, then what is stored: together they keep the budget."""
+        """Remove raw data first, then stored data, until both are within the budget."""
         raw = spool.Spool(self.folder, 0, self.keep_seconds)
         stored = spool_paths.bytes_under(self.home / "profiles")
         raw.budget_bytes = max(0, self.budget_bytes - stored)
@@ -125,17 +124,17 @@ class Ingester:
             budget_bytes=self.budget_bytes,
             keep_seconds=self.keep_seconds,
             now_us=time.time_ns() // 1000,
-            pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins()],
+            pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins.pins()],
         )
 
     def _ingest(self, path: pathlib.Path) -> None:
         name = perf.parse_segment_name(path.name)
         if name is None:
             return
-        made = perfdata.read(path, self._symbols(name.boot), host=name.host, begin=name.start_ns)
+        profile = perfdata.read(path, self._symbols(name.boot), host=name.host, begin=name.start_ns)
         writer.write_capture(
             self.home,
-            dataclasses.replace(made, gaps=self._gaps(made)),
+            dataclasses.replace(profile, gaps=self._read_gaps(profile)),
             source=path.name,
             segment_seconds=24 * 3600,  # it is a segment already
         )
@@ -149,27 +148,29 @@ class Ingester:
             text = None
         return perfdata.foreign_symbols(text, pathlib.Path("/"))
 
-    def _gaps(self, made: capture.Capture) -> tuple[capture.Gap, ...]:
-        """Gaps in this segment, and those since the one before."""
-        since = self._told_until or made.begin - SECOND_NS
-        self._told_until = made.end
+    def _read_gaps(self, profile: capture.Capture) -> tuple[capture.Gap, ...]:
+        """Return the gaps in this segment and since the one before."""
+        since = self._gaps_until or profile.begin - SECOND_NS
+        self._gaps_until = profile.end
         return tuple(
             capture.Gap(gap.begin_ns, gap.end_ns, gap.why)
             for gap in self._journal.read()
-            if gap.end_ns > since and gap.begin_ns < made.end
+            if gap.end_ns > since and gap.begin_ns < profile.end
         )
 
 
 def _give_back_memory() -> None:
-    """Let the host have what a segment took, 100 MB and more: the next one comes in two minutes."""
-    with contextlib.suppress(AttributeError, OSError):  # only glibc keeps it, and only glibc can
+    """Return the 100 MB and more that a segment took: the next one comes in two minutes."""
+    with contextlib.suppress(
+        AttributeError, OSError
+    ):  # only glibc keeps freed memory, and has this call
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def ingest_leftovers(home: pathlib.Path) -> Iterator[str]:
-    """Bring in what a killed recording left, its unfinished segment too; yields what went wrong.
+    """Ingest what a killed recording left, including its unfinished segment; yield problems.
 
-    While a recording runs, its own ingest does the work: then this does nothing.
+    Does nothing while a recording runs: its own ingest process does the work.
     """
     folder = spool_paths.spool_folder(home)
     if not folder.is_dir():
@@ -180,22 +181,22 @@ def ingest_leftovers(home: pathlib.Path) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """The process beside the recorder: HOME BUDGET KEEP-SECONDS."""
+    """Run the ingest process; arguments: HOME BUDGET KEEP-SECONDS."""
     home, budget, keep = pathlib.Path(arguments[0]), int(arguments[1]), float(arguments[2])
-    os.nice(10)  # the host's work comes first, the recorder second
+    os.nice(10)  # the host's work first, then the recorder
     ingester = Ingester(home, budget, keep)
-    told: set[str] = set()
+    reported: set[str] = set()
     going = True
     while going:
-        readable, _, _ = select.select([sys.stdin], [], [], LOOK_SECONDS)
+        readable, _, _ = select.select([sys.stdin], [], [], POLL_SECONDS)
         going = not readable or bool(os.read(0, 4096))
-        ingester.units.look()
+        ingester.units.refresh()
         for problem in ingester.run():
-            if problem not in told:
-                told.add(problem)
+            if problem not in reported:
+                reported.add(problem)
                 sys.stderr.write(problem + "\n")
                 sys.stderr.flush()
-    # What this has cost, for whoever started it.
+    # The CPU time, for the parent process.
     sys.stdout.write(f"{time.process_time():.3f}\n")
 
 

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from overnight import errors
 from overnight.model.event import Event
+from overnight.model.flame import FrameKind
 from overnight.model.selection import Selection, Window
 from overnight.queries import heatmap, reader, view
 
 __all__ = ["page_view"]
 
-KERNEL = 1
 UNKNOWN = "[unknown]"
 
 
@@ -95,5 +95,5 @@ def _stack_mask(shown: view.View, chosen: Selection) -> npt.NDArray[np.bool_]:
         empty = offset[1:] == offset[:-1]
         last = np.where(empty, 0, offset[1:] - 1)
         kinds = arrays["frame_kind"][frame[last]] if len(frame) else np.zeros(len(mask), np.uint8)
-        mask &= ((kinds == KERNEL) & ~empty) == (chosen.side == "kernel")
+        mask &= ((kinds == FrameKind.KERNEL) & ~empty) == (chosen.side == "kernel")
     return mask

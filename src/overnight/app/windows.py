@@ -10,7 +10,7 @@ import pathlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.model import times
 from overnight.model.selection import Selection, Window, parse_event
 
@@ -112,10 +112,8 @@ def resolve_window(extent: Window, begin: str, end: str) -> Window:
 
 def parse_cores(text: str) -> tuple[int, ...]:
     """Read a list of cores: `39`, `0-3,8`."""
-    from overnight.sources import cpu
-
     try:
-        return cpu.parse_cpu_list(text)
+        return sources.parse_cpu_list(text)
     except ValueError as error:
         raise errors.UsageError(
             f"{text!r} is not a list of cores",

@@ -159,8 +159,8 @@ def _near_event(
     Those that reach the event come first, the longest of them before others: a core may have been saturated
     for longer some seconds earlier, and for another reason.
     """
-    usual = _baseline_percent(base, event_core)
-    others = math.inf if usual is not None and usual < ROOM else OTHERS_OF_EVENT
+    percent = _baseline_percent(base, event_core)
+    others = math.inf if percent is not None and percent < ROOM else OTHERS_OF_EVENT
     latest = case.event.time_us + AFTER_US
     reach = case.event.time_us - REACH_US
     near = [

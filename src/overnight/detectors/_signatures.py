@@ -1,4 +1,4 @@
-"""Kernel functions that tell what a stack is about: read from signatures.toml, which is data."""
+"""Kernel functions that identify a kind of work on a stack, read from signatures.toml."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Signature:
     """`functions` is a regular expression for the whole name of a kernel function."""
 
     name: str
-    kind: str  # of the finding that it speaks for
+    kind: str  # of the finding that it supports
     role: str
     functions: str
     meaning: str
@@ -28,34 +28,30 @@ class Signature:
 
 
 def read_signatures(path: pathlib.Path = FILE) -> tuple[Signature, ...]:
-    """All of a file."""
-    told = tomllib.loads(path.read_text(encoding="utf-8"))
+    """Read all signatures of a file."""
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))["signature"]
     return tuple(
-        Signature(
-            name=one["name"],
-            kind=one["kind"],
-            role=one["role"],
-            functions=one["functions"],
-            meaning=one["meaning"],
-            matches=tuple(one["matches"]),
-            misses=tuple(one["misses"]),
-        )
-        for one in told["signature"]
+        Signature(**{**table, "matches": tuple(table["matches"]), "misses": tuple(table["misses"])})
+        for table in tables
     )
 
 
 @functools.cache
 def signatures() -> tuple[Signature, ...]:
-    """Those of the package."""
+    """Return the signatures of the package."""
     return read_signatures()
 
 
 def pattern(kind: str, *roles: str) -> str:
-    """One regular expression for all functions of a kind in these roles."""
-    found = [one.functions for one in signatures() if one.kind == kind and one.role in roles]
-    return "|".join(f"(?:{text})" for text in found) or "(?!)"
+    """Return one regular expression for all functions of a kind in these roles."""
+    patterns = [
+        signature.functions
+        for signature in signatures()
+        if signature.kind == kind and signature.role in roles
+    ]
+    return "|".join(f"(?:{text})" for text in patterns) or "(?!)"
 
 
 def matcher(kind: str, *roles: str) -> Callable[[str], object]:
-    """Whether a function's plain name is one of these."""
+    """Return a test for the plain name of a function."""
     return re.compile(pattern(kind, *roles)).fullmatch

@@ -42,7 +42,7 @@ def _why_clear(case: cases.Case, found: _saturation.Saturation) -> str:
     if found.ordinary:
         return (
             f"{found.ordinary} cores were saturated, as often and as long as in the baseline"
-            f" ({case.usual}); {mean}"
+            f" ({case.baseline_text}); {mean}"
         )
     if found.series.mean_percent >= _saturation.OTHERS:
         return f"the whole host was busy, so no core stood out: {mean}"
@@ -119,7 +119,7 @@ def _evidence(
 ) -> list[Evidence]:
     series, event_core = found.series, found.location.core
     begin, end = times.format_instant(stretch.begin_us), times.format_instant(stretch.end_us)
-    was = f"; it was {baseline:.0f} % busy in the baseline ({case.usual})" if baseline is not None else ""  # fmt: skip
+    was = f"; it was {baseline:.0f} % busy in the baseline ({case.baseline_text})" if baseline is not None else ""  # fmt: skip
     lead = (case.event.time_us - stretch.begin_us) / 1e6
     if event_core is None:
         relation = "the core of the event is not known"

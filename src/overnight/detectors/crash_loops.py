@@ -1,20 +1,22 @@
-"""Units that start again for ever: those that systemd counts, and those whose own supervisor hides it.
+"""Units that restart without end: those that systemd counts, and those restarted by their own supervisor.
 
-A loop that does no harm is found, too: whether it caused anything is for the chain to say. So each
-says what it costs.
+A harmless loop is found, too: whether it caused anything is decided by the chain. So each finding carries
+its cost.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _base
+from overnight.detectors import _base, _host_state, _kernel_events
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Window
+from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
 from overnight.queries import trends
 from overnight.sources import processes
 
@@ -22,94 +24,103 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "CrashLoops", "HiddenLoops"]
+__all__ = ["DETECTORS", "CrashLoops", "UncountedCrashLoops"]
 
-VISIBLE, HIDDEN = "unit.crash_loop", "unit.hidden_crash_loop"
-HOUR_US = _base.HOUR_US
+COUNTED, UNCOUNTED = "unit.crash_loop", "unit.hidden_crash_loop"
 LOOK_BACK_US = 12 * HOUR_US
-MEET_US = 600_000_000
-# The watch's five within 20 minutes are 15 an hour; over an hour half of it is a loop with longer pauses.
+INTERVAL_US = 10 * MINUTE_US
+# The watch's five within 20 minutes are 15 an hour; half of that over an hour is a loop with longer pauses.
 RESTARTS_PER_HOUR = 7.5
 LEAST_RESTARTS = 5
-# Six within ten minutes, none of which lived a minute; ten times that on shelves, where timers and
-# sessions come and go on every healthy host. As the watch has it.
+# Six within ten minutes, none of which lived a minute; ten times that in shared slices, where timers and
+# sessions come and go on every healthy host. As in the watch.
 SHORT_PER_HOUR = 36.0
 LEAST_SHORT = 6
-SHELF_FACTOR = 10
+SHARED_SLICE_FACTOR = 10
 RECENT_US = HOUR_US  # it must still go on shortly before the event
 # NRestarts explains the births where it rises at least half as fast.
-SEEN_SHARE = 0.5
-# Less than this is no time for a rate, unless what was counted says it: enough for its uncertainty, and
-# all along the time there is. A deploy or a boot is a burst: it pauses, or ends.
+COUNTED_SHARE = 0.5
+# A shorter recording gives no rate, unless the count is high enough for its uncertainty and goes on all the
+# time. A deploy or a boot is a burst: it pauses, or ends.
 LEAST_SECONDS = 300.0
 SHORT_COUNT = 25  # a Poisson count of 25 is known within 40 %
-STRETCHES = 8
-STRETCH_LEAST_US = 2_000_000
+SHORT_INTERVALS = 8
+SHORT_INTERVAL_US = 2 * SECOND_US
 SHORT_FACTOR = 0.9
-MOST = 8
+MOST_FINDINGS = 8
 
 
-def _counted(
+@dataclasses.dataclass(frozen=True)
+class _Loop:
+    """The time around the event in which the restarts went on."""
+
+    window: Window
+    per_hour: float
+    count: float
+
+    @property
+    def duration(self) -> str:
+        return times.format_duration(self.window.seconds)
+
+
+def _read_growth(
     case: cases.Case, signal: str, columns: tuple[str, ...], *, from_zero: bool = False
-) -> trends.Meetings:
-    window = _base.lasting(case, LOOK_BACK_US)
+) -> trends.GrowthByKey:
+    window = _host_state.state_window(case, LOOK_BACK_US)
     extent = case.ring.extent(case.host)
     known = window.end_us - max(window.begin_us, extent[0]) if extent else LOOK_BACK_US
-    every = MEET_US
-    if known < LEAST_SECONDS * 1e6:
-        every = max(STRETCH_LEAST_US, known // STRETCHES)
+    interval = INTERVAL_US
+    if known < LEAST_SECONDS * SECOND_US:
+        interval = max(SHORT_INTERVAL_US, known // SHORT_INTERVALS)
     return trends.growth(
-        case.ring, case.host, signal, window, columns, every,
+        case.ring, case.host, signal, window, columns, interval,
         pivot_us=case.window.end_us, from_zero=from_zero,
     )  # fmt: skip
 
 
-def _steady(case: cases.Case, one: trends.Growth, column: str, count: float) -> bool:
-    """Whether it went on all the time there is, the first stretch apart.
+def _is_steady(case: cases.Case, growth: trends.Growth, column: str, loop: _Loop) -> bool:
+    """Return whether it went on in all intervals but the first.
 
-    One stretch without may be one in which systemd was not asked; two beside each other are a pause.
+    One interval without may be one in which systemd was not asked; two in a row are a pause.
     """
-    went_on = one.rises[column][one.end_us <= case.window.end_us][1:] > 0
+    went_on = growth.rises[column][growth.end_us <= case.window.end_us][1:] > 0
     paused = ~went_on[1:] & ~went_on[:-1]
-    return count >= SHORT_COUNT and len(went_on) >= STRETCHES // 2 and not paused.any()
+    enough = loop.count >= SHORT_COUNT and len(went_on) >= SHORT_INTERVALS // 2
+    return enough and not paused.any()
 
 
-def _loop(
-    case: cases.Case, one: trends.Growth, column: str, per_hour: float, least: int
-) -> tuple[Window, float, float] | None:
-    """The stretch around the event in which it went on: window, rate an hour, count."""
-    rates = 3600 * one.rises[column] / one.seconds
+def _find_loop(
+    case: cases.Case, growth: trends.Growth, column: str, per_hour: float, least: int
+) -> _Loop | None:
+    rates = 3600 * growth.rises[column] / growth.seconds
     going = np.flatnonzero(rates >= per_hour).tolist()
-    before = [n for n in going if one.end_us[n] <= case.window.end_us]
-    if not before or one.end_us[before[-1]] < case.event.time_us - RECENT_US:
+    before = [n for n in going if growth.end_us[n] <= case.window.end_us]
+    if not before or growth.end_us[before[-1]] < case.event.time_us - RECENT_US:
         return None
-    # Both ways from the last before the event: a pause of one interval does not end it.
+    # In both directions from the last one before the event: a pause of one interval does not end it.
     first = last = before[-1]
     for n in reversed(before):
         first = n if first - n <= 2 else first
     for n in going:
         last = n if 0 < n - last <= 2 else last
-    count = float(one.rises[column][first : last + 1].sum())
-    seconds = float(one.seconds[first : last + 1].sum())
+    count = float(growth.rises[column][first : last + 1].sum())
+    seconds = float(growth.seconds[first : last + 1].sum())
     if count < least or not seconds:
         return None
-    window = Window(int(one.begin_us[first]), int(one.end_us[last]))
-    return window, 3600 * count / seconds, count
+    window = Window(int(growth.begin_us[first]), int(growth.end_us[last]))
+    return _Loop(window, 3600 * count / seconds, count)
 
 
-def _cost(case: cases.Case, unit: str) -> Evidence | None:
-    """Cores that a unit used before the trouble, where stacks were sampled."""
+def _cost_evidence(case: cases.Case, unit: str) -> Evidence | None:
+    """Measure the cores that a unit used in the baseline, where stacks were sampled."""
     if not unit or not case.has_profile(case.baseline):
         return None
     before = case.stacks(case.baseline, by_second=False)
-    # A unit that is a path holds what lies below it.
-    mine = np.array(
-        [p.unit == unit or p.unit.startswith(f"{unit}/") for p in before.processes], bool
-    )
-    samples = sum(int(part.count[mine[part.process]].sum()) for part in before.segments)
+    own = np.array([actor.is_in(unit) for actor in before.processes], bool)
+    samples = sum(int(part.count[own[part.process]].sum()) for part in before.segments)
     cores = before.cores(samples, before.seconds)
     return Evidence(
-        f"it used {cores:.3f} cores in the {case.usual}",
+        f"{unit} used {cores:.3f} cores in the baseline ({case.baseline_text})",
         "profiles",
         {"cores_burnt": round(cores, 4), "samples": samples, "lost": before.coverage.lost},
         before.window,
@@ -118,237 +129,241 @@ def _cost(case: cases.Case, unit: str) -> Evidence | None:
 
 
 class CrashLoops(_base.BaseDetector):
-    """Rows of `unit-restarts`, and what the watch and the kernel log told."""
+    """Restarts counted by systemd, an hour over hours, and the watch's events."""
 
     name = "crash-loops"
     needs = (Need.UNIT_RESTARTS, Need.UNITS, Need.EVENTS)
 
     def examine(self, case: cases.Case) -> Answer:
-        """Restarts an hour over hours."""
-        span = Window(case.window.end_us - LOOK_BACK_US, case.window.end_us)
-        counted = _counted(case, "unit-restarts", ("restarts",))
-        told = [
-            one
-            for one in case.events(span, VISIBLE)
-            if max(one.until_us, one.time_us) >= case.event.time_us - RECENT_US and one.unit
-        ]
-        short = counted.seconds < LEAST_SECONDS
-        found = []
-        for unit, one in counted.keys.items():
-            loop = _loop(case, one, "restarts", RESTARTS_PER_HOUR, LEAST_RESTARTS)
-            if loop is not None and (not short or _steady(case, one, "restarts", loop[2])):
-                found.append(self._finding(case, unit, loop, short=short))
-        known = {one.subject.unit for one in found}
-        for happened in told:
-            if happened.unit not in known and happened.id != case.event.id:
-                known.add(happened.unit)
-                found.append(self._told(case, happened.unit, happened))
-        if short and not found:
+        counted = _read_growth(case, "unit-restarts", ("restarts",))
+        is_short = counted.seconds < LEAST_SECONDS
+        findings = []
+        for unit, growth in counted.keys.items():
+            loop = _find_loop(case, growth, "restarts", RESTARTS_PER_HOUR, LEAST_RESTARTS)
+            if loop is not None and (not is_short or _is_steady(case, growth, "restarts", loop)):
+                findings.append(_counted_finding(case, unit, loop, is_short=is_short))
+        known = {finding.subject.unit for finding in findings}
+        for event in _recent_events(case):
+            if event.unit not in known:
+                known.add(event.unit)
+                findings.append(_event_finding(case, event))
+        if is_short and not findings:
             raise _base.MissingError(
-                f"restarts of units were recorded for {counted.seconds:.0f} s before the event",
+                f"unit restarts were recorded for only {counted.seconds:.0f} s before the event",
                 Need.UNIT_RESTARTS,
             )
-        found.sort(key=lambda made: -made.magnitude["restarts_per_hour"])
-        clear = (
-            f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour, in"
-            f" {counted.seconds / 3600:.1f} h"
-        )
-        return self.answer(found[:MOST], clear=clear)
-
-    def _finding(
-        self,
-        case: cases.Case,
-        unit: str,
-        loop: tuple[Window, float, float],
-        *,
-        short: bool,
-    ) -> Finding:
-        window, rate, count = loop
-        long = times.format_duration(window.seconds)
-        evidence = [
-            Evidence(
-                f"systemd restarted {unit} {count:.0f} times in {long}",
-                "unit-restarts",
-                {"restarts": count, "restarts_per_hour": round(rate, 2)},
-                window,
-                _base.command("events", window, case.host, "--kind", "unit."),
-            ),
-            *_states(case, unit),
-        ]
-        magnitude = {"restarts_per_hour": rate, "hours": window.seconds / 3600}
-        cost = _cost(case, unit)
-        if cost is not None:
-            evidence.append(cost)
-            magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
-        return _base.make(
-            self.name,
-            VISIBLE,
-            Subject(host=case.host, unit=unit),
-            window,
-            0.95 * (SHORT_FACTOR if short else 1),
-            f"{unit} is restarted {rate:.0f} times an hour, for {long} at least",
-            evidence,
-            magnitude,
+        findings.sort(key=lambda finding: -finding.magnitude["restarts_per_hour"])
+        return self.answer(
+            findings[:MOST_FINDINGS],
+            clear=f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour in"
+            f" {counted.seconds / 3600:.1f} h",
         )
 
-    def _told(self, case: cases.Case, unit: str, happened: Event) -> Finding:
-        end = max(happened.until_us, happened.time_us + 1)
-        window = Window(happened.time_us, end)
-        restarts = float(happened.fields.get("restarts", happened.count))
-        # The watch counts within 20 minutes.
-        rate = 3 * restarts
-        return _base.make(
-            self.name, VISIBLE, Subject(host=case.host, unit=unit), window, 0.7,
-            f"{unit} is restarted again and again, as the flight recorder saw",
-            [_event_evidence(happened)], {"restarts_per_hour": rate},
-        )  # fmt: skip
+
+def _recent_events(case: cases.Case) -> list[Event]:
+    span = Window(case.window.end_us - LOOK_BACK_US, case.window.end_us)
+    return [
+        event
+        for event in case.events(span, COUNTED)
+        if max(event.until_us, event.time_us) >= case.event.time_us - RECENT_US
+        and event.unit
+        and event.id != case.event.id
+    ]
 
 
-def _event_evidence(happened: Event) -> Evidence:
-    return Evidence(
-        happened.text, f"event {happened.id}", dict(happened.fields),
-        Window(happened.time_us, max(happened.until_us, happened.time_us) + 1),
-        f"overnight events {happened.id}",
-    )  # fmt: skip
+def _counted_finding(case: cases.Case, unit: str, loop: _Loop, *, is_short: bool) -> Finding:
+    evidence = [
+        Evidence(
+            f"systemd restarted {unit} {loop.count:.0f} times in {loop.duration}",
+            "unit-restarts",
+            {"restarts": loop.count, "restarts_per_hour": round(loop.per_hour, 2)},
+            loop.window,
+            _base.command("events", loop.window, case.host, "--kind", "unit."),
+        ),
+        *_state_evidence(case, unit),
+    ]
+    magnitude = {"restarts_per_hour": loop.per_hour, "hours": loop.window.seconds / 3600}
+    _add_cost(case, unit, evidence, magnitude)
+    return _base.make(
+        "crash-loops",
+        COUNTED,
+        Subject(host=case.host, unit=unit),
+        loop.window,
+        0.95 * (SHORT_FACTOR if is_short else 1),
+        f"{unit} is crash-looping: systemd restarts it {loop.per_hour:,.0f} times an hour, for at least"
+        f" {loop.duration}",
+        evidence,
+        magnitude,
+    )
 
 
-def _names(cgroup: str) -> list[str]:
-    """What signals may call the unit of a cgroup: those of a machine are `machine:unit`, and its name is in the path."""
+def _event_finding(case: cases.Case, event: Event) -> Finding:
+    restarts = float(event.fields.get("restarts", event.count))
+    return _base.make(
+        "crash-loops",
+        COUNTED,
+        Subject(host=case.host, unit=event.unit),
+        Window(event.time_us, max(event.until_us, event.time_us + 1)),
+        0.7,
+        f"{event.unit} is crash-looping according to the flight recorder",
+        [_kernel_events.event_evidence(event)],
+        {"restarts_per_hour": 3 * restarts},  # the watch counts within 20 minutes
+    )
+
+
+def _add_cost(
+    case: cases.Case, unit: str, evidence: list[Evidence], magnitude: dict[str, float]
+) -> None:
+    cost = _cost_evidence(case, unit)
+    if cost is not None:
+        evidence.append(cost)
+        magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
+
+
+def _unit_names(cgroup: str) -> list[str]:
+    """Return the names that signals may have for a cgroup's unit; units of a machine are `machine:unit`."""
     unit = processes.unit_of(cgroup)
     return [f"{part}:{unit}" for part in cgroup.split("/") if part] + [unit]
 
 
-def _restarts(counted: Mapping[str, trends.Growth], cgroup: str) -> float | None:
-    """How often an hour systemd restarts the unit of a cgroup, or all that are on a shelf; None: it is not said."""
-    if _base.SHELF.search(cgroup) is None:
-        own = [counted[name] for name in _names(cgroup) if name in counted][:1]
+def _restarts_per_hour(counted: Mapping[str, trends.Growth], cgroup: str) -> float | None:
+    """Return systemd's restarts an hour of a cgroup's unit, or of all units in a shared slice; None: unknown."""
+    if not _host_state.is_shared_slice(cgroup):
+        own = [counted[name] for name in _unit_names(cgroup) if name in counted][:1]
     else:
-        inside = set(cgroup.split("/"))
-        machine = next((one for key in counted if (one := key.rpartition(":")[0]) in inside and one), "")  # fmt: skip
-        own = [one for key, one in counted.items() if key.rpartition(":")[0] == machine]
-    return sum(one.per_hour("restarts") for one in own) if own else None
+        parts = set(cgroup.split("/"))
+        machines = (key.rpartition(":")[0] for key in counted)
+        machine = next((name for name in machines if name and name in parts), "")
+        own = [growth for key, growth in counted.items() if key.rpartition(":")[0] == machine]
+    return sum(growth.per_hour("restarts") for growth in own) if own else None
 
 
-def _states(case: cases.Case, *names: str) -> list[Evidence]:
-    """What systemd says of the unit at the event."""
+def _state_evidence(case: cases.Case, *names: str) -> list[Evidence]:
+    """Read systemd's state of the unit at the event."""
     facts = case.ring.facts(case.host, "units", case.event.time_us).state or {}
     unit = next((name for name in names if name in facts), "")
     if not unit:
         return []
-    fact = facts[unit]
     values = {
-        name: value for name, value in fact.items() if isinstance(value, (str, int, float, bool))
+        name: value
+        for name, value in facts[unit].items()
+        if isinstance(value, (str, int, float, bool))
     }
-    said = ", ".join(f"{name} {value}" for name, value in values.items() if name != "since")
-    return [Evidence(f"{unit}: {said}", "units", values)]
+    state = ", ".join(f"{name} {value}" for name, value in values.items() if name != "since")
+    return [Evidence(f"{unit}: {state}", "units", values)]
 
 
-class HiddenLoops(_base.BaseDetector):
-    """Rows of `cgroup-births`: cgroups that lived less than a minute, while NRestarts stays."""
+class UncountedCrashLoops(_base.BaseDetector):
+    """Cgroups that live less than a minute, again and again, while systemd's NRestarts stays the same."""
 
     name = "hidden-crash-loops"
     needs = (Need.CGROUP_BIRTHS, Need.UNIT_RESTARTS, Need.UNITS, Need.EVENTS)
 
     def examine(self, case: cases.Case) -> Answer:
-        """Short lives an hour over hours, by the directory they were born in."""
         columns = ("born", "died", "short_lived", "lived")
-        counted = _counted(case, "cgroup-births", columns, from_zero=True)
-        short = counted.seconds < LEAST_SECONDS
-        restarts = _counted(case, "unit-restarts", ("restarts",)).keys
-        found = []
-        hidden_by = 0
-        for cgroup, one in counted.keys.items():
-            factor = SHELF_FACTOR if _base.SHELF.search(cgroup) else 1
-            loop = _loop(case, one, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT)
-            if loop is None or (short and not _steady(case, one, "short_lived", loop[2])):
+        counted = _read_growth(case, "cgroup-births", columns, from_zero=True)
+        is_short = counted.seconds < LEAST_SECONDS
+        restarts = _read_growth(case, "unit-restarts", ("restarts",)).keys
+        findings = []
+        counted_by_systemd = 0
+        for cgroup, growth in counted.keys.items():
+            factor = SHARED_SLICE_FACTOR if _host_state.is_shared_slice(cgroup) else 1
+            loop = _find_loop(case, growth, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT)
+            if loop is None or (is_short and not _is_steady(case, growth, "short_lived", loop)):
                 continue
-            seen = _restarts(restarts, cgroup)
-            if seen is not None and seen >= SEEN_SHARE * loop[1]:
-                hidden_by += 1  # systemd restarts it and says so: the other detector's
+            per_hour = _restarts_per_hour(restarts, cgroup)
+            if per_hour is not None and per_hour >= COUNTED_SHARE * loop.per_hour:
+                counted_by_systemd += 1  # the other detector reports it
                 continue
-            found.append(self._finding(case, cgroup, one, loop, seen, short=short))
-        if short and not found:
+            findings.append(
+                _uncounted_finding(case, cgroup, growth, loop, per_hour, is_short=is_short)
+            )
+        if is_short and not findings:
             raise _base.MissingError(
-                f"births of cgroups were recorded for {counted.seconds:.0f} s before the event",
+                f"new cgroups were recorded for only {counted.seconds:.0f} s before the event",
                 Need.CGROUP_BIRTHS,
             )
-        found.sort(key=lambda made: -made.magnitude["births_per_hour"])
-        why = f"cgroups below {len(counted.keys)} directories came and went, none in a loop"
-        if hidden_by:
-            why += f" but {hidden_by} that systemd counts as restarts"
-        return self.answer(found[:MOST], clear=why)
+        findings.sort(key=lambda finding: -finding.magnitude["births_per_hour"])
+        clear = (
+            f"cgroups were created below {len(counted.keys)} parents, none of them in a crash loop"
+        )
+        if counted_by_systemd:
+            clear += f" but {counted_by_systemd} that systemd counts as restarts"
+        return self.answer(findings[:MOST_FINDINGS], clear=clear)
 
-    def _finding(
-        self,
-        case: cases.Case,
-        cgroup: str,
-        one: trends.Growth,
-        loop: tuple[Window, float, float],
-        seen: float | None,
-        *,
-        short: bool,
-    ) -> Finding:
-        window, rate, count = loop
-        unit = processes.unit_of(cgroup)
-        inside = (one.begin_us >= window.begin_us) & (one.end_us <= window.end_us)
-        hours = float(one.seconds[inside].sum()) / 3600
-        born, died, lived = (
-            float(one.rises[name][inside].sum()) for name in ("born", "died", "lived")
-        )
-        life = lived / died / 1000 if died else 0.0
-        evidence = [
-            Evidence(
-                f"{born:.0f} cgroups were born below {cgroup} in {times.format_duration(3600 * hours)}, {count:.0f}"
-                f" of them lived less than a minute, {life:.1f} s on average",
-                "cgroup-births",
-                {"born": born, "died": died, "short_lived": count, "hours": round(hours, 2),
-                 "mean_life_seconds": round(life, 2)},
-                window,
-                "overnight census --for 1m",
-            ),
-            *_states(case, *_names(cgroup)),
-        ]  # fmt: skip
-        if seen is not None:
-            evidence.append(
-                Evidence(
-                    f"systemd restarted {unit} {seen:.1f} times an hour: its counter does not show this",
-                    "unit-restarts",
-                    {"restarts_per_hour": round(seen, 2)},
-                    window,
-                )
-            )
-        evidence.extend(
-            _event_evidence(happened)
-            for happened in case.events(window, "container.agent_restart")[-1:]
-        )
-        magnitude = {
-            "births_per_hour": born / hours,
-            "deaths_per_hour": died / hours,
-            "short_lived_per_hour": rate,
-            "mean_life_seconds": life,
-            "hours": window.seconds / 3600,
-        }
-        cost = _cost(case, unit)
-        if cost is not None:
-            evidence.append(cost)
-            magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
-        shelf = _base.SHELF.search(cgroup) is not None
-        against = (
-            [Evidence(f"many units are born below {cgroup}", "cgroup-births", {})] if shelf else []
-        )
-        return _base.make(
-            self.name,
-            HIDDEN,
-            Subject(host=case.host, unit=unit, cgroup=cgroup),
+
+def _uncounted_finding(
+    case: cases.Case,
+    cgroup: str,
+    growth: trends.Growth,
+    loop: _Loop,
+    restarts_per_hour: float | None,
+    *,
+    is_short: bool,
+) -> Finding:
+    window = loop.window
+    unit = processes.unit_of(cgroup)
+    inside = (growth.begin_us >= window.begin_us) & (growth.end_us <= window.end_us)
+    hours = float(growth.seconds[inside].sum()) / 3600
+    born, died, lived = (
+        float(growth.rises[name][inside].sum()) for name in ("born", "died", "lived")
+    )
+    life = lived / died / 1000 if died else 0.0
+    evidence = [
+        Evidence(
+            f"{born:.0f} cgroups were created below {cgroup} in {times.format_duration(3600 * hours)};"
+            f" {loop.count:.0f} of them lived less than a minute, {life:.1f} s on average",
+            "cgroup-births",
+            {
+                "born": born,
+                "died": died,
+                "short_lived": loop.count,
+                "hours": round(hours, 2),
+                "mean_life_seconds": round(life, 2),
+            },
             window,
-            (0.5 if shelf else 0.9) * (SHORT_FACTOR if short else 1),
-            f"something below {unit or cgroup} is started {born / hours:.0f} times an hour and lives"
-            f" {life:.0f} s, for {times.format_duration(window.seconds)} at least; systemd does not count"
-            " that",
-            evidence,
-            magnitude,
-            against,
+            "overnight census --for 1m",
+        ),
+        *_state_evidence(case, *_unit_names(cgroup)),
+    ]
+    if restarts_per_hour is not None:
+        evidence.append(
+            Evidence(
+                f"systemd counted only {restarts_per_hour:.1f} restarts of {unit} an hour",
+                "unit-restarts",
+                {"restarts_per_hour": round(restarts_per_hour, 2)},
+                window,
+            )
         )
+    evidence.extend(
+        _kernel_events.event_evidence(event)
+        for event in case.events(window, "container.agent_restart")[-1:]
+    )
+    magnitude = {
+        "births_per_hour": born / hours,
+        "deaths_per_hour": died / hours,
+        "short_lived_per_hour": loop.per_hour,
+        "mean_life_seconds": life,
+        "hours": window.seconds / 3600,
+    }
+    _add_cost(case, unit, evidence, magnitude)
+    is_shared = _host_state.is_shared_slice(cgroup)
+    against = []
+    if is_shared:
+        text = f"{cgroup} is shared: many units create cgroups below it"
+        against.append(Evidence(text, "cgroup-births"))
+    return _base.make(
+        "hidden-crash-loops",
+        UNCOUNTED,
+        Subject(host=case.host, unit=unit, cgroup=cgroup),
+        window,
+        (0.5 if is_shared else 0.9) * (SHORT_FACTOR if is_short else 1),
+        f"{unit or cgroup} is in a crash loop not counted by systemd: its own supervisor starts a process"
+        f" {born / hours:,.0f} times an hour that lives {life:.0f} s, for at least {loop.duration}",
+        evidence,
+        magnitude,
+        against,
+    )
 
 
-DETECTORS = (CrashLoops(), HiddenLoops())
+DETECTORS = (CrashLoops(), UncountedCrashLoops())

@@ -1,6 +1,6 @@
-"""What ran more in the seconds before every event of this kind than at other times, function by function.
+"""Functions that ran more in the seconds before every event of this kind than at other times.
 
-No stack is too rare to be tested: how many were is said, and pays for itself in the q-values.
+No stack is too rare to be tested: the number of tests is reported, and the q-values account for it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from overnight.detectors import _rate_ratios as ratios
-from overnight.model import times
-from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
+from overnight.detectors import _base, _rate_ratios
+from overnight.model.actor import Actor
+from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Window
+from overnight.model.severity import Severity
+from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
     from overnight.queries import consumers
 
-__all__ = ["DETECTORS", "KIND", "Lift", "Plan", "plan"]
+__all__ = ["DETECTORS", "KIND", "Lift", "Plan", "plan_windows"]
 
 KIND = "stack.lift"
-SECOND = 1_000_000
-BEFORE_US = 10 * SECOND
-# Watches date some events to the begin of the trouble itself: of these the first seconds belong to it.
+BEFORE_US = 10 * SECOND_US
+# Watches date some events to the begin of the incident itself: there the first seconds belong to it.
 DATED_TO_BEGIN = (
     "cpu.core_pinned",
     "cpu.core_stolen",
@@ -36,351 +38,343 @@ DATED_TO_BEGIN = (
     "net.interrupt_skew",
     "pressure.",
 )
-INTO_US = 8 * SECOND
-# Between a baseline and an event of the kind: the trouble may have begun well before, and last.
-GUARD_US = 60 * SECOND
-# Other events of the host: what they do is over after half a minute.
-OTHER_BEFORE_US, OTHER_AFTER_US = 10 * SECOND, 30 * SECOND
+INTO_US = 8 * SECOND_US
+# Between a baseline and an event of the kind: the incident may have begun well before, and last.
+GUARD_US = 60 * SECOND_US
+# Other events of the host: their effects are over after half a minute.
+OTHER_BEFORE_US, OTHER_AFTER_US = 10 * SECOND_US, 30 * SECOND_US
 # An event that lasts longer than this is a state of the host, and in the baseline as well.
-LASTING_US = 600 * SECOND
-# So far back from each event for a baseline: the same work was going on.
-FURTHEST_US = 900 * SECOND
-# With so many windows a window is compared: those that end a minute before it does, and earlier.
+LASTING_US = 600 * SECOND_US
+# How far before each event a baseline may lie: the same work was going on.
+FURTHEST_US = 900 * SECOND_US
+# A window is compared with this many: those that end a minute before it does, and earlier.
 COMPARED = 8
-# Windows of each recurrence that may be dealt the label, by how many recurrences there are. With few more
-# are needed, or no deal is rare enough to conclude anything: the product is how many deals there are.
+# Windows of each recurrence that may get the label, by the number of recurrences. With few recurrences
+# more are needed, or no permutation is rare enough to conclude anything: their product is the number of
+# permutations.
 LABELS = {1: 40, 2: 25, 3: 13, 4: 9}
 MANY_LABELS = 7
-# Each is two segments to read, 0.4 s of a 96-core night; the latest are enough to conclude.
+# Each reads two segments, 0.4 s of a 96-core night; the latest are enough to conclude.
 MOST_RECURRENCES = 8
 RECORDED = 0.8  # of a window, or it takes no part
 MOST_FINDINGS = 5
-# The function that is named has at least this share of its process's samples before the event.
+# The named function has at least this share of its process's samples before the event.
 MAIN_SHARE = 0.25
-# Less than half as much again happens between any two windows of a host whose load goes up and down.
+# A factor below 1.5 (its logarithm) occurs between any two windows of a host whose load varies.
 LEAST_LOW = 0.405
-# Of one recurrence no deal of the labels may score as high: nothing else can tell it from a coincidence.
+# With one recurrence no permutation may score as high: nothing else tells it from a coincidence.
 ALPHA_OF_ONE = 0.03
-# What is lifted this far and uses less than a twentieth of a core is seldom the cause.
+# An item that is lifted this far and uses less than a twentieth of a core is seldom the cause.
 SMALL_CORES = 0.05
+CONFIDENCE = {1: 0.4, 2: 0.6, 3: 0.75, 4: 0.8}
+MOST_CONFIDENCE = 0.9
+ONE_RECURRENCE = (
+    "; there is only 1 recurrence: the interval covers sampling only, and this may be a coincidence"
+)
+
+Integers = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The windows of each recurrence: the first is the one before the event."""
+    """The windows of each recurrence; the first is the one before the event."""
 
     events: tuple[Event, ...]
     windows: tuple[tuple[Window, ...], ...]
 
 
-class Lift:
+class Lift(_base.BaseDetector):
     """All recurrences on this host against windows away from all events."""
 
     name = "lift"
     needs = (Need.PROFILES, Need.EVENTS)
 
-    def look(self, case: cases.Case) -> Answer:
-        """Items that pass their own interval, the false discovery rate and the max statistic."""
-        made = plan(case)
-        if not made.events:
-            return Answer(
-                self.name,
-                Status.NO_DATA,
-                why="no samples of the seconds before this event, or none of quiet times near it, were recorded",
-                missing=(Need.PROFILES,),
+    def examine(self, case: cases.Case) -> Answer:
+        """Find items that pass their own interval, the false discovery rate and the max statistic."""
+        plan = plan_windows(case)
+        if not plan.events:
+            raise _base.MissingError(
+                "the seconds before this event, or quiet times near it, were not sampled",
+                Need.PROFILES,
             )
-        tally = case.tally([one for row in made.windows for one in row])
-        counts, own, there = _table(tally, made)
-        against = _against(made, there)
-        usable = np.any(against[:, 0], axis=1)
+        tally = case.tally([window for row in plan.windows for window in row])
+        counts, own, is_there = _count(tally, plan)
+        compared = _choose_compared(plan, is_there)
+        usable = np.any(compared[:, 0], axis=1)
         if not usable.any() or not tally.samples.any():
-            return Answer(
-                self.name,
-                Status.NO_DATA,
-                why="too little of the seconds before the event, or of quiet times near it, was sampled",
-                missing=(Need.PROFILES,),
+            raise _base.MissingError(
+                "too little of the seconds before the event, or of quiet times near it, was sampled",
+                Need.PROFILES,
             )
-        counts, against = counts[:, usable], against[usable]
-        used = tuple(one for one, kept in zip(made.events, usable.tolist(), strict=True) if kept)
-        told = ratios.lifts(counts, there[usable], against)
-        own = own[:, usable].sum(axis=1)
-        context = _Context(case, tally, counts, against[:, 0], own, told, used)
-        alpha = _alpha(told)
-        passed = np.flatnonzero(told.found() & (told.low >= LEAST_LOW) & (told.adjusted <= alpha))
-        if not len(passed):
-            return Answer(self.name, Status.CLEAR, why=_why_clear(context))
-        findings = _findings(context, passed)
-        return Answer(
-            self.name,
-            Status.FOUND,
-            tuple(findings[:MOST_FINDINGS]),
-            f"{len(passed)} of {told.tested} items of {told.recurrences} recurrences are lifted"
-            + ("" if told.recurrences > 1 else _ONE)
-            + _left_out(case, told.recurrences),
+        counts, compared = counts[:, usable], compared[usable]
+        lifts = _rate_ratios.compute_lifts(counts, is_there[usable], compared)
+        examined = _Examined(
+            case,
+            tally,
+            counts,
+            compared[:, 0],
+            own[:, usable].sum(axis=1),
+            lifts,
+            tuple(event for event, kept in zip(plan.events, usable.tolist(), strict=True) if kept),
+        )
+        passed = np.flatnonzero(
+            lifts.passed() & (lifts.low >= LEAST_LOW) & (lifts.adjusted <= _alpha(lifts))
+        )
+        findings = _group_by_actor(examined, passed)
+        return self.answer(
+            findings[:MOST_FINDINGS],
+            clear=_why_clear(examined),
+            remark=f"{len(passed)} of {lifts.tested} items of {lifts.recurrences} recurrences are lifted"
+            + _limits(examined),
         )
 
 
-def _alpha(told: ratios.Lifts) -> float:
-    return ratios.ALPHA if told.recurrences > 1 else ALPHA_OF_ONE
-
-
-def _left_out(case: cases.Case, used: int) -> str:
-    there = 1 + sum(one.host == case.host for one in case.recurrences)
-    return f"; {there - used} more events of the kind were not compared" if there > used else ""
-
-
-_ONE = "; recurrence is 1: the interval is that of sampling only, and this may be a coincidence"
-
-
 @dataclasses.dataclass(frozen=True)
-class _Context:
+class _Examined:
     case: cases.Case
     tally: consumers.Tally
-    counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-    against: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]  # of the window before each event
-    own: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-    told: ratios.Lifts
+    counts: Integers  # [item][recurrence][window]
+    compared: Bools  # [recurrence][window]: those compared with the one before the event
+    own: Integers  # [item]: samples before the events that end in it
+    lifts: _rate_ratios.Lifts
     events: tuple[Event, ...]
 
     def before(self, item: int) -> float:
-        """Samples in the window before the event, on average."""
+        """Return the mean samples in the window before the event."""
         return float(self.counts[item, :, 0].mean())
 
-    def usual(self, item: int) -> float:
-        """The same of the windows compared with it, each recurrence as heavy as the others."""
-        rest = (self.counts[item] * self.against).sum(axis=1)
-        return float((rest / self.against.sum(axis=1)).mean())
+    def baseline(self, item: int) -> float:
+        """Return the mean samples in the windows compared with it; each recurrence has the same weight."""
+        rest = (self.counts[item] * self.compared).sum(axis=1)
+        return float((rest / self.compared.sum(axis=1)).mean())
 
 
-def plan(case: cases.Case) -> Plan:
-    """Which recurrences can be compared with which quiet windows."""
-    mine = [one for one in case.recurrences if one.host == case.host]
+def _alpha(lifts: _rate_ratios.Lifts) -> float:
+    return _rate_ratios.ALPHA if lifts.recurrences > 1 else ALPHA_OF_ONE
+
+
+def _limits(examined: _Examined) -> str:
+    """Return what limits the answer, to be appended to it."""
+    case, used = examined.case, examined.lifts.recurrences
+    all_ = 1 + sum(event.host == case.host for event in case.recurrences)
+    text = "" if used > 1 else ONE_RECURRENCE
+    return text + (f"; {all_ - used} more events of the kind were not compared" if all_ > used else "")  # fmt: skip
+
+
+def plan_windows(case: cases.Case) -> Plan:
+    """Choose the recurrences to compare, and their quiet windows."""
     chosen: list[Event] = []
-    for one in (case.event, *mine):
-        # Of several within the guard only one counts: their windows would be the same trouble.
-        near = any(abs(one.time_us - other.time_us) < 2 * GUARD_US for other in chosen)
-        window = _before(one)
-        if not near and case.has_profile(window) and len(chosen) < MOST_RECURRENCES:
-            chosen.append(one)
+    for event in (case.event, *case.recurrences):
+        # Of several within the guard only one counts: their windows would show the same incident.
+        is_near = any(abs(event.time_us - other.time_us) < 2 * GUARD_US for other in chosen)
+        if event.host != case.host or is_near or len(chosen) >= MOST_RECURRENCES:
+            continue
+        if case.has_profile(_window_before(event)):
+            chosen.append(event)
     if not chosen:
         return Plan((), ())
-    first = min(one.time_us for one in chosen) - FURTHEST_US - GUARD_US
-    last = max(one.time_us for one in chosen) + SECOND
-    shut = _shut(case, case.events(Window(first, last)))
-    most = FURTHEST_US // BEFORE_US
-    rows = [(_before(one), *_baselines(one, shut, most)) for one in chosen]
+    first = min(event.time_us for event in chosen) - FURTHEST_US - GUARD_US
+    last = max(event.time_us for event in chosen) + SECOND_US
+    excluded = _excluded_times(case, case.events(Window(first, last)))
+    rows = [(_window_before(event), *_quiet_windows(event, excluded)) for event in chosen]
     kept = [
-        (one, row)
-        for one, row in zip(chosen, rows, strict=True)
+        (event, row)
+        for event, row in zip(chosen, rows, strict=True)
         if len(row) > COMPARED and case.has_profile(row[COMPARED])
     ]
-    # The last that may be dealt the label has its own minute, and its own windows behind that.
-    length = _labels(len(kept)) + GUARD_US // BEFORE_US - 1 + COMPARED
-    return Plan(tuple(one for one, _ in kept), tuple(row[:length] for _, row in kept))
+    # The last window that may get the label needs its own minute, and its own windows before that.
+    length = _label_count(len(kept)) + GUARD_US // BEFORE_US - 1 + COMPARED
+    return Plan(tuple(event for event, _ in kept), tuple(row[:length] for _, row in kept))
 
 
-def _labels(recurrences: int) -> int:
+def _label_count(recurrences: int) -> int:
     return LABELS.get(recurrences, MANY_LABELS)
 
 
-def _table(
-    tally: consumers.Tally, made: Plan
-) -> tuple[
-    np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-    np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-    np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
-]:
-    """Samples by item, recurrence and window; those that end in each before the event; what is there."""
-    length = max(map(len, made.windows))
-    shape = (len(made.events), length)
+def _count(tally: consumers.Tally, plan: Plan) -> tuple[Integers, Integers, Bools]:
+    """Return samples by item, recurrence and window; those that end in the item; which windows were recorded."""
+    shape = (len(plan.events), max(map(len, plan.windows)))
     counts = np.zeros((len(tally.items), *shape), np.int64)
     own = np.zeros((len(tally.items), shape[0]), np.int64)
-    there = np.zeros(shape, bool)
+    is_there = np.zeros(shape, bool)
     at = 0
-    for n, row in enumerate(made.windows):
+    for n, row in enumerate(plan.windows):
         part = slice(at, at + len(row))
         counts[:, n, : len(row)] = tally.counts[:, part]
         own[:, n] = tally.own[:, at]
-        there[n, : len(row)] = tally.seconds[part] >= RECORDED * BEFORE_US / SECOND
+        is_there[n, : len(row)] = tally.seconds[part] >= RECORDED * BEFORE_US / SECOND_US
         at += len(row)
-    return counts, own, there
+    return counts, own, is_there
 
 
-def _against(
-    made: Plan, there: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Of each window that may be dealt the label, those it is compared with, as far before it as before
-    the event: `[recurrence][window][other]`.
+def _choose_compared(plan: Plan, is_there: Bools) -> Bools:
+    """Choose for each window that may get the label those it is compared with.
+
+    They lie as far before it as those of the event before the event: `[recurrence][window][other]`.
     """
-    recurrences, length = there.shape
-    against = np.zeros((recurrences, length, length), bool)
-    for n, row in enumerate(made.windows):
+    recurrences, length = is_there.shape
+    compared = np.zeros((recurrences, length, length), bool)
+    for n, row in enumerate(plan.windows):
         labels = 0
-        for w in np.flatnonzero(there[n]).tolist():
+        for w in np.flatnonzero(is_there[n]).tolist():
             others = [
                 v
                 for v in range(w + 1, len(row))
-                if there[n, v] and row[v].end_us <= row[w].end_us - GUARD_US
+                if is_there[n, v] and row[v].end_us <= row[w].end_us - GUARD_US
             ][:COMPARED]
-            if len(others) == COMPARED and labels < _labels(recurrences) and there[n, 0]:
-                against[n, w, others] = True
+            if len(others) == COMPARED and labels < _label_count(recurrences) and is_there[n, 0]:
+                compared[n, w, others] = True
                 labels += 1
-    return against
+    return compared
 
 
-def _before(one: Event) -> Window:
-    """The ten seconds in which the cause of an event must have run."""
-    into = INTO_US if one.kind.startswith(DATED_TO_BEGIN) else 0
-    return Window(one.time_us + into - BEFORE_US, one.time_us + into)
+def _window_before(event: Event) -> Window:
+    """Return the ten seconds in which the cause of an event must have run."""
+    into = INTO_US if event.kind.startswith(DATED_TO_BEGIN) else 0
+    return Window(event.time_us + into - BEFORE_US, event.time_us + into)
 
 
-def _shut(case: cases.Case, told: Iterable[Event]) -> list[tuple[int, int]]:
-    """Stretches that are no baseline."""
-    shut = []
-    for one in told:
-        lasting = (
-            one.until_us - one.time_us >= LASTING_US
-        )  # a state, of which only the begin is trouble
-        end = one.time_us if lasting else max(one.time_us, one.until_us)
-        if one.kind == case.event.kind:
-            shut.append((one.time_us - GUARD_US, end + GUARD_US))
-        elif one.severity != "info" and not lasting:
-            shut.append((one.time_us - OTHER_BEFORE_US, end + OTHER_AFTER_US))
-    return shut
+def _excluded_times(case: cases.Case, events: Iterable[Event]) -> list[tuple[int, int]]:
+    """Return the times that cannot be a baseline."""
+    excluded = []
+    for event in events:
+        # A state of the host, of which only the begin is an incident.
+        is_lasting = event.until_us - event.time_us >= LASTING_US
+        end = event.time_us if is_lasting else max(event.time_us, event.until_us)
+        if event.kind == case.event.kind:
+            excluded.append((event.time_us - GUARD_US, end + GUARD_US))
+        elif Severity.of(event.severity) is not Severity.INFO and not is_lasting:
+            excluded.append((event.time_us - OTHER_BEFORE_US, end + OTHER_AFTER_US))
+    return excluded
 
 
-def _baselines(one: Event, shut: list[tuple[int, int]], wanted: int) -> list[Window]:
-    found: list[Window] = []
-    end = one.time_us - GUARD_US
-    while len(found) < wanted and end - BEFORE_US >= one.time_us - FURTHEST_US:
-        hit = next((s for s in shut if s[0] < end and end - BEFORE_US < s[1]), None)
+def _quiet_windows(event: Event, excluded: list[tuple[int, int]]) -> list[Window]:
+    windows: list[Window] = []
+    end = event.time_us - GUARD_US
+    while end - BEFORE_US >= event.time_us - FURTHEST_US:
+        hit = next((span for span in excluded if span[0] < end and end - BEFORE_US < span[1]), None)
         if hit is None:
-            found.append(Window(end - BEFORE_US, end))
+            windows.append(Window(end - BEFORE_US, end))
             end -= BEFORE_US
         else:
             end = hit[0]
-    return found
+    return windows
 
 
-def _why_clear(context: _Context) -> str:
-    told = context.told
-    best = int(np.argmin(told.adjusted)) if told.tested else -1
-    text = (
-        f"none of {told.tested} items (unit, process, function) stands out before {told.recurrences} recurrences;"
-        f" the smallest chance of the highest one is {told.adjusted[best]:.2f}"
-        if told.tested
-        else "nothing ran"
+def _why_clear(examined: _Examined) -> str:
+    lifts = examined.lifts
+    text = "nothing ran"
+    if lifts.tested:
+        text = (
+            f"none of {lifts.tested} items (unit, process, function) stands out before"
+            f" {lifts.recurrences} recurrences; the smallest adjusted p is {lifts.adjusted.min():.2f}"
+        )
+    if lifts.smallest > _alpha(lifts):
+        text += f"; cannot conclude: with these windows p is never below {lifts.smallest:.2f}"
+    return text + _limits(examined)
+
+
+def _group_by_actor(examined: _Examined, passed: Integers) -> list[Finding]:
+    """Return one finding per actor: the function in which most of its lifted samples end."""
+    groups: dict[Actor, list[int]] = {}
+    for number in passed.tolist():
+        item = examined.tally.items[number]
+        groups.setdefault(Actor(item.process, item.unit), []).append(number)
+    findings = [_finding(examined, actor, items) for actor, items in groups.items()]
+    return sorted(
+        findings,
+        key=lambda finding: (-finding.magnitude["cores_more"], -finding.magnitude["low"]),
     )
-    if told.smallest > _alpha(told):
-        text += f"; cannot conclude: with these windows it is never below {told.smallest:.2f}"
-    one = "" if told.recurrences > 1 else _ONE
-    return text + one + _left_out(context.case, told.recurrences)
 
 
-def _findings(
-    context: _Context, passed: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-) -> list[Finding]:
-    """One a process: the function in which most of its lifted samples end, the others beside it."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for item in passed.tolist():
-        one = context.tally.items[item]
-        groups.setdefault((one.unit, one.process), []).append(item)
-    made = [_finding(context, members) for members in groups.values()]
-    return sorted(made, key=lambda one: (-one.magnitude["cores_more"], -one.magnitude["low"]))
+def _main_item(examined: _Examined, items: list[int]) -> int:
+    most = max(examined.before(item) for item in items)
+    named = [item for item in items if examined.tally.items[item].function] or items
+    main = [item for item in named if examined.before(item) >= MAIN_SHARE * most] or named
+    return max(main, key=lambda item: (int(examined.own[item]), float(examined.lifts.low[item])))
 
 
-def _finding(context: _Context, members: list[int]) -> Finding:
-    told, case, tally = context.told, context.case, context.tally
-    most = max(context.before(item) for item in members)
-    named = [item for item in members if tally.items[item].function] or members
-    main = [item for item in named if context.before(item) >= MAIN_SHARE * most] or named
-    best = max(main, key=lambda item: (int(context.own[item]), float(told.low[item])))
-    item = tally.items[best]
-    seconds = BEFORE_US / SECOND
-    before, usual = context.before(best), context.usual(best)
-    more = (before - usual) / (tally.frequency * seconds) if tally.frequency else 0.0
+def _finding(examined: _Examined, actor: Actor, items: list[int]) -> Finding:
+    lifts, case, tally = examined.lifts, examined.case, examined.tally
+    best = _main_item(examined, items)
+    function = tally.items[best].function
+    seconds = BEFORE_US / SECOND_US
+    before, baseline = examined.before(best), examined.baseline(best)
+    more = (before - baseline) / (tally.frequency * seconds) if tally.frequency else 0.0
     lost = int(tally.lost.sum())
-    subject = Subject(host=case.host, unit=item.unit, process=item.process, function=item.function)
-    window = _before(case.event)
-    recurrences = told.recurrences
-    confidence = {1: 0.4, 2: 0.6, 3: 0.75, 4: 0.8}.get(recurrences, 0.9)
+    window = _window_before(case.event)
+    confidence = CONFIDENCE.get(lifts.recurrences, MOST_CONFIDENCE)
     confidence *= 0.5 + 0.5 * min(1.0, max(0.0, more) / SMALL_CORES)
     against = []
-    if recurrences == 1:
-        against.append(Evidence("recurrence is 1: this may be a coincidence", "events"))
-    if case.event.id not in {one.id for one in context.events}:
+    if lifts.recurrences == 1:
+        against.append(Evidence("there is only 1 recurrence: this may be a coincidence", "events"))
+    if case.event.id not in {event.id for event in examined.events}:
         confidence *= 0.8
         against.append(
             Evidence("the seconds before this event itself were not sampled", "profiles")
         )
     if lost > 0.05 * float(tally.samples.sum()):
         confidence *= 0.8
-        against.append(
-            Evidence(
-                f"{lost} samples were lost in these windows", "profiles", {"lost_samples": lost}
-            )
-        )
-    begin, end = (times.format_instant(us) for us in (window.begin_us, window.end_us))
-    exactly = shlex.quote(f"^{re.escape(item.process)}$")
-    what = f"{item.process}{f' of {item.unit}' if item.unit else ''}"
-    what += f" in {item.function}" if item.function else ""
-    evidence = (
-        Evidence(
-            f"{what}: {before:.1f} samples in the {seconds:.0f} s before the event, {usual:.2f} in as long otherwise,"
-            f" on average over {recurrences} recurrences; lift {told.lift[best]:.1f}, at least"
-            f" {np.exp(told.low[best]):.1f} (95 %); {lost} samples were lost",
-            "profiles",
-            {
-                "samples_before_per_window": round(before, 2),
-                "samples_otherwise_per_window": round(usual, 3),
-                "baseline_windows": int(context.against.sum()),
-                "dispersion": round(float(told.spread[best]), 2),
-                "lost_samples": lost,
-            },
-            window,
-            f"overnight flame -b {begin} -e {end} --host {shlex.quote(case.host)} --process {exactly}",
-        ),
-        Evidence(
-            f"{told.tested} items were tested; false discovery rate {told.q_value[best]:.2g}, and the highest of all"
-            f" items is as high in {100 * told.adjusted[best]:.1f} % of the ways to deal the labels",
-            "profiles",
-            {
-                "items_tested": told.tested,
-                "q_value": float(told.q_value[best]),
-                "max_statistic_p": round(float(told.adjusted[best]), 4),
-                "smallest_attainable_p": round(told.smallest, 4),
-            },
-        ),
-        Evidence(
-            f"{len(members)} items of this process are lifted: "
-            + ", ".join(
-                tally.items[one].function or "the process itself"
-                for one in sorted(members, key=lambda one: -context.before(one))[:8]
-            ),
-            "profiles",
-            {"lifted_items": len(members)},
-        ),
+        text = f"{lost} samples were lost in these windows"
+        against.append(Evidence(text, "profiles", {"lost_samples": lost}))
+    name = f"{actor} in {function}" if function else str(actor)
+    functions = ", ".join(
+        tally.items[item].function or "the process itself"
+        for item in sorted(items, key=lambda item: -examined.before(item))[:8]
     )
-    return Finding(
-        id=finding_id("lift", KIND, subject, window.begin_us),
-        detector="lift",
-        kind=KIND,
-        subject=subject,
-        window=window,
-        confidence=confidence,
-        summary=(
-            f"{what} ran {told.lift[best]:.0f} times as much before {recurrences} recurrences as otherwise:"
-            f" {more:.2f} cores more"
-        ),
-        evidence=evidence,
-        magnitude={
-            "lift": float(told.lift[best]),
-            "low": float(told.low[best]),
-            "q_value": float(told.q_value[best]),
-            "recurrences": float(recurrences),
-            "cores_more": round(more, 4),
+    exactly = shlex.quote(f"^{re.escape(actor.process)}$")
+    return _base.make(
+        "lift",
+        KIND,
+        Subject(host=case.host, unit=actor.unit, process=actor.process, function=function),
+        window,
+        confidence,
+        f"{name} ran {lifts.lift[best]:.0f} times as much before {lifts.recurrences} recurrences as at"
+        f" other times: {more:.2f} cores more",
+        [
+            Evidence(
+                f"{name} has {before:.1f} samples in the {seconds:.0f} s before the event and"
+                f" {baseline:.2f} in as long at other times, on average over {lifts.recurrences}"
+                f" recurrences; lift {lifts.lift[best]:.1f}, at least {np.exp(lifts.low[best]):.1f}"
+                f" (95 %); {lost} samples were lost",
+                "profiles",
+                {
+                    "samples_before_per_window": round(before, 2),
+                    "samples_otherwise_per_window": round(baseline, 3),
+                    "baseline_windows": int(examined.compared.sum()),
+                    "dispersion": round(float(lifts.spread[best]), 2),
+                    "lost_samples": lost,
+                },
+                window,
+                _base.command("flame", window, case.host, "--process", exactly),
+            ),
+            Evidence(
+                f"{lifts.tested} items were tested; the false discovery rate is"
+                f" {lifts.q_value[best]:.2g}; in {100 * lifts.adjusted[best]:.1f} % of the permutations the"
+                " highest item scores as high",
+                "profiles",
+                {
+                    "items_tested": lifts.tested,
+                    "q_value": float(lifts.q_value[best]),
+                    "max_statistic_p": round(float(lifts.adjusted[best]), 4),
+                    "smallest_attainable_p": round(lifts.smallest, 4),
+                },
+            ),
+            Evidence(
+                f"{len(items)} items of this process are lifted: {functions}",
+                "profiles",
+                {"lifted_items": len(items)},
+            ),
+        ],
+        {
+            "lift": float(lifts.lift[best]),
+            "low": float(lifts.low[best]),
+            "q_value": float(lifts.q_value[best]),
+            "recurrences": float(lifts.recurrences),
+            "cores_more": more,
         },
-        against=tuple(against),
+        against,
     )
 
 

@@ -1,136 +1,131 @@
-"""kernel.lock_contention: cores are burnt while they wait for a lock.
+"""kernel.lock_contention: cores spin while they wait for a lock.
 
-Which lock it is, the stack does not say; who asks for it does: the first function above the lock's own.
+The stack does not name the lock, but it names the caller that takes it: the first function above the
+lock's own code.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _base, _event_location, _signatures
+from overnight.detectors import _base, _event_location, _signatures, _stack_usage
 from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
-from overnight.queries import function_usage, samples
+from overnight.queries import function_usage
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
+    from overnight.queries import samples
 
 __all__ = ["DETECTORS", "LockContention"]
 
 KIND = "kernel.lock_contention"
-# Spinning is waste from the first core on; futexes are how threads sleep, and much of it is daily business.
+# Spinning is waste from the first core on; futexes are how threads sleep, and much of that is ordinary.
 LEAST_CORES = {"spin": 0.5, "futex": 2.0}
-# Who needs the core of the event loses by less: it was in use before, and spinning took what was left.
-LEAST_ON_EVENT_CORE = {**LEAST_CORES, "spin": _base.LEAST_CORES}
-MOST = 4
+# The event's core was in use before, so that less spinning is enough to take what was left of it.
+LEAST_ON_EVENT_CORE = {**LEAST_CORES, "spin": _stack_usage.LEAST_CORES}
+WAITING = {"spin": "waiting for a lock", "futex": "in futexes, as its threads wait for each other"}
+MOST_FINDINGS = 4
+MOST_WAITERS = 24
 
 
 class LockContention(_base.BaseDetector):
-    """Which lock, asked for by whom, and how many cores waited for it."""
+    """Spinning by the caller that takes the lock; futexes by process."""
 
     name = "lock-contention"
     needs = (Need.PROFILES,)
 
     def examine(self, case: cases.Case) -> Answer:
-        """Spinning by caller; futexes by process."""
-        now, before = _base.stacks(case)
-        found = []
+        now, before = _stack_usage.read_stacks(case)
+        findings = []
         most = 0.0
-        own = _event_location.find_location(case).core
+        event_core = _event_location.find_location(case).core
         for role in LEAST_CORES:
-            # The callers of one lock are told together first: each waiter alone may burn little.
-            for lock, burners in self._by_lock(now, before, role, case.event.time_us).items():
-                whole = sum(one.cores_used for one in burners)
-                most = max(most, whole)
-                burners.sort(key=lambda one: (one.core != own, -one.cores_used))
-                there = burners[0].core == own
-                least = (LEAST_ON_EVENT_CORE if there else LEAST_CORES)[role]
-                if whole >= least and any(
-                    _base.stands_out(one, baseline=before is not None) for one in burners
+            # All waiters for one lock together: each one alone may use little.
+            locks: dict[str, list[function_usage.Usage]] = {}
+            for usage in function_usage.top_consumers(
+                now, before, _mark_callers(role), near_us=case.event.time_us,
+                by_function=True, limit=MOST_WAITERS,
+            ):  # fmt: skip
+                locks.setdefault(usage.function, []).append(usage)
+            for lock, waiters in locks.items():
+                used = sum(waiter.cores_used for waiter in waiters)
+                most = max(most, used)
+                waiters.sort(key=lambda waiter: (waiter.core != event_core, -waiter.cores_used))
+                on_event_core = waiters[0].core == event_core
+                least = (LEAST_ON_EVENT_CORE if on_event_core else LEAST_CORES)[role]
+                if used >= least and any(
+                    _stack_usage.stands_out(waiter, baseline=before is not None)
+                    for waiter in waiters
                 ):
-                    found.append(self._finding(case, now, lock, burners, role))
-        if not found:
-            _base.require_stacks(case)
-        found.sort(key=lambda made: -made.magnitude["cores_burnt"])
-        # One who waits for two locks is told with the one that cost more.
-        found = list({one.id: one for one in reversed(found)}.values())[::-1]
-        clear = (
-            f"waiting for locks burnt {most:.2f} cores at most, or no more than before;"
-            f" {now.coverage.samples} samples, {now.coverage.lost} lost"
+                    findings.append(_finding(case, now, lock, waiters, role))
+        if not findings:
+            _stack_usage.require_samples(case)
+        findings.sort(key=lambda finding: -finding.magnitude["cores_burnt"])
+        # A process that waits for two locks is reported once, with the one that cost more.
+        unique = list({finding.id: finding for finding in reversed(findings)}.values())[::-1]
+        return self.answer(
+            unique[:MOST_FINDINGS],
+            clear=f"waiting for locks used at most {most:.2f} cores, or no more than in the baseline;"
+            f" {now.coverage.samples} samples, {now.coverage.lost} lost",
         )
-        return self.answer(found[:MOST], clear=clear)
 
-    @staticmethod
-    def _by_lock(
-        now: samples.WindowSamples, before: samples.WindowSamples | None, role: str, near_us: int
-    ) -> dict[str, list[function_usage.Usage]]:
-        locks: dict[str, list[function_usage.Usage]] = {}
-        for one in function_usage.top_consumers(
-            now, before, _callers(role), near_us=near_us, by_function=True, limit=24
-        ):
-            locks.setdefault(one.function, []).append(one)
-        return locks
 
-    def _finding(
-        self,
-        case: cases.Case,
-        now: samples.WindowSamples,
-        lock: str,
-        burners: list[function_usage.Usage],
-        role: str,
-    ) -> Finding:
-        leading = burners[0]  # on the core of the event, where somebody waits there
-        process, unit = leading.actor
-        waits_in = _waits_in(leading, role)
-        whole = sum(one.cores_used for one in burners)
-        magnitude = _base.burn_magnitude(leading)
-        magnitude.update(cores_burnt=whole, waiters=float(len(burners)))
-        others = [f"{one.actor.process} {one.cores_used:.2f}" for one in burners[1:4]]
-        also = f"; also {', '.join(others)} cores" if others else ""
-        waits = (
-            "waiting for a lock"
-            if role == "spin"
-            else "in futexes, its threads wait for each other"
-        )
-        return _base.make(
-            self.name,
-            KIND,
-            Subject(
-                host=case.host, core=leading.core, unit=unit, process=process, function=waits_in
+def _finding(
+    case: cases.Case,
+    now: samples.WindowSamples,
+    lock: str,
+    waiters: list[function_usage.Usage],
+    role: str,
+) -> Finding:
+    leading = waiters[0]  # on the core of the event, if any waiter is there
+    function = _waiting_function(leading, role)
+    used = sum(waiter.cores_used for waiter in waiters)
+    users = ", ".join(f"{waiter.actor.process} {waiter.cores_used:.2f}" for waiter in waiters[:4])
+    return _base.make(
+        "lock-contention",
+        KIND,
+        Subject(
+            host=case.host,
+            core=leading.core,
+            unit=leading.actor.unit,
+            process=leading.actor.process,
+            function=function,
+        ),
+        leading.window,
+        (0.85 if role == "spin" else 0.6) * _stack_usage.lost_factor(now),
+        f"{used:.2f} cores were used {WAITING[role]}, taken in {lock}; cores by process: {users}",
+        [
+            Evidence(
+                f"{len(waiters)} processes wait for a lock that {lock} takes",
+                "profiles",
+                {"caller": lock, "waiters": len(waiters), "cores_burnt": round(used, 3)},
+                leading.window,
             ),
-            leading.window,
-            (0.85 if role == "spin" else 0.6) * _base.lost_factor(now),
-            f"{whole:.2f} cores were burnt {waits}, asked for by {lock}: {process}"
-            f" {leading.cores_used:.2f}{also}",
-            [
-                Evidence(
-                    f"the lock is one that {lock} takes; {len(burners)} wait for it",
-                    "profiles",
-                    {"caller": lock, "waiters": len(burners), "cores_burnt": round(whole, 3)},
-                    leading.window,
-                ),
-                *(_base.burn_evidence(case, one, now, waits_in) for one in burners[:3]),
-            ],
-            magnitude,
-        )
+            *(_stack_usage.usage_evidence(case, waiter, now, function) for waiter in waiters[:3]),
+        ],
+        {
+            **_stack_usage.magnitude(leading),
+            "cores_burnt": used,
+            "waiters": float(len(waiters)),
+        },
+    )
 
 
-def _waits_in(one: function_usage.Usage, role: str) -> str:
-    """The waiting function itself, of the stack met most."""
-    waits = _signatures.matcher(KIND, role)
-    names = [function_usage.strip_suffix(name) for name in reversed(one.path)]
-    return next((name for name in names if waits(name)), one.function)
+def _waiting_function(usage: function_usage.Usage, role: str) -> str:
+    """Return the waiting function itself, from the most frequent stack."""
+    is_waiting = _signatures.matcher(KIND, role)
+    names = (function_usage.strip_suffix(name) for name in reversed(usage.path))
+    return next((name for name in names if is_waiting(name)), usage.function)
 
 
-def _callers(role: str) -> function_usage.Marks:
-    """Marks samples that wait: the first function above the lock's own code."""
+def _mark_callers(role: str) -> function_usage.Marks:
+    """Mark samples that wait by the first function above the lock's own code."""
     waits = _signatures.pattern(KIND, role)
     own = _signatures.pattern(KIND, "spin", "futex", "plumbing")
 
-    def marks(piece: samples.SegmentSamples) -> samples.Integers:
-        at = piece.innermost(piece.node, piece.kernel_frames(waits))
-        if role == "futex":
-            return at
-        return piece.innermost(at, ~piece.kernel_frames(own))
+    def marks(part: samples.SegmentSamples) -> samples.Integers:
+        nodes = part.innermost(part.node, part.kernel_frames(waits))
+        return nodes if role == "futex" else part.innermost(nodes, ~part.kernel_frames(own))
 
     return marks
 

@@ -75,7 +75,7 @@ class SoftirqStorm(_base.BaseDetector):
         if ordinary:
             clear = (
                 f"{ordinary} cores spent {PERCENT:.0f} % of {SECONDS:.0f} s in softirqs, as in the"
-                f" baseline ({case.usual})"
+                f" baseline ({case.baseline_text})"
             )
         doubt = "; ".join(doubts)
         return self.answer(findings[:MOST_FINDINGS], clear=doubt or clear, remark=doubt)
@@ -130,7 +130,7 @@ def _find_signs(case: cases.Case, storm: _Storm) -> tuple[list[Evidence], float]
             signs.append(
                 Evidence(
                     f"core {key} had {now:.0f} {counted} a second; {before:.0f} in the baseline"
-                    f" ({case.usual})",
+                    f" ({case.baseline_text})",
                     signal,
                     {"per_second": round(now, 1), "baseline_per_second": round(before, 1)},
                     storm.window,
@@ -172,7 +172,7 @@ def _interface_evidence(case: cases.Case, storm: _Storm) -> Evidence | None:
         return None
     return Evidence(
         f"{name} received {now[name]:.0f} packets a second; {baseline:.0f} in the baseline"
-        f" ({case.usual})",
+        f" ({case.baseline_text})",
         "interfaces",
         {
             "interface": name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _base, _kernel_events
+from overnight.detectors import _base, _kernel_events, _runs
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 
@@ -129,13 +129,7 @@ def _find_waiting(case: cases.Case) -> _Waiting | None:
     base = before.values.get("some")
     baseline = float(np.nanmean(base)) / 1e4 if base is not None and base.size else 0.0
     least = max(IO_SOME, min(IO_SOME_MOST, IO_FACTOR * baseline))
-    runs: list[list[int]] = [[]]
-    for row, percent in enumerate(percents.tolist()):
-        if percent >= least:
-            runs[-1].append(row)
-        elif runs[-1]:
-            runs.append([])
-    longest = max(runs, key=len)
+    longest = _runs.longest_run(percents >= least)
     if len(longest) < IO_SECONDS:
         return None
     window = Window(int(now.begin_us[longest[0]]), int(now.end_us[longest[-1]]))

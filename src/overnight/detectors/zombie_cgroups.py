@@ -1,4 +1,4 @@
-"""memory.zombie_cgroups: memory cgroups that were removed and never go, how fast they come, and from whom."""
+"""memory.zombie_cgroups: memory cgroups that were removed and are never freed, their growth and their creator."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _base
+from overnight.detectors import _base, _host_state
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Window
+from overnight.model.times import DAY_US, HOUR_US, SECOND_US
 from overnight.queries import diff, trends
 from overnight.sources import processes
 
@@ -18,30 +19,29 @@ if TYPE_CHECKING:
     from overnight.model.event import Value
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "Zombies"]
+__all__ = ["DETECTORS", "ZombieCgroups"]
 
 KIND = "memory.zombie_cgroups"
 SIGNAL = "memory-cgroups"
-HOUR_US = _base.HOUR_US
-LOOK_BACK_US = 24 * HOUR_US  # a slope of a day; more would cost more than it tells
-MEET_US = 1_800_000_000  # births are met every half hour, or six times in what there is
-MEET_LEAST_US = 2_000_000
-# What the watch warns of: hundreds are typical of a healthy host, ten times those in use are not.
-LEVEL = 1_000
+LOOK_BACK_US = DAY_US  # enough for a slope; more costs more than it adds
+INTERVAL_US = HOUR_US // 2  # births are read every half hour, or six times in a shorter recording
+LEAST_INTERVAL_US = 2 * SECOND_US
+# The watch warns here: hundreds are typical of a healthy host, ten times those in use are not.
+LEVEL = _host_state.MANY_DYING
 RATIO = 10.0
-ALARMING = 10_000  # whatever is in use beside them
-# Growth alone: by its lower bound, for an hour at least, and more than a deploy leaves behind.
+ALARMING = 10_000  # however many are in use
+# Growth alone: by its lower bound, for at least an hour, and more than a deploy leaves behind.
 GROWTH_PER_HOUR = 50.0
 GROWTH_HOURS = 1.0
-GROWTH_LOOKS = 10  # where the level alarms already: ten minutes of looks are enough for a slope
+GROWTH_READINGS = 10  # where the level is alarming already, ten minutes are enough for a slope
 GROWTH_LEAST = 200
-# A fall by a fifth is a purge; what comes and goes with pressure is less.
+# A fall by a fifth is a purge; what comes and goes with memory pressure is less.
 FALL_SHARE, FALL_LEAST = 0.2, 100
-WATCHDOG_US = 5_000_000  # the network driver's, which a walk under one core must not outlast
+WATCHDOG_US = 5 * SECOND_US  # of a network driver: a walk on one core must not take longer
 FAR_HOURS = 8766.0
-SLOW_READ_US = 1_000  # below this a read does not grow with the zombies, or they are few
-# A cgroup that dies leaves one zombie at most. Less than half as many deaths cannot be the source of a leak;
-# more than ten times as many would mean that nine of ten go as they should.
+SLOW_READ_US = 1_000  # below this the read does not grow with the zombies, or they are few
+# A cgroup that dies leaves at most one zombie. Less than half as many deaths cannot be the source of a leak;
+# more than ten times as many would mean that nine of ten are freed as they should be.
 RATIO_LOW, RATIO_HIGH = 0.5, 10.0
 UNWATCHED = "(unwatched)"
 
@@ -51,13 +51,12 @@ class _Creator:
     """Deaths of cgroups under one parent, against the growth of the zombies."""
 
     unit: str
-    cgroup: str
+    cgroup: str  # "" where systemd's restarts of the unit were counted, each of them a birth and a death
     births_per_hour: float
     deaths_per_hour: float
-    ratio: float  # deaths for each zombie
+    ratio: float  # deaths per zombie
     low: float
     high: float
-    restarts: bool = False  # systemd's restarts of the unit, each of which is a birth and a death
 
     @property
     def fits(self) -> bool:
@@ -65,12 +64,61 @@ class _Creator:
 
     @property
     def distance(self) -> float:
-        """From one death a zombie, in powers of e; smaller is better."""
+        """From one death per zombie, in powers of e; smaller is better."""
         return abs(float(np.log(max(self.ratio, 1e-9))))
 
+    def evidence(self, span: Window) -> Evidence:
+        verdict = "the rate matches"
+        if not self.fits:
+            verdict = (
+                "too few to be the source" if self.ratio < 1 else "far more than become zombies"
+            )
+        deaths = (
+            f"{self.births_per_hour:,.0f} cgroups an hour are created and {self.deaths_per_hour:,.0f}"
+            f" removed below {self.cgroup}"
+            if self.cgroup
+            else f"systemd restarts {self.unit} {self.births_per_hour:,.0f} times an hour"
+        )
+        return Evidence(
+            f"{deaths}: {self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}) per new zombie; {verdict}",
+            "cgroup-births" if self.cgroup else "unit-restarts",
+            {
+                "creator": self.unit,
+                "cgroup": self.cgroup,
+                "births_per_hour": round(self.births_per_hour, 2),
+                "deaths_per_hour": round(self.deaths_per_hour, 2),
+                "deaths_per_new_zombie": round(self.ratio, 3),
+                "low": round(self.low, 3),
+                "high": round(self.high, 3),
+                "fits": self.fits,
+            },
+            span,
+            "overnight census --for 1m",
+        )
 
-class Zombies(_base.BaseDetector):
-    """Level, slope, age, where they hang, and who makes them."""
+
+@dataclasses.dataclass(frozen=True)
+class _Count:
+    """Memory cgroups at the event; `stat_read_us` is how long reading the root's statistics took."""
+
+    tracked: int
+    in_use: int
+    dying: int
+    stat_read_us: int
+
+    @property
+    def ratio(self) -> float:
+        return self.tracked / max(1, self.in_use)
+
+    @property
+    def is_many(self) -> bool:
+        return self.dying > ALARMING or (
+            self.dying > LEVEL and self.tracked > RATIO * max(1, self.in_use)
+        )
+
+
+class ZombieCgroups(_base.BaseDetector):
+    """Number, growth, age, parents and creator of the zombies."""
 
     name = "zombies"
     needs = (
@@ -79,132 +127,129 @@ class Zombies(_base.BaseDetector):
     )  # fmt: skip
 
     def examine(self, case: cases.Case) -> Answer:
-        """The count at the event, and how it came to be."""
-        window = _base.lasting(case, LOOK_BACK_US)
-        all_ = trends.gauges(
-            case.ring, case.host, SIGNAL, window, ("tracked", "in_use", "dying", "stat_read")
-        )
-        if not len(all_.time_us):
+        window = _host_state.state_window(case, LOOK_BACK_US)
+        columns = ("tracked", "in_use", "dying", "stat_read")
+        gauges = trends.gauges(case.ring, case.host, SIGNAL, window, columns)
+        if not len(gauges.time_us):
             raise _base.MissingError(
                 "memory cgroups were not counted in the day before the event", Need.MEMORY_CGROUPS
             )
-        counted, cut = _around(all_, case.window.end_us)
-        at = max(0, int(np.searchsorted(counted.time_us, case.window.end_us)) - 1)
-        now = {name: int(numbers[at]) for name, numbers in counted.values.items()}
-        times, dying = counted.time_us, counted.values["dying"]
-        slope = trends.slope(times, dying)
-        level, tracked, in_use = (now[name] for name in ("dying", "tracked", "in_use"))
-        many = level > ALARMING or (level > LEVEL and tracked > RATIO * max(1, in_use))
-        growing = (
-            slope is not None
-            and slope.low > GROWTH_PER_HOUR
-            and (slope.hours >= GROWTH_HOURS or (many and slope.points >= GROWTH_LOOKS))
-            and level >= GROWTH_LEAST
-        )
-        if not many and not growing:
-            why = f"{level} dying against {in_use} in use"
+        gauges, is_cut = _cut_at_falls(gauges, case.window.end_us)
+        at = _row_at(gauges, case.window.end_us)
+        count = _Count(*(int(gauges.values[name][at]) for name in columns))
+        slope = trends.slope(gauges.time_us, gauges.values["dying"])
+        growth = slope if slope is not None and _is_growing(slope, count) else None
+        if not count.is_many and growth is None:
+            clear = f"{count.dying} memory cgroups are dying (zombies), {count.in_use} are in use"
             if slope is not None:
-                why += f", {slope.per_hour:+.0f} an hour ({slope.low:.0f} to {slope.high:.0f})"
-            return self.answer((), clear=why)
-        span = Window(int(times[0]), max(int(times[-1]), int(times[0]) + 1))
-        made = self._finding(case, span, now, slope, growing=growing, cut=cut)
-        return self.answer([made], clear="")
+                clear += f"; {slope.per_hour:+.0f} an hour ({slope.low:.0f} to {slope.high:.0f})"
+            return self.answer((), clear=clear)
+        begin, end = int(gauges.time_us[0]), int(gauges.time_us[-1])
+        span = Window(begin, max(end, begin + 1))
+        finding = _finding(case, span, count, slope, growth, is_cut=is_cut)
+        return self.answer([finding], clear="")
 
-    def _finding(
-        self,
-        case: cases.Case,
-        span: Window,
-        now: dict[str, int],
-        slope: trends.Slope | None,
-        *,
-        growing: bool,
-        cut: bool,
-    ) -> Finding:
-        tracked, in_use, dying = (now[name] for name in ("tracked", "in_use", "dying"))
-        magnitude: dict[str, float] = {
-            "tracked": tracked,
-            "in_use": in_use,
-            "dying": dying,
-            "ratio": tracked / max(1, in_use),
-        }
-        evidence = [
-            Evidence(
-                f"{tracked} memory cgroups are tracked against {in_use} in use"
-                f" ({tracked / max(1, in_use):.0f} times): {dying} are dying",
-                SIGNAL,
-                {"tracked": tracked, "in_use": in_use, "dying": dying},
-                span,
-                "overnight census",
-            )
-        ]
-        against: list[Evidence] = []
-        if slope is not None:
-            magnitude.update(
-                growth_per_hour=slope.per_hour, growth_low=slope.low, growth_high=slope.high
-            )
-            (evidence if growing else against).append(_growth(slope, span, cut))
-        age = _age(case, dying, slope if growing else None, span)
-        if age is not None:
-            magnitude["age_hours"] = age[0]
-            evidence.append(age[1])
-        read = _read_time(now, slope if growing else None)
-        if read is not None:
-            magnitude["stat_read_seconds"] = read.values["stat_read_seconds"]  # type: ignore[assignment]  # put there as a number
-            evidence.append(read)
-        cgroup, parents = _parents(case, dying)
-        evidence.extend(parents)
-        creator = None
-        below = ""
-        if growing and slope is not None:
-            creators = _creators(case, span, slope)
-            creator = next((one for one in creators if one.fits), None)
-            below = next((one.cgroup for one in creators if one.fits and one.cgroup), "")
-            evidence.extend(_creator_evidence(one, span) for one in creators[:3] if one.fits)
-            against.extend(_creator_evidence(one, span) for one in creators[:3] if not one.fits)
-        if creator is not None:
-            magnitude.update(
-                creator_births_per_hour=creator.births_per_hour,
-                creator_deaths_per_zombie=creator.ratio,
-            )
-        grows = f", {slope.per_hour:+.0f} an hour" if slope and growing else ""
-        by_whom = f"; {creator.unit} makes them" if creator else ""
-        return _base.make(
-            self.name,
-            KIND,
-            Subject(host=case.host, cgroup=cgroup or below),
+
+def _is_growing(slope: trends.Slope, count: _Count) -> bool:
+    is_long = slope.hours >= GROWTH_HOURS or (count.is_many and slope.points >= GROWTH_READINGS)
+    return slope.low > GROWTH_PER_HOUR and is_long and count.dying >= GROWTH_LEAST
+
+
+def _finding(
+    case: cases.Case,
+    span: Window,
+    count: _Count,
+    slope: trends.Slope | None,
+    growth: trends.Slope | None,
+    *,
+    is_cut: bool,
+) -> Finding:
+    magnitude: dict[str, float] = {
+        "tracked": count.tracked,
+        "in_use": count.in_use,
+        "dying": count.dying,
+        "ratio": count.ratio,
+    }
+    evidence = [
+        Evidence(
+            f"the kernel tracks {count.tracked:,} memory cgroups and {count.in_use:,} are in use"
+            f" ({count.ratio:.0f} to 1); {count.dying:,} are dying (zombies)",
+            SIGNAL,
+            {"tracked": count.tracked, "in_use": count.in_use, "dying": count.dying},
             span,
-            0.95 if dying > ALARMING or (growing and dying > LEVEL) else 0.8,
-            f"{dying} memory cgroups are dying and never go ({in_use} in use){grows}{by_whom}",
-            evidence,
-            magnitude,
-            against,
+            "overnight census",
         )
+    ]
+    against: list[Evidence] = []
+    if slope is not None:
+        magnitude.update(
+            growth_per_hour=slope.per_hour, growth_low=slope.low, growth_high=slope.high
+        )
+        (against if growth is None else evidence).append(_growth_evidence(slope, span, is_cut))
+    age = _find_age(case, count.dying, growth, span)
+    if age is not None:
+        magnitude["age_hours"] = age[0]
+        evidence.append(age[1])
+    if count.stat_read_us > 0:
+        magnitude["stat_read_seconds"] = round(count.stat_read_us / 1e6, 6)
+        evidence.append(_read_time_evidence(count, growth))
+    cgroup, parents = _find_parent(case, count.dying)
+    evidence.extend(parents)
+    creators = _find_creators(case, span, growth) if growth is not None else []
+    fitting = [creator for creator in creators if creator.fits]
+    evidence.extend(creator.evidence(span) for creator in creators[:3] if creator.fits)
+    against.extend(creator.evidence(span) for creator in creators[:3] if not creator.fits)
+    created_by = ""
+    if fitting:
+        magnitude.update(
+            creator_births_per_hour=fitting[0].births_per_hour,
+            creator_deaths_per_zombie=fitting[0].ratio,
+        )
+        created_by = f"; {fitting[0].unit} creates them"
+        cgroup = cgroup or next((creator.cgroup for creator in fitting if creator.cgroup), "")
+    grows = f", {growth.per_hour:+,.0f} an hour" if growth is not None else ""
+    is_sure = count.dying > ALARMING or (growth is not None and count.dying > LEVEL)
+    return _base.make(
+        "zombies",
+        KIND,
+        Subject(host=case.host, cgroup=cgroup),
+        span,
+        0.95 if is_sure else 0.8,
+        f"{count.dying:,} dying (zombie) memory cgroups{grows}; {count.in_use:,} in use{created_by}",
+        evidence,
+        magnitude,
+        against,
+    )
 
 
-def _around(counted: trends.Gauges, event_us: int) -> tuple[trends.Gauges, bool]:
-    """The looks between the last reboot or purge before the event and the first after it.
+def _row_at(gauges: trends.Gauges, time_us: int) -> int:
+    return max(0, int(np.searchsorted(gauges.time_us, time_us)) - 1)
 
-    And whether there was one before.
+
+def _cut_at_falls(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, bool]:
+    """Keep the readings between the last reboot or purge before the event and the first after it.
+
+    Return also whether there was one before.
     """
-    dying = counted.values["dying"]
-    fell = -np.diff(dying)
-    falls = (fell > np.maximum(FALL_LEAST, FALL_SHARE * dying[:-1])) | (np.diff(counted.boot) != 0)
-    edges = [0, *(np.flatnonzero(falls) + 1).tolist(), len(dying)]
-    at = max(0, int(np.searchsorted(counted.time_us, event_us)) - 1)
+    dying = gauges.values["dying"]
+    fell = -np.diff(dying) > np.maximum(FALL_LEAST, FALL_SHARE * dying[:-1])
+    cuts = np.flatnonzero(fell | (np.diff(gauges.boot) != 0)) + 1
+    edges = [0, *cuts.tolist(), len(dying)]
+    at = _row_at(gauges, event_us)
     first = max(edge for edge in edges if edge <= at)
     last = min(edge for edge in edges if edge > at)
     kept = trends.Gauges(
-        counted.time_us[first:last],
-        counted.boot[first:last],
-        {name: numbers[first:last] for name, numbers in counted.values.items()},
+        gauges.time_us[first:last],
+        gauges.boot[first:last],
+        {name: numbers[first:last] for name, numbers in gauges.values.items()},
     )
     return kept, first > 0
 
 
-def _growth(slope: trends.Slope, span: Window, cut: bool) -> Evidence:
-    since = " since the last reboot or purge" if cut else ""
+def _growth_evidence(slope: trends.Slope, span: Window, is_cut: bool) -> Evidence:
+    since = " since the last reboot or purge" if is_cut else ""
     return Evidence(
-        f"they grew by {slope.per_hour:.0f} an hour ({slope.low:.0f} to {slope.high:.0f}, 99 %) over"
+        f"they grew by {slope.per_hour:,.0f} an hour ({slope.low:,.0f} to {slope.high:,.0f}, 99 %) over"
         f" {times.format_duration(3600 * slope.hours)}{since}",
         SIGNAL,
         {
@@ -219,164 +264,128 @@ def _growth(slope: trends.Slope, span: Window, cut: bool) -> Evidence:
     )
 
 
-def _age(
-    case: cases.Case, dying: int, slope: trends.Slope | None, span: Window
+def _find_age(
+    case: cases.Case, dying: int, growth: trends.Slope | None, span: Window
 ) -> tuple[float, Evidence] | None:
-    """How long this has gone on: backwards along the slope, not beyond the boot."""
+    """Return since how many hours they grow: back along the slope, but not beyond the boot."""
     facts = case.ring.facts(case.host, "host", case.event.time_us)
     booted = (facts.state or {}).get("", {}).get("booted_at")
     uptime = None
-    if isinstance(booted, int) and booted * 1_000_000 < span.end_us:
-        uptime = (span.end_us - booted * 1_000_000) / HOUR_US
-    hours = dying / slope.per_hour if slope is not None else None
     values: dict[str, Value] = {}
-    if uptime is not None:
+    if isinstance(booted, int) and booted * SECOND_US < span.end_us:
+        uptime = (span.end_us - booted * SECOND_US) / HOUR_US
         values["uptime_hours"] = round(uptime, 2)
-    if hours is not None:
-        values["hours_at_this_rate"] = round(hours, 2)
-    if hours is None and uptime is None:
-        return None
-    age = min(one for one in (hours, uptime) if one is not None)
-    if hours is None:
-        text = f"the host was booted {uptime:.0f} h ago: they are no older"
-    elif uptime is None:
-        text = f"at this rate it began {_told(hours)} ago"
-    elif hours > uptime * 1.25:
+    if growth is None:
+        if uptime is None:
+            return None
+        text = f"the host booted {uptime:.0f} h ago: they are not older"
+        return uptime, Evidence(text, "host", values, span)
+    hours = dying / growth.per_hour
+    values["hours_at_this_rate"] = round(hours, 2)
+    duration = times.format_duration(3600 * hours) if hours < 3 else f"{hours:.0f} h"
+    text = f"at this rate, the growth began {duration} ago"
+    if uptime is not None and hours > uptime * 1.25:
         text = (
-            f"at this rate it would have taken {_told(hours)}, but the host was booted {uptime:.0f} h"
-            " ago: it was faster before"
+            f"at this rate, they would need {duration}, but the host booted {uptime:.0f} h ago: the"
+            " growth was faster before"
         )
-    else:
-        text = f"at this rate it began {_told(hours)} ago; the host was booted {uptime:.0f} h ago"
+    elif uptime is not None:
+        text += f"; the host booted {uptime:.0f} h ago"
+    age = hours if uptime is None else min(hours, uptime)
     return age, Evidence(text, "host", values, span)
 
 
-def _told(hours: float) -> str:
-    return times.format_duration(3600 * hours) if hours < 3 else f"{hours:.0f} h"
-
-
-def _read_time(now: dict[str, int], slope: trends.Slope | None) -> Evidence | None:
-    """How long the root's statistics take to read, and when that will outlast the watchdog."""
-    read, dying = now["stat_read"], now["dying"]
-    if read <= 0:
-        return None
-    text = f"reading the root's statistics took {read / 1e6:.3f} s when it was last tried"
+def _read_time_evidence(count: _Count, growth: trends.Slope | None) -> Evidence:
+    """Report how long the root's statistics take to read, and when that will outlast the watchdog."""
+    read = count.stat_read_us
+    text = f"the last read of the root cgroup's statistics took {read / 1e6:.3f} s"
     values: dict[str, Value] = {"stat_read_seconds": round(read / 1e6, 6)}
     if read >= WATCHDOG_US:
-        text += ": longer than the 5 s that a network driver waits"
-    elif read >= SLOW_READ_US and slope is not None and slope.per_hour > 0:
+        text += ": longer than the 5 s of a network driver's watchdog"
+    elif read >= SLOW_READ_US and growth is not None and growth.per_hour > 0:
         # Linear in the zombies: dd8657b6c1cb measured 0.7 s at 10,000, before it.
-        hours = dying * (WATCHDOG_US / read - 1) / slope.per_hour
+        hours = count.dying * (WATCHDOG_US / read - 1) / growth.per_hour
         values["hours_to_watchdog"] = round(hours, 1)
-        if hours <= FAR_HOURS:
-            text += f"; at this rate it will be 5 s, a network driver's watchdog, in {hours:.0f} h"
-        else:
-            text += "; it will not be 5 s, a network driver's watchdog, for a year"
+        when = f"in {hours:.0f} h" if hours <= FAR_HOURS else "in more than a year"
+        text += f"; at this rate it reaches the 5 s of a network driver's watchdog {when}"
     elif read < SLOW_READ_US:
-        text += ": this kernel does not visit every cgroup for that"
+        text += ": this kernel does not visit every cgroup for it"
     return Evidence(text, SIGNAL, values)
 
 
-def _parents(case: cases.Case, dying: int) -> tuple[str, list[Evidence]]:
-    """Where they hang; a parent is named when it surely has some, and most."""
-    window = Window(case.event.time_us - 2 * HOUR_US, case.window.end_us)
+def _find_parent(case: cases.Case, dying: int) -> tuple[str, list[Evidence]]:
+    """Find the parent of the zombies; it is returned only if it has most of them."""
+    window = _host_state.recent_window(case)
     rows = trends.table(case.ring, case.host, "memory-cgroup-parents", window)
     if not rows:
         return "", []
     cgroup, row = max(rows.items(), key=lambda item: (item[1]["dying"], item[0]))
     if row["dying"] <= 0:
         return "", []
-    sure = row["at_least"] == row["at_most"]
-    how = "" if sure else f" (between {row['at_least']} and {row['at_most']})"
-    told = Evidence(
-        f"{row['dying']} of them{how} hang below {cgroup}, where {row['in_use']} are in use",
+    is_exact = row["at_least"] == row["at_most"]
+    bounds = "" if is_exact else f" (between {row['at_least']} and {row['at_most']})"
+    evidence = Evidence(
+        f"{row['dying']:,} of them{bounds} are below {cgroup}, where {row['in_use']:,} are in use",
         "memory-cgroup-parents",
-        {"cgroup": cgroup, "dying": row["dying"], "at_least": row["at_least"],
-         "at_most": row["at_most"], "share_of_all_dying": round(row["dying"] / max(1, dying), 3)},
+        {
+            "cgroup": cgroup,
+            "dying": row["dying"],
+            "at_least": row["at_least"],
+            "at_most": row["at_most"],
+            "share_of_all_dying": round(row["dying"] / max(1, dying), 3),
+        },
         window,
         "overnight census",
-    )  # fmt: skip
-    return cgroup if 2 * row["dying"] >= dying else "", [told]
-
-
-def _creators(case: cases.Case, span: Window, slope: trends.Slope) -> list[_Creator]:
-    """Parents under which cgroups die, those whose pace fits the growth best first."""
-    every = min(MEET_US, max(MEET_LEAST_US, (span.end_us - span.begin_us) // 6))
-    born = trends.growth(
-        case.ring, case.host, "cgroup-births", span, ("born", "died"), every, from_zero=True
     )
-    found = [
-        _creator(processes.unit_of(cgroup) or cgroup, cgroup, one, ("born", "died"), slope)
-        for cgroup, one in born.keys.items()
+    return cgroup if 2 * row["dying"] >= dying else "", [evidence]
+
+
+def _find_creators(case: cases.Case, span: Window, growth: trends.Slope) -> list[_Creator]:
+    """Find parents under which cgroups die, those whose rate matches the growth best first."""
+    interval = min(INTERVAL_US, max(LEAST_INTERVAL_US, (span.end_us - span.begin_us) // 6))
+    births = trends.growth(
+        case.ring, case.host, "cgroup-births", span, ("born", "died"), interval, from_zero=True
+    )
+    creators = [
+        _creator(processes.unit_of(cgroup) or cgroup, cgroup, counted, ("born", "died"), growth)
+        for cgroup, counted in births.keys.items()
         if cgroup != UNWATCHED
     ]
-    # Births of services show below the slice they all share: their own counters tell them apart.
-    again = trends.growth(case.ring, case.host, "unit-restarts", span, ("restarts",), every)
-    found += [
-        _creator(unit, "", one, ("restarts", "restarts"), slope) for unit, one in again.keys.items()
+    # Births of services appear below the slice they all share: their own counters tell them apart.
+    restarts = trends.growth(case.ring, case.host, "unit-restarts", span, ("restarts",), interval)
+    creators += [
+        _creator(unit, "", counted, ("restarts", "restarts"), growth)
+        for unit, counted in restarts.keys.items()
     ]
     return sorted(
-        (one for one in found if one is not None),
-        key=lambda one: (
-            not one.fits,
-            _base.SHELF.search(one.cgroup) is not None,
-            one.distance,
-            one.unit,
+        (creator for creator in creators if creator is not None),
+        key=lambda creator: (
+            not creator.fits,
+            _host_state.is_shared_slice(creator.cgroup),
+            creator.distance,
+            creator.unit,
         ),
     )
 
 
 def _creator(
-    unit: str, cgroup: str, one: trends.Growth, columns: tuple[str, str], slope: trends.Slope
+    unit: str, cgroup: str, counted: trends.Growth, columns: tuple[str, str], growth: trends.Slope
 ) -> _Creator | None:
-    """None where hardly any died."""
+    """Return None where hardly any died."""
     born, died = columns
-    count, hours = one.total(died), float(one.seconds.sum()) / 3600
+    count, hours = counted.total(died), float(counted.seconds.sum()) / 3600
     if count < 3 or not hours:
         return None
     low, high = diff.poisson_bounds(round(count))
     return _Creator(
         unit=unit,
         cgroup=cgroup,
-        births_per_hour=one.per_hour(born),
+        births_per_hour=counted.per_hour(born),
         deaths_per_hour=count / hours,
-        ratio=count / hours / slope.per_hour,
-        low=low / hours / max(slope.high, 1e-9),
-        high=high / hours / max(slope.low, 1e-9),
-        restarts=not cgroup,
+        ratio=count / hours / growth.per_hour,
+        low=low / hours / max(growth.high, 1e-9),
+        high=high / hours / max(growth.low, 1e-9),
     )
 
 
-def _creator_evidence(one: _Creator, span: Window) -> Evidence:
-    fits = (
-        "the pace fits"
-        if one.fits
-        else "too few to be their source"
-        if one.ratio < 1
-        else "far more than become zombies"
-    )
-    what = (
-        f"{one.unit} is restarted {one.births_per_hour:.0f} times an hour"
-        if one.restarts
-        else f"{one.births_per_hour:.0f} cgroups an hour are born and {one.deaths_per_hour:.0f} die"
-        f" below {one.cgroup}"
-    )
-    return Evidence(
-        f"{what}: {one.ratio:.2f} ({one.low:.2f} to {one.high:.2f}) for each new zombie; {fits}",
-        "unit-restarts" if one.restarts else "cgroup-births",
-        {
-            "creator": one.unit,
-            "cgroup": one.cgroup,
-            "births_per_hour": round(one.births_per_hour, 2),
-            "deaths_per_hour": round(one.deaths_per_hour, 2),
-            "deaths_per_new_zombie": round(one.ratio, 3),
-            "low": round(one.low, 3),
-            "high": round(one.high, 3),
-            "fits": one.fits,
-        },
-        span,
-        "overnight census --for 1m",
-    )
-
-
-DETECTORS = (Zombies(),)
+DETECTORS = (ZombieCgroups(),)

@@ -1,4 +1,4 @@
-"""Whether a cause and an effect agree in time, place, magnitude and recurrence, in words with numbers."""
+"""Whether a cause and an effect agree in time, place, magnitude and recurrence."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from overnight.model import times
+from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
     from overnight.model.finding import Finding
 
-__all__ = ["Outcome", "Surroundings", "judge", "measured", "number", "plain"]
+__all__ = ["Judgement", "Surroundings", "format_number", "judge", "measured", "plain"]
 
-RESOLUTION_S = 2.0  # signals are looked at once a second: two windows are not ordered finer
+RESOLUTION_S = 2.0  # signals are read once a second: two windows cannot be ordered more finely
 LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
-ROOT_CGROUPS = ("", "/")  # everything is below these: that says nothing
+ROOT_CGROUPS = ("", "/")  # everything is below these: no evidence
 LONGEST_NAME = 200
 PID = re.compile(r"\[\d+\]$", re.ASCII)
 IN_DOUBT = 0.2
-KERNEL_PERCENT = 90.0  # of a core's time: less, and it came to its interrupts
-LEAST_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
-LIFT_RECURRENCES = 2  # one time is no recurrence
+KERNEL_PERCENT = 90.0  # of a core's time: with less, it still served its interrupts
+LEAST_WAIT_S = 1.0  # a driver waits for several seconds before it gives up on a queue
+LIFT_RECURRENCES = 2  # once is not a recurrence
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class Judgement:
     """`fit` is 1 where they agree, 0 where they contradict each other, None where it is not known."""
 
     fit: float | None
@@ -37,18 +38,17 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """What else was found: who filled which core, and what is up before the recurrences."""
+    """Other findings to compare with: top consumers of cores, and stacks lifted before recurrences."""
 
     culprits: tuple[Finding, ...] = ()
     lifts: tuple[Finding, ...] = ()
 
     @classmethod
     def of(cls, findings: Iterable[Finding]) -> Surroundings:
-        """Those that matter of all findings."""
         every = tuple(findings)
         return cls(
-            tuple(one for one in every if one.kind == "cpu.culprit"),
-            tuple(one for one in every if one.kind == "stack.lift"),
+            tuple(finding for finding in every if finding.kind == "cpu.culprit"),
+            tuple(finding for finding in every if finding.kind == "stack.lift"),
         )
 
 
@@ -57,16 +57,16 @@ def judge(
     cause: Finding,
     effect: Finding,
     around: Surroundings,
-) -> Outcome:
-    """How well one condition holds between two findings."""
-    outcome = JUDGES[condition.holds](condition, cause, effect, around)
-    return dataclasses.replace(outcome, text=plain(outcome.text, 4 * LONGEST_NAME))
+) -> Judgement:
+    """Judge how well one condition holds between two findings."""
+    judgement = JUDGES[condition.holds](condition, cause, effect, around)
+    return dataclasses.replace(judgement, text=plain(judgement.text, 4 * LONGEST_NAME))
 
 
-def number(value: float) -> str:
-    """A number as it is said.
+def format_number(value: float) -> str:
+    """Format with three digits, large numbers in full.
 
-    >>> number(68680.0), number(0.9712), number(6.0)
+    >>> format_number(68680.0), format_number(0.9712), format_number(6.0)
     ('68,680', '0.971', '6')
     """
     whole = 100 <= abs(value) < 1e15 or (math.isfinite(value) and value == round(value))
@@ -74,22 +74,22 @@ def number(value: float) -> str:
 
 
 def plain(text: str, longest: int = LONGEST_NAME) -> str:
-    """A name on one line, without what a terminal would obey."""
+    """Return a name on one line, without control characters."""
     shown = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
     return shown if len(shown) <= longest else shown[:longest] + "…"
 
 
-def measured(one: Finding, name: str) -> float | None:
-    """A magnitude, where it is one: a detector may divide by nothing."""
-    value = one.magnitude.get(name)
+def measured(finding: Finding, name: str) -> float | None:
+    """Return a magnitude if it is finite: a detector may divide by zero."""
+    value = finding.magnitude.get(name)
     return value if value is not None and math.isfinite(value) else None
 
 
-def _size(one: Finding, name: str) -> float:
-    return measured(one, name) or 0.0
+def _size(finding: Finding, name: str) -> float:
+    return measured(finding, name) or 0.0
 
 
-def _words(name: str) -> str:
+def _label(name: str) -> str:
     return name.replace("_", " ")
 
 
@@ -98,49 +98,50 @@ def _time_order(
     cause: Finding,
     effect: Finding,
     _: Surroundings,
-) -> Outcome:
-    late = (cause.window.begin_us - effect.window.begin_us) / 1e6
-    over = (effect.window.begin_us - cause.window.end_us) / 1e6
+) -> Judgement:
+    late = (cause.window.begin_us - effect.window.begin_us) / SECOND_US
+    over = (effect.window.begin_us - cause.window.end_us) / SECOND_US
     if late > max(condition.slack_seconds, RESOLUTION_S):
-        return Outcome(
-            0.0, f"time: it begins {times.format_duration(late)} after what it would cause"
-        )
+        return Judgement(0.0, f"time: it begins {times.format_duration(late)} after its effect")
     if over > condition.gap_seconds:
-        return Outcome(0.0, f"time: it was over {times.format_duration(over)} before")
+        return Judgement(
+            0.0, f"time: it ended {times.format_duration(over)} before its effect began"
+        )
     if late > RESOLUTION_S:
-        return Outcome(
+        return Judgement(
             LATE_FIT,
-            f"time: it is seen {times.format_duration(late)} later than its effect, which the way it is recorded allows",
+            f"time: it is first seen {times.format_duration(late)} after its effect, within the resolution of its signal",
         )
     if late > -1:
-        return Outcome(1.0, "time: both begin within the same two seconds")
-    return Outcome(1.0, f"time: it begins {times.format_duration(-late)} before")
+        return Judgement(1.0, "time: both begin within two seconds of each other")
+    return Judgement(1.0, f"time: it begins {times.format_duration(-late)} before its effect")
 
 
 def _same(
     name: str, none: str | None
 ) -> Callable[
     [knowledge.Condition, Finding, Finding, Surroundings],
-    Outcome,
+    Judgement,
 ]:
     def same(
         _: knowledge.Condition,
         cause: Finding,
         effect: Finding,
         __: Surroundings,
-    ) -> Outcome:
-        one, other = (_bare(getattr(at.subject, name)) for at in (cause, effect))
-        if none in (one, other):
-            return Outcome(None, f"the {name} of {'both' if one == other else 'one'} is not known")
-        if one == other:
-            return Outcome(1.0, f"same {name}: {one}")
-        return Outcome(0.0, f"another {name}: {one}, not {other}")
+    ) -> Judgement:
+        left, right = (_strip_pid(getattr(end.subject, name)) for end in (cause, effect))
+        if none in (left, right):
+            which = "both" if left == right else "one of them"
+            return Judgement(None, f"the {name} of {which} is not known")
+        if left == right:
+            return Judgement(1.0, f"same {name}: {left}")
+        return Judgement(0.0, f"different {name}: {left}, not {right}")
 
     return same
 
 
-def _bare(value: str | int | None) -> str | int | None:
-    """Watches name a process with its number: `postgres[4711]`."""
+def _strip_pid(value: str | int | None) -> str | int | None:
+    """Strip the process id that watches add: `postgres[4711]`."""
     return PID.sub("", value) if isinstance(value, str) else value
 
 
@@ -157,17 +158,17 @@ def _same_cgroup(
     cause: Finding,
     effect: Finding,
     __: Surroundings,
-) -> Outcome:
-    """One holds the other, or a unit's name stands in the other's path."""
-    one, other = cause.subject.cgroup, effect.subject.cgroup
+) -> Judgement:
+    """Agree where one contains the other, or the unit's name is in the other's path."""
+    left, right = cause.subject.cgroup, effect.subject.cgroup
     unit = cause.subject.unit
-    if other not in ROOT_CGROUPS and unit and unit in _parts(other):
-        return Outcome(1.0, f"{unit} is in the path of {other}")
-    if one in ROOT_CGROUPS or other in ROOT_CGROUPS:
-        return Outcome(None, "the cgroup of one is not known, or is the root of all")
-    if _below(one, other) or _below(other, one):
-        return Outcome(1.0, f"same cgroup, or one inside the other: {one} and {other}")
-    return Outcome(0.0, f"another cgroup: {one}, not {other}")
+    if right not in ROOT_CGROUPS and unit and unit in _parts(right):
+        return Judgement(1.0, f"{unit} is in the path of {right}")
+    if left in ROOT_CGROUPS or right in ROOT_CGROUPS:
+        return Judgement(None, "the cgroup of one of them is not known, or is the root cgroup")
+    if _below(left, right) or _below(right, left):
+        return Judgement(1.0, f"same cgroup, or one inside the other: {left} and {right}")
+    return Judgement(0.0, f"different cgroup: {left}, not {right}")
 
 
 def _parent_of(
@@ -175,13 +176,13 @@ def _parent_of(
     cause: Finding,
     effect: Finding,
     __: Surroundings,
-) -> Outcome:
-    one, other = cause.subject.cgroup, effect.subject.cgroup
-    if one in ROOT_CGROUPS or other in ROOT_CGROUPS:
-        return Outcome(None, "the cgroup of one is not known, or is the root of all")
-    if _below(other, one):
-        return Outcome(1.0, f"{one} holds {other}")
-    return Outcome(0.0, f"{one} does not hold {other}")
+) -> Judgement:
+    parent, child = cause.subject.cgroup, effect.subject.cgroup
+    if parent in ROOT_CGROUPS or child in ROOT_CGROUPS:
+        return Judgement(None, "the cgroup of one of them is not known, or is the root cgroup")
+    if _below(child, parent):
+        return Judgement(1.0, f"{parent} contains {child}")
+    return Judgement(0.0, f"{parent} does not contain {child}")
 
 
 def _magnitude(
@@ -189,52 +190,53 @@ def _magnitude(
     cause: Finding,
     effect: Finding,
     _: Surroundings,
-) -> Outcome:
-    """Of several names the first that is measured on both sides counts."""
+) -> Judgement:
+    """Compare the first pair of numbers that is measured on both sides."""
     pairs = [
         (name, condition.effect[n] if condition.effect else "")
         for n, name in enumerate(condition.cause)
     ]
     missing = ""
-    for mine, its in pairs:
-        one = measured(cause, mine)
-        other = measured(effect, its) if its else 1.0
-        if one is not None and other is not None:
-            return _compared(condition, mine, one, its, other)
-        missing = _words(mine if one is None else its)
-    return Outcome(None, f"{missing} was not measured")
+    for cause_name, effect_name in pairs:
+        value = measured(cause, cause_name)
+        other = measured(effect, effect_name) if effect_name else 1.0
+        if value is not None and other is not None:
+            return _compare(condition, (cause_name, value), (effect_name, other))
+        missing = _label(cause_name if value is None else effect_name)
+    return Judgement(None, f"{missing} was not measured")
 
 
-def _compared(
-    condition: knowledge.Condition, mine: str, one: float, its: str, other: float
-) -> Outcome:
-    said = f"{number(one)} {_words(mine)}"
-    if its:
-        said += f" against {number(other)} {_words(its)}"
-    fit = _fit(one / other if other > 0 else math.inf if one > 0 else 0.0, condition)
+def _compare(
+    condition: knowledge.Condition, cause: tuple[str, float], effect: tuple[str, float]
+) -> Judgement:
+    (cause_name, value), (effect_name, other) = cause, effect
+    numbers = f"{format_number(value)} {_label(cause_name)}"
+    if effect_name:
+        numbers += f" against {format_number(other)} {_label(effect_name)}"
+    fit = _fit(value / other if other > 0 else math.inf if value > 0 else 0.0, condition)
     if fit >= 1:
-        return Outcome(1.0, f"magnitude agrees: {said}")
+        return Judgement(1.0, f"magnitude agrees: {numbers}")
     if fit > 0:
-        return Outcome(fit, f"magnitude agrees only in part: {said}")
-    return Outcome(0.0, f"magnitude does not agree: {said}")
+        return Judgement(fit, f"magnitude agrees only in part: {numbers}")
+    return Judgement(0.0, f"magnitude does not agree: {numbers}")
 
 
 def _fit(ratio: float, condition: knowledge.Condition) -> float:
-    """1 inside what fits, falling with the logarithm to 0 where it stops to be possible."""
+    """Return 1 inside `fits`, falling with the logarithm to 0 at the bounds of `possible`."""
     (low, high), (least, most) = condition.fits, condition.possible
     if low <= ratio <= high:
         return 1.0
     if not least < ratio < most:
         return 0.0
     near, far = (low, least) if ratio < low else (high, most)
-    if far <= 0 or math.isinf(far):  # possible to the end: no slope in logarithms to fall along
+    if far <= 0 or math.isinf(far):  # unbounded: there is no logarithmic slope to follow
         return ratio / near if ratio < near else near / ratio
     return math.log(ratio / far) / math.log(near / far)
 
 
-def _taken(one: Finding) -> float:
-    """What somebody took of a core: more than it had before, where that is known."""
-    return _size(one, "cores_added") or _size(one, "cores_burnt")
+def _taken(finding: Finding) -> float:
+    """Return the cores used, above the baseline where it is known."""
+    return _size(finding, "cores_added") or _size(finding, "cores_burnt")
 
 
 def _same_culprit(
@@ -242,37 +244,37 @@ def _same_culprit(
     cause: Finding,
     effect: Finding,
     around: Surroundings,
-) -> Outcome:
-    """Whether who is blamed is who was seen on the effect's core in its seconds."""
-    there = sorted(
+) -> Judgement:
+    """Judge whether the cause's process (or unit) is the top consumer of the effect's core."""
+    core = effect.subject.core
+    consumers = sorted(
         (
-            one
-            for one in around.culprits
-            if one.subject.host == effect.subject.host
-            and one.subject.core == effect.subject.core
-            and effect.subject.core is not None
-            and one.window.begin_us < effect.window.end_us
-            and effect.window.begin_us < one.window.end_us
+            culprit
+            for culprit in around.culprits
+            if culprit.subject.host == effect.subject.host
+            and culprit.subject.core == core
+            and core is not None
+            and culprit.window.begin_us < effect.window.end_us
+            and effect.window.begin_us < culprit.window.end_us
         ),
-        key=lambda one: (-_taken(one), one.id),
+        key=lambda culprit: (-_taken(culprit), culprit.id),
     )
-    names = ("process",) if cause.subject.process else ("unit",)
-    blamed = getattr(cause.subject, names[0])
-    if not there or not blamed:
-        return Outcome(None, "nobody was named on that core to compare with")
-    seen = [getattr(one.subject, names[0]) for one in there]
-    if blamed == seen[0]:
-        return Outcome(1.0, f"{blamed} is who took most of core {effect.subject.core}")
-    if blamed in seen:
-        first, own = _taken(there[0]), _taken(there[seen.index(blamed)])
+    name = "process" if cause.subject.process else "unit"
+    blamed = getattr(cause.subject, name)
+    if not consumers or not blamed:
+        return Judgement(None, "the top consumer of that core is not known")
+    names = [getattr(culprit.subject, name) for culprit in consumers]
+    if blamed == names[0]:
+        return Judgement(1.0, f"{blamed} is the top consumer of core {core}")
+    if blamed in names:
+        first, own = _taken(consumers[0]), _taken(consumers[names.index(blamed)])
         share = min(own / first, 1.0) if first > 0 else 0.5
-        return Outcome(
+        return Judgement(
             share * 0.8 + 0.1,
-            f"{blamed} ran on core {effect.subject.core}, but {seen[0]} took more of it ({number(first)} cores against {number(own)})",
+            f"{blamed} ran on core {core}, but {names[0]} used more of it ({format_number(first)} cores against {format_number(own)})",
         )
-    return Outcome(
-        0.0,
-        f"core {effect.subject.core} was filled by {seen[0] or 'somebody else'}, not by {blamed}",
+    return Judgement(
+        0.0, f"core {core} was saturated by {names[0] or 'another process'}, not by {blamed}"
     )
 
 
@@ -281,32 +283,32 @@ def _recurrence(
     cause: Finding,
     __: Finding,
     around: Surroundings,
-) -> Outcome:
-    """Whether the cause was up before the other events of the same kind, too."""
-    mine = sorted(
+) -> Judgement:
+    """Judge whether the cause also ran more before the other events of the same kind."""
+    lifts = sorted(
         (
-            one
-            for one in around.lifts
+            lift
+            for lift in around.lifts
             if cause.subject.process
-            and one.subject.process == cause.subject.process
+            and lift.subject.process == cause.subject.process
             and (
                 not cause.subject.function
-                or not one.subject.function
-                or one.subject.function == cause.subject.function
+                or not lift.subject.function
+                or lift.subject.function == cause.subject.function
             )
-            and _size(one, "recurrences") >= LIFT_RECURRENCES
+            and _size(lift, "recurrences") >= LIFT_RECURRENCES
         ),
-        key=lambda one: (-_size(one, "low"), one.id),
+        key=lambda lift: (-_size(lift, "low"), lift.id),
     )
-    if not mine:
-        return Outcome(None, "there are no recurrences to compare with")
-    best = mine[0]
-    many = number(_size(best, "recurrences"))
+    if not lifts:
+        return Judgement(None, "there are no recurrences to compare with")
+    best = lifts[0]
+    count = format_number(_size(best, "recurrences"))
     if _size(best, "low") > 0:
         lift = measured(best, "lift")
-        much = f" {number(lift)} times" if lift is not None else ""
-        return Outcome(1.0, f"recurrence: it ran{much} more before {many} recurrences, too")
-    return Outcome(0.2, f"recurrence: before {many} recurrences it did not run more than usual")
+        times_more = f"{format_number(lift)} times as much" if lift is not None else "more"
+        return Judgement(1.0, f"recurrence: it also ran {times_more} before {count} recurrences")
+    return Judgement(0.2, f"recurrence: before {count} recurrences it ran no more than otherwise")
 
 
 def _waited(
@@ -314,29 +316,29 @@ def _waited(
     cause: Finding,
     effect: Finding,
     ___: Surroundings,
-) -> Outcome:
-    """Whether the effect itself says that it waited for its core: drivers tell since when nobody polled."""
+) -> Judgement:
+    """Judge what the event itself reports: drivers log how long a queue was not polled."""
     waited = measured(effect, "waited_seconds")
     if waited is None:
-        return Outcome(None, "the event does not say for how long it waited")
+        return Judgement(None, "the event does not report how long it waited")
     silent, kernel = measured(effect, "silent_seconds"), measured(cause, "kernel_percent")
     if (silent or 0.0) >= LEAST_WAIT_S and (kernel or 0.0) >= KERNEL_PERCENT:
-        return Outcome(
+        return Judgement(
             IN_DOUBT,
-            "the event says that no poll was scheduled: the device sent no interrupt, or the core had them off,"
-            " as one may that is in the kernel all the time",
+            "the event reports that no poll was scheduled: the device sent no interrupt, or the core had"
+            " interrupts off, which is possible while it runs in the kernel only",
         )
     if waited < LEAST_WAIT_S:
-        polled = f": the queue was served {waited:.3g} s before" if waited > 0 else ""
-        return Outcome(0.0, f"the event itself says that nothing waited for the core{polled}")
-    return Outcome(1.0, f"the event itself says that it waited for {times.format_duration(waited)}")
+        polled = f": the queue was polled {waited:.3g} s before" if waited > 0 else ""
+        return Judgement(0.0, f"the event reports that nothing waited for the core{polled}")
+    return Judgement(1.0, f"the event reports a wait of {times.format_duration(waited)}")
 
 
 JUDGES: dict[
     str,
     Callable[
         [knowledge.Condition, Finding, Finding, Surroundings],
-        Outcome,
+        Judgement,
     ],
 ] = {
     "time_order": _time_order,

@@ -1,7 +1,8 @@
-"""From the detectors' answers to the verdict: what was the cause, how sure, and what next.
+"""From the detectors' answers to the verdict.
 
 Pure: the same answers give the same verdict, in whatever order they come. A cause is claimed only with an
-unbroken line of links from it to the event, and only when score times gaps reaches `CLAIMED`.
+unbroken chain of links to the event, and only if its score times the factors of missing evidence reaches
+`CLAIMED`.
 """
 
 from __future__ import annotations
@@ -10,200 +11,209 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.diagnosis import chain, completeness, knowledge, narrative, remedies
+from overnight.diagnosis import chain as chains
+from overnight.diagnosis import completeness, knowledge, narrative, remedies
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.selection import Window
-from overnight.model.verdict import Chain, RuledOut, Verdict
+from overnight.model.verdict import Chain, RuledOut, Verdict, VerdictStatus
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["CLAIMED", "decide", "end_of_chains"]
+__all__ = ["CLAIMED", "decide", "find_end"]
 
-CLAIMED = 0.35  # below this a chain is a suspicion: said, not claimed
-COMPLETE = 0.6  # evidence that is worth less than this cannot show that there was nothing
-UNUSUAL = 0.3  # the confidence from which a finding is something unusual
+CLAIMED = 0.35  # below this a chain is a suspicion, not a cause
+COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened
+UNUSUAL = 0.3  # the confidence from which a finding is reported
 MOST_ALTERNATIVES = 5
 LEAST_ALTERNATIVE = 0.1
 
 
 def decide(
-    told: Event | None,
+    event: Event | None,
     answers: Sequence[Answer],
-    recorded: completeness.Recorded | None = None,
+    recording: completeness.Recording | None = None,
     known: knowledge.Knowledge | None = None,
     fleet: Mapping[str, object] | None = None,
 ) -> Verdict:
-    """The verdict on one event; `fleet` is passed on as it is."""
+    """Diagnose one event; `fleet` is passed on unchanged."""
     known = known or knowledge.known()
-    answers = tuple(sorted(answers, key=lambda one: (one.detector, repr(one))))
+    answers = tuple(sorted(answers, key=lambda answer: (answer.detector, repr(answer))))
     findings = tuple(
         sorted(
-            (one for answer in answers for one in answer.findings),
-            key=lambda one: (one.id, repr(one)),
+            (finding for answer in answers for finding in answer.findings),
+            key=lambda finding: (finding.id, repr(finding)),
         )
     )
-    gaps = completeness.find_gaps(recorded, answers)
-    end = end_of_chains(told, findings)
+    gaps = completeness.find_gaps(recording, answers)
     base = Verdict(
-        told, "no-cause", 0.0, "", None, (), gaps, (), (), answers, findings, dict(fleet or {})
+        event,
+        VerdictStatus.NO_CAUSE,
+        gaps=gaps,
+        answers=answers,
+        findings=findings,
+        fleet=dict(fleet or {}),
     )
+    end = find_end(event, findings)
     if end is None:
-        return dataclasses.replace(
-            base, summary=narrative.no_event(), next=narrative.keep_recording(gaps)
-        )
-    candidates = chain.build(findings, end, known)
-    unusual = [
-        one
-        for one in findings
-        if one.detector != "event" and one.confidence >= UNUSUAL and not _background(one, known)
-    ]
-    base = dataclasses.replace(base, ruled_out=_ruled_out(unusual, candidates))
-    if not candidates.chains:
-        return _nothing(base, end, unusual, known)
-    winner = candidates.chains[0]
-    others = _alternatives(winner, candidates.chains, known)
-    root = known.kinds.get(winner.steps[0].kind)
-    own = completeness.of_chain(gaps, winner, counted=root is not None and root.counted)
-    gaps = (*completeness.rivalry(winner, others), *own)
-    confidence = winner.score * completeness.factor(gaps)
-    base = dataclasses.replace(base, gaps=gaps, confidence=confidence)
-    if confidence < CLAIMED:
-        return _suspicion(base, winner, others, known)
+        verdict = dataclasses.replace(base, next=narrative.keep_recording(gaps))
+        return dataclasses.replace(verdict, narrative=narrative.without_event(gaps))
+    verdict, leading = _conclude(base, end, known)
     return dataclasses.replace(
+        verdict, narrative=narrative.narrate(verdict, known, end=end, leading=leading)
+    )
+
+
+def _conclude(
+    base: Verdict, end: Finding, known: knowledge.Knowledge
+) -> tuple[Verdict, Chain | None]:
+    """Return the verdict without its narrative, and the best chain."""
+    candidates = chains.build(base.findings, end, known)
+    base = dataclasses.replace(base, ruled_out=_rule_out(base.findings, candidates, known))
+    if not candidates.chains:
+        return _without_chain(base), None
+    winner = candidates.chains[0]
+    others = _select_alternatives(winner, candidates.chains, known)
+    root = known.kinds.get(winner.root.kind)
+    gaps = (
+        *completeness.find_rival(winner, others),
+        *completeness.weigh_for_chain(base.gaps, winner, counted=root is not None and root.counted),
+    )
+    base = dataclasses.replace(
+        base, gaps=gaps, confidence=winner.score * completeness.multiply(gaps)
+    )
+    if base.confidence < CLAIMED:
+        return _suspect(base, winner, others, known), winner
+    verdict = dataclasses.replace(
         base,
-        status="cause-found",
-        summary=narrative.cause_found(winner, confidence, known),
+        status=VerdictStatus.CAUSE_FOUND,
         chain=winner,
         alternatives=others,
         next=remedies.experiment(winner, known),
         fix=remedies.fix(winner, known),
     )
+    return verdict, winner
 
 
-def end_of_chains(told: Event | None, findings: Sequence[Finding]) -> Finding | None:
-    """The event as a finding: the detector's where there is one, else made of the event itself.
+def find_end(event: Event | None, findings: Sequence[Finding]) -> Finding | None:
+    """Return the event as a finding: the detector's, or one made of the event itself.
 
-    It begins at the event's instant, whatever window the detector looked at: time order is judged by it.
+    It begins at the event's instant, whatever window the detector reports: time order is judged by it.
     """
-    mine = [one for one in findings if one.detector == "event"]
-    if told is None:
-        return min(mine, key=lambda one: (one.window.begin_us, one.id), default=None)
-    window = Window(told.time_us, max(told.until_us, told.time_us + 1))
-    mine = [one for one in mine if one.kind == told.kind and one.subject.host in ("", told.host)]
-    if mine:
-        nearest = min(mine, key=lambda one: (abs(one.window.begin_us - told.time_us), one.id))
-        return dataclasses.replace(nearest, window=window, subject=_filled(nearest.subject, told))
-    subject = _filled(Subject(), told)
+    own = [finding for finding in findings if finding.detector == "event"]
+    if event is None:
+        return min(own, key=lambda finding: (finding.window.begin_us, finding.id), default=None)
+    window = Window(event.time_us, max(event.until_us, event.time_us + 1))
+    own = [
+        finding
+        for finding in own
+        if finding.kind == event.kind and finding.subject.host in ("", event.host)
+    ]
+    if own:
+        nearest = min(own, key=lambda each: (abs(each.window.begin_us - event.time_us), each.id))
+        return dataclasses.replace(
+            nearest, window=window, subject=_complete(nearest.subject, event)
+        )
+    subject = _complete(Subject(), event)
     return Finding(
-        finding_id("event", told.kind, subject, told.time_us),
+        finding_id("event", event.kind, subject, event.time_us),
         "event",
-        told.kind,
+        event.kind,
         subject,
         window,
         1.0,
-        told.text or told.kind,
-        (Evidence(told.text or told.kind, told.source or "event"),),
+        event.text or event.kind,
+        (Evidence(event.text or event.kind, event.source or "event"),),
     )
 
 
-def _filled(subject: Subject, told: Event) -> Subject:
-    """What the detector left open, and the event itself says."""
-    interface, queue = told.fields.get("interface", ""), told.fields.get("queue")
-    return Subject(
-        host=subject.host or told.host,
-        core=told.known_core if subject.core is None else subject.core,
-        unit=subject.unit or told.unit,
-        process=subject.process or told.process,
-        function=subject.function,
-        cgroup=subject.cgroup,
+def _complete(subject: Subject, event: Event) -> Subject:
+    """Fill what the detector left open from the event itself."""
+    interface, queue = event.fields.get("interface", ""), event.fields.get("queue")
+    return dataclasses.replace(
+        subject,
+        host=subject.host or event.host,
+        core=event.known_core if subject.core is None else subject.core,
+        unit=subject.unit or event.unit,
+        process=subject.process or event.process,
         interface=subject.interface or (interface if isinstance(interface, str) else ""),
         queue=queue if subject.queue is None and type(queue) is int else subject.queue,
     )
 
 
-def _background(one: Finding, known: knowledge.Knowledge) -> bool:
-    kind = known.kinds.get(one.kind)
-    return kind is not None and kind.background
-
-
-def _ruled_out(unusual: Sequence[Finding], candidates: chain.Candidates) -> tuple[RuledOut, ...]:
+def _rule_out(
+    findings: Sequence[Finding], candidates: chains.Candidates, known: knowledge.Knowledge
+) -> tuple[RuledOut, ...]:
+    """Return the unusual findings that are in no chain, each once."""
+    unusual = {
+        finding.id: finding
+        for finding in findings
+        if finding.detector != "event"
+        and finding.confidence >= UNUSUAL
+        and not ((kind := known.kinds.get(finding.kind)) and kind.background)
+    }
     return tuple(
-        RuledOut(one.id, one.kind, candidates.refused[one.id])
-        for one in {one.id: one for one in unusual}.values()
-        if one.id in candidates.refused
+        RuledOut(finding.id, finding.kind, refusal.text, refusal.reason, refusal.effect)
+        for finding in unusual.values()
+        if (refusal := candidates.refused.get(finding.id))
     )
 
 
-def _alternatives(
+def _select_alternatives(
     winner: Chain, ranked: Sequence[Chain], known: knowledge.Knowledge
 ) -> tuple[Chain, ...]:
-    """The best chain of every other root; a part of the winner is no alternative to it."""
-    seen = {one.id for one in winner.steps}
+    """Return the best chain of every other root; a part of the winner is not an alternative to it."""
+    seen = {step.id for step in winner.steps}
     others = []
-    for one in ranked:
-        root = one.steps[0].id
-        if root in seen or one.score < LEAST_ALTERNATIVE:
+    for each in ranked:
+        if each.root.id in seen or each.score < LEAST_ALTERNATIVE:
             continue
-        seen.add(root)
-        others.append(dataclasses.replace(one, why_not=chain.why_not(one, winner, known)))
+        seen.add(each.root.id)
+        others.append(dataclasses.replace(each, why_not=chains.explain_loss(each, winner, known)))
     return tuple(others[:MOST_ALTERNATIVES])
 
 
-def _nothing(
-    base: Verdict,
-    end: Finding,
-    unusual: Sequence[Finding],
-    known: knowledge.Knowledge,
-) -> Verdict:
-    """No line leads to the event: there was nothing, or it was not recorded.
-
-    What else was found and has no tie to the event is ruled out with its reason, and is no cause.
-    """
-    asked = [one for one in base.answers if one.detector != "event"]
-    looked = [one for one in asked if one.status in (Status.CLEAR, Status.FOUND)]
-    enough = looked and 2 * len(looked) >= len(asked)
-    if enough and completeness.factor(completeness.around_event(base.gaps)) >= COMPLETE:
-        return dataclasses.replace(
-            base,
-            summary=narrative.no_cause(end, unusual, len(looked), base.gaps, known, base.ruled_out),
-            next=narrative.keep_recording(base.gaps),
-        )
+def _without_chain(base: Verdict) -> Verdict:
+    """Nothing leads to the event: decide whether nothing happened, or too little was recorded."""
+    asked = [answer for answer in base.answers if answer.detector != "event"]
+    checked = [answer for answer in asked if answer.status in (Status.CLEAR, Status.FOUND)]
+    enough = checked and 2 * len(checked) >= len(asked)
+    around = completeness.select_around_event(base.gaps)
+    if enough and completeness.multiply(around) >= COMPLETE:
+        return dataclasses.replace(base, next=narrative.keep_recording(base.gaps))
     return dataclasses.replace(
-        base,
-        status="inconclusive",
-        summary=narrative.inconclusive(end, unusual, base.gaps, None, known),
-        next=narrative.needed(base.gaps, None),
+        base, status=VerdictStatus.INCONCLUSIVE, next=narrative.list_needs(base.gaps, None)
     )
 
 
-def _suspicion(
+def _suspect(
     base: Verdict,
     leading: Chain,
     others: tuple[Chain, ...],
     known: knowledge.Knowledge,
 ) -> Verdict:
-    """The best chain is too unsure to be claimed.
+    """The best chain is not sure enough to be claimed.
 
-    It comes first among the alternatives; the verdict's chain is that part of it which blames nobody:
-    the full core and the queue that starved.
+    It comes first among the alternatives; the verdict's chain keeps the part that blames nobody: the
+    saturated core and the starved queue.
     """
     not_claimed = dataclasses.replace(
         leading,
-        why_not=f"it is a suspicion: its confidence is {base.confidence:.2f}, and a cause is claimed from {CLAIMED:.2f} on",
+        why_not=f"a suspicion only: its confidence is {base.confidence:.2f}, and {CLAIMED:.2f} is needed to claim a cause",
     )
     first = next(
         n
         for n in range(len(leading.steps))
-        if all(step.kind in narrative.PLACES for step in leading.steps[n:-1])
+        if all(known.is_effect(step.kind) for step in leading.steps[n:-1])
     )
     seen = leading.steps[first:], leading.links[first:]
-    place = Chain(*seen, chain.score_chain(*seen, known)) if seen[1] else None
     return dataclasses.replace(
         base,
-        status="inconclusive",
-        summary=narrative.inconclusive(leading.steps[-1], (), base.gaps, leading, known),
-        chain=place,
+        status=VerdictStatus.INCONCLUSIVE,
+        chain=Chain(*seen, chains.score_chain(*seen, known)) if seen[1] else None,
         alternatives=((not_claimed,) if first else ()) + others[: MOST_ALTERNATIVES - 1],
-        next=(*narrative.needed(base.gaps, leading), *remedies.experiment(leading, known)),
+        next=(
+            *narrative.list_needs(base.gaps, leading),
+            *remedies.experiment(leading, known),
+        ),
     )

@@ -1,7 +1,7 @@
-"""What many hosts say of a chain: they agree with one of its steps, or contradict it.
+"""How findings over many hosts change the score of a chain: the `[[fleet]]` rules of the knowledge.
 
-Where they agree the score rises by a part of what the root leaves to be explained, never beyond it; where
-they contradict it falls by that part. Rules are the knowledge's `[[fleet]]`.
+Agreement raises the score by a part of what the root leaves to be explained, never beyond it;
+contradiction lowers it by that part.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from overnight.diagnosis import conditions, knowledge
+from overnight.model.verdict import Argument, ArgumentOutcome
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
@@ -19,34 +20,36 @@ if TYPE_CHECKING:
 __all__ = ["weigh"]
 
 
-def weigh(one: Chain, findings: Iterable[Finding], told: knowledge.Knowledge) -> Chain:
-    """The chain with what the findings of the fleet say for it and against it."""
-    root = told.kinds.get(one.steps[0].kind)
-    most = root.explains if root else one.score
-    score, links = one.score, list(one.links)
-    for said in findings:
-        for rule in told.fleet:
-            at = _step(one, rule) if rule.says == said.kind else -1
-            agrees = _agrees(rule, said, one.steps[at]) if at >= 0 else None
-            part = rule.weight * min(max(said.confidence, 0.0), 1.0)
-            if agrees:
-                score += part * max(0.0, most - score)
-                more = conditions.plain(f"many hosts: {rule.why}: {said.summary}", 400)
-                links[at] = dataclasses.replace(links[at], reasons=(*links[at].reasons, more))
-            elif agrees is False and rule.doubt:
-                score *= 1 - part
-                more = conditions.plain(f"many hosts: {rule.doubt}: {said.summary}", 400)
-                links[at] = dataclasses.replace(links[at], against=(*links[at].against, more))
-    return dataclasses.replace(one, score=score, links=tuple(links))
+def weigh(chain: Chain, findings: Iterable[Finding], known: knowledge.Knowledge) -> Chain:
+    """Return the chain with the fleet's findings added to its score and its arguments."""
+    root = known.kinds.get(chain.root.kind)
+    most = root.explains if root else chain.score
+    score, links = chain.score, list(chain.links)
+    for finding in findings:
+        for rule in known.fleet:
+            at = _find_step(chain, rule) if rule.says == finding.kind else None
+            agrees = _agrees(rule, finding, chain.steps[at]) if at is not None else None
+            if at is None or agrees is None or not (agrees or rule.doubt):
+                continue
+            part = rule.weight * min(max(finding.confidence, 0.0), 1.0)
+            score = score + part * max(0.0, most - score) if agrees else score * (1 - part)
+            why = rule.why if agrees else rule.doubt
+            argument = Argument(
+                "fleet",
+                ArgumentOutcome.AGREES if agrees else ArgumentOutcome.AGAINST,
+                conditions.plain(f"fleet: {why}: {finding.summary}", 400),
+            )
+            links[at] = dataclasses.replace(links[at], arguments=(*links[at].arguments, argument))
+    return dataclasses.replace(chain, score=score, links=tuple(links))
 
 
-def _step(one: Chain, rule: knowledge.FleetRule) -> int:
-    """The step nearest to the root that the rule speaks of; the event itself is none. -1: none."""
-    return next((n for n, step in enumerate(one.steps[:-1]) if step.kind in rule.of), -1)
+def _find_step(chain: Chain, rule: knowledge.FleetRule) -> int | None:
+    """Return the step nearest to the root that the rule is about; never the event itself."""
+    return next((n for n, step in enumerate(chain.steps[:-1]) if step.kind in rule.of), None)
 
 
-def _agrees(rule: knowledge.FleetRule, said: Finding, step: Finding) -> bool | None:
+def _agrees(rule: knowledge.FleetRule, finding: Finding, step: Finding) -> bool | None:
     if not rule.number:
-        return True if step.subject.unit and step.subject.unit == said.subject.unit else None
-    value = conditions.measured(said, rule.number)
+        return True if step.subject.unit and step.subject.unit == finding.subject.unit else None
+    value = conditions.measured(finding, rule.number)
     return None if value is None else rule.fits[0] <= value <= rule.fits[1]

@@ -1,6 +1,6 @@
-"""What explains what, and what to do about it: data in `knowledge.toml`, checked when it is read.
+"""What causes what, and what to do about it: data in `knowledge.toml`, validated when it is read.
 
-A wrong entry is a `UsageError` that names it, in the file that comes with overnight as in one of a user's.
+An invalid entry raises a `UsageError` that names it, in the built-in file and in a user's.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from overnight.model.verdict import Step
 
 __all__ = [
     "Condition",
+    "EventKind",
     "FleetRule",
     "Kind",
     "Knowledge",
+    "Number",
     "Remedy",
     "Rule",
     "known",
@@ -50,74 +52,100 @@ HOLDS = (
 )
 NEEDS = ("holds", "open", "soft")
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
+NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")
 SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of finding. `explains`: how much is explained when a chain begins with it (0 to 1).
+    """A kind of finding: how it is shown, and how much a chain that begins with it explains (0 to 1).
 
-    A `background` kind is often there and no trouble by itself; one that is `counted` by the kernel itself is
-    seen without stacks, too.
+    A `background` kind is often present without being a problem; the kernel itself counts a `counted` one,
+    so that it is seen without stacks. An `effect` blames nobody: a saturated core, a starved queue.
     """
 
     kind: str
     name: str
     explains: float
-    says: str = ""  # one clause of the summary
+    title: str = ""
+    headline: str = ""
+    says: str = ""
+    detector: str = ""
+    cleared: str = ""  # what is ruled out when the detector is clear
+    focus: int = 0  # 1: the first whose core and seconds a report shows; 0: never
     background: bool = False
     counted: bool = False
+    effect: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class EventKind:
+    """Events whose kind matches the pattern. `damage`: how close to what users felt; the highest wins."""
+
+    pattern: str
+    damage: float
+    title: str = ""
+    says: str = ""  # the last sentence of the effect
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """How a magnitude of findings is shown; `form` has one {value} or {percent} (of a share)."""
+
+    name: str
+    form: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """One thing that must agree between a cause and its effect.
+    """One condition between a cause and its effect.
 
-    `need`: "holds" refuses the link unless it is known to agree, "open" unless it disagrees, "soft" never.
-    A magnitude is the quotient of the cause's number and the effect's (or the cause's alone): in `fits` it
-    agrees, outside `possible` it disagrees, and between them it agrees in part.
+    `need`: "holds" refuses the link unless it is known to agree, "open" if it disagrees, "soft" never.
+    A magnitude is the cause's number divided by the effect's (or the cause's alone): it agrees inside `fits`,
+    disagrees outside `possible`, and agrees in part between them.
     """
 
     holds: str
     weight: float = 1.0
     need: str = "open"
-    cause: tuple[str, ...] = ()  # of several the first that both have counts
+    cause: tuple[str, ...] = ()  # the first pair that both findings have counts
     effect: tuple[str, ...] = ()  # as many, or none
     fits: tuple[float, float] = (0.5, 2.0)
     possible: tuple[float, float] = (0.2, 5.0)
-    slack_seconds: float = 2.0  # by how much later the cause may be seen to begin
+    slack_seconds: float = 2.0  # how much later the cause may be first seen
     gap_seconds: float = 10.0  # how long before the effect it may have ended
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """That findings of one kind can cause those of others. `base` is its strength if all agrees."""
+    """Findings of one kind can cause those of others. `base` is the link's strength if all agrees."""
 
     cause: str
     effects: tuple[str, ...]  # patterns
     why: str
     base: float
     conditions: tuple[Condition, ...]
-    one_of: tuple[str, ...] = ()  # of these at least one must be known to agree
-    to_event: bool = False  # the effect is the event itself, never a finding on the way
+    one_of: tuple[str, ...] = ()  # at least one of these must be known to agree
+    to_event: bool = False  # the effect is the event itself, never an intermediate finding
+    headline: str = ""  # replaces the cause's own
+    says: str = ""  # replaces the effect's own
 
     def reaches(self, effect: str, *, event: bool) -> bool:
-        """Whether it speaks of such an effect; `event`: it is the event itself."""
+        """Return whether it covers such an effect; `event`: the effect is the event itself."""
         return (event or not self.to_event) and any(
             fnmatch.fnmatchcase(effect, pattern) for pattern in self.effects
         )
 
     @property
     def label(self) -> str:
-        """As messages name it."""
         return f"{self.cause} -> {', '.join(self.effects)}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
-    """What to do about a root: a fix, or the experiment that confirms or refutes it.
+    """A fix for a root, or the experiment that confirms or refutes it.
 
-    One with `for_units` is for roots whose unit matches, and then in place of the general one.
+    With `for_units` it replaces the general one for roots whose unit matches.
     """
 
     root: str
@@ -130,10 +158,10 @@ class Remedy:
 
 @dataclasses.dataclass(frozen=True)
 class FleetRule:
-    """What a finding over many hosts says of a step of a chain.
+    """What a finding over many hosts means for a step of a chain.
 
-    With a `number`: that it is in `fits` speaks for the step, that it is not speaks against it. Without:
-    that the finding names the step's unit speaks for it.
+    With a `number`: a value in `fits` supports the step, any other contradicts it. Without: the finding
+    supports the step if it names the step's unit.
     """
 
     says: str
@@ -147,28 +175,61 @@ class FleetRule:
 
 @dataclasses.dataclass(frozen=True)
 class Knowledge:
-    """All of it."""
+    """The content of one or more knowledge files."""
 
     kinds: Mapping[str, Kind]
     rules: tuple[Rule, ...]
     fixes: tuple[Remedy, ...]
     experiments: tuple[Remedy, ...]
     fleet: tuple[FleetRule, ...] = ()
+    events: Mapping[str, EventKind] = dataclasses.field(default_factory=dict)
+    numbers: Mapping[str, Number] = dataclasses.field(default_factory=dict)
 
     def name(self, kind: str) -> str:
-        """The kind in words; an unknown one is its own name."""
-        told = self.kinds.get(kind)
-        return told.name if told else kind
+        """Return the kind as a noun phrase; one that is not known as it is."""
+        if entry := self.kinds.get(kind):
+            return entry.name
+        title = self.events[kind].title if kind in self.events else ""
+        return title[0].lower() + title[1:] if title[1:2].islower() else title or kind
+
+    def title(self, kind: str) -> str:
+        """Return the kind of a finding or an event as a heading.
+
+        >>> known().title("net.driver_reset"), known().title("gpu.fell_off")
+        ('Network driver reset', 'gpu: fell off')
+        """
+        finding, event = self.kinds.get(kind), self.events.get(kind)
+        title = (finding.title or finding.name) if finding else event.title if event else ""
+        return title or kind.replace("_", " ").replace(".", ": ", 1)
+
+    def find_rule(self, cause: str, effect: str, *, event: bool) -> Rule | None:
+        """Return the first rule between two kinds."""
+        fitting = (rule for rule in self.rules if rule.cause == cause)
+        return next((rule for rule in fitting if rule.reaches(effect, event=event)), None)
+
+    def describe_event(self, kind: str) -> str:
+        """Return the sentence template of an event's kind, or ''."""
+        entry = self.events.get(kind)
+        return entry.says if entry else ""
+
+    def is_effect(self, kind: str) -> bool:
+        """Return whether findings of this kind blame nobody."""
+        return kind in self.kinds and self.kinds[kind].effect
+
+    def damage(self, kind: str) -> float:
+        """Return how close an event is to what users felt: a reset is closer than the pinned core before it."""
+        matching = (e.damage for e in self.events.values() if fnmatch.fnmatchcase(kind, e.pattern))
+        return max(matching, default=0.0)
 
 
-def _condition(entry: entries.Entry) -> Condition:
+def _parse_condition(entry: entries.Entry) -> Condition:
     holds = entry.text("holds")
     if holds not in HOLDS:
-        raise entry.wrong(f"`holds` is {holds!r}", f"one of {', '.join(HOLDS)}")
+        raise entry.invalid(f"`holds` is {holds!r}", f"use one of {', '.join(HOLDS)}")
     need = entry.text("need", "soft" if holds in ("recurrence", "same_culprit") else "open")
     if need not in NEEDS:
-        raise entry.wrong(f"`need` is {need!r}", f"one of {', '.join(NEEDS)}")
-    told = Condition(
+        raise entry.invalid(f"`need` is {need!r}", f"use one of {', '.join(NEEDS)}")
+    condition = Condition(
         holds,
         entry.number("weight", 1.0, 0.0, 100.0),
         need,
@@ -179,86 +240,86 @@ def _condition(entry: entries.Entry) -> Condition:
         entry.number("slack_seconds", Condition.slack_seconds, 0.0, math.inf),
         entry.number("gap_seconds", Condition.gap_seconds, 0.0, math.inf),
     )
-    entry.done()
-    if (holds == "magnitude") != bool(told.cause):
-        raise entry.wrong(
-            "a magnitude, and nothing else, compares numbers", "name the cause's number in `cause`"
+    entry.finish()
+    if (holds == "magnitude") != bool(condition.cause):
+        raise entry.invalid(
+            "`cause` belongs to a magnitude, and a magnitude needs it",
+            "name the cause's number in `cause`",
         )
-    if told.effect and len(told.effect) != len(told.cause):
-        raise entry.wrong(
-            "`cause` and `effect` are not equally many numbers",
-            "name one of the effect for each of the cause, or none",
+    if condition.effect and len(condition.effect) != len(condition.cause):
+        raise entry.invalid(
+            "`cause` and `effect` have different lengths",
+            "name one number of the effect for each of the cause, or none",
         )
-    if not (told.possible[0] <= told.fits[0] and told.fits[1] <= told.possible[1]):
-        raise entry.wrong(
-            f"`fits` {told.fits} is not inside `possible` {told.possible}", "widen `possible`"
-        )
-    return told
+    fits, possible = condition.fits, condition.possible
+    if not (possible[0] <= fits[0] and fits[1] <= possible[1]):
+        raise entry.invalid(f"`fits` {fits} is not inside `possible` {possible}", "widen `possible`")  # fmt: skip
+    return condition
 
 
-def _rules(entry: entries.Entry) -> tuple[Rule, ...]:
-    """One for each of its causes."""
+def _parse_link(entry: entries.Entry) -> tuple[Rule, ...]:
+    """Return a rule for each of its causes."""
     causes, effects = entry.texts("cause"), entry.texts("effect")
     entry.place += f" ({', '.join(causes)} -> {', '.join(effects)})"
     if not causes or not effects:
-        raise entry.wrong("it has no `cause` or no `effect`", "name the kinds")
+        raise entry.invalid("`cause` or `effect` is missing", "name the kinds")
     why, base = entry.text("why"), entry.number("base", None, 0.05, 1.0)
     one_of, to_event = entry.texts("one_of"), entry.flag("to_event")
-    conditions = tuple(_condition(one) for one in entry.entries("when"))
-    entry.done()
-    there = {one.holds for one in conditions}
-    if unknown := sorted(set(one_of) - there):
-        raise entry.wrong(f"`one_of` names {unknown[0]}", "name conditions that `when` has")
+    headline, says = entry.text("headline", ""), entry.text("says", "")
+    conditions = tuple(_parse_condition(each) for each in entry.entries("when"))
+    entry.finish()
+    named = {condition.holds for condition in conditions}
+    if unknown := sorted(set(one_of) - named):
+        raise entry.invalid(f"`one_of` names {unknown[0]}", "name conditions that are in `when`")
     if set(causes) & set(effects) and not to_event:
-        raise entry.wrong("it says that a kind causes itself", "to_event = true, or another effect")
-    if any("*" in one for one in effects) and not to_event:
-        raise entry.wrong("a pattern stands for events only", "add to_event = true")
-    # Nothing is caused on another host, or before its cause: not to be forgotten in any entry.
+        raise entry.invalid("a kind cannot cause itself", "add to_event = true, or use another effect")  # fmt: skip
+    if any("*" in effect for effect in effects) and not to_event:
+        raise entry.invalid("a pattern can only match events", "add to_event = true")
+    # Nothing is caused on another host, or before its cause: no entry may forget this.
     added = tuple(
         Condition(name, weight)
         for name, weight in (("time_order", 1.0), ("same_host", 0.0))
-        if name not in there
+        if name not in named
     )
     return tuple(
-        Rule(cause, effects, why, base, (*added, *conditions), one_of, to_event) for cause in causes
+        Rule(cause, effects, why, base, (*added, *conditions), one_of, to_event, headline, says)
+        for cause in causes
     )
 
 
-def _remedy(entry: entries.Entry, *, experiment: bool) -> Remedy:
+def _parse_remedy(entry: entries.Entry, *, experiment: bool) -> Remedy:
     root = entry.text("root")
     entry.place += f" ({root})"
     title = entry.text("title")
     steps = []
-    for one in entry.entries("steps"):
-        step = Step(one.text("what"), one.text("command", ""), one.text("expect", ""))
-        one.done()
-        _quotable(one, step.command)
+    for each in entry.entries("steps"):
+        step = Step(each.text("what"), each.text("command", ""), each.text("expect", ""))
+        each.finish()
+        _check_quotes(each, step.command)
         steps.append(step)
     if not steps:
-        raise entry.wrong("it has no steps", 'add steps = [{ what = "...", command = "..." }]')
+        raise entry.invalid("it has no steps", 'add steps = [{ what = "...", command = "..." }]')
     confirm = entry.text("confirm") if experiment else ""
     refute = entry.text("refute") if experiment else ""
     for_units = entry.texts("for_units")
-    entry.done()
+    entry.finish()
     return Remedy(root, title, tuple(steps), confirm, refute, for_units)
 
 
-def _quotable(entry: entries.Entry, command: str) -> None:
-    """Names are quoted when they are filled in, which does not work between quotes."""
-    for found in PLACEHOLDER.finditer(command):
-        before = command[: found.start()]
-        if found[1] not in SUBJECTS:
-            raise entry.wrong(
-                f"`command` asks for {found[0]}", f"ask for one of {', '.join(SUBJECTS)}"
-            )
+def _check_quotes(entry: entries.Entry, command: str) -> None:
+    """Names are quoted when they are filled in, which does not work inside quotes."""
+    for match in PLACEHOLDER.finditer(command):
+        before = command[: match.start()]
+        if match[1] not in SUBJECTS:
+            raise entry.invalid(f"`command` contains {match[0]}", f"use one of {', '.join(SUBJECTS)}")  # fmt: skip
         if before.count("'") % 2 or before.count('"') % 2:
-            raise entry.wrong(
-                f"{found[0]} stands between quotes", "leave the quotes out: names are quoted anyway"
+            raise entry.invalid(
+                f"{match[0]} is inside quotes", "leave the quotes out: names are quoted anyway"
             )
 
 
-def _fleet(entry: entries.Entry) -> FleetRule:
-    told = FleetRule(
+def _parse_fleet(entry: entries.Entry) -> FleetRule:
+    rule = FleetRule(
         entry.text("says"),
         entry.texts("of"),
         entry.text("why"),
@@ -267,118 +328,150 @@ def _fleet(entry: entries.Entry) -> FleetRule:
         entry.span("fits", FleetRule.fits),
         entry.number("weight", FleetRule.weight, 0.0, 0.5),
     )
-    entry.done()
-    if not told.of:
-        raise entry.wrong("it has no `of`", "name the kinds of findings that it speaks of")
-    if told.doubt and not told.number:
-        raise entry.wrong(
-            "that no unit is named is no doubt", "give `number`, or leave out `doubt`"
+    entry.finish()
+    if not rule.of:
+        raise entry.invalid("`of` is missing", "name the kinds of findings that it is about")
+    if rule.doubt and not rule.number:
+        raise entry.invalid(
+            "a `doubt` needs a `number`: a unit that is not named contradicts nothing",
+            "add `number`, or remove `doubt`",
         )
-    return told
+    return rule
 
 
-def _kind(entry: entries.Entry) -> Kind:
-    told = Kind(
-        entry.text("kind"),
-        entry.text("name"),
-        entry.number("explains", None, 0.0, 1.0),
-        entry.text("says", ""),
-        entry.flag("background"),
-        entry.flag("counted"),
+def _parse_kind(entry: entries.Entry) -> Kind:
+    kind = Kind(
+        kind=entry.text("kind"),
+        name=entry.text("name"),
+        explains=entry.number("explains", None, 0.0, 1.0),
+        title=entry.text("title", ""),
+        headline=entry.text("headline", ""),
+        says=entry.text("says", ""),
+        detector=entry.text("detector", ""),
+        cleared=entry.text("cleared", ""),
+        focus=round(entry.number("focus", 0, 0, 1000)),
+        background=entry.flag("background"),
+        counted=entry.flag("counted"),
+        effect=entry.flag("effect"),
     )
-    entry.done()
-    return told
+    entry.finish()
+    return kind
+
+
+def _parse_event(entry: entries.Entry) -> EventKind:
+    event = EventKind(
+        entry.text("kind"),
+        entry.number("damage", 0.0, 0.0, 1000.0),
+        entry.text("title", ""),
+        entry.text("says", ""),
+    )
+    entry.finish()
+    return event
+
+
+def _parse_number(entry: entries.Entry) -> Number:
+    number = Number(entry.text("name"), entry.text("format"))
+    entry.finish()
+    try:
+        number.form.format(value=1.0, percent="")
+    except (ValueError, LookupError, AttributeError):
+        usable = False
+    else:
+        usable = NUMBER_FORMAT.fullmatch(number.form) is not None
+    if not usable:
+        raise entry.invalid(
+            f"`format` is {number.form!r}", "use one placeholder: {value:.2f} or {percent}"
+        )
+    return number
 
 
 def parse_knowledge(
     text: str, source: str = "the knowledge", base: Knowledge | None = None
 ) -> Knowledge:
-    """A file's entries; those of `base` are kept, and its kinds may be spoken of."""
+    """Parse a file's entries on top of those of `base`."""
     try:
         document = entries.Entry(tomllib.loads(text), source)
     except tomllib.TOMLDecodeError as error:
         raise errors.UsageError(
-            f"{source} cannot be read", why=f"it is no TOML: {error}", todo="mend that line"
+            f"{source} cannot be parsed", why=f"invalid TOML: {error}", todo="correct that line"
         ) from error
     tables = {}
-    for name in ("kind", "link", "fix", "experiment", "fleet"):
+    for name in ("kind", "event", "number", "link", "fix", "experiment", "fleet"):
         tables[name] = document.entries(name)
         for count, entry in enumerate(tables[name], 1):
             entry.place = f"{source}, {name} {count}"
-    document.done()
-    told = Knowledge(
-        {one.kind: one for one in map(_kind, tables["kind"])},
-        tuple(rule for one in tables["link"] for rule in _rules(one)),
-        tuple(_remedy(one, experiment=False) for one in tables["fix"]),
-        tuple(_remedy(one, experiment=True) for one in tables["experiment"]),
-        tuple(_fleet(one) for one in tables["fleet"]),
+    document.finish()
+    own = Knowledge(
+        {kind.kind: kind for kind in map(_parse_kind, tables["kind"])},
+        tuple(rule for entry in tables["link"] for rule in _parse_link(entry)),
+        tuple(_parse_remedy(entry, experiment=False) for entry in tables["fix"]),
+        tuple(_parse_remedy(entry, experiment=True) for entry in tables["experiment"]),
+        tuple(_parse_fleet(entry) for entry in tables["fleet"]),
+        {event.pattern: event for event in map(_parse_event, tables["event"])},
+        {number.name: number for number in map(_parse_number, tables["number"])},
     )
-    whole = merge((base, told)) if base else told
-    _spoken_of(whole, source)
+    whole = merge((base, own)) if base else own
+    _check_kinds(whole, source)
     return whole
 
 
-def _spoken_of(told: Knowledge, source: str) -> None:
-    for rule in told.rules:
-        kinds = (rule.cause,) if rule.to_event else (rule.cause, *rule.effects)
-        for kind in kinds:
-            if kind not in told.kinds:
-                raise errors.UsageError(
-                    f"{source}, link {rule.label} cannot be used",
-                    why=f"no [[kind]] says what {kind} is",
-                    todo="mend its spelling, add the [[kind]], or to_event = true for an event",
-                )
-    for one in told.fleet:
-        for kind in one.of:
-            if kind not in told.kinds:
-                raise errors.UsageError(
-                    f"{source}, fleet {one.says} cannot be used",
-                    why=f"no [[kind]] says what {kind} is",
-                    todo="mend its spelling, or add the [[kind]]",
-                )
-    for remedy in (*told.fixes, *told.experiments):
-        if remedy.root not in told.kinds:
+def _check_kinds(knowledge: Knowledge, source: str) -> None:
+    """Refuse entries about kinds that no [[kind]] defines."""
+    named = [
+        (f"link {rule.label}", kind)
+        for rule in knowledge.rules
+        for kind in ((rule.cause,) if rule.to_event else (rule.cause, *rule.effects))
+    ]
+    named += [(f"fleet {rule.says}", kind) for rule in knowledge.fleet for kind in rule.of]
+    named += [(f"fix {remedy.root}", remedy.root) for remedy in knowledge.fixes]
+    named += [(f"experiment {remedy.root}", remedy.root) for remedy in knowledge.experiments]
+    for place, kind in named:
+        if kind not in knowledge.kinds:
             raise errors.UsageError(
-                f"{source}, what to do about {remedy.root} cannot be used",
-                why=f"no [[kind]] says what {remedy.root} is",
-                todo="mend its spelling, or add the [[kind]]",
+                f"{source}, {place} is invalid",
+                why=f"no [[kind]] defines {kind}",
+                todo="correct its spelling, add the [[kind]], or to_event = true for the effect of a link that is an event",
             )
 
 
 def merge(many: Iterable[Knowledge]) -> Knowledge:
-    """All of it; a later kind, or a later fix or experiment of a root, replaces an earlier one."""
-    all_of = tuple(many)
-    kinds = {kind: one for told in all_of for kind, one in told.kinds.items()}
+    """Merge; a later kind, or a later fix or experiment of a root, replaces an earlier one."""
+    every = tuple(many)
     return Knowledge(
-        kinds,
-        tuple(rule for told in all_of for rule in told.rules),
-        _latest([told.fixes for told in all_of]),
-        _latest([told.experiments for told in all_of]),
-        tuple(rule for told in all_of for rule in told.fleet),
+        {kind: entry for each in every for kind, entry in each.kinds.items()},
+        tuple(rule for each in every for rule in each.rules),
+        _latest([each.fixes for each in every]),
+        _latest([each.experiments for each in every]),
+        tuple(rule for each in every for rule in each.fleet),
+        {pattern: event for each in every for pattern, event in each.events.items()},
+        {name: number for each in every for name, number in each.numbers.items()},
     )
 
 
 def _latest(many: list[tuple[Remedy, ...]]) -> tuple[Remedy, ...]:
     by_root: dict[str, tuple[Remedy, ...]] = {}
     for remedies in many:
-        for root in dict.fromkeys(one.root for one in remedies):
-            by_root[root] = tuple(one for one in remedies if one.root == root)
-    return tuple(one for remedies in by_root.values() for one in remedies)
+        for root in dict.fromkeys(remedy.root for remedy in remedies):
+            by_root[root] = tuple(remedy for remedy in remedies if remedy.root == root)
+    return tuple(remedy for remedies in by_root.values() for remedy in remedies)
 
 
 @functools.cache
 def known() -> Knowledge:
-    """What comes with overnight."""
+    """Return the built-in knowledge."""
     file = importlib.resources.files("overnight.diagnosis") / "knowledge.toml"
     return parse_knowledge(file.read_text("utf-8"), "knowledge.toml")
 
 
-def read_knowledge(path: pathlib.Path) -> Knowledge:
-    """What comes with overnight, and a user's own file on top of it."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise errors.UsageError(
-            f"{path} cannot be read", why=str(error), todo="give a TOML file in UTF-8"
-        ) from error
-    return parse_knowledge(text, str(path), known())
+def read_knowledge(paths: Iterable[pathlib.Path] = ()) -> Knowledge:
+    """Read the built-in knowledge and, in their order, the files on top of it."""
+    whole = known()
+    for path in paths:
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise errors.UsageError(
+                f"{path} cannot be read", why=str(error), todo="give a TOML file in UTF-8"
+            ) from error
+        whole = parse_knowledge(text, str(path), whole)
+    return whole

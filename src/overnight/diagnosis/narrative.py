@@ -1,4 +1,4 @@
-"""A verdict in three sentences: what happened and who did it, why, and what to do."""
+"""The verdict as people read it, built once from the chain and the knowledge."""
 
 from __future__ import annotations
 
@@ -7,179 +7,268 @@ from typing import TYPE_CHECKING
 
 from overnight.diagnosis import knowledge, remedies
 from overnight.model import times
-from overnight.model.verdict import Chain, Gap, RuledOut, Step
+from overnight.model.finding import Status
+from overnight.model.verdict import (
+    ArgumentOutcome,
+    Chain,
+    Gap,
+    GapKind,
+    GapWindow,
+    Narrative,
+    Step,
+    Verdict,
+    VerdictStatus,
+)
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-__all__ = ["cause_found", "inconclusive", "keep_recording", "needed", "no_cause", "no_event"]
+__all__ = ["keep_recording", "list_needs", "narrate", "without_event"]
 
-PLACES = ("cpu.core_saturated", "net.queue_starved")  # said in the first sentence
 RECORD = "overnight record --for 12h"
-MOST_CLOSED = 3
+CHECK = "overnight doctor"
+MOST_NEEDS = MOST_MISSING = 3
+ACTOR_ONLY = 0.6  # a root that explains no more names the process, not the reason
+DETECTORS = (GapKind.DETECTOR_NO_DATA, GapKind.DETECTOR_FAILED)
+CHECKABLE = (GapKind.KERNEL_LOG, GapKind.PERMISSION, *DETECTORS)
+NEEDS = {
+    (GapKind.STACKS, None): "Record stacks without interruption",
+    (GapKind.STACKS, GapWindow.INCIDENT): "Record stacks around the event",
+    (GapKind.STACKS, GapWindow.BASELINE): "Record stacks for ten minutes before the event",
+    (GapKind.LOST_SAMPLES, None): "Record without losing samples",
+    (GapKind.SIGNALS, None): "Keep the flight recorder running",
+    (GapKind.LATE_START, None): "Start recording well before the event",
+    (GapKind.SHORT_BASELINE, None): "Start recording ten minutes before the event",
+    (GapKind.DISTURBED_BASELINE, None): "Record a time without these events",
+    (GapKind.KERNEL_LOG, None): "Make the kernel log readable",
+    (GapKind.CLOCK, None): "Keep the wall clock steady",
+    (GapKind.LOAD, None): "Keep the load constant",
+    (GapKind.RIVAL, None): "Rule out the other explanation",
+    (GapKind.NOTE, None): "Read the note",
+}
+RECORDABLE = (
+    GapKind.STACKS,
+    GapKind.LOST_SAMPLES,
+    GapKind.SIGNALS,
+    GapKind.LATE_START,
+    GapKind.SHORT_BASELINE,
+    GapKind.DISTURBED_BASELINE,
+)
 
 
-def cause_found(chain: Chain, confidence: float, known: knowledge.Knowledge) -> str:
-    """The summary of a claimed cause."""
-    who = _actor(chain)
-    first = _happened(chain.steps[-1])
-    places = [_says(one, known) for one in chain.steps[:-1] if one.kind in PLACES]
-    if places and who:
-        places[0] += f" with {who}"
-    if places:
-        first += ": " + ", and ".join(places)
-    elif who:
-        first += f": {who} is behind it"
-    root = chain.steps[0]
-    reasons = [_says(one, known) for one in chain.steps[:-1] if one.kind not in PLACES]
-    second = "Why: " + ", so ".join(reasons) if reasons else "Who filled the core is not known"
+def narrate(
+    verdict: Verdict, known: knowledge.Knowledge, *, end: Finding, leading: Chain | None
+) -> Narrative:
+    """Narrate a verdict; `end` is the event, `leading` the best chain, claimed or not."""
+    claimed = verdict.status is VerdictStatus.CAUSE_FOUND
+    chain = leading if claimed else verdict.chain
+    first = _first_effect(chain, known) if chain else 0
+    fix = remedies.fix_title(leading, known) if claimed and leading else ""
+    todo = "" if claimed else _first_need(verdict.gaps)
+    return Narrative(
+        headline=_headline(verdict, leading, known),
+        event=_describe_event(end),
+        root_cause=_root_cause(verdict, end, leading, known),
+        mechanism=_mechanism(leading, known) if claimed and leading else "",
+        effect=" ".join(_effects(chain, first, known)) if chain else "",
+        fix=_sentence(_capitalize(fix)),
+        fix_command=next((step.command for step in verdict.fix if step.command), "") if fix else "",
+        proof=_proof(leading, known) if claimed and leading else "",
+        todo=todo,
+        todo_command=next((step.command for step in verdict.next if step.command), "")
+        if todo
+        else "",
+        cleared=_cleared(verdict, known),
+        missing=_missing(verdict.gaps),
+    )
+
+
+def without_event(gaps: Sequence[Gap]) -> Narrative:
+    """Narrate that there is nothing to explain."""
+    return Narrative(
+        headline="No cause found: no event was recorded",
+        root_cause="There is no event to explain.",
+        todo="Keep the recorder running until the event occurs.",
+        todo_command=RECORD,
+        missing=_missing(gaps) if gaps else "",
+    )
+
+
+def _headline(verdict: Verdict, leading: Chain | None, known: knowledge.Knowledge) -> str:
+    if verdict.status is VerdictStatus.NO_CAUSE:
+        return "No cause found"
+    if leading is None:
+        return "Inconclusive: too little evidence was recorded"
+    clause = _clause(leading, known)
+    if verdict.status is VerdictStatus.CAUSE_FOUND:
+        return f"Cause found: {clause}"
+    if known.is_effect(leading.root.kind):
+        return f"Inconclusive: {clause}, cause not known"
+    return f"Inconclusive: {clause} (suspected)"
+
+
+def _clause(chain: Chain, known: knowledge.Knowledge) -> str:
+    """Return the headline of the first link, else that of the root."""
+    root = chain.root
+    rule = known.find_rule(root.kind, chain.steps[1].kind, event=len(chain.steps) == 2)
     kind = known.kinds.get(root.kind)
-    if reasons and kind is not None and kind.explains <= 0.6:
-        second += "; why it did so is not known, this says who"
-    todo = remedies.title(chain, known) or "carry out the experiment, no fix is known for this"
-    third = f"To do: {todo}; confidence {confidence:.2f} of 1, and the experiment below would confirm or refute it"
-    return f"{first}. {second}. {third}."
+    templates = (rule.headline if rule else "", kind.headline if kind else "")
+    filled = (remedies.fill(template, remedies.values(root)) for template in templates)
+    return next(filter(None, filled), known.name(root.kind))
 
 
-def no_event() -> str:
-    """There is nothing to explain."""
-    return (
-        "No event was recorded or given. Without one there is nothing to explain. "
-        "To do: leave overnight on, or name the instant that matters."
-    )
-
-
-def no_cause(
-    end: Finding,
-    unusual: Sequence[Finding],
-    looked: int,
-    gaps: Sequence[Gap],
-    known: knowledge.Knowledge,
-    ruled_out: Sequence[RuledOut] = (),
+def _root_cause(
+    verdict: Verdict, end: Finding, leading: Chain | None, known: knowledge.Knowledge
 ) -> str:
-    """The event is there, and nothing around it that could have caused it."""
-    whole = "the evidence is complete" if not gaps else _missing(gaps)
-    first = (
-        "nothing that was recorded explains it"
-        if unusual
-        else "nothing unusual was found around it"
-    )
-    second = f"{looked} detectors looked; {whole}"
-    if unusual:
-        second = f"Found were {_names(unusual, known)}, and none of it leads to the event{_because(end, ruled_out, known)}; {looked} detectors looked, {whole}"
-    return (
-        f"{_happened(end)}: {first}. {second}. "
-        "To do: nothing from this evidence; leave overnight on, a second event would say more."
-    )
-
-
-def inconclusive(
-    end: Finding,
-    unusual: Sequence[Finding],
-    gaps: Sequence[Gap],
-    leading: Chain | None,
-    known: knowledge.Knowledge,
-) -> str:
-    """No cause can be claimed; what is suspected, and what is missing."""
-    if leading is not None:
-        root = leading.steps[0]
-        second = f"Suspected is {known.name(root.kind)} ({_says(root, known)}), but too little supports it"
-    elif unusual:
-        second = f"Found were {_names(unusual, known)}, but nothing ties them to it"
-    else:
-        second = "Nothing that could explain it was found"
-    missing = _missing(gaps) if gaps else "the evidence is complete, so more events are needed"
-    return (
-        f"{_happened(end)}, and its cause cannot be told from this evidence. {second}; {missing}. "
-        f"To do: {_first_need(gaps)}."
-    )
-
-
-def needed(gaps: Sequence[Gap], leading: Chain | None) -> tuple[Step, ...]:
-    """What would have to be recorded for a verdict."""
-    steps = _closing(one for one in gaps if not one.what.startswith("another explanation"))
-    if leading is not None:
-        steps.extend(
-            Step(f"Find out: {argument.removeprefix('not checked: ')}")
-            for made in leading.links
-            for argument in made.against
-            if argument.startswith("not checked: ")
+    if leading is None:
+        checked = sum(
+            answer.status in (Status.CLEAR, Status.FOUND) and answer.detector != "event"
+            for answer in verdict.answers
         )
-    if not steps:
-        steps = list(keep_recording(gaps))
-    return tuple(dict.fromkeys(steps))
+        if verdict.status is VerdictStatus.NO_CAUSE:
+            text = f"Not found: {checked} detectors checked the evidence, and nothing in it leads to this event."
+            return " ".join((text, *_explain_direct(verdict, end, known)))
+        return "Not known: what was recorded leads to no cause, and too much is missing to rule one out."
+    if known.is_effect(leading.root.kind):
+        return f"Not known: the evidence does not show why {_clause(leading, known)}."
+    text = _describe(leading.root, known)
+    kind = known.kinds.get(leading.root.kind)
+    if kind is not None and kind.explains <= ACTOR_ONLY:
+        text += f" Why {leading.root.subject.process or 'it'} did so is not known."
+    if verdict.status is VerdictStatus.CAUSE_FOUND:
+        return text
+    return f"Not established. Suspected: {text}"
 
 
-def _closing(gaps: Iterable[Gap]) -> list[Step]:
-    """The gaps that cost most; what a detector lacks mostly follows from these."""
-    costly = [one for one in gaps if one.factor < 1]
-    return [
-        Step(f"Close the gap: {one.what} ({one.why})", _command(one.what), "the gap is gone")
-        for one in costly[:MOST_CLOSED]
-    ]
+def _first_effect(chain: Chain, known: knowledge.Knowledge) -> int:
+    """Return the index of the first step that blames nobody; at the latest that of the event."""
+    last = len(chain.steps) - 1
+    return next((n for n in range(last) if known.is_effect(chain.steps[n].kind)), last)
 
 
-def keep_recording(gaps: Sequence[Gap]) -> tuple[Step, ...]:
-    """What to do while there is nothing to do."""
-    closing = _closing(gaps)
-    again = Step(
-        "Leave the recorder on until the event comes again",
-        RECORD,
-        "a second event, with stacks and signals around it",
+def _mechanism(chain: Chain, known: knowledge.Knowledge) -> str:
+    """Return the steps between root and effects; if there are none, why the root has this effect."""
+    between = range(1, _first_effect(chain, known))
+    if between:
+        return " ".join(_describe(chain.steps[n], known, chain.steps[n - 1]) for n in between)
+    arguments = chain.links[0].arguments if chain.links else ()
+    why = next((each.text for each in arguments if each.condition == "rule"), "")
+    return _sentence(_capitalize(why))
+
+
+def _effects(chain: Chain, first: int, known: knowledge.Knowledge) -> Iterable[str]:
+    for step in chain.steps[first:-1]:
+        yield _describe(step, known)
+    end = chain.steps[-1]
+    template = known.describe_event(end.kind)
+    yield _sentence(remedies.fill(template, remedies.values(end)) or f"Then: {end.kind}")
+
+
+def _describe(finding: Finding, known: knowledge.Knowledge, cause: Finding | None = None) -> str:
+    """Describe a finding in one sentence; the link from `cause` may have one of its own."""
+    rule = known.find_rule(cause.kind, finding.kind, event=False) if cause else None
+    kind = known.kinds.get(finding.kind)
+    templates = (rule.says if rule else "", kind.says if kind else "")
+    filled = (remedies.fill(template, remedies.values(finding)) for template in templates)
+    return _sentence(next(filter(None, filled), known.title(finding.kind)))
+
+
+def _proof(chain: Chain, known: knowledge.Knowledge) -> str:
+    title = remedies.experiment_title(chain, known)
+    return f"{_sentence(_capitalize(title))} See the experiment below." if title else ""
+
+
+def _describe_event(end: Finding) -> str:
+    names = remedies.values(end)
+    place = remedies.fill("[{interface}][ queue {queue}][, core {core}]", names).strip(" ,")
+    instant = times.format_instant(end.window.begin_us).replace("T", " ").replace("Z", " UTC")
+    return "  ".join(filter(None, (end.kind, names.get("host", ""), place, instant)))
+
+
+def _cleared(verdict: Verdict, known: knowledge.Knowledge) -> str:
+    clear = {answer.detector for answer in verdict.answers if answer.status is Status.CLEAR}
+    labels = dict.fromkeys(
+        kind.cleared for kind in known.kinds.values() if kind.cleared and kind.detector in clear
     )
-    return (*closing, again)
+    names = dict.fromkeys(known.name(each.kind) for each in verdict.ruled_out)
+    cleared = f"{', '.join(labels)} (details below)." if labels else ""
+    also = f"Also found, not linked to this event: {', '.join(names)}." if names else ""
+    return " ".join(filter(None, (cleared, also)))
 
 
-def _command(what: str) -> str:
-    if "permission" in what or "detector" in what or "kernel log" in what:
-        return "overnight doctor"
-    return RECORD if "stacks" in what or "signals" in what else ""
-
-
-def _first_need(gaps: Sequence[Gap]) -> str:
-    for one in gaps:
-        if one.factor < 1 and not one.what.startswith("another explanation"):
-            return f"close the gap in {one.what}, and wait for the next event"
-    return "leave overnight on, a second event would say more"
+def _explain_direct(verdict: Verdict, end: Finding, known: knowledge.Knowledge) -> Iterable[str]:
+    """Explain why a finding that could have caused the event directly did not."""
+    for each in verdict.ruled_out:
+        if each.effect == end.kind:
+            yield _sentence(f"{_capitalize(known.name(each.kind))} was found, but {each.why}")
+            return
 
 
 def _missing(gaps: Sequence[Gap]) -> str:
-    costly = [one.what for one in gaps if one.factor < 1]
-    # What a detector lacks is mostly one of the others.
-    worst = [one for one in costly if not one.startswith("detector ")] or costly
-    return f"what is missing: {', '.join(worst[:3])}" if worst else "no gap matters"
+    names = list(dict.fromkeys(gap.what for gap in _select_worst(gaps)))
+    if not names:
+        return "nothing"
+    more = len(names) - MOST_MISSING
+    return "; ".join(names[:MOST_MISSING]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _because(end: Finding, ruled_out: Sequence[RuledOut], known: knowledge.Knowledge) -> str:
-    """Why the one that could have caused the event itself did not."""
-    to_event = f"{known.name(end.kind)}: "
-    for one in ruled_out:
-        if one.why.startswith(to_event):
-            return f" ({known.name(one.kind)}: {one.why.removeprefix(to_event)})"
-    return ""
+def _select_worst(gaps: Iterable[Gap]) -> list[Gap]:
+    """Select what lowers the confidence; a detector mostly lacks what another gap already names."""
+    costly = [gap for gap in gaps if gap.factor < 1]
+    return [gap for gap in costly if gap.kind not in DETECTORS] or costly
 
 
-def _names(findings: Sequence[Finding], known: knowledge.Knowledge) -> str:
-    return ", ".join(sorted({known.name(one.kind) for one in findings}))
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
-def _happened(end: Finding) -> str:
-    told = remedies.values(end)
-    where = remedies.fill("[ on {host}]", told)
-    place = remedies.fill("[, {interface}][ queue {queue}][, core {core}]", told).strip(" ,")
-    instant = times.format_instant(end.window.begin_us)
-    return f"At {instant} {end.kind}{where}{f' ({place})' if place else ''}"
+def _sentence(text: str) -> str:
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _actor(chain: Chain) -> str:
-    """Who was on the core: the last one with a name before the places."""
-    for step in reversed(chain.steps[:-1]):
-        if step.kind not in PLACES and step.subject.process:
-            return remedies.fill("{process}[ ({unit})]", remedies.values(step))
-    return ""
+def list_needs(gaps: Sequence[Gap], leading: Chain | None) -> tuple[Step, ...]:
+    """List what would have to be recorded or checked for a verdict."""
+    steps = _list_needs(gap for gap in gaps if gap.kind is not GapKind.RIVAL)
+    if leading is not None:
+        steps.extend(
+            Step(f"Check what is not known: {text}")
+            for link in leading.links
+            for text in link.texts(ArgumentOutcome.NOT_CHECKED)
+        )
+    return tuple(dict.fromkeys(steps)) or keep_recording(gaps)
 
 
-def _says(one: Finding, known: knowledge.Knowledge) -> str:
-    kind = known.kinds.get(one.kind)
-    said = remedies.fill(kind.says, remedies.values(one)) if kind else ""
-    return said or known.name(one.kind)
+def _list_needs(gaps: Iterable[Gap]) -> list[Step]:
+    return [
+        Step(f"{_need(gap)}: {gap.why}", _command(gap), "it is no longer missing")
+        for gap in _select_worst(gaps)[:MOST_NEEDS]
+    ]
+
+
+def _need(gap: Gap) -> str:
+    if gap.kind in DETECTORS:
+        return f"Check why {gap.what}"
+    if gap.kind is GapKind.PERMISSION:
+        return f"Give the recorder {gap.what}"
+    return NEEDS.get((gap.kind, gap.window)) or NEEDS[gap.kind, None]
+
+
+def _command(gap: Gap) -> str:
+    return CHECK if gap.kind in CHECKABLE else RECORD if gap.kind in RECORDABLE else ""
+
+
+def keep_recording(gaps: Sequence[Gap]) -> tuple[Step, ...]:
+    """Return what to do until the next event."""
+    again = Step(
+        "Keep the recorder running until the event recurs",
+        RECORD,
+        "a second event, with stacks and signals around it",
+    )
+    return (*_list_needs(gaps), again)
+
+
+def _first_need(gaps: Sequence[Gap]) -> str:
+    for gap in gaps:
+        if gap.factor < 1 and gap.kind is not GapKind.RIVAL:
+            return f"{_need(gap)}, and wait for the next event."
+    return "Keep the recorder running: a second event would tell more."

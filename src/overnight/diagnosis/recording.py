@@ -1,4 +1,4 @@
-"""How much there is of one event's evidence, as `completeness` wants to know it."""
+"""Read how much evidence was recorded around one event, for `completeness`."""
 
 from __future__ import annotations
 
@@ -8,36 +8,41 @@ from typing import TYPE_CHECKING
 from overnight import errors
 from overnight.diagnosis import completeness
 from overnight.model.selection import Coverage, Selection, Window
+from overnight.model.severity import Severity
+from overnight.model.times import HOUR_US, SECOND_US
 from overnight.queries import reader
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["read_recorded"]
+__all__ = ["read_recording"]
 
-SECOND = 1_000_000
-HOUR = 3600 * SECOND
-NIGHT_US, AFTER_US = 12 * HOUR, HOUR
+NIGHT_US, AFTER_US = 12 * HOUR_US, HOUR_US
 MOST_NOTES = 10
 EACH_SECOND = (("pressure", "some"), ("softirqs", "NET_RX"))
+# What the flight recorder reports of itself; see agent/recorder_loop.py.
+PROBLEMS, KERNEL_LOG = "agent-problems", "kernel-log"
 
 
-def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completeness.Recorded:
-    """What the store and the ring hold of the hot window, the baseline and the night.
-
-    `denied` is what the recording itself could not read, where somebody knows.
-    """
+def read_recording(case: cases.Case) -> completeness.Recording:
+    """Read what store and ring hold of the incident window, the baseline and the night."""
     stacks = _stacks(case, case.window, counted=True)
-    return completeness.Recorded(
+    problems = case.ring.facts(case.host, PROBLEMS, case.event.time_us).state or {}
+    return completeness.Recording(
         stacks=stacks,
         baseline=_stacks(case, case.baseline, counted=True),
         night=_night(case),
         signals=_signals(case),
+        kernel_log=False if KERNEL_LOG in problems else None,
         cut=case.compared.cut,
         disturbed=case.compared.disturbed,
         before_s=_before(case),
         skew_us=case.event.skew_us,
-        denied=denied,
+        denied=tuple(
+            f"signal {name}"
+            for name, row in problems.items()
+            if row.get("denied") is True and name != KERNEL_LOG
+        ),
         loads=case.loads(),
         compared=Window(case.baseline.begin_us, case.event.time_us),
         notes=stacks.notes[:MOST_NOTES],
@@ -45,7 +50,7 @@ def read_recorded(case: cases.Case, denied: tuple[str, ...] = ()) -> completenes
 
 
 def _stacks(case: cases.Case, window: Window, *, counted: bool) -> Coverage:
-    """What was sampled of a window; samples are counted only where losses matter."""
+    """Return how much of a window was sampled; samples are counted only where losses matter."""
     hosts = (case.host,)
     nothing = Coverage(hosts, window, 0.0, 0.0, 0.0, 0, 0, 0, 0, ())
     if not case.has_profile(window):
@@ -53,40 +58,43 @@ def _stacks(case: cases.Case, window: Window, *, counted: bool) -> Coverage:
     try:
         if counted:
             return case.top(window, limit=1).coverage
-        found = [(one, case.profiles.meta(one)) for one in case.profiles.touched(hosts, window)]
+        segments = [
+            (segment, case.profiles.meta(segment))
+            for segment in case.profiles.touched(hosts, window)
+        ]
     except errors.OvernightError as error:
         return dataclasses.replace(nothing, gaps=((window.begin_us, window.end_us, error.what),))
-    told = reader.covered(hosts, window, found, Selection(), samples=0, idle=0)
-    return dataclasses.replace(told, lost=0)
+    covered = reader.covered(hosts, window, segments, Selection(), samples=0, idle=0)
+    return dataclasses.replace(covered, lost=0)
 
 
 def _before(case: cases.Case) -> float | None:
-    """The seconds in which a cause is looked for; a note at the begin of a recording is no incident."""
-    if case.event.severity == "info":
+    """Return the seconds before the event; a note at the begin of a recording is not an incident."""
+    if case.event.severity == Severity.INFO:
         return None
-    return (case.event.time_us - case.window.begin_us) / SECOND
+    return (case.event.time_us - case.window.begin_us) / SECOND_US
 
 
 def _night(case: cases.Case) -> Coverage | None:
-    """From the first to the last segment of the twelve hours before the event and the one after.
+    """Return the coverage from the first to the last segment of 12 h before the event and 1 h after.
 
-    The flight recorder runs for weeks and profiles for a night: where no segment is, none was asked for.
+    The flight recorder runs for weeks and profiles for a night: where there is no segment, none was wanted.
     """
     if case.host not in case.profiles.catalogue.hosts():
         return None
     span = Window(case.event.time_us - NIGHT_US, case.event.time_us + AFTER_US)
-    found = case.profiles.touched((case.host,), span)
-    if not found:
+    segments = case.profiles.touched((case.host,), span)
+    if not segments:
         return None
-    begin = max(min(one.begin_us for one in found), span.begin_us)
-    end = min(max(one.end_us for one in found), span.end_us)
+    begin = max(min(segment.begin_us for segment in segments), span.begin_us)
+    end = min(max(segment.end_us for segment in segments), span.end_us)
     return _stacks(case, Window(begin, max(end, begin + 1)), counted=False)
 
 
 def _signals(case: cases.Case) -> float:
-    """The share of the hot window, as far as it has happened, whose seconds were kept.
+    """Return the share of the incident window, as far as it has passed, whose seconds were kept.
 
-    Of each core; where just that signal is missing, of another one: it is not that nobody looked.
+    Of each core; where just that signal is missing, of another one.
     """
     if not case.has_signals(case.window):
         return 0.0
@@ -98,6 +106,6 @@ def _signals(case: cases.Case) -> float:
         )
     extent = case.ring.extent(case.host)
     end = min(case.window.end_us, extent[1]) if extent else case.window.end_us
-    # A recording that ends with the event lacks what came after, which no cause is looked for in.
-    wanted = max((max(end, case.event.time_us) - case.window.begin_us) / SECOND, 1.0)
+    # A recording that ends with the event lacks what came after it, where no cause is looked for.
+    wanted = max((max(end, case.event.time_us) - case.window.begin_us) / SECOND_US, 1.0)
     return min(covered / wanted, 1.0)

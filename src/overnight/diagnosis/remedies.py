@@ -1,12 +1,11 @@
 """Fixes and experiments with the names of this incident filled in.
 
-Names come from the evidence, which may be anybody's bundle: in commands they are quoted for the shell,
-and a name that no unit, process or cgroup can have gives no command at all.
+Names come from the evidence, which may be anybody's bundle: in commands they are quoted for the shell, and
+a name that no unit, process or cgroup can have yields no command at all.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import re
 import shlex
@@ -19,107 +18,110 @@ from overnight.model.verdict import Chain, Step
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-__all__ = ["experiment", "fill", "fix", "title", "values"]
+__all__ = ["experiment", "experiment_title", "fill", "fix", "fix_title", "values"]
 
-OWN = (
-    "unit",
-    "process",
-    "function",
-    "cgroup",
-)  # the root's alone: of another step they are not to blame
+OWN = ("unit", "process", "function", "cgroup")  # the root's alone: those of other steps are not to blame  # fmt: skip
 OPTIONAL = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
-# What systemd, comm, cgroupfs and network interfaces let somebody be called, as far as commands go.
+# What systemd, comm, cgroupfs and network interfaces allow as a name, as far as commands go.
 PLAIN = re.compile(r"[\w@:.\\+() /-]+", re.ASCII)
 
 
-def values(one: Finding) -> dict[str, str]:
-    """What a finding's texts may speak of: its subject and its magnitudes, where they are any."""
-    told = {
-        name: conditions.number(value)
-        for name in one.magnitude
-        if (value := conditions.measured(one, name))
+def values(finding: Finding) -> dict[str, str]:
+    """Return the placeholders of a finding: its subject and its magnitudes."""
+    numbers = {
+        name: f"{value:.2f}" if name.startswith("cores_") else conditions.format_number(value)
+        for name in finding.magnitude
+        if (value := conditions.measured(finding, name))
     }
-    told |= {name: conditions.plain(str(value)) for name, value in one.subject.as_json().items()}
-    return told
+    subject = finding.subject.as_json().items()
+    return numbers | {name: conditions.plain(str(value)) for name, value in subject}
 
 
-def fill(template: str, told: Mapping[str, str]) -> str:
-    """The text with its placeholders; '' where one is not known that is not in [brackets].
+def fill(template: str, known: Mapping[str, str]) -> str:
+    """Fill in a template; '' if a placeholder outside [brackets] is not known.
 
     >>> fill("mask [{unit}|the unit][ on core {core}]", {"core": "3"})
     'mask the unit on core 3'
     """
 
-    def optional(found: re.Match[str]) -> str:
-        first, other = found[1], found[2] or ""
-        return first if _known(first, told) else other
+    def choose(match: re.Match[str]) -> str:
+        first, other = match[1], match[2] or ""
+        return first if _is_known(first, known) else other
 
-    text = OPTIONAL.sub(optional, template)
-    if not _known(text, told):
+    text = OPTIONAL.sub(choose, template)
+    if not _is_known(text, known):
         return ""
-    return knowledge.PLACEHOLDER.sub(lambda found: told[found[1]], text)
+    return knowledge.PLACEHOLDER.sub(lambda match: known[match[1]], text)
 
 
-def _known(template: str, told: Mapping[str, str]) -> bool:
-    return all(found[1] in told for found in knowledge.PLACEHOLDER.finditer(template))
+def _is_known(template: str, known: Mapping[str, str]) -> bool:
+    return all(match[1] in known for match in knowledge.PLACEHOLDER.finditer(template))
 
 
-def fix(chain: Chain, told: knowledge.Knowledge) -> tuple[Step, ...]:
-    """What would mend the root of a chain."""
-    return tuple(step for one in _of(chain, told.fixes) for step in _steps(one, chain))
+def fix(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
+    """Return the steps that fix the root of a chain."""
+    return tuple(step for remedy in _select(chain, known.fixes) for step in _steps(remedy, chain))
 
 
-def experiment(chain: Chain, told: knowledge.Knowledge) -> tuple[Step, ...]:
-    """What would confirm or refute a chain: the steps, then how to read the outcome."""
+def experiment(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
+    """Return the steps that confirm or refute a chain, then how to read the outcome."""
     steps: list[Step] = []
     names = _names(chain)
-    for one in _of(chain, told.experiments):
-        steps.extend(_steps(one, chain))
-        for what, outcome in (("Confirmed if", one.confirm), ("Refuted if", one.refute)):
+    for remedy in _select(chain, known.experiments):
+        steps.extend(_steps(remedy, chain))
+        for what, outcome in (("Confirmed if", remedy.confirm), ("Refuted if", remedy.refute)):
             if text := fill(outcome, names):
                 steps.append(Step(f"{what} {text}", expect=what.split()[0].lower()))
     return tuple(steps)
 
 
-def title(chain: Chain, told: knowledge.Knowledge) -> str:
-    """The fix in one clause, or ''."""
-    for one in _of(chain, told.fixes):
-        return fill(one.title, _names(chain))
-    return ""
+def fix_title(chain: Chain, known: knowledge.Knowledge) -> str:
+    """Return the fix as one imperative clause, or ''."""
+    return _title(chain, known.fixes)
 
 
-def _of(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> tuple[knowledge.Remedy, ...]:
-    """Those for this unit where there are some: a container runtime is not masked like any other unit."""
-    root = chain.steps[0]
-    mine = [one for one in remedies if one.root == root.kind]
+def experiment_title(chain: Chain, known: knowledge.Knowledge) -> str:
+    return _title(chain, known.experiments)
+
+
+def _title(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> str:
+    return next((fill(each.title, _names(chain)) for each in _select(chain, remedies)), "")
+
+
+def _select(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> tuple[knowledge.Remedy, ...]:
+    """Return those for this unit if there are any: a container runtime is not masked like any other unit."""
+    root = chain.root
+    fitting = [remedy for remedy in remedies if remedy.root == root.kind]
     special = [
-        one
-        for one in mine
-        if any(fnmatch.fnmatchcase(root.subject.unit, pattern) for pattern in one.for_units)
+        remedy
+        for remedy in fitting
+        if any(fnmatch.fnmatchcase(root.subject.unit, pattern) for pattern in remedy.for_units)
     ]
-    return tuple(special or [one for one in mine if not one.for_units])
+    return tuple(special or [remedy for remedy in fitting if not remedy.for_units])
 
 
 def _steps(remedy: knowledge.Remedy, chain: Chain) -> list[Step]:
     names = _names(chain)
-    quoted = {name: shlex.quote(value) for name, value in _raw(chain).items() if safe(name, value)}
+    quoted = {
+        name: shlex.quote(value) for name, value in _raw(chain).items() if is_safe(name, value)
+    }
     steps = []
     for step in remedy.steps:
         what, expect = fill(step.what, names), fill(step.expect, names)
         if not what:
             continue
-        command = step.command if _known(step.command, quoted) else ""
-        if step.command and not command and _known(step.command, names):
-            what += " (by hand: a name in it is too odd for a command)"
+        command = step.command if _is_known(step.command, quoted) else ""
+        if step.command and not command and _is_known(step.command, names):
+            what += " (by hand: a name in it is not safe in a command)"
         elif step.command and not command:
             continue
-        command = knowledge.PLACEHOLDER.sub(lambda found: quoted[found[1]], command)
+        command = knowledge.PLACEHOLDER.sub(lambda match: quoted[match[1]], command)
         steps.append(Step(what, command, expect))
     return steps
 
 
-def safe(name: str, value: str) -> bool:
-    """Whether a name may stand in a command, where it is quoted as well."""
+def is_safe(name: str, value: str) -> bool:
+    """Return whether a name may be used in a command, where it is quoted as well."""
     if name == "cgroup" and (not value.startswith("/") or ".." in value.split("/")):
         return False
     if name in ("core", "queue"):
@@ -133,13 +135,13 @@ def safe(name: str, value: str) -> bool:
 
 
 def _raw(chain: Chain) -> dict[str, str]:
-    """The root's own names, and the places of the whole chain, those nearest to the root first."""
-    told: dict[str, str] = {}
+    """Return the root's own names, and the places of the whole chain, those nearest to the root first."""
+    names: dict[str, str] = {}
     for count, step in enumerate(chain.steps):
-        for name, value in dataclasses.asdict(step.subject).items():
-            if value not in ("", None) and (count == 0 or name not in OWN):
-                told.setdefault(name, str(value))
-    return told
+        for name, value in step.subject.as_json().items():
+            if count == 0 or name not in OWN:
+                names.setdefault(name, str(value))
+    return names
 
 
 def _names(chain: Chain) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""From recorded files to stored segments: reading formats and finding names for addresses."""
+"""Turns recorded files into captures: reads formats and resolves addresses to names."""
 
 import os
 
-# Read when numpy is first imported: its linear algebra would start a thread for each core, a third of
-# the time that the import takes on two cores, and nothing here uses it.
+# Read when numpy is first imported: its linear algebra, which is not used here, would start a thread for
+# each core, a third of the import time on two cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -1,7 +1,7 @@
-"""When samples were lost: the kernel's LOST records, each with the stretch that it may be about.
+"""When samples were lost: the kernel's LOST records, each with the time span it may cover.
 
-The kernel writes one when its ring has room again: what was lost lies between the core's sample
-before it and the record itself.
+The kernel writes a LOST record when its ring has room again: the loss is between the core's previous sample
+and the record itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from overnight.model.times import SECOND_NS
 from overnight.sources.perf import decode, perfdata
 from overnight.store import capture
 
@@ -20,7 +21,6 @@ __all__ = ["find_losses"]
 
 START = re.compile(re.escape(struct.pack("<IH", decode.LOST, 0)))
 BODY = struct.Struct("<HQQ")
-SECOND_NS = 1_000_000_000
 LATEST_NS = 2**62  # the year 2116
 ORDER = (decode.TID, decode.TIME, decode.ID, decode.STREAM_ID, decode.CPU, decode.IDENTIFIER)
 
@@ -32,22 +32,22 @@ def find_losses(
     cpu: npt.NDArray[np.int32],
     shift: int,
 ) -> tuple[capture.Loss, ...]:
-    """The losses of a file by second, in ns since the epoch as `time` is; () where it does not say.
+    """Find the losses of a file by second, in ns since the epoch like `time`; () where unknown.
 
-    Searched for, not walked to: a segment has a million records. What looks like one inside a stack
-    would make the sum another than `lost`, and then nothing is said.
+    Searches for the records instead of walking a million of them. If bytes inside a stack look like one,
+    the sum differs from `lost`, and the result is ().
     """
     if not lost:
         return ()
-    told = [(at + shift, core, count) for at, core, count in _records(file)]
-    in_time = all(0 <= at < LATEST_NS for at, *_ in told)
-    if not in_time or sum(count for *_, count in told) != lost:
+    records = [(at + shift, core, count) for at, core, count in _records(file)]
+    in_time = all(0 <= at < LATEST_NS for at, *_ in records)
+    if not in_time or sum(count for *_, count in records) != lost:
         return ()
     by_core = {
-        core: time[cpu == core] if core >= 0 else time[:1] for core in {c for _, c, _ in told}
+        core: time[cpu == core] if core >= 0 else time[:1] for core in {c for _, c, _ in records}
     }
     by_second: dict[int, capture.Loss] = {}
-    for at, core, count in told:
+    for at, core, count in records:
         before = int(np.searchsorted(by_core[core], at))
         since = (
             int(by_core[core][before - 1]) if before else min(at, int(time[0]) if len(time) else at)
@@ -60,23 +60,23 @@ def find_losses(
 
 
 def _records(file: perfdata.PerfData) -> Iterator[tuple[int, int, int]]:
-    """Time as the samples have it, core (-1: not said), samples lost."""
-    event = next((one for one in file.events if not one.dummy), file.events[0])
+    """Yield time on the samples' clock, core (-1: unknown), samples lost."""
+    event = next((sampled for sampled in file.events if not sampled.dummy), file.events[0])
     if not event.sample_id_all or not event.sample_type & decode.TIME:
         return
     tail = [field for field in ORDER if event.sample_type & field]
-    ids = {number for one in file.events for number in one.ids}
+    ids = {number for sampled in file.events for number in sampled.ids}
     size_of_tail = 8 * len(tail)
-    for found in START.finditer(file.stream):
-        at = found.start()
+    for match in START.finditer(file.stream):
+        at = match.start()
         if at % 8 or at + 24 > len(file.stream):
             continue
         size, number, count = BODY.unpack_from(file.stream, at + 6)
         if size != 24 + size_of_tail or at + size > len(file.stream) or (ids and number not in ids):
             continue
         begin = at + 24
-        (moment,) = struct.unpack_from("<Q", file.stream, begin + 8 * tail.index(decode.TIME))
+        (time,) = struct.unpack_from("<Q", file.stream, begin + 8 * tail.index(decode.TIME))
         core = -1
         if decode.CPU in tail:
             (core,) = struct.unpack_from("<i", file.stream, begin + 8 * tail.index(decode.CPU))
-        yield moment, core, count
+        yield time, core, count

@@ -1,4 +1,4 @@
-"""perf.data files become captures: records decoded, addresses named, clocks set to the wall's."""
+"""Turns perf.data files into captures: decodes records, names addresses, converts times to the wall clock."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 from overnight import errors
 from overnight.ingest import losses
 from overnight.ingest.symbols import files, kallsyms, resolver, vdso
+from overnight.model.flame import FrameKind
+from overnight.model.times import SECOND_NS
 from overnight.sources.perf import compressed, perfdata
 from overnight.store import capture
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Symbols", "foreign_symbols", "kernel_base", "live_symbols", "read"]
 
-SECOND_NS = 1_000_000_000
 KERNEL_MODULE = 0
 RECORD = struct.Struct("<IHH")
 LATEST_NS = 2**62  # the year 2116
@@ -29,14 +30,14 @@ LATEST_NS = 2**62  # the year 2116
 
 @dataclasses.dataclass(frozen=True)
 class Symbols:
-    """Where names come from; the tables read stay in memory for the next segment."""
+    """The sources of names; tables that were read stay in memory for the next segment."""
 
     kallsyms: bytes | None
     find: resolver.Resolver
     unit_of: Callable[[int], str] = lambda _: ""
 
     def fits(self, base: int | None) -> bool:
-        """Whether kallsyms is of the boot in which `_text` lay at `base`: KASLR moves it."""
+        """Return whether kallsyms is of the boot with `_text` at `base`: KASLR moves it."""
         if self.kallsyms is None:
             return False
         return base is None or kernel_base(self.kallsyms) in (None, base)
@@ -45,7 +46,7 @@ class Symbols:
 def live_symbols(
     root: pathlib.Path = pathlib.Path("/"), unit_of: Callable[[int], str] = lambda _: ""
 ) -> Symbols:
-    """Names from this very host, as it runs now."""
+    """Use the names of this running host."""
     text = kallsyms.read_kallsyms(root)
     live = files.LiveFiles(root)
     return Symbols(
@@ -54,13 +55,13 @@ def live_symbols(
 
 
 def foreign_symbols(text: bytes | None, root: pathlib.Path) -> Symbols:
-    """Names from a copy of another host's kallsyms, and from a folder with its files."""
-    found = files.LiveFiles(root)
-    return Symbols(text, resolver.Resolver(text, found.find, None, found.perf_map))
+    """Use the names from a copy of another host's kallsyms and a folder with its files."""
+    copied = files.LiveFiles(root)
+    return Symbols(text, resolver.Resolver(text, copied.find, None, copied.perf_map))
 
 
 def kernel_base(text: bytes) -> int | None:
-    """Where kallsyms has `_text`; None where addresses are hidden."""
+    """Return the address of `_text` in kallsyms; None where addresses are hidden."""
     at = text.find(b" T _text\n")
     if at < 16:
         return None
@@ -75,15 +76,15 @@ def read(
     begin: int | None = None,
     end: int | None = None,
 ) -> capture.Capture:
-    """The capture in a perf.data file.
+    """Read the capture in a perf.data file.
 
-    `begin` and `end` (ns since the epoch) are what the recorder knows of the stretch it recorded;
-    else it is taken from the samples.
+    `begin` and `end` (ns since the epoch) are the recorded span if the recorder knows it; the default is
+    the span of the samples.
     """
     with perfdata.open_perfdata(path, _zstd) as file:
         decoded = file.decode()
         base = _recorded_base(file.stream)
-        notes = [] if file.finished else ["the recorder was cut off: the last moments are missing"]
+        notes = [] if file.finished else ["the recorder was killed: the last moments are missing"]
         columns, tasks, stacks, frames, strings, modules, lost = decoded
         saved = path.stat().st_mtime_ns
         own = np.frombuffer(columns[0], "<u8")
@@ -92,26 +93,26 @@ def read(
             shift = file.clock.wall - file.clock.samples
         else:
             notes.append(
-                "the file has no wall clock: times are set so that it ends when it was saved"
+                "the file has no wall clock: the last sample is set to the file's modification time"
             )
             shift = saved - last
         if first + shift < 0 or last + shift >= LATEST_NS or lost >= 2**63:
             at = file.stream_offset or 0
             raise errors.DamagedFileError(
-                str(path), at, "times or losses that cannot be, in what begins"
+                str(path), at, "impossible times or losses in the records"
             )
         time = own.astype(np.int64) + shift
         text = [name.decode("utf-8", "replace") for name in strings]
         if not symbols.fits(base):
-            notes.append("kernel functions have no names: kallsyms of that boot is not here")
+            notes.append("kernel functions have no names: kallsyms of that boot is not available")
         table, numbers = _name_frames(frames, modules, text, symbols, symbols.fits(base))
         frequency = file.events[0].frequency
         cpu = np.frombuffer(columns[1], "<i4")
         period = SECOND_NS // frequency if frequency else 0
         return capture.Capture(
             host=host or file.hostname or "unknown",
-            begin=_or(begin, first + shift),
-            end=_or(end, last + shift + period + 1),
+            begin=first + shift if begin is None else begin,
+            end=last + shift + period + 1 if end is None else end,
             frequency=frequency,
             cores=_cores(file.cores, cpu),
             events=tuple(event.name for event in file.events),
@@ -134,18 +135,14 @@ def read(
         )
 
 
-def _or(given: int | None, otherwise: int) -> int:
-    return otherwise if given is None else given
-
-
 def _zstd() -> compressed.Decompress:
-    import zstandard  # files that are packed are few
+    import zstandard  # few files are compressed
 
     return zstandard.ZstdDecompressor().decompressobj().decompress
 
 
 def _recorded_base(stream: memoryview) -> int | None:
-    """Where `_text` lay when it was recorded: perf says so in its first records."""
+    """Return the address of `_text` at recording time, from perf's first records."""
     offset = 0
     for _ in range(16):
         if offset + RECORD.size > len(stream):
@@ -156,8 +153,8 @@ def _recorded_base(stream: memoryview) -> int | None:
             and size > 40
             and bytes(stream[offset + 40 : offset + size]).startswith(b"[kernel.kallsyms]")
         ):
-            found: int = struct.unpack_from("<Q", stream, offset + 32)[0]
-            return found or None
+            base: int = struct.unpack_from("<Q", stream, offset + 32)[0]
+            return base or None
         if size < RECORD.size:
             return None
         offset += size
@@ -165,7 +162,7 @@ def _recorded_base(stream: memoryview) -> int | None:
 
 
 def _cores(online: int, cpu: npt.NDArray[np.int32]) -> tuple[int, ...]:
-    """The cores recorded. The file says how many; when one of them has a higher number, which."""
+    """List the recorded cores: the file has their number; with higher core numbers, those seen."""
     if online and (not len(cpu) or int(cpu.max()) < online):
         return tuple(range(online))
     return tuple(np.unique(cpu).tolist())
@@ -192,33 +189,33 @@ def _name_frames(
     symbols: Symbols,
     with_kernel: bool,
 ) -> tuple[capture.Frames, npt.NDArray[np.uint32]]:
-    """Functions for (module, address) pairs: the table of them, and each pair's place in it."""
+    """Name (module, address) pairs: return the table of functions, and each pair's index in it."""
     module = np.frombuffer(columns[0], "<u4")
     address = np.frombuffer(columns[1], "<u8")
-    number: dict[tuple[str, str, int], int] = {}
-    place = np.zeros(len(module), np.uint32)
+    numbers: dict[tuple[str, str, int], int] = {}
+    frame_of = np.zeros(len(module), np.uint32)
     order = np.argsort(module, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(module[order])) + 1):
         if not len(rows):
             continue
-        which = int(module[rows[0]])
-        name, pid, _ = modules[which]
-        kind = capture.Kind.KERNEL if which == KERNEL_MODULE else capture.Kind.USER
-        if which == KERNEL_MODULE and with_kernel:
+        module_number = int(module[rows[0]])
+        name, pid, _ = modules[module_number]
+        kind = FrameKind.KERNEL if module_number == KERNEL_MODULE else FrameKind.USER
+        if module_number == KERNEL_MODULE and with_kernel:
             named = symbols.find.resolve_kernel(address[rows])
         else:
             named = symbols.find.resolve(text[name], address[rows], pid)
-        ours = [
-            number.setdefault((function, owner, kind), len(number))
+        function_numbers = [
+            numbers.setdefault((function, owner, kind), len(numbers))
             for function, owner in zip(named.names, named.modules, strict=True)
         ]
-        place[rows] = np.array(ours, np.uint32)[named.which]
-    rows_ = list(number)
+        frame_of[rows] = np.array(function_numbers, np.uint32)[named.which]
+    rows_ = list(numbers)
     return (
         capture.Frames(
             [row[0] for row in rows_],
             [row[1] for row in rows_],
             np.array([row[2] for row in rows_], np.uint8),
         ),
-        place,
+        frame_of,
     )

@@ -1,4 +1,4 @@
-"""The lines of `perf script`: its header, the names of threads, the frames of stacks."""
+"""Parses the lines of `perf script`: header, thread names, frames."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ FRAME = re.compile(r"\s*(?:([0-9a-f]{1,16})(?:\s|$))?\s*(.*)", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """Empty, zero or None where the header does not say."""
+    """The header's facts; empty, 0 or None where they are missing."""
 
     host: str = ""
     cores: tuple[int, ...] = ()
     frequencies: dict[str, int] = dataclasses.field(default_factory=dict)  # by event
     written: int | None = None  # ns since the epoch, to the second: when perf closed its file
-    shift: int | None = None  # what to add to a sample's time to get ns since the epoch
+    shift: int | None = None  # to add to a sample's time for ns since the epoch
 
 
 def parse_header(lines: list[str]) -> Header:
-    """Every line that is understood; the others do no harm."""
+    """Parse the known lines and skip the others."""
     entries: dict[str, str] = {}
     frequencies: dict[str, int] = {}
     for line in lines:
@@ -60,7 +60,7 @@ def parse_header(lines: list[str]) -> Header:
 
 
 def _cores(online: str, command: str) -> tuple[int, ...]:
-    """Those asked for with -C, or else as many as were on-line."""
+    """Return the cores of -C, else the number that was on-line."""
     chosen = CPU_LIST.search(command.partition(" -- ")[0])
     if chosen is not None:
         cores: set[int] = set()
@@ -76,7 +76,7 @@ def _cores(online: str, command: str) -> tuple[int, ...]:
 
 
 def _written(text: str) -> int | None:
-    """`Sun Nov 15 06:26:59 2026`, in the time zone of whoever ran perf script: taken to be ours."""
+    """Parse `Sun Nov 15 06:26:59 2026`, assuming that perf script ran in the local time zone."""
     try:
         seconds = time.mktime(time.strptime(text, "%a %b %d %H:%M:%S %Y"))
     except (ValueError, OverflowError):
@@ -85,7 +85,7 @@ def _written(text: str) -> int | None:
 
 
 def _shift(text: str) -> int | None:
-    """A `perf record -k` writes one instant on both clocks (header feature CLOCK_DATA)."""
+    """Parse the instant that `perf record -k` writes on both clocks (header feature CLOCK_DATA)."""
     match = REFERENCE.search(text)
     if match is None:
         return None
@@ -94,7 +94,7 @@ def _shift(text: str) -> int | None:
 
 
 def parse_frame(line: str) -> tuple[str, str, int]:
-    """Name, module and kind of one line of a stack.
+    """Parse name, module and kind of one line of a stack.
 
     >>> parse_frame("ffffffff821f1eab pv_native_safe_halt+0xb ([kernel.kallsyms])")
     ('pv_native_safe_halt', '[kernel]', 1)
@@ -126,7 +126,7 @@ def _kernel_module(module: str) -> str:
 
 
 def _module_at(text: str) -> int:
-    """Where the parenthesis that holds the module opens; -1 where there is none."""
+    """Find the parenthesis that opens the module; -1 where there is none."""
     if not text.endswith(")"):
         return -1
     depth = 0
@@ -136,14 +136,14 @@ def _module_at(text: str) -> int:
             if at == 0 or text[at - 1] == " ":
                 return at
             break
-    # A path may hold parentheses that do not pair up.
+    # A path may contain unbalanced parentheses.
     return max(text.rfind(" (/"), text.rfind(" ([")) + 1 or -1
 
 
 def thread_name(before: bytes, digits: int) -> bytes:
-    """The name, from what stands before the first id, of so many digits. Spaces that are its own stay."""
+    """Extract the name from the text before the first id, which has `digits` digits; keep its own spaces."""
     padding = 1 + max(0, 5 - digits)
     name = before[:-padding]
-    if before[len(name) :].strip(b" "):  # not perf's own columns: somebody squeezed the spaces
+    if before[len(name) :].strip(b" "):  # not perf's own columns: another tool removed spaces
         return before.strip(b" ")
-    return name.lstrip(b" ") if len(name) > 15 else name  # padded to 16 where there are no stacks
+    return name.lstrip(b" ") if len(name) > 15 else name  # perf pads it to 16 without stacks

@@ -1,4 +1,4 @@
-"""Protocol Buffers on the wire, read field by field; every length is checked against its bytes."""
+"""Reads Protocol Buffers field by field; every length is checked against the data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class WireError(Exception):
-    """The bytes are no such message. Readers turn it into a DamagedFileError."""
+    """The bytes are not a valid message. Readers turn it into a DamagedFileError."""
 
     def __init__(self, problem: str, offset: int, *, ends_early: bool = False) -> None:
         super().__init__(problem, offset)
@@ -22,7 +22,7 @@ class WireError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """One field: an unsigned number, or bytes; `offset` is where those stand in the file."""
+    """One field: an unsigned number, or bytes; `offset` is its position in the file."""
 
     number: int
     value: int | memoryview
@@ -44,7 +44,7 @@ def _varint(data: memoryview, at: int, base: int) -> tuple[int, int]:
 
 
 def fields(data: memoryview, base: int = 0) -> Iterator[Field]:
-    """Every field of a message whose first byte is byte `base` of its file."""
+    """Yield every field of a message that begins at byte `base` of its file."""
     at, end = 0, len(data)
     while at < end:
         start = at
@@ -63,7 +63,7 @@ def fields(data: memoryview, base: int = 0) -> Iterator[Field]:
         else:
             raise WireError(f"a field of unknown kind {wire}", base + start)
         if size > end - at:
-            raise WireError("a field that goes past its end", base + start, ends_early=True)
+            raise WireError("a field that extends past the end", base + start, ends_early=True)
         chunk = data[at : at + size]
         if wire == BYTES:
             yield Field(number, chunk, base + at)
@@ -73,32 +73,32 @@ def fields(data: memoryview, base: int = 0) -> Iterator[Field]:
 
 
 def inside(field: Field) -> Iterator[Field]:
-    """The fields of a field that is itself a message."""
+    """Yield the fields of a field that is itself a message."""
     if isinstance(field.value, int):
-        raise WireError("a number where a message belongs", field.offset)
+        raise WireError("a number instead of a message", field.offset)
     return fields(field.value, field.offset)
 
 
 def numbers(field: Field) -> dict[int, int]:
-    """The last number of each field of a message."""
+    """Return the last number of each field of a message."""
     return {item.number: item.value for item in inside(field) if isinstance(item.value, int)}
 
 
 def repeated(field: Field, number: int) -> list[int]:
-    """A repeated number inside a message, packed or not."""
-    found: list[int] = []
+    """Return the values of a repeated number inside a message, packed or not."""
+    values: list[int] = []
     for item in inside(field):
         if item.number == number:
             if isinstance(item.value, int):
-                found.append(item.value)
+                values.append(item.value)
             else:
                 at = 0
                 while at < len(item.value):
                     value, at = _varint(item.value, at, item.offset)
-                    found.append(value)
-    return found
+                    values.append(value)
+    return values
 
 
 def signed(value: int) -> int:
-    """An int64, which the wire carries as unsigned."""
+    """Convert an int64, which is encoded as unsigned."""
     return value - (1 << 64) if value >= 1 << 63 else value

@@ -20,9 +20,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from overnight import errors, load
+from overnight import errors, load, sources
 from overnight.load import constancy, measurement, processes, workloads
-from overnight.sources import cpu
 from overnight.store import loads
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def choose_cores(text: str = "") -> tuple[int, ...]:
     if not text:
         return tuple(allowed[1:] or allowed)
     # The kernel's parser accepts an open end, as in `2-`; here that is a typing error.
-    chosen = tuple(sorted(set(cpu.parse_cpu_list(text)))) if CORES.fullmatch(text) else ()
+    chosen = tuple(sorted(set(sources.parse_cpu_list(text)))) if CORES.fullmatch(text) else ()
     if not chosen or not set(chosen) <= set(allowed):
         raise errors.UsageError(
             f"--cores {text!r} does not name cores available to this process",
@@ -153,7 +152,7 @@ def run(
             began = time.time_ns() // 1000
             meter = measurement.Meter(running, metrics, plan.options.cores)
             if home is not None:
-                file = loads.Book(
+                file = loads.LoadWriter(
                     home, host, workload.name, plan.options.cores, began, _as_options(plan)
                 )
             on_ready()
@@ -231,7 +230,7 @@ class _Loop:
         running: processes.Workers,
         meter: measurement.Meter,
         metrics: tuple[load.Metric, ...],
-        file: loads.Book | None,
+        file: loads.LoadWriter | None,
         on_second: OnSecond,
     ) -> None:
         self._plan, self._running, self._meter = plan, running, meter

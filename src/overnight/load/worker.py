@@ -17,10 +17,11 @@ import sys
 import time
 from typing import Any, NoReturn
 
+from overnight.machines import network
+
 __all__ = ["COUNTERS", "READY", "SLOT_BYTES", "Link", "main"]
 
 PR_SET_PDEATHSIG = 1
-CLONE_NEWNET = 0x40000000
 # A slot is a row of 8-byte numbers, each written in one store: the ready flag, then the counters.
 COUNTERS = 7
 SLOT_BYTES = 8 * (COUNTERS + 1)
@@ -60,7 +61,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.sched_setaffinity(0, order["cores"])
     if order["netns"]:
-        _enter(order["netns"])
+        network.enter(order["netns"])
     pathlib.Path("/proc/self/comm").write_text(order["name"][:15])
     if order["wait"]:
         time.sleep(order["wait"])
@@ -79,15 +80,6 @@ def _bind(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent died before prctl
         raise SystemExit(FAILED)
-
-
-def _enter(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(handle, CLONE_NEWNET):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
-    os.close(handle)
 
 
 def _become(order: dict[str, Any]) -> NoReturn:

@@ -1,8 +1,7 @@
-"""What a machine inside this one is made of, and how systemd-nspawn is called for it.
+"""File tree, cgroups and nspawn arguments of a machine that is booted in a container.
 
-Rehearsals (machines.py) and warm pools (pools/providers/nspawn.py) boot such machines. The tree has the
-host's /usr, read-only, and nothing else of it; the machine runs in cgroups of its own, and all its
-processes are found there, whoever started it.
+Rehearsals (nspawn.py) and warm pools (pools/providers/nspawn.py) boot such machines. The tree has the host's /usr,
+read-only, and nothing else of it; the machine runs in its own cgroups, where all its processes are found.
 """
 
 from __future__ import annotations
@@ -17,38 +16,38 @@ from collections.abc import Iterable, Mapping
 from overnight import errors
 from overnight.sources import cgroups
 
-__all__ = ["ENTER", "environment", "interpreter", "leader", "place", "plant", "processes", "require", "tops", "words"]  # fmt: skip
+__all__ = ["ENTER", "environment", "interpreter", "leader", "nspawn_arguments", "place", "plant", "processes", "require", "tops"]  # fmt: skip
 
 FOLDERS = ("usr", "etc/systemd/system/multi-user.target.wants", "var", "run", "proc", "sys", "dev", "tmp", "root")  # fmt: skip
-# What such a machine has no use for, and takes its time.
+# Not needed in such a machine, and slow to start.
 MASKED = ("dbus.service", "dbus.socket", "systemd-logind.service", "systemd-user-sessions.service", "systemd-sysctl.service", "systemd-networkd.service", "systemd-resolved.service", "systemd-timesyncd.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "console-getty.service", "getty.target")  # fmt: skip
-# A shell enters the cgroups before it becomes nspawn: all that follows is born there. Where one of them is
-# gone, whoever wanted the machine has given it up.
+# A shell enters the cgroups before it becomes nspawn, so all its processes start there. If one of the cgroups
+# is gone, the caller has given the machine up.
 ENTER = 'for f in $CGROUPS; do echo 0 > "$f/cgroup.procs" || exit; done; '
 
 
 def require() -> None:
-    """Raises where no machine can be booted."""
+    """Raise CannotError where no machine can be booted."""
     if os.geteuid() or shutil.which("systemd-nspawn") is None:
         raise errors.CannotError(
-            "no machine can be booted",
-            why="that takes systemd-nspawn, and root",
+            "cannot boot a machine",
+            why="this needs systemd-nspawn and root",
             todo="install systemd-container, and run this as root",
         )
 
 
 def interpreter() -> tuple[pathlib.Path, tuple[str, ...]]:
-    """Python as a machine can run it, and what must be bound for that where it is not below /usr."""
+    """Return the Python program, and the folders to bind where it is not below /usr."""
     program = pathlib.Path(sys.executable).resolve()
     prefix = pathlib.Path(sys.base_prefix).resolve()
     return program, () if prefix.is_relative_to("/usr") else (str(prefix),)
 
 
 def tops(*, memory: bool = False) -> tuple[pathlib.Path, ...]:
-    """Where a machine's own systemd makes cgroups: systemd's hierarchy and the unified one.
+    """Return the hierarchies in which a machine's systemd creates cgroups: systemd's and the unified one.
 
-    With `memory` that of the memory controller, too, which on v2 is the unified one: what the machine
-    holds is then its own, and not of whoever booted it.
+    With `memory` also the memory controller's (on v2 the unified one), so that the machine's memory is charged
+    to itself and not to the process that booted it.
     """
     layout = cgroups.read_layout()
     places = dict.fromkeys((layout.systemd, layout.unified, layout.memory if memory else None))
@@ -56,14 +55,14 @@ def tops(*, memory: bool = False) -> tuple[pathlib.Path, ...]:
 
 
 def place(tree: pathlib.Path, inside: str) -> pathlib.Path:
-    """Where a file of a tree is to be put; its folder is there."""
+    """Return the path of a file in a tree, and create its folder."""
     path = tree / inside.lstrip("/")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def plant(tree: pathlib.Path, units: Mapping[str, str]) -> None:
-    """A tree that boots, with these units; those that multi-user.target wants are enabled."""
+    """Create a bootable tree with these units; those wanted by multi-user.target are enabled."""
     for name in FOLDERS:
         (tree / name).mkdir(parents=True)
     for link in ("bin", "sbin", "lib", "lib64"):
@@ -82,8 +81,10 @@ def plant(tree: pathlib.Path, units: Mapping[str, str]) -> None:
             (folder / "multi-user.target.wants" / title).symlink_to(f"../{title}")
 
 
-def words(name: str, tree: pathlib.Path, *more: str, read_only: Iterable[str] = ()) -> list[str]:
-    """What nspawn is told, after its own name: boot this tree, registered nowhere."""
+def nspawn_arguments(
+    name: str, tree: pathlib.Path, *more: str, read_only: Iterable[str] = ()
+) -> list[str]:
+    """Return nspawn's arguments: boot this tree, without registering the machine."""
     return [
         "--quiet", "--boot", "--register=no", "--keep-unit", "--console=pipe", "--link-journal=no",
         f"--machine={name}", f"--directory={tree}",
@@ -93,37 +94,37 @@ def words(name: str, tree: pathlib.Path, *more: str, read_only: Iterable[str] = 
 
 
 def environment() -> dict[str, str]:
-    """What nspawn is to find in its environment.
+    """Return nspawn's environment.
 
-    It looks for the systemd of the machine in the bare tree, where /usr is not yet, and would give it the
-    cgroups of old even on a host that has none of them.
+    nspawn looks for the machine's systemd in the bare tree, before /usr is mounted, and would fall back to
+    cgroup v1 even on a v2 host.
     """
-    given = {"PATH": os.environ["PATH"]}
+    environment = {"PATH": os.environ["PATH"]}
     if cgroups.read_layout().version == "v2":
-        given["SYSTEMD_NSPAWN_UNIFIED_HIERARCHY"] = "1"
-    return given
+        environment["SYSTEMD_NSPAWN_UNIFIED_HIERARCHY"] = "1"
+    return environment
 
 
 def processes(folders: Iterable[pathlib.Path]) -> tuple[int, ...]:
-    """Every process in these cgroups and below."""
-    found: set[int] = set()
+    """Return every process in these cgroups and below."""
+    pids: set[int] = set()
     for top in folders:
         for folder, _, _ in os.walk(top):
             with contextlib.suppress(OSError):
-                found.update(map(int, pathlib.Path(folder, "cgroup.procs").read_text().split()))
-    return tuple(sorted(found - {0}))
+                pids.update(map(int, pathlib.Path(folder, "cgroup.procs").read_text().split()))
+    return tuple(sorted(pids - {0}))
 
 
 def leader(pids: Iterable[int], root: pathlib.Path = pathlib.Path("/")) -> int:
-    """The one among them that is PID 1 where it lives, and not here; 0 for none.
+    """Return the process that is PID 1 of its own namespace; 0 for none.
 
-    A machine may have others inside it: theirs is one namespace further down.
+    A machine may contain others, whose PID 1 is one namespace further down.
     """
-    found = []
+    candidates = []
     for pid in pids:
         with contextlib.suppress(OSError):
             text = (root / f"proc/{pid}/status").read_text()
             numbers = text.partition("\nNSpid:")[2].partition("\n")[0].split()
             if len(numbers) > 1 and numbers[-1] == "1":
-                found.append((len(numbers), pid))
-    return min(found)[1] if found else 0
+                candidates.append((len(numbers), pid))
+    return min(candidates)[1] if candidates else 0

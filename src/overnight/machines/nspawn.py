@@ -1,7 +1,7 @@
-"""A real machine inside this one: systemd booted by systemd-nspawn on a small tree of its own.
+"""Boot a systemd machine with systemd-nspawn, from a small tree of its own (see container.py).
 
-What it is made of, booting.py says. It has no network, and boots in about a second. All of it is written in
-the ledger before it is made, so nothing is left of it, however the run ended.
+It has no network and boots in about a second. The undo journal records all of it first, so nothing is left,
+however the run ends.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ BOOT_SECONDS = 60
 STOP_SECONDS = 20
 COMMAND_SECONDS = 60
 TAIL = 2000
-# It keeps to its cores before it becomes nspawn.
+# The shell pins itself before it becomes nspawn.
 ENTER = container.ENTER + 'exec ${CORES:+taskset -c "$CORES"} systemd-nspawn "$@"'
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """One that has booted. `leader` is its PID 1 as the host counts; `cgroup` its path there."""
+    """A booted machine. `leader` is the host PID of its PID 1; `cgroup` its path on the host."""
 
     name: str
     leader: int
@@ -49,7 +49,7 @@ class Machine:
     nspawn: subprocess.Popen[bytes] = dataclasses.field(repr=False, compare=False)
 
     def run(self, *command: str, check: bool = True) -> str:
-        """A command inside it; returns what it printed."""
+        """Run a command inside and return its output; raises CannotError."""
         done = subprocess.run(
             ["nsenter", "--target", str(self.leader), "--all", "--", *command],
             capture_output=True,
@@ -59,26 +59,26 @@ class Machine:
         )
         if check and done.returncode:
             raise errors.CannotError(
-                f"{' '.join(command)} failed in the machine {self.name}",
-                why=done.stderr.strip() or f"it ended with {done.returncode}",
-                todo=f"see the machine's own words in {self.tree / 'log'}",
+                f"{' '.join(command)} failed in machine {self.name}",
+                why=done.stderr.strip() or f"exit code {done.returncode}",
+                todo=f"see the machine's log: {self.tree / 'log'}",
             )
         return done.stdout
 
     def path(self, inside: str) -> pathlib.Path:
-        """A file of it, as the host reaches it."""
+        """Return the host path of a file inside."""
         return pathlib.Path(f"/proc/{self.leader}/root{inside}")
 
     def stop(self) -> None:
-        """At once, without shutting its services down; what it leaves is for the ledger to undo."""
+        """Kill it without shutting down services; the undo journal removes the rest."""
         _stop(self.nspawn, self.leader)
 
 
 def unit(run: str, *, service: str = "", wanted: bool = True, about: str = "") -> str:
-    """The text of a service that runs a shell command, and may be started as often as it likes."""
+    """Return a service unit that runs a shell command, without a start limit."""
     text = f"""\
         [Unit]
-        Description={about or "A service of a machine"}
+        Description={about or "Service of an overnight machine"}
         StartLimitIntervalSec=0
         [Service]
         ExecStart=/bin/sh -c '{run}'
@@ -100,10 +100,10 @@ def boot(
     cores: Collection[int] = (),
     name: str = "",
 ) -> Machine:
-    """Boots a machine with these units (all enabled that are wanted); returns when it is up.
+    """Boot a machine with these units, and return once it is up.
 
-    `files` are texts by their path inside, `links` what they lead to; `binds` are folders of the host, each with the place where the
-    machine sees it, to be written to; `read_only` those that it sees where they are. It keeps to `cores`.
+    `files` maps paths inside to texts, `links` to link targets; `binds` maps host folders to writable paths
+    inside; `read_only` folders have the same path inside. The machine is pinned to `cores`.
     """
     container.require()
     name = name or f"{operations.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
@@ -111,10 +111,10 @@ def boot(
     tree = pathlib.Path(tempfile.gettempdir()) / name
     run_journal.write("folder", tree)
     tree.mkdir(mode=0o755)
-    found = tree.stat()
-    # nspawn's two locks of the tree stay when it is killed.
+    status = tree.stat()
+    # A killed nspawn leaves its two locks of the tree behind.
     run_journal.write("file", tree.with_name(f".#{name}.lck"))
-    run_journal.write("file", operations.NSPAWN / f"locks/inode-{found.st_dev}:{found.st_ino}")
+    run_journal.write("file", operations.NSPAWN / f"locks/inode-{status.st_dev}:{status.st_ino}")
     container.plant(tree, units or {})
     for inside, text in (files or {}).items():
         container.place(tree, inside).write_text(text)
@@ -124,14 +124,14 @@ def boot(
     for folder in folders:
         run_journal.write("cgroup", folder)
         folder.mkdir()
-    shown = [f"--bind={outside}:{inside}" for outside, inside in (binds or {}).items()]
-    shown += [
+    options = [f"--bind={outside}:{inside}" for outside, inside in (binds or {}).items()]
+    options += [
         "--private-network",
         "--notify-ready=yes",
         f"--setenv={journal.MARK}={run_journal.run}",
     ]
-    words = container.words(name, tree, *shown, read_only=read_only)
-    return _boot(run_journal, name, tree, folders, words, cores)
+    arguments = container.nspawn_arguments(name, tree, *options, read_only=read_only)
+    return _boot(run_journal, name, tree, folders, arguments, cores)
 
 
 def _boot(
@@ -139,57 +139,57 @@ def _boot(
     name: str,
     tree: pathlib.Path,
     folders: tuple[pathlib.Path, ...],
-    words: list[str],
+    arguments: list[str],
     cores: Collection[int],
 ) -> Machine:
     with (
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify,
         (tree / "log").open("w+b") as log,
     ):
         address = str(tree / "notify")
-        told.bind(address)
-        told.settimeout(1)
+        notify.bind(address)
+        notify.settimeout(1)
         nspawn = subprocess.Popen(
-            ["/bin/sh", "-c", ENTER, "nspawn", *words],
+            ["/bin/sh", "-c", ENTER, "nspawn", *arguments],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             env={**container.environment(), "NOTIFY_SOCKET": address, journal.MARK: run_journal.run,
                  "CGROUPS": " ".join(map(str, folders)), "CORES": ",".join(map(str, cores))},
         )  # fmt: skip
-        # Fetched when it ends, whoever ends it: the ledger kills it by its mark.
+        # Reaped when it ends, also when the undo journal kills it by its mark.
         threading.Thread(target=nspawn.wait, name=name, daemon=True).start()
         leader = 0
         try:
-            leader = _leader(told, nspawn, log)
+            leader = _leader(notify, nspawn, log)
         finally:
             if not leader:
                 _stop(nspawn, 0)
     return Machine(name, leader, f"/{name}", tree, folders, nspawn)
 
 
-def _leader(told: socket.socket, nspawn: subprocess.Popen[bytes], log: BinaryIO) -> int:
-    """PID 1 of the machine, as soon as it says that it is up."""
+def _leader(notify: socket.socket, nspawn: subprocess.Popen[bytes], log: BinaryIO) -> int:
+    """Return the host PID of PID 1 once the machine reports that it is up."""
     leader = 0
     deadline = time.monotonic() + BOOT_SECONDS
     while True:
         lines: list[str] = []
         with contextlib.suppress(TimeoutError):
-            lines = told.recv(4096).decode(errors="replace").splitlines()
-        words = dict(line.partition("=")[::2] for line in lines)
-        leader = int(words.get("X_NSPAWN_LEADER_PID", leader))
-        if leader and words.get("READY") == "1":
+            lines = notify.recv(4096).decode(errors="replace").splitlines()
+        fields = dict(line.partition("=")[::2] for line in lines)
+        leader = int(fields.get("X_NSPAWN_LEADER_PID", leader))
+        if leader and fields.get("READY") == "1":
             return leader
         if time.monotonic() > deadline or nspawn.poll() is not None:
             log.seek(0)
             raise errors.CannotError(
                 "the machine did not boot",
-                why=log.read().decode(errors="replace")[-TAIL:].strip() or "it said nothing",
-                todo="see that systemd-nspawn works here: overnight doctor",
+                why=log.read().decode(errors="replace")[-TAIL:].strip() or "no output",
+                todo="overnight doctor   checks systemd-nspawn",
             )
 
 
 def _stop(nspawn: subprocess.Popen[bytes], leader: int) -> None:
-    # PID 1 of a PID namespace takes everything in it along; nspawn then clears up behind itself. One that
-    # has no PID 1 yet is killed itself, and the ledger does the rest.
+    # Killing PID 1 of a PID namespace kills everything in it; nspawn then cleans up. Without a PID 1 yet,
+    # nspawn itself is killed, and the undo journal removes the rest.
     with contextlib.suppress(ProcessLookupError):
         os.kill(leader or nspawn.pid, signal.SIGKILL)
     try:

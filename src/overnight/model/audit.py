@@ -11,7 +11,7 @@ SCHEMA = "overnight.audit/1"
 
 
 class Risk(enum.StrEnum):
-    """How much a finding can hurt. `low` is told, and does not make the audit fail."""
+    """How much a finding can hurt. `low` is reported, but does not make the audit fail."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -20,7 +20,7 @@ class Risk(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """Where something is written: a file and its line, or a property of the running unit."""
+    """A file and its line, or a property of the running unit."""
 
     where: str
     line: int  # 0: the whole file, a link, or no file at all
@@ -34,8 +34,6 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One unit and what is wrong with it."""
-
     id: str
     unit: str
     risk: Risk
@@ -48,19 +46,19 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Belonging:
-    """Which orchestrator or cloud a host belongs to; "" where nothing says so."""
+    """The orchestrator or cloud that a host belongs to; "" if unknown."""
 
     name: str
     title: str
     evidence: tuple[Evidence, ...]
-    # What points elsewhere, by name: told, so that a wrong guess can be seen.
+    # Evidence for others, by name: reported, so that a wrong guess can be seen.
     others: dict[str, tuple[Evidence, ...]]
-    said: bool = False  # by the operator, on the command line
+    said: bool = False  # set on the command line
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """All findings, worst first, and what could not be looked at."""
+    """All findings, worst first, and what could not be examined."""
 
     host: str
     root: str
@@ -74,16 +72,16 @@ class Report:
 
     @property
     def bad(self) -> bool:
-        """Whether anything was found that somebody should act on."""
-        return any(one.risk is not Risk.LOW for one in self.findings)
+        """Whether any finding needs action."""
+        return any(finding.risk is not Risk.LOW for finding in self.findings)
 
     @property
     def to_turn_off(self) -> tuple[str, ...]:
         """Units whose fix is to disable and mask them."""
-        return tuple(dict.fromkeys(one.unit for one in self.findings if one.turn_off))
+        return tuple(dict.fromkeys(finding.unit for finding in self.findings if finding.turn_off))
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; schemas/audit-1.json describes it."""
+        """Return the document; docs/schemas/audit-1.json describes it."""
         return {
             "schema": SCHEMA,
             "host": self.host,
@@ -95,7 +93,8 @@ class Report:
             "orchestrator": dataclasses.asdict(self.orchestrator),
             "cloud": dataclasses.asdict(self.cloud),
             "findings": [
-                {**dataclasses.asdict(one), "risk": str(one.risk)} for one in self.findings
+                {**dataclasses.asdict(finding), "risk": str(finding.risk)}
+                for finding in self.findings
             ],
             "gaps": [{"what": what, "why": why} for what, why in self.gaps],
         }

@@ -11,7 +11,7 @@ import pathlib
 
 from overnight.model.text import printable
 
-__all__ = ["LONGEST_KEY", "Layout", "key_of", "parse_layout"]
+__all__ = ["LONGEST_KEY", "Layout", "key_of", "parse_layout", "parse_membership"]
 
 LONGEST_KEY = 200
 
@@ -69,6 +69,16 @@ def parse_layout(mountinfo: str) -> Layout:
         memory_version=1 if memory else 2 if unified else 0,
         whole=where is None or roots[where] == "/",
     )
+
+
+def parse_membership(text: str) -> dict[str, str]:
+    """Parse /proc/PID/cgroup: the process's path by hierarchy ("" is v2's).
+
+    >>> parse_membership("12:memory:/a\\n0::/b\\n")
+    {'memory': '/a', '': '/b'}
+    """
+    lines = (line.partition(":")[2].partition(":") for line in text.splitlines())
+    return {controllers: path for controllers, _, path in lines}
 
 
 def _unescaped(field: str) -> str:

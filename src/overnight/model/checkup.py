@@ -11,8 +11,6 @@ SCHEMA = "overnight.doctor/1"
 
 
 class Status(enum.StrEnum):
-    """How far one thing that recording needs is there."""
-
     OK = "ok"
     DEGRADED = "degraded"
     MISSING = "missing"
@@ -20,7 +18,7 @@ class Status(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing looked at: what was found, why it matters, and the command that mends it."""
+    """The result of one check: what was found, why it matters, and the command that fixes it."""
 
     id: str
     title: str
@@ -32,27 +30,25 @@ class Check:
 
     def __post_init__(self) -> None:
         if self.status is not Status.OK and not self.fix:
-            raise ValueError(f"check {self.id} is {self.status} and names no fix")
+            raise ValueError(f"check {self.id} is {self.status} and has no fix")
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What a check asks, and why it matters; the answers become a `Check`."""
+    """What a check is about and why it matters; `ok`, `degraded` and `missing` make the result."""
 
     id: str
     title: str
     why: str
 
     def ok(self, found: str, **facts: object) -> Check:
-        """It is there."""
         return Check(self.id, self.title, Status.OK, found, self.why, "", facts)
 
     def degraded(self, found: str, fix: str, **facts: object) -> Check:
-        """It is there in part; recording works with less."""
+        """Recording works, with less."""
         return Check(self.id, self.title, Status.DEGRADED, found, self.why, fix, facts)
 
     def missing(self, found: str, fix: str, **facts: object) -> Check:
-        """It is not there."""
         return Check(self.id, self.title, Status.MISSING, found, self.why, fix, facts)
 
 
@@ -67,16 +63,14 @@ class Checkup:
 
     @property
     def can_record(self) -> bool:
-        """Whether anything at all can be recorded."""
         return self.profiles or self.signals
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """Every check, in order."""
         return tuple(check for group in self.groups.values() for check in group)
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; schemas/doctor-1.json describes it."""
+        """Schema docs/schemas/doctor-1.json."""
         return {
             "schema": SCHEMA,
             "host": self.host,

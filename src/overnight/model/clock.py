@@ -1,4 +1,4 @@
-"""One instant on the two clocks that every record carries."""
+"""The two clocks of every record."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class Clock:
 
     @property
     def offset_ns(self) -> int:
-        """Wall minus monotonic: constant while nobody steps the clock, NTP slewing included."""
+        """Wall minus monotonic: constant unless the clock is stepped; NTP slewing does not change it."""
         return self.wall_ns - self.monotonic_ns

@@ -1,4 +1,4 @@
-"""Something that happened at an instant: the anchor of every question about a night."""
+"""An event on a host: the starting point of every diagnosis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Event:
     """`kind` is a dotted name such as `net.driver_reset`; `core` is -1 where none is known.
 
     Times are microseconds since the epoch on the host's own wall clock. An event that lasts ends at
-    `until_us`; one that is told again under the same `id` replaces what was told before.
+    `until_us`; an event with a known `id` replaces the earlier one.
     """
 
     time_us: int
@@ -28,12 +28,12 @@ class Event:
     id: str = ""
     boot: str = ""
     monotonic_ns: int = 0
-    skew_us: int = 0  # by how much the wall clock was set since the recording began
+    skew_us: int = 0  # how far the wall clock was set since the recording began
     until_us: int = 0  # 0 for an instant
-    count: int = 1  # lines or sightings that are this one event
+    count: int = 1  # lines or sightings folded into this event
     unit: str = ""
     process: str = ""
-    source: str = ""  # the kernel-log rule or the watch that saw it
+    source: str = ""  # the kernel-log rule or the watch that found it
     fields: Mapping[str, Value] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
@@ -42,7 +42,7 @@ class Event:
         return self.core if self.core >= 0 else None
 
     def as_json(self) -> dict[str, object]:
-        """The stable form: schema event-1."""
+        """Schema event-1."""
         return {
             **dataclasses.asdict(dataclasses.replace(self, fields={})),
             "fields": dict(self.fields),
@@ -50,7 +50,7 @@ class Event:
 
 
 def event_id(host: str, boot: str, kind: str, key: str, monotonic_ns: int) -> str:
-    """A short name that two hosts, or two events of one, do not share.
+    """Return a short id, different for other hosts and other events.
 
     >>> event_id("db-7", "0123", "cpu.core_pinned", "39", 5)
     'cpu.core_pinned-ddcefd90'

@@ -6,8 +6,9 @@ import contextlib
 import os
 import pathlib
 import tempfile
+from collections.abc import Iterable
 
-__all__ = ["sync_folder", "write_atomically"]
+__all__ = ["append_lines", "sync_folder", "write_atomically"]
 
 
 def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600) -> None:
@@ -28,6 +29,32 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600
             pathlib.Path(name).unlink()
         raise
     sync_folder(path.parent)
+
+
+def append_lines(path: pathlib.Path, lines: Iterable[bytes]) -> bool:
+    """Append whole lines and sync; return False, with the file unchanged, where the disk refuses them."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        before = os.fstat(descriptor).st_size
+        # A line cut off by a crash must not swallow the next one.
+        cut = before > 0 and os.pread(descriptor, 1, before - 1) != b"\n"
+        data = (b"\n" if cut else b"") + b"".join(lines)
+        try:
+            written = os.write(descriptor, data) == len(data)
+            if written:
+                os.fsync(descriptor)
+        except OSError:
+            written = False
+        if not written:
+            os.ftruncate(descriptor, before)
+        return written
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: pathlib.Path) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["KERNEL", "USER", "Folded", "Frame", "Node"]
+__all__ = ["Folded", "Frame", "FrameKind", "Node"]
 
-USER, KERNEL = 0, 1
+
+class FrameKind(enum.IntEnum):
+    """Where a frame's code runs."""
+
+    USER = 0
+    KERNEL = 1
+    PROCESS = 2  # not code: the process name at the root of its stacks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +24,7 @@ class Frame:
 
     name: str
     module: str = ""
-    kind: int = USER
+    kind: int = FrameKind.USER
 
 
 class Node(NamedTuple):

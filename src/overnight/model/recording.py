@@ -1,4 +1,4 @@
-"""What one recording of a host holds, in short, and what it cost."""
+"""The summary of one recording, and what it cost the host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = "overnight.recording/1"
 
 @dataclasses.dataclass(frozen=True)
 class CoreSummary:
-    """One core: percent of its own time, the mean, the fullest second, and the last seconds."""
+    """One core in percent of its own time: mean, peak second, and the last seconds."""
 
     core: int
     busy_mean: float
@@ -34,18 +34,18 @@ class CoreSummary:
 
 @dataclasses.dataclass(frozen=True)
 class ProcessShare:
-    """One process name, against three denominators that are never mixed up."""
+    """The use of all processes of one name, by three denominators."""
 
     process: str
     samples: int
-    share_of_samples: float  # of the samples that were not idle
+    share_of_samples: float  # of the samples that are not idle
     share_of_capacity: float  # of all cores for the whole time
-    cores: float  # as many cores' worth of time
+    cores: float  # mean number of cores used
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """What the stack samples say."""
+    """The stack samples in short."""
 
     recorder: str
     frequency: int
@@ -58,7 +58,7 @@ class Profile:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What recording took from the host: the recorder, and separately the ingest behind it."""
+    """What the recording cost: the recorder, and separately ingest."""
 
     cpu_percent: float  # of one core
     rss_bytes: int
@@ -69,18 +69,18 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Signals:
-    """What the flight recorder did beside, and what it took from the host."""
+    """What the flight recorder recorded, and what it cost."""
 
-    signals: int  # that were seen
+    signals: int  # read at least once
     events: int
     cpu_percent: float  # of one core
     rss_bytes: int
-    missing: tuple[str, ...]  # signals that this host does not have, and why
+    missing: tuple[str, ...]  # signals that this host lacks, and why
 
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """One recording, and what it could not see."""
+    """One recording; `gaps` are what it could not record."""
 
     host: str
     home: str
@@ -95,6 +95,6 @@ class Recording:
     events: tuple[Event, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; docs/schemas/recording-1.json describes it."""
-        told = dataclasses.asdict(dataclasses.replace(self, events=()))
-        return {"schema": SCHEMA, **told, "events": [one.as_json() for one in self.events]}
+        """Schema docs/schemas/recording-1.json."""
+        summary = dataclasses.asdict(dataclasses.replace(self, events=()))
+        return {"schema": SCHEMA, **summary, "events": [e.as_json() for e in self.events]}

@@ -1,4 +1,4 @@
-"""What must never be written down: values that are secret by their name or by their look. Pure."""
+"""Masking of values that are secret by their name or look random."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKEN = re.compile(r"[A-Za-z0-9+/_=-]{16,}")
 PARTING = re.compile(r"[/_-]")
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 HEX = re.compile(r"[0-9a-fA-F]{24,}")
-# `key=value` and `key: value` in a text: the value is judged by that key.
+# `key=value` and `key: value` in a text: the key decides about the value.
 KEY = re.compile(r"(?<![A-Za-z0-9_.\-])(?P<key>[A-Za-z0-9_.\-]+)\s*[=:]\s*")
 VALUE = re.compile(r"""(?P<value>"[^"]*"|'[^']*'|[^\s,;&]+)""")
 
@@ -33,7 +33,7 @@ OPTION = re.compile(r"(?P<key>(?<!\S)--?[A-Za-z][A-Za-z0-9_-]*)(?P<is>\s+)(?P<va
 
 
 def named_secret(name: str) -> bool:
-    """Whether a name says that its value is secret.
+    """Return whether a name marks its value as secret.
 
     >>> named_secret("net.ipv4.tcp_fastopen_key"), named_secret("vm.swappiness"), named_secret("passive")
     (True, False, False)
@@ -42,7 +42,7 @@ def named_secret(name: str) -> bool:
 
 
 def looks_secret(text: str) -> bool:
-    """Whether a text holds something that looks made by chance: a key, a token, a hash.
+    """Return whether a text holds something random: a key, a token, a hash.
 
     >>> looks_secret("wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"), looks_secret("quiet splash ro")
     (True, False)
@@ -56,7 +56,7 @@ def looks_secret(text: str) -> bool:
 def _random(token: str) -> bool:
     if HEX.search(token):
         return True
-    # A path or a long name may hold one: each of its words is judged too.
+    # A path or a long name may contain one, so each word is checked too.
     return _random_word(token) or any(map(_random_word, PARTING.split(token)))
 
 
@@ -68,7 +68,7 @@ def _random_word(word: str) -> bool:
         any(c.isupper() for c in word),
         any(c.isdigit() for c in word),
     )
-    # Names of things change their kind of letter where they are parted; what chance made, anywhere.
+    # Names change their kind of letter at word boundaries; random text anywhere.
     turns = sum(
         a.isalnum() and b.isalnum() and _kind(a) != _kind(b) for a, b in itertools.pairwise(word)
     )
@@ -80,7 +80,7 @@ def _kind(character: str) -> int:
 
 
 def _entropy(text: str) -> float:
-    """Bits a character.
+    """Return the bits per character.
 
     >>> _entropy("aaaa"), _entropy("abcd")
     (0.0, 2.0)
@@ -90,19 +90,19 @@ def _entropy(text: str) -> float:
 
 
 def scrub(name: str, value: str) -> str:
-    """The value, or what of it may be written down.
+    """Return the value with secrets masked.
 
     >>> scrub("cmdline", "ro root=UUID=0c8e7f5a-1111-2222-3333-444455556666 db.password=hunter2")
     'ro root=UUID=0c8e7f5a-1111-2222-3333-444455556666 db.password=(masked)'
     """
-    # One character keeps no secret: `0`, `1`, `Y`.
+    # One character is not a secret: `0`, `1`, `Y`.
     if named_secret(name):
         return MASK if len(value) > 1 else value
     return mask_random(mask_named(value))
 
 
 def mask_named(value: str) -> str:
-    """The value without what stands behind the name of a secret, or in an address before its host.
+    """Mask what follows the name of a secret, and credentials in URLs.
 
     >>> mask_named("run --token abc, db.password=hunter2, https://me:pw@example.org/")
     'run --token (masked) db.password=(masked), https://(masked)@example.org/'
@@ -112,24 +112,24 @@ def mask_named(value: str) -> str:
 
 
 def _mask_pairs(text: str) -> str:
-    """A value may be a pair itself, as in `audit: key=…`: the search goes on at its begin."""
-    made, at, begin = [], 0, 0
+    """Mask pairs; a value may be a pair itself, as in `audit: key=…`, so it is searched too."""
+    pieces, at, begin = [], 0, 0
     while match := KEY.search(text, begin):
         begin = match.end()
         value = VALUE.match(text, begin) if named_secret(match["key"]) else None
         if value is not None and len(value[0]) > 1:
-            made += [text[at:begin], MASK]
+            pieces += [text[at:begin], MASK]
             at = begin = value.end()
-    return "".join((*made, text[at:]))
+    return "".join((*pieces, text[at:]))
 
 
 def mask_random(value: str) -> str:
-    """The value without the words that look secret."""
+    """Mask the words that look random."""
     if not looks_secret(value):
         return value
     words = [MASK if looks_secret(word) else word for word in value.split(" ")]
-    said = " ".join(words)
-    return MASK if looks_secret(said) else said
+    masked = " ".join(words)
+    return MASK if looks_secret(masked) else masked
 
 
 def _option(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Which samples a question is about."""
+"""Which samples a query selects, and how much of them was recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Coverage", "Selection", "Window", "match_event", "parse_event"]
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """A stretch of time, in µs since the epoch; the end is not in it."""
+    """A span of time in µs since the epoch, without its end."""
 
     begin_us: int
     end_us: int
@@ -28,22 +28,21 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
         return (self.end_us - self.begin_us) / 1e6
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Filters; an empty one lets everything through. Texts are regular expressions, searched."""
+    """Filters; empty ones match everything. Texts are regular expressions that match anywhere."""
 
     cores: tuple[int, ...] = ()
     process: str = ""
     thread: str = ""
     function: str = ""
     unit: str = ""
-    side: str = ""  # "kernel", "user" or '' for both: where the sample's innermost frame runs
-    idle: bool = False  # whether idle samples count too
-    # Samples of one event only: different ones do not add up. Its place in each capture, or its name.
+    side: str = ""  # "kernel", "user" or '' for both: the mode of the innermost frame
+    idle: bool = False  # include idle samples
+    # One sampled event, by name or by index in each capture: samples of different events do not add up.
     event: int | str = 0
 
     def __post_init__(self) -> None:
@@ -54,55 +53,55 @@ class Selection:
                 raise errors.UsageError(
                     f"{getattr(self, name)!r} is not a regular expression",
                     why=str(error),
-                    todo=f"mend --{name}; a literal bracket is written as \\[",
+                    todo=f"correct --{name}; write a literal bracket as \\[",
                 ) from error
         if self.side not in ("", "kernel", "user"):
             raise errors.UsageError(
-                f"no side {self.side!r}",
+                f"--side must be kernel or user (got {self.side})",
                 why="code runs in kernel or user mode",
-                todo="kernel, user",
+                todo="--side kernel, or --side user",
             )
 
     @property
     def by_task(self) -> bool:
-        """Whether it depends on who ran."""
+        """Whether it filters by process, thread or unit."""
         return bool(self.process or self.thread or self.unit)
 
     @property
     def by_node(self) -> bool:
-        """Whether it depends on the stack."""
+        """Whether it filters by stack."""
         return bool(self.function or self.side)
 
 
 def parse_event(text: str) -> int | str:
-    """An event as somebody writes it: a number counts from 0, everything else is a name."""
+    """Read a sampled event: an index from 0, or a name."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else text
 
 
 def match_event(wanted: str, names: Iterable[str]) -> str:
-    """The event of that name, or the only one whose name begins so."""
+    """Return the event of that name, or the only one that begins with it."""
     known = tuple(dict.fromkeys(names))
-    found = [name for name in known if name == wanted] or [
+    matching = [name for name in known if name == wanted] or [
         name for name in known if wanted and name.startswith(wanted)
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(matching) == 1:
+        return matching[0]
     raise errors.UsageError(
-        f"{len(found)} events begin with {wanted!r}" if found else f"no event {wanted!r}",
-        why=f"recorded are {', '.join(found or known) or 'none'}",
-        todo="give the whole name of one, or its number from 0 on",
+        f"{len(matching)} events begin with {wanted!r}" if matching else f"no event {wanted!r}",
+        why=f"recorded events: {', '.join(matching or known) or 'none'}",
+        todo="give the full name of an event, or its index from 0",
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Coverage:
-    """How much of what was asked for is there. Every answer carries one."""
+    """How much of the selected time was recorded. Every answer carries one."""
 
     hosts: tuple[str, ...]
     window: Window
     recorded_seconds: float  # summed over hosts
     core_seconds: float  # the same, times each host's cores
-    capacity: float  # samples that all cores would have made; 0: not known
+    capacity: float  # samples of all cores at full load; 0: not known
     samples: int
     idle: int
     lost: int
@@ -111,5 +110,4 @@ class Coverage:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
         return dataclasses.asdict(self)

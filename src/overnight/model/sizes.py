@@ -15,7 +15,7 @@ SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]i?)?b?", re.ASCII | re.IG
 
 
 def parse_size(text: str) -> int:
-    """Bytes.
+    """Return bytes.
 
     >>> parse_size("20GiB"), parse_size("1.5 MB"), parse_size("512")
     (21474836480, 1500000, 512)
@@ -25,13 +25,13 @@ def parse_size(text: str) -> int:
         raise errors.UsageError(
             f"{text!r} is not a size",
             why="a size is a number with a unit: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB",
-            todo="write it like 20GiB",
+            todo="write it as 20GiB",
         )
     return round(fractions.Fraction(found[1]) * UNITS[(found[2] or "").lower()])
 
 
 def format_size(size: float) -> str:
-    """Three digits that matter.
+    """Format with three significant digits.
 
     >>> format_size(21474836480), format_size(999), format_size(999_600)
     ('21.5 GB', '999 B', '1 MB')

@@ -1,4 +1,4 @@
-"""An inventory of a host, and what differs between two of them. Pure."""
+"""An inventory of a host, and what differs between two."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Snapshot:
     gaps: tuple[Gap, ...]
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; schemas/snapshot-1.json describes it."""
+        """Return the document; docs/schemas/snapshot-1.json describes it."""
         return {
             "schema": SCHEMA,
             "header": self.header,
@@ -49,7 +49,7 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Snapshot:
-        """What as_json wrote; ValueError where it did not."""
+        """Read what as_json returned; raise ValueError for anything else."""
         header, parts, gaps = (document.get(key) for key in ("header", "parts", "gaps"))
         if (
             document.get("schema") != SCHEMA
@@ -57,19 +57,19 @@ class Snapshot:
             or not isinstance(parts, dict)
             or not isinstance(gaps, list)
         ):
-            raise ValueError(f"it is no {SCHEMA}")
+            raise ValueError(f"not a document of {SCHEMA}")
         for part in parts.values():
             if not isinstance(part, dict) or not all(map(_is_value, part.values())):
-                raise ValueError("its parts are not what a snapshot has")
+                raise ValueError("its parts are not those of a snapshot")
         try:
             return cls(header, parts, tuple(Gap(**gap) for gap in gaps))
         except TypeError as error:
-            raise ValueError("its gaps are not what a snapshot has") from error
+            raise ValueError("its gaps are not those of a snapshot") from error
 
 
 def _is_value(value: object) -> bool:
     if isinstance(value, dict):
-        return all(isinstance(one, str) for one in value.values())
+        return all(isinstance(text, str) for text in value.values())
     return isinstance(value, str)
 
 
@@ -82,7 +82,7 @@ def _sorted(part: Part) -> Part:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One thing that differs; None: it is not there."""
+    """One difference; None: absent."""
 
     part: str
     key: str
@@ -93,9 +93,9 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """All of them, and the parts that one of the two could not read whole.
+    """All differences, and the parts that one of the two could not read completely.
 
-    Of those only what both have is compared.
+    Of those, only what both have is compared.
     """
 
     before: dict[str, object]
@@ -104,18 +104,18 @@ class Difference:
     unknown: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; schemas/snapshot-diff-1.json describes it."""
+        """Return the document; docs/schemas/snapshot-diff-1.json describes it."""
         return {
             "schema": DIFF_SCHEMA,
             "before": self.before,
             "after": self.after,
-            "changes": [dataclasses.asdict(one) for one in self.changes],
+            "changes": [dataclasses.asdict(change) for change in self.changes],
             "unknown": list(self.unknown),
         }
 
 
 def compare(before: Snapshot, after: Snapshot) -> Difference:
-    """What differs. A part that one of the two does not have is unknown, not removed.
+    """Return the differences. A part that one of the two does not have is unknown, not removed.
 
     >>> a = Snapshot({}, {"sysctl": {"vm.swappiness": "60"}}, ())
     >>> b = Snapshot({}, {"sysctl": {"vm.swappiness": "10"}}, ())
@@ -131,24 +131,24 @@ def compare(before: Snapshot, after: Snapshot) -> Difference:
             continue
         if name not in before.parts:
             continue
-        # What one of them could not read is neither gone nor new.
+        # What one of them could not read is neither removed nor added.
         unread = {gap.what for gap in (*before.gaps, *after.gaps) if gap.part == name}
-        one, other = _flat(before.parts[name]), _flat(after.parts[name])
+        old, new = _flat(before.parts[name]), _flat(after.parts[name])
         whole = not any(what.startswith("/") or what == name for what in unread)
         if not whole:
             unknown.append(name)
         changes += [
-            Change(name, *key, one.get(key), other.get(key))
-            for key in sorted({*one, *other})
-            if one.get(key) != other.get(key)
+            Change(name, *key, old.get(key), new.get(key))
+            for key in sorted({*old, *new})
+            if old.get(key) != new.get(key)
             and not _is_unread(key, unread)
-            and (whole or (key in one and key in other))
+            and (whole or (key in old and key in new))
         ]
     return Difference(before.header, after.header, tuple(changes), tuple(unknown))
 
 
 def _is_unread(key: tuple[str, str], unread: set[str]) -> bool:
-    """Whether a gap names this value, or what it belongs to: `net.ipv6` stands for all below it."""
+    """Return whether a gap names this value or a prefix: `net.ipv6` covers all below it."""
     words = ".".join(filter(None, key)).split(".")
     return key[0] in unread or any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
 

@@ -1,4 +1,4 @@
-"""What is true of an incident that was made on purpose, and whether a verdict says so."""
+"""The truth about an incident caused on purpose, and the comparison of a verdict with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Part = str | int | frozenset[str]
 Expected = tuple[str, Mapping[str, Part]]
 
 FOUND, OPEN, NONE = "cause-found", "inconclusive", "no-cause"
-# Kinds of causes. A truth forbids those that its incident does not have.
+# All kinds of causes. A truth forbids those that its incident does not have.
 CAUSES = frozenset(
     (
         "net.softirq_storm", "cpu.rt_hog", "memory.zombie_cgroups", "unit.crash_loop",
@@ -28,40 +28,40 @@ CAUSES = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
-    """`chain` is root first: a verdict's chain holds these in this order, others may stand between.
+    """`chain` is root first: a verdict's chain must hold these in this order, possibly with others between.
 
-    A part of a subject is the value itself, or a set of values of which one is right. `absent` are
-    kinds that must not be in the chain that is claimed.
+    A part of a subject is the value itself, or a set of accepted values. `absent` are kinds that must not be in
+    the claimed chain.
     """
 
     status: str
     chain: tuple[Expected, ...] = ()
     absent: frozenset[str] = frozenset()
 
-    def problems(self, said: Verdict) -> list[str]:
-        """Where a verdict differs from the truth, in words; none when it is right."""
-        found = []
-        if said.status != self.status:
-            found.append(f"status {said.status}, not {self.status}")
-        steps = list(said.chain.steps) if said.chain else []
-        found += [f"{step.kind} is in the chain" for step in steps if step.kind in self.absent]
+    def problems(self, verdict: Verdict) -> list[str]:
+        """Describe where a verdict differs from the truth; empty when it is right."""
+        problems = []
+        if verdict.status != self.status:
+            problems.append(f"status {verdict.status}, not {self.status}")
+        steps = list(verdict.chain.steps) if verdict.chain else []
+        problems += [f"{step.kind} is in the chain" for step in steps if step.kind in self.absent]
         if self.status != FOUND and not steps:
-            return found  # the event alone is no chain
-        return found + self._missing(steps)
+            return problems  # the event alone is not a chain
+        return problems + self._missing(steps)
 
-    def rank(self, said: Verdict) -> int:
-        """The place of the right chain: 1 is the one claimed, 2 the runner-up; 0 where it is nowhere."""
-        if not self.problems(said):
+    def rank(self, verdict: Verdict) -> int:
+        """Return the rank of the right chain: 1 is the claimed one, 2 the runner-up, 0 not found."""
+        if not self.problems(verdict):
             return 1
-        chains = [one for one in (said.chain, *said.alternatives) if one is not None]
-        for place, one in enumerate(chains, 1):
-            kinds = {step.kind for step in one.steps}
-            if self.chain and not self._missing(one.steps) and not kinds & self.absent:
+        chains = [chain for chain in (verdict.chain, *verdict.alternatives) if chain is not None]
+        for place, chain in enumerate(chains, 1):
+            kinds = {step.kind for step in chain.steps}
+            if self.chain and not self._missing(chain.steps) and not kinds & self.absent:
                 return max(place, 2)
         return 0
 
     def as_json(self) -> dict[str, object]:
-        """The form in which a recorded rehearsal keeps it."""
+        """Return the form stored with a recorded rehearsal."""
         return {
             "status": self.status,
             "chain": [
@@ -78,43 +78,43 @@ class Truth:
         }
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Self:
-        """What `as_json` wrote."""
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Parse what `as_json` returned."""
         chain = tuple(
             (
-                str(one["kind"]),
+                str(step["kind"]),
                 {
                     str(name): frozenset(part) if isinstance(part, list) else part
-                    for name, part in one["subject"].items()
+                    for name, part in step["subject"].items()
                 },
             )
-            for one in said["chain"]
+            for step in document["chain"]
         )
-        return cls(str(said["status"]), chain, frozenset(map(str, said["absent"])))
+        return cls(str(document["status"]), chain, frozenset(map(str, document["absent"])))
 
     def _missing(self, steps: Sequence[Finding]) -> list[str]:
-        found = []
+        problems = []
         kinds = [step.kind for step in steps]
         at = 0
         for kind, parts in self.chain:
             place = next((n for n in range(at, len(steps)) if kinds[n] == kind), None)
             if place is None:
-                found.append(f"{kind} is not in the chain {kinds}, or not in its place")
+                problems.append(f"{kind} is missing from the chain {kinds}, or out of order")
                 continue
             subject = steps[place].subject.as_json()
-            found += [
+            problems += [
                 f"{kind}: {name} is {subject.get(name)!r}, not {right!r}"
                 for name, right in parts.items()
                 if not _is_right(subject.get(name), right)
             ]
             at = place + 1
-        return found
+        return problems
 
 
-def _is_right(said: object, right: Part) -> bool:
-    return said in right if isinstance(right, frozenset) else said == right
+def _is_right(value: object, right: Part) -> bool:
+    return value in right if isinstance(right, frozenset) else value == right
 
 
 def forbidden(chain: tuple[Expected, ...]) -> frozenset[str]:
-    """Causes that are none here."""
+    """Return the causes that are not in this chain."""
     return CAUSES - {kind for kind, _ in chain}

@@ -1,8 +1,9 @@
-"""What is said in the morning: the chain from the cause to the event, how sure, and what next."""
+"""The diagnosis of one event: causal chain, confidence, missing evidence, fix and experiment."""
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,27 +11,72 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.finding import Answer, Finding
 
-__all__ = ["SCHEMA", "Chain", "Gap", "Link", "RuledOut", "Step", "Verdict"]
+__all__ = [
+    "SCHEMA", "Argument", "ArgumentOutcome", "Chain", "Gap", "GapKind", "GapWindow", "Link", "Narrative", "Part",
+    "RuledOut", "RuledOutReason", "Step", "Verdict", "VerdictStatus",
+]  # fmt: skip
 
 SCHEMA = "overnight.diagnosis/1"
 
 
+class VerdictStatus(enum.StrEnum):
+    CAUSE_FOUND = "cause-found"
+    INCONCLUSIVE = "inconclusive"
+    NO_CAUSE = "no-cause"
+
+
+class ArgumentOutcome(enum.StrEnum):
+    AGREES = "agrees"
+    AGAINST = "against"
+    NOT_CHECKED = "not-checked"  # a number or a name that the condition needs is not known
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """One condition of a link and how it came out.
+
+    `condition` is a condition of the knowledge (`same_core`), `rule` for the rule's own reason, or `fleet`.
+    """
+
+    condition: str
+    outcome: ArgumentOutcome
+    text: str
+
+    def as_json(self) -> dict[str, object]:
+        return {"condition": self.condition, "outcome": str(self.outcome), "text": self.text}
+
+
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """Why one finding is held to cause the next: arguments for and against, each in words.
-
-    `strength` is from 0 to 1 and follows from these: time order, place, magnitude, recurrence.
-    """
+    """Why one finding is held to cause the next; `strength`, 0 to 1, follows from the arguments."""
 
     cause: str  # finding ids
     effect: str
     strength: float
-    reasons: tuple[str, ...]
-    against: tuple[str, ...] = ()
+    arguments: tuple[Argument, ...]
+
+    def texts(self, outcome: ArgumentOutcome) -> tuple[str, ...]:
+        return tuple(each.text for each in self.arguments if each.outcome is outcome)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return self.texts(ArgumentOutcome.AGREES)
+
+    @property
+    def against(self) -> tuple[str, ...]:
+        """Contradicting arguments, and those that could not be checked."""
+        open_ = (f"not checked: {text}" for text in self.texts(ArgumentOutcome.NOT_CHECKED))
+        return (*self.texts(ArgumentOutcome.AGAINST), *open_)
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
-        return dataclasses.asdict(self)
+        return {
+            "cause": self.cause,
+            "effect": self.effect,
+            "strength": self.strength,
+            "reasons": list(self.reasons),
+            "against": list(self.against),
+            "arguments": [each.as_json() for each in self.arguments],
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,72 +88,179 @@ class Chain:
     score: float
     why_not: str = ""  # for a runner-up: why it lost
 
+    @property
+    def root(self) -> Finding:
+        return self.steps[0]
+
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
         return {
             "score": round(self.score, 3),
             "why_not": self.why_not,
-            "chain": [one.as_json() for one in self.steps],
-            "links": [one.as_json() for one in self.links],
+            "chain": [step.as_json() for step in self.steps],
+            "links": [link.as_json() for link in self.links],
         }
+
+
+class GapKind(enum.StrEnum):
+    """What kind of evidence is missing."""
+
+    STACKS = "stacks"
+    LOST_SAMPLES = "lost-samples"
+    SIGNALS = "signals"
+    SHORT_BASELINE = "short-baseline"
+    DISTURBED_BASELINE = "disturbed-baseline"
+    LATE_START = "late-start"  # the recording began just before the event
+    KERNEL_LOG = "kernel-log"
+    PERMISSION = "permission"
+    CLOCK = "clock"
+    LOAD = "load"
+    DETECTOR_NO_DATA = "detector-no-data"
+    DETECTOR_FAILED = "detector-failed"
+    RIVAL = "rival-explanation"
+    NOTE = "note"
+
+
+class GapWindow(enum.StrEnum):
+    """Which window the missing stacks or samples belong to."""
+
+    INCIDENT = "incident"
+    BASELINE = "baseline"
+    RECORDING = "recording"
 
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """Evidence that is missing, and by how much that lowers the confidence (a factor from 0 to 1)."""
+    """Missing evidence; the confidence is multiplied by `factor`, from 0 to 1."""
 
+    kind: GapKind
     what: str
     why: str
     factor: float = 1.0
+    window: GapWindow | None = None
+    detector: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
-        return dataclasses.asdict(self)
+        return {
+            "kind": str(self.kind),
+            "what": self.what,
+            "why": self.why,
+            "factor": self.factor,
+            "window": str(self.window) if self.window else None,
+            "detector": self.detector,
+        }
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step of an experiment or a fix: what to do, the command, and what to expect then."""
+    """One step of an experiment or a fix: what to do, the command, and the expected result."""
 
     what: str
     command: str = ""
     expect: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
         return dataclasses.asdict(self)
+
+
+class RuledOutReason(enum.StrEnum):
+    """Why a finding is in no chain."""
+
+    AFTER_EVENT = "after-event"
+    LOW_CONFIDENCE = "low-confidence"
+    CONTRADICTED = "contradicted"  # a condition of the link fails
+    NOT_KNOWN = "not-known"  # a condition that must hold could not be checked
+    NOT_TIED = "not-tied"  # none of the conditions that would tie them together holds
+    WEAK = "weak"
+    NO_EFFECT_FOUND = "no-effect-found"
+    NO_EFFECT_KNOWN = "no-effect-known"
 
 
 @dataclasses.dataclass(frozen=True)
 class RuledOut:
-    """A finding that is in no chain, and in words why no line of links leads from it to the event."""
+    """A finding that is in no chain; `effect` is the kind that it was not linked to, '' if there is none."""
 
     finding: str  # its id
     kind: str
     why: str
+    reason: RuledOutReason
+    effect: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """The stable form."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "reason": str(self.reason)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A labelled part of a verdict: sentences, and a command that can be copied."""
+
+    label: str
+    text: str
+    command: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Narrative:
+    """A verdict as people read it; a part that is '' does not apply."""
+
+    headline: str = ""
+    event: str = ""
+    root_cause: str = ""
+    mechanism: str = ""
+    effect: str = ""
+    fix: str = ""
+    fix_command: str = ""
+    proof: str = ""
+    todo: str = ""  # where there is no fix
+    todo_command: str = ""
+    cleared: str = ""
+    missing: str = ""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What follows the headline, in order."""
+        parts = (
+            Part("Event", self.event),
+            Part("Root cause", self.root_cause),
+            Part("Mechanism", self.mechanism),
+            Part("Effect", self.effect),
+            Part("Fix", self.fix, self.fix_command),
+            Part("Prove it", self.proof),
+            Part("Next", self.todo, self.todo_command),
+            Part("Cleared", self.cleared),
+            Part("Missing", self.missing),
+        )
+        return tuple(part for part in parts if part.text)
+
+    @property
+    def summary(self) -> str:
+        """One paragraph."""
+        event = f"Event: {' '.join(self.event.split())}." if self.event else ""
+        sentences = (f"{self.headline}.", event, self.root_cause, self.mechanism, self.effect)
+        todo = f"Fix: {self.fix}" if self.fix else f"Next: {self.todo}" if self.todo else ""
+        return " ".join(filter(None, (*sentences, todo)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The diagnosis of one event. `status`: cause-found, inconclusive or no-cause."""
+    """The diagnosis of one event. `confidence` is that of the claimed or suspected cause."""
 
     event: Event | None
-    status: str
-    confidence: float
-    summary: str
-    chain: Chain | None
-    alternatives: tuple[Chain, ...]
-    gaps: tuple[Gap, ...]
-    next: tuple[Step, ...]  # the experiment that confirms or refutes
-    fix: tuple[Step, ...]
-    answers: tuple[Answer, ...]
-    findings: tuple[Finding, ...]
+    status: VerdictStatus
+    confidence: float = 0.0
+    chain: Chain | None = None
+    alternatives: tuple[Chain, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    next: tuple[Step, ...] = ()  # the experiment that confirms or refutes
+    fix: tuple[Step, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    findings: tuple[Finding, ...] = ()
     fleet: Mapping[str, object] = dataclasses.field(default_factory=dict)
     ruled_out: tuple[RuledOut, ...] = ()
+    narrative: Narrative = Narrative()
+
+    @property
+    def summary(self) -> str:
+        return self.narrative.summary
 
     def as_json(self) -> dict[str, object]:
         """Schema diagnosis-1."""
@@ -116,18 +269,22 @@ class Verdict:
             "schema": SCHEMA,
             "event": self.event.as_json() if self.event else None,
             "verdict": {
-                "status": self.status,
+                "status": str(self.status),
                 "confidence": round(self.confidence, 3),
+                "headline": self.narrative.headline,
+                "root_cause": self.narrative.root_cause,
+                "mechanism": self.narrative.mechanism,
+                "effect": self.narrative.effect,
                 "summary": self.summary,
                 "chain": chain["chain"],
                 "links": chain["links"],
             },
-            "alternatives": [one.as_json() for one in self.alternatives],
-            "gaps": [one.as_json() for one in self.gaps],
-            "next": [one.as_json() for one in self.next],
-            "fix": [one.as_json() for one in self.fix],
-            "findings": [one.as_json() for one in self.findings],
-            "detectors": [one.as_json() for one in self.answers],
+            "alternatives": [each.as_json() for each in self.alternatives],
+            "gaps": [gap.as_json() for gap in self.gaps],
+            "next": [step.as_json() for step in self.next],
+            "fix": [step.as_json() for step in self.fix],
+            "findings": [finding.as_json() for finding in self.findings],
+            "detectors": [answer.as_json() for answer in self.answers],
             "fleet": dict(self.fleet),
-            "ruled_out": [one.as_json() for one in self.ruled_out],
+            "ruled_out": [each.as_json() for each in self.ruled_out],
         }

@@ -1,4 +1,4 @@
-"""Which time an event is compared with: near it, and without the trouble of other events of its kind."""
+"""The choice of a baseline: near the event, and undisturbed by other events of its kind."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from overnight.model.times import SECOND_US
 
 __all__ = ["Baseline", "choose"]
 
-ENOUGH_US = 60 * SECOND_US  # of a quiet stretch: what is usual can be seen in it
-LEAST_US = 5 * SECOND_US  # less is no baseline
+ENOUGH_US = 60 * SECOND_US  # of an undisturbed window: long enough for a baseline
+LEAST_US = 5 * SECOND_US  # a shorter window is not a baseline
 
 Span = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """`cut`: earlier events are why it is not the one that was wanted; `moved`: it ends before one of them;
-    `disturbed`: nothing without such events is recorded.
+    """`cut`: earlier events shortened or moved it; `moved`: it ends before one of them;
+    `disturbed`: all recorded time has such events in it.
     """
 
     window: Window
@@ -31,39 +31,40 @@ class Baseline:
 def choose(
     wanted: Window,
     first_us: int,
-    troubles: Sequence[Iterable[Span]],
+    incidents: Sequence[Iterable[Span]],
     usable: Callable[[Window], bool] = lambda _: True,
 ) -> Baseline:
-    """The wanted window, or the latest quiet stretch since `first_us` that is long enough, or the longest.
+    """Return the wanted window, else the latest undisturbed one since `first_us` that is long enough.
 
-    `troubles` are what is no baseline, told several ways, the most careful first: the next is taken where
-    one leaves nothing. What is not `usable` is taken only where nothing else is quiet.
+    If none is long enough, the longest is taken. `incidents` holds the windows to avoid in several
+    versions, the most careful first: the next is tried where one leaves nothing. A window that is not
+    `usable` is taken only if no other is undisturbed.
 
     >>> choose(selection.Window(100, 200), 0, [[(250, 300)]]).window
     Window(begin_us=100, end_us=200)
     >>> choose(selection.Window(100, 200), 0, [[(0, 300)]]).disturbed
     True
     """
-    for trouble in troubles:
-        shut = sorted(trouble, key=lambda span: -span[1])
-        if not any(begin < wanted.end_us and wanted.begin_us < end for begin, end in shut):
+    for spans in incidents:
+        avoid = sorted(spans, key=lambda span: -span[1])
+        if not any(begin < wanted.end_us and wanted.begin_us < end for begin, end in avoid):
             return Baseline(wanted)
         length = wanted.end_us - wanted.begin_us
-        quiet = list(_quiet(first_us, wanted.end_us, shut, length))
+        quiet = list(_quiet(first_us, wanted.end_us, avoid, length))
         if quiet:
-            found = _best([one for one in quiet if usable(one)] or quiet, min(ENOUGH_US, length))
-            return Baseline(found, cut=True, moved=found.end_us < wanted.end_us)
+            best = _best([w for w in quiet if usable(w)] or quiet, min(ENOUGH_US, length))
+            return Baseline(best, cut=True, moved=best.end_us < wanted.end_us)
     return Baseline(wanted, disturbed=True)
 
 
 def _best(quiet: Sequence[Window], enough_us: int) -> Window:
-    long = (one for one in quiet if one.end_us - one.begin_us >= enough_us)
-    return next(long, None) or max(quiet, key=lambda one: one.seconds)
+    long = (window for window in quiet if window.end_us - window.begin_us >= enough_us)
+    return next(long, None) or max(quiet, key=lambda window: window.seconds)
 
 
-def _quiet(first_us: int, end_us: int, shut: Sequence[Span], most_us: int) -> Iterator[Window]:
-    """What lies between the troubles, the latest first, of each the last part."""
-    for begin, end in (*shut, (first_us - 1, first_us)):
+def _quiet(first_us: int, end_us: int, avoid: Sequence[Span], most_us: int) -> Iterator[Window]:
+    """Yield the last part of each window between the incidents, the latest first."""
+    for begin, end in (*avoid, (first_us - 1, first_us)):
         if end_us - max(end, first_us) >= LEAST_US:
             yield Window(max(end, first_us, end_us - most_us), end_us)
         end_us = min(end_us, begin)

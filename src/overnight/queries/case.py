@@ -1,7 +1,7 @@
-"""One event and everything recorded around it: what detectors look at.
+"""One event and everything recorded around it: the input of the detectors.
 
-A case is read from a data home or from an opened bundle, which is a data home, too. It only reads, and
-keeps what was read: detectors ask for the same windows again and again.
+A case reads a data home; an opened bundle is one, too. It caches what it read, because detectors ask
+for the same windows again and again.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ AFTER_US = 10 * SECOND_US
 BASELINE_US = 600 * SECOND_US
 GUARD_US = (
     60 * SECOND_US
-)  # between baseline and window: the trouble may have begun before the event
-# A recording that began shortly before the event is divided: what is hot, a little between, and the rest
-# to compare with.
+)  # between baseline and incident window: the incident may have begun before the event
+# A recording that began shortly before the event is divided into incident window, guard and baseline.
 SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND_US
-HOT_SHARE, GUARD_SHARE = 0.4, 0.1
-STATE_US = 120 * SECOND_US  # nothing shorter is called a state, however short the recording
-MOST_RECURRENCES = 50
+INCIDENT_SHARE, GUARD_SHARE = 0.4, 0.1
+STATE_US = 120 * SECOND_US  # nothing shorter counts as a state, however short the recording
+MAX_RECURRENCES = 50
 
 
 class Case:
-    """The evidence of one event on one host; `home` may hold other hosts, too."""
+    """The evidence for one event on one host; `home` may hold other hosts, too."""
 
-    def __init__(self, home: pathlib.Path, told: Event) -> None:
+    def __init__(self, home: pathlib.Path, event: Event) -> None:
         self.home = home
-        self.event = told
-        self.host = told.host
+        self.event = event
+        self.host = event.host
         self.ring = rings.Reader(home)
         self.profiles = profiles.Reader(segments.Catalogue(home))
         self._cores: dict[Window, signals.Cores] = {}
 
     @property
     def window(self) -> Window:
-        """The hot stretch: half a minute before the event to ten seconds after, as far as it is recorded."""
+        """The incident window: 30 s before the event to 10 s after it, as far as it is recorded."""
         end = max(self.event.time_us, min(self.event.until_us, self.event.time_us + 60 * SECOND_US))
-        hot, _, _ = self._lengths(self.event)
-        return Window(self.event.time_us - hot, self._until(end))
+        incident, _, _ = self._lengths(self.event)
+        return Window(self.event.time_us - incident, self._until(end))
 
     @property
     def baseline(self) -> Window:
-        """Ten minutes that end a minute before the hot stretch; less of both in a short recording, and
-        others where an earlier event of this kind has its trouble in them.
+        """Ten minutes that end a minute before the incident window.
+
+        Shorter in a short recording, and elsewhere if an earlier event of this kind disturbs it.
         """
         return self.compared.window
 
     @functools.cached_property
     def compared(self) -> baselines.Baseline:
-        """The baseline, and what is to be said of it."""
+        """The baseline, and how it was chosen."""
         _, guard, length = self._lengths(self.event)
         end = self.window.begin_us - guard
         wanted = Window(end - length, end)
@@ -76,35 +76,35 @@ class Case:
         return baselines.choose(
             wanted,
             extent[0] if extent else wanted.begin_us,
-            [self._troubles(guarded=True), self._troubles(guarded=False)],
-            lambda one: self.has_profile(one) or not sampled,
+            [self._other_incidents(guarded=True), self._other_incidents(guarded=False)],
+            lambda window: self.has_profile(window) or not sampled,
         )
 
-    def _troubles(self, *, guarded: bool) -> list[tuple[int, int]]:
-        """What other events of this kind had around them, as their own cases see it.
+    def _other_incidents(self, *, guarded: bool) -> list[tuple[int, int]]:
+        """Return the incident windows of other events of this kind, begin and end.
 
-        Only of this kind: a baseline without any full core, say, would make every full core a new one. And
-        what lasts for as long as a baseline is no trouble but a state, such as a core that is polled on all
-        night: that is what is usual.
+        Only of this kind: a baseline without any saturated core would make every saturated core look new.
+        An event that lasts as long as a baseline is a state, such as a core that is polled on all night,
+        and belongs to the baseline.
         """
         _, _, length = self._lengths(self.event)
-        found = []
-        for one in self.ring.events(0, self.event.time_us, (self.host,), [self.event.kind]):
-            if one.id == self.event.id or one.until_us - one.time_us >= max(length, STATE_US):
+        spans = []
+        for event in self.ring.events(0, self.event.time_us, (self.host,), [self.event.kind]):
+            if event.id == self.event.id or event.until_us - event.time_us >= max(length, STATE_US):
                 continue
-            hot, guard, _ = self._lengths(one)
-            begin, end = one.time_us - hot, max(one.time_us, one.until_us) + AFTER_US
-            found.append((begin - guard, end + guard // 3) if guarded else (begin, end))
-        return found
+            incident, guard, _ = self._lengths(event)
+            begin, end = event.time_us - incident, max(event.time_us, event.until_us) + AFTER_US
+            spans.append((begin - guard, end + guard // 3) if guarded else (begin, end))
+        return spans
 
     @property
-    def usual(self) -> str:
-        """The baseline in words, after "in the"."""
+    def baseline_text(self) -> str:
+        """The baseline in words, to follow "in the"."""
         than = " an earlier event" if self.compared.moved else ""
         return f"{times.format_duration(self.baseline.seconds)} before{than}"
 
     def _until(self, end: int) -> int:
-        """Who asks some seconds after the event, or records no longer, has no ten seconds to look at."""
+        """Return the end of the incident window: a recording may end sooner than 10 s after the event."""
         extent = self._extent
         recorded = extent[1] + 1 if extent else end + AFTER_US
         return max(end, self.event.time_us + SECOND_US, min(end + AFTER_US, recorded))
@@ -113,37 +113,37 @@ class Case:
     def _extent(self) -> tuple[int, int] | None:
         return self.ring.extent(self.host)
 
-    def _lengths(self, told: Event) -> tuple[int, int, int]:
-        """Of the hot stretch before an event, of the guard and of the baseline."""
+    def _lengths(self, event: Event) -> tuple[int, int, int]:
+        """Return the lengths of incident window (before the event), guard and baseline."""
         extent = self._extent
-        known = told.time_us - extent[0] if extent else 0
+        known = event.time_us - extent[0] if extent else 0
         if known <= 0:
             return BEFORE_US, GUARD_US, BASELINE_US
-        if known >= SHORT_US:  # what is before the recording is not missing from it
+        if known >= SHORT_US:  # a baseline is not longer than the recording
             return BEFORE_US, GUARD_US, min(BASELINE_US, known - BEFORE_US - GUARD_US)
-        hot, guard = min(BEFORE_US, int(HOT_SHARE * known)), int(GUARD_SHARE * known)
-        return hot, guard, max(known - hot - guard, 1)
+        incident, guard = min(BEFORE_US, int(INCIDENT_SHARE * known)), int(GUARD_SHARE * known)
+        return incident, guard, max(known - incident - guard, 1)
 
     @functools.cached_property
     def recurrences(self) -> tuple[Event, ...]:
-        """Other events of the same kind, on any host, this one left out; the latest first."""
+        """Other events of the same kind, on any host; the latest first."""
         same = [
-            one
-            for one in self.ring.events(0, 1 << 62, kinds=[self.event.kind])
-            if one.id != self.event.id
+            event
+            for event in self.ring.events(0, 1 << 62, kinds=[self.event.kind])
+            if event.id != self.event.id
         ]
-        return tuple(sorted(same, key=lambda one: -one.time_us)[:MOST_RECURRENCES])
+        return tuple(sorted(same, key=lambda event: -event.time_us)[:MAX_RECURRENCES])
 
     def loads(self) -> tuple[Load, ...]:
-        """Loads that ran on this host at some time of the baseline or the hot stretch."""
+        """Return the loads that ran on this host during the baseline or the incident window."""
         return loads.read_loads(self.home, self.host, self.baseline.begin_us, self.window.end_us)
 
     def events(self, window: Window, *kinds: str) -> tuple[Event, ...]:
-        """Events of this host in a window; a kind that ends with a dot stands for all below it."""
+        """Return the events of this host in a window; a kind that ends with a dot is a prefix."""
         return self.ring.events(window.begin_us, window.end_us, (self.host,), kinds or None)
 
     def cores(self, window: Window) -> signals.Cores:
-        """What each core did, second by second."""
+        """Return what each core did, second by second."""
         if window not in self._cores:
             self._cores[window] = signals.core_series(self.ring, self.host, window)
         return self._cores[window]
@@ -156,7 +156,7 @@ class Case:
         keys: Collection[str] | None = None,
         columns: Collection[str] | None = None,
     ) -> signals.Rates:
-        """Counters of a signal by the second."""
+        """Return the counters of a signal per second."""
         return signals.counter_rate(
             self.ring, self.host, signal, window, keys=keys, columns=columns
         )
@@ -164,38 +164,37 @@ class Case:
     def ran(
         self, windows: Sequence[Window], chosen: Selection | None = None
     ) -> tuple[tuple[consumers.Consumer, ...], int]:
-        """Who ran in any of the windows, by unit and process, the most first; and the idle samples."""
+        """Return what ran in any of the windows, the top consumer first; and the idle samples."""
         from overnight.queries import consumers
 
         return consumers.rank_processes(self.profiles, self.host, windows, chosen)
 
     def tally(self, windows: Sequence[Window], chosen: Selection | None = None) -> consumers.Tally:
-        """Samples of every unit, process and function in each window."""
+        """Count the samples of every unit, process and function in each window."""
         from overnight.queries import consumers
 
         return consumers.count_functions(self.profiles, self.host, windows, chosen)
 
     def has_signals(self, window: Window) -> bool:
-        """Whether the flight recorder kept anything of a window."""
+        """Return whether the flight recorder recorded anything in a window."""
         return bool(self.ring.signals(self.host, window.begin_us, window.end_us))
 
     def has_profile(self, window: Window) -> bool:
-        """Whether stacks were sampled in a window."""
+        """Return whether stacks were sampled in a window."""
         return self.host in self.profiles.catalogue.hosts() and bool(
             self.profiles.touched((self.host,), window)
         )
 
     def capacity(self, window: Window, chosen: Selection | None = None) -> tuple[float, float]:
-        """Samples that the chosen cores would have made in a window; and its recorded seconds."""
+        """Return the samples that the chosen cores can have in a window; and its recorded seconds."""
         if not self.has_profile(window):
             return 0.0, 0.0
-        found = [
-            (one, self.profiles.meta(one)) for one in self.profiles.touched((self.host,), window)
-        ]
-        told = profiles.covered(
-            (self.host,), window, found, chosen or Selection(), samples=0, idle=0
+        touched = self.profiles.touched((self.host,), window)
+        metas = [(segment, self.profiles.meta(segment)) for segment in touched]
+        coverage = profiles.covered(
+            (self.host,), window, metas, chosen or Selection(), samples=0, idle=0
         )
-        return told.capacity, told.recorded_seconds
+        return coverage.capacity, coverage.recorded_seconds
 
     def top(
         self,
@@ -204,7 +203,7 @@ class Case:
         kind: str = "processes",
         limit: int = 20,
     ) -> top.Top:
-        """Who used the cores."""
+        """Return the top consumers of CPU."""
         from overnight.queries import top as tops
 
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), kind=kind, limit=limit)
@@ -214,7 +213,7 @@ class Case:
         return {}
 
     def stacks(self, window: Window, *, by_second: bool = True) -> samples.WindowSamples:
-        """Busy samples by who ran them, core and second; read once, as several detectors ask."""
+        """Return the busy samples by process, core and second; cached, as several detectors ask."""
         from overnight.queries import samples
 
         key = (window, by_second)
@@ -225,7 +224,7 @@ class Case:
         return self._stacks[key]
 
     def flame(self, window: Window, chosen: Selection | None = None) -> flame.FlameTree:
-        """The stacks of a window."""
+        """Return the stacks of a window."""
         from overnight.queries import flame as flames
 
         return flames.flame(self.profiles, window, chosen, hosts=(self.host,))
@@ -236,7 +235,7 @@ class Case:
         baseline: Window,
         chosen: Selection | None = None,
     ) -> diff.Difference:
-        """What changed against a baseline, function by function."""
+        """Compare a window with a baseline, function by function."""
         from overnight.queries import diff as diffs
 
         return diffs.diff(self.profiles, window, baseline, chosen, hosts=(self.host,))

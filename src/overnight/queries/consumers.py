@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from overnight.model.flame import FrameKind
 from overnight.model.selection import Selection, Window
 from overnight.queries import key_index, reader, samples, segment_tables
 from overnight.store import tree
@@ -239,10 +240,11 @@ def _tabulate(
 
 
 def _function(tables: segment_tables.Names, frame: int) -> str:
-    if tables.frame_kind[frame] == tree.PROCESS:
+    if tables.frame_kind[frame] == FrameKind.PROCESS:
         return ""
-    name, module = str(tables.frame_name[frame]), str(tables.frame_module[frame])
-    return f"[unknown] in {module}" if name == "[unknown]" and module not in ("", name) else name
+    return segment_tables.function_label(
+        str(tables.frame_name[frame]), str(tables.frame_module[frame])
+    )
 
 
 def _is_overnight(tables: segment_tables.Names) -> samples.Mask:

@@ -1,10 +1,10 @@
-"""What changed: a window against a baseline, by rates, with a confidence interval for each change.
+"""Compares a window with a baseline by rates, with a confidence interval for each change.
 
 Counts are divided by the core-seconds they were sampled in, so that windows of different length and
-hosts of different size compare. The interval is that of the sampling: how far the true use of the
-cores in these two windows may lie from what was counted (Poisson, Byar's approximation of Garwood's
-exact bounds, combined by Newcombe's square-and-add). Whether a change is unusual for the host is another question: it needs
-many windows.
+hosts of different size compare. The interval is that of the sampling: how far the true CPU use in
+these two windows may be from the counts (Poisson, Byar's approximation of Garwood's exact bounds,
+combined by Newcombe's square-and-add). Whether a change is unusual for the host is another question
+and needs many windows.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader, top
-from overnight.store import parquet, segments, tree
+from overnight.store import parquet, segments
 
 __all__ = ["Change", "Difference", "diff", "poisson_bounds"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One function. Rates are cores' worth of time per core: 0.5 is half of every core.
+    """One function. Rates are cores used per core: 0.5 is half of every core.
 
-    Where a capture does not say how often it sampled which cores, they are shares of all samples.
+    If sampling rate or cores are unknown, rates are shares of all samples.
     """
 
     name: str
@@ -39,13 +40,13 @@ class Change:
     difference: float
     low: float
     high: float
-    status: str  # "new", "vanished", "more", "less" or "unclear" where the interval holds zero
-    own_difference: float  # of the samples that end in it: what it did itself
+    status: str  # "new", "vanished", "more", "less"; "unclear" if the interval includes zero
+    own_difference: float  # of the samples that end in it
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Changes, the surest large ones first: by the end of the interval that is nearer to zero."""
+    """Changes, ordered by the end of their interval that is nearer to zero, the largest first."""
 
     changes: tuple[Change, ...]
     others: int
@@ -66,7 +67,7 @@ def diff(
     baseline_hosts: Iterable[str] = (),
     limit: int = 50,
 ) -> Difference:
-    """Every function that either window has, also those that vanished."""
+    """Compare every function of either window, also those that vanished."""
     chosen = chosen or Selection()
     names = source.hosts(hosts)
     wanted = tuple(baseline_hosts)
@@ -93,7 +94,7 @@ def _counted(
     chosen: Selection,
     numbers: dict[_Frame, int],
 ) -> tuple[tuple[_Column, _Column], Coverage]:
-    """Own and whole samples by frame; the frames are added to `numbers`."""
+    """Count own and whole samples by frame; add the frames to `numbers`."""
     chosen = source.resolved(chosen, hosts, window)
     parts = list(source.parts_or_sums(hosts, window, chosen))
     counted = [top.function_columns(part) for part in parts if isinstance(part, reader.Part)]
@@ -111,11 +112,11 @@ def _counted(
 def _sums(
     found: list[segments.Segment],
 ) -> tuple[list[_Frame], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Functions of whole segments, from the sums written at ingest."""
+    """Read the functions of whole segments from the sums written at ingest."""
     rows = parquet.query(
         "SELECT name, module, kind, sum(own)::BIGINT AS own, sum(whole)::BIGINT AS whole "  # noqa: S608 - our own paths
         f"FROM {parquet.table(*(segment.path / 'frames.parquet' for segment in found))} "
-        f"WHERE kind <> {tree.PROCESS} AND whole > 0 GROUP BY name, module, kind"
+        f"WHERE kind <> {FrameKind.PROCESS} AND whole > 0 GROUP BY name, module, kind"
     )
     frames = zip(*(rows[name].tolist() for name in ("name", "module", "kind")), strict=True)
     return list(frames), rows["own"], rows["whole"]
@@ -130,7 +131,7 @@ def _summed(column: _Column, size: int) -> npt.NDArray[np.int64]:
 
 @dataclasses.dataclass(frozen=True)
 class _Compared:
-    """Every function's figures, a column each."""
+    """The numbers of every function, one column each."""
 
     whole: npt.NDArray[np.int64]
     before: npt.NDArray[np.int64]
@@ -143,7 +144,7 @@ class _Compared:
 
     @property
     def surely(self) -> npt.NDArray[np.float64]:
-        """How large the change is at least; zero where it may be none."""
+        """The least size of the change at 95 % confidence; zero if there may be none."""
         least = np.minimum(np.abs(self.low), np.abs(self.high))
         return np.where((self.low <= 0) & (self.high >= 0), 0.0, least)
 
@@ -152,7 +153,7 @@ def _compared(
     columns: list[npt.NDArray[np.int64]], coverage: Coverage, base: Coverage
 ) -> _Compared:
     own, whole, own_before, before = columns
-    # One sample stands for this share of a core's time, or of the samples where a rate is unknown.
+    # The share of the cores' time that one sample stands for; of the samples if the rate is unknown.
     if coverage.capacity and base.capacity:
         unit, base_unit = 1 / coverage.capacity, 1 / base.capacity
     else:
@@ -175,7 +176,7 @@ def _compared(
 
 
 def _foremost(compared: _Compared, frames: list[_Frame], limit: int) -> list[int]:
-    """The changes to show, the surest large ones first; equals by name."""
+    """Return the changes to show in order; equal ones by name."""
     sure, size = -compared.surely, -np.abs(compared.difference)
     order = np.lexsort((size, sure))
     if len(order) > limit > 0:
@@ -199,7 +200,7 @@ def _change(frame: _Frame, compared: _Compared, i: int) -> Change:
     return Change(
         name=name,
         module=module,
-        kernel=kind == 1,
+        kernel=kind == FrameKind.KERNEL,
         samples=samples,
         baseline_samples=before,
         rate=float(compared.rate[i]),
@@ -213,7 +214,7 @@ def _change(frame: _Frame, compared: _Compared, i: int) -> Change:
 
 
 def poisson_bounds(count: int) -> tuple[float, float]:
-    """The 95 % interval of a mean of which `count` was seen.
+    """Return the 95 % interval of a Poisson mean after `count` was observed.
 
     Byar's approximation of the exact (Garwood) bounds: the upper one within 1 % of it, the lower one
     within 1 % from 5 on and within 0.02 samples below.

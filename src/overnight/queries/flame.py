@@ -1,4 +1,4 @@
-"""Flame graphs: the stacks of a window as one tree, or turned around, callers under callees."""
+"""Flame graphs: the stacks of a window as one tree, also reversed, callers under callees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["FlameTree", "flame"]
 
 @dataclasses.dataclass(frozen=True)
 class FlameTree:
-    """Nodes in preorder; the root of all is not among them. Sizes are samples.
+    """Nodes in preorder, without a common root.
 
     `whole` of the nodes without a parent adds up to `coverage.samples`.
     """
@@ -36,7 +36,7 @@ class FlameTree:
 
 @dataclasses.dataclass(frozen=True)
 class Nodes:
-    """Nodes of several segments, thrown together; `key` says which are the same."""
+    """Nodes of several segments; equal nodes have the same `key`."""
 
     key: npt.NDArray[np.uint64]
     above: npt.NDArray[np.uint64]  # the parent's key; 0: none
@@ -53,7 +53,7 @@ class Frames:
     def number(
         self, names: segment_tables.Names, used: npt.NDArray[np.integer]
     ) -> npt.NDArray[np.int64]:
-        """Our numbers for a segment's frames."""
+        """Return the common numbers of a segment's frames."""
         there = np.zeros(len(names.frame_name), bool)
         there[used] = True
         distinct = np.flatnonzero(there)
@@ -73,7 +73,6 @@ class Frames:
         return numbered
 
     def columns(self) -> tuple[list[str], list[str], list[int]]:
-        """Names, modules, kinds."""
         rows = list(self._numbers)
         return [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows]
 
@@ -86,7 +85,7 @@ def flame(
     hosts: Iterable[str] = (),
     reverse: bool = False,
 ) -> FlameTree:
-    """The stacks of a window; `reverse` merges them from the leaves: who calls this."""
+    """Return the stacks of a window; `reverse` merges them from the leaves, to show callers."""
     chosen = chosen or Selection()
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
@@ -103,7 +102,7 @@ def flame(
 class Preorder:
     """A tree in preorder: node i's descendants are i + 1 … i + size[i] - 1."""
 
-    key: npt.NDArray[np.uint64]  # of the path, the same in all segments; empty where there is one
+    key: npt.NDArray[np.uint64]  # of the path, the same in all segments; empty for a single segment
     frame: npt.NDArray[np.int64]
     parent: npt.NDArray[np.int64]
     size: npt.NDArray[np.int64]
@@ -111,7 +110,7 @@ class Preorder:
 
 
 def _upright(parts: list[reader.Part], coverage: Coverage) -> FlameTree:
-    """The nodes in which samples ended, and all above them."""
+    """Build the tree of the nodes in which samples ended, and their callers."""
     if len(parts) == 1:
         names = parts[0].names
         columns = (names.frame_name, names.frame_module, names.frame_kind)
@@ -121,7 +120,7 @@ def _upright(parts: list[reader.Part], coverage: Coverage) -> FlameTree:
     for part, number in zip(parts, numbers, strict=True):
         kept = _kept(part, with_keys=True)
         trees.append(dataclasses.replace(kept, frame=number[kept.frame]))
-    while len(trees) > 1:  # neighbours first: each node is looked at log2(segments) times
+    while len(trees) > 1:  # neighbours first: each node is merged log2(segments) times
         trees = [_merged(trees[i : i + 2]) for i in range(0, len(trees), 2)]
     return _named(trees[0], columns, coverage)
 
@@ -130,7 +129,7 @@ _Columns = tuple[npt.NDArray[np.object_], npt.NDArray[np.object_], npt.NDArray[n
 
 
 def _named(shown: Preorder, columns: _Columns, coverage: Coverage) -> FlameTree:
-    """The tree with those of the names that it has."""
+    """Keep only the names that the tree uses."""
     used = np.bincount(shown.frame, minlength=len(columns[0])) > 0
     shown = dataclasses.replace(shown, frame=(np.cumsum(used) - 1)[shown.frame])
     texts, modules, kinds = (column[used].tolist() for column in columns)
@@ -138,7 +137,7 @@ def _named(shown: Preorder, columns: _Columns, coverage: Coverage) -> FlameTree:
 
 
 def _numbered(parts: list[reader.Part]) -> tuple[list[npt.NDArray[np.int64]], _Columns]:
-    """One number for the same frame in all parts: each part's, and the names by number."""
+    """Number frames the same way in all parts; return each part's numbers and the names by number."""
     known = np.zeros(0, np.uint64)
     numbers = []
     fresh_ones = []
@@ -158,14 +157,14 @@ def _numbered(parts: list[reader.Part]) -> tuple[list[npt.NDArray[np.int64]], _C
 
 
 def _kept(part: reader.Part, *, with_keys: bool) -> Preorder:
-    """The part's tree without what has no samples; frames are numbered as in its segment."""
+    """Return the part's tree without subtrees that have no samples; frame numbers are the segment's."""
     names = part.names
-    # How many nodes before each have samples of their own: it grows over the slice of the kept.
+    # Nodes with own samples before each node: the count grows over the slice of a kept subtree.
     before = np.zeros(len(names.size) + 1, np.int32)
     np.cumsum(part.own != 0, out=before[1:])
     is_kept = before[names.end] > before[:-1]
     kept = np.flatnonzero(is_kept)
-    number = np.zeros(len(names.size) + 1, np.int32)  # how many are kept before each node
+    number = np.zeros(len(names.size) + 1, np.int32)  # kept nodes before each node
     np.cumsum(is_kept, out=number[1:])
     up = names.up[kept].astype(np.int64)
     return Preorder(
@@ -178,10 +177,10 @@ def _kept(part: reader.Part, *, with_keys: bool) -> Preorder:
 
 
 def _merged(trees: list[Preorder]) -> Preorder:
-    """Two trees as one. What only the second has are whole subtrees, which go to the end of the
-    node of the first that they hang under.
+    """Merge two trees. What only the second has are whole subtrees; each is appended to the node of
+    the first that it belongs under.
     """
-    trees = [one for one in trees if len(one.key)] or trees[:1]
+    trees = [tree_ for tree_ in trees if len(tree_.key)] or trees[:1]
     if len(trees) == 1:
         return trees[0]
     one, two = trees
@@ -190,11 +189,13 @@ def _merged(trees: list[Preorder]) -> Preorder:
     known = found >= 0
     fresh = np.flatnonzero(~known)
     above = two.parent[fresh]
-    heads = np.flatnonzero((above < 0) | known[above])  # of the subtrees, among the fresh
+    heads = np.flatnonzero(
+        (above < 0) | known[above]
+    )  # roots of the subtrees, among the fresh nodes
     lengths = np.diff(np.append(heads, len(fresh)))
     under = np.where(above[heads] < 0, -1, found[above[heads]])
     at = np.where(under < 0, n, under + one.size[under])
-    # Where several end at one place, the deepest node's comes first: it began last.
+    # Where several end at one place, the deepest node's comes first.
     order = np.lexsort((-under, at))
     lengths, at = lengths[order], np.repeat(at[order], lengths[order])
     starts = np.cumsum(lengths) - lengths
@@ -253,9 +254,9 @@ def _widest_first(
 def _places(
     parent: npt.NDArray[np.int64], size: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Where each node of a preorder goes when the widest of siblings is to come first."""
+    """Return each node's new place in preorder, the widest sibling first."""
     n = len(parent)
-    # Most nodes are an only child, and stand right behind their parent.
+    # Most nodes are an only child, right after their parent.
     several = np.flatnonzero(np.bincount(parent + 1, minlength=n + 1)[parent + 1] > 1)
     order = several[key_index.by_parent(parent[several], whole[several])]
     before = np.cumsum(size[order]) - size[order]
@@ -264,14 +265,14 @@ def _places(
     step = np.zeros(n, np.int64)
     step[order] = before
     step[parent >= 0] += 1
-    # Its place is the sum of the steps down to it: each counts from its node to its slice's end.
+    # A node's place is the sum of the steps down to it; each step applies to its node's whole subtree.
     edges = np.append(step, 0) - np.bincount(np.arange(n) + size, step, n + 1).astype(np.int64)
     placed: npt.NDArray[np.int64] = np.cumsum(edges[:n])
     return placed
 
 
 def _reversed(part: reader.Part, frames: Frames) -> Nodes:
-    """Paths from each leaf to its process, level by level; equal prefixes share a node."""
+    """Walk from each leaf to its process, level by level; equal prefixes share a node."""
     names = part.names
     at = np.flatnonzero(part.own)
     weight = part.own[at]
@@ -291,7 +292,7 @@ def _reversed(part: reader.Part, frames: Frames) -> Nodes:
 
 
 def _hash(above: npt.NDArray[np.uint64], frame: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """A path's key from its parent's; the frames' numbers are those of one answer."""
+    """Return a path's key from its parent's; frame numbers are those of this query."""
     x: npt.NDArray[np.uint64] = above * np.uint64(0x9E3779B97F4A7C15) ^ (
         frame + np.uint64(1)
     ) * np.uint64(0xBF58476D1CE4E5B9)
@@ -303,7 +304,7 @@ def _hash(above: npt.NDArray[np.uint64], frame: npt.NDArray[np.uint64]) -> npt.N
 
 
 def _together(pieces: list[Nodes]) -> Nodes:
-    """One node for each key, its own samples added up."""
+    """Return one node per key, own samples added up."""
     if not pieces:
         empty = np.zeros(0, np.int64)
         return Nodes(empty.astype(np.uint64), empty.astype(np.uint64), empty, empty)
@@ -320,7 +321,7 @@ def _together(pieces: list[Nodes]) -> Nodes:
 
 
 def _assemble(nodes: Nodes, frames: Frames, coverage: Coverage) -> FlameTree:
-    """Nodes by key become a tree in preorder, the widest child first."""
+    """Build a tree in preorder from nodes by key, the widest child first."""
     n = len(nodes.key)
     parent = np.searchsorted(nodes.key, nodes.above)
     parent = np.where(nodes.above == 0, -1, parent).astype(np.int64)
@@ -338,7 +339,7 @@ def _assemble(nodes: Nodes, frames: Frames, coverage: Coverage) -> FlameTree:
         begins = (
             np.concatenate([[True], above[1:] != above[:-1]]) if len(order) else np.zeros(0, bool)
         )
-        # Within each parent's children: how much of it stands before this one.
+        # Within each parent's children: how many nodes precede this one.
         start = np.repeat(before[begins], np.diff(np.append(np.flatnonzero(begins), len(order))))
         place[order] = before - start + np.where(above >= 0, place[above] + 1, 0)
     order = np.empty(n, np.int64)
@@ -358,9 +359,9 @@ def _assemble(nodes: Nodes, frames: Frames, coverage: Coverage) -> FlameTree:
 
 
 def _depths(parent: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Each node's distance from its root, by leaps that double."""
+    """Return each node's distance from its root, by pointer jumping."""
     n = len(parent)
-    leap = np.append(np.where(parent < 0, n, parent), n)  # the place behind the last is above all
+    leap = np.append(np.where(parent < 0, n, parent), n)  # the last entry is above all roots
     depth = np.append((parent >= 0).astype(np.int64), 0)
     while (leap[:n] < n).any():
         depth = depth + depth[leap]

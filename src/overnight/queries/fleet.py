@@ -1,7 +1,7 @@
-"""Many hosts side by side: what each is, how long it was watched, what happened and what it is made of.
+"""A fleet of hosts: labels, observed time, events and snapshots of each.
 
-A fleet is read from a data home that holds several hosts, or given directly. How long a host was watched
-counts as much as what happened on it: a rate has both.
+A fleet is read from a data home with several hosts, or given directly. Rates need the time a host was
+observed as much as its events.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["LABELS", "Fleet", "Host", "Spell", "fold_spells", "read_fleet"]
 
-# What tells hosts apart that were bought and built alike; each more costs power in the comparison.
+# Labels that distinguish similar hosts; each additional one costs statistical power.
 LABELS = ("zone", "image", "kernel", "instance_type", "driver")
-MOST_SNAPSHOT_BYTES = 64 << 20
-# An event may be told with the look after the last one that was kept, or the one before the first.
+MAX_SNAPSHOT_BYTES = 64 << 20
+# An event may be reported with the reading after the last recorded one, or before the first.
 NEAR_US = 120 * SECOND_US
 EVER = 1 << 62
 
 
 @dataclasses.dataclass(frozen=True)
 class Spell:
-    """Time in which a host was watched without a break in one boot.
+    """Time in which a host was observed without interruption in one boot.
 
-    `uptime` is seconds since the boot when it begins: an agent that starts late has seen nothing of the
-    time before, and that time is no exposure.
+    `uptime` is seconds since boot at its begin: time before a late start of the agent is not exposure.
     """
 
     begin_us: int
@@ -47,13 +46,12 @@ class Spell:
 
     @property
     def seconds(self) -> float:
-        """How long it was watched."""
         return (self.end_us - self.begin_us) / SECOND_US
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """One host. `snapshot` is the one that speaks of the time in question, where one was taken."""
+    """One host. `snapshot` is the one nearest to the time in question, if any."""
 
     name: str
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -63,49 +61,49 @@ class Host:
 
     @property
     def seconds(self) -> float:
-        """How long it was watched, all spells together."""
+        """Observed time of all spells."""
         return sum(spell.seconds for spell in self.spells)
 
     def of_kind(self, kind: str) -> tuple[Event, ...]:
-        """Its events of a kind; one that ends with a dot stands for all below it."""
+        """Return its events of a kind; a kind that ends with a dot is a prefix."""
         return tuple(
-            one
-            for one in self.events
-            if one.kind == kind or (kind.endswith(".") and one.kind.startswith(kind))
+            event
+            for event in self.events
+            if event.kind == kind or (kind.endswith(".") and event.kind.startswith(kind))
         )
 
-    def place(self, one: Event) -> tuple[int, float] | None:
-        """In which spell an event fell, and how many seconds into it; None: not in watched time."""
-        boot = layout.boot_name(one.boot) if one.boot else ""
+    def place(self, event: Event) -> tuple[int, float] | None:
+        """Return the spell an event is in, and the seconds into it; None: not in observed time."""
+        boot = layout.boot_name(event.boot) if event.boot else ""
         best: tuple[int, int] | None = None
         for number, spell in enumerate(self.spells):
             if boot and spell.boot and layout.boot_name(spell.boot) != boot:
                 continue
-            away = max(spell.begin_us - one.time_us, one.time_us - spell.end_us, 0)
+            away = max(spell.begin_us - event.time_us, event.time_us - spell.end_us, 0)
             if away <= NEAR_US and (best is None or away < best[0]):
                 best = (away, number)
         if best is None:
             return None
         spell = self.spells[best[1]]
-        into = min(max(one.time_us, spell.begin_us), spell.end_us) - spell.begin_us
+        into = min(max(event.time_us, spell.begin_us), spell.end_us) - spell.begin_us
         return best[1], into / SECOND_US
 
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
-    """Hosts by name. `problems` says what could not be read."""
+    """Hosts by name. `problems` lists what could not be read."""
 
     hosts: tuple[Host, ...]
     problems: tuple[str, ...] = ()
 
     @property
     def watched(self) -> tuple[Host, ...]:
-        """Those that were watched for any time at all."""
+        """Hosts with observed time."""
         return tuple(host for host in self.hosts if host.seconds > 0)
 
     @property
     def window_us(self) -> tuple[int, int]:
-        """From the first look of any host to the last."""
+        """From the first reading of any host to the last."""
         spells = [spell for host in self.hosts for spell in host.spells]
         if not spells:
             return 0, 0
@@ -115,22 +113,22 @@ class Fleet:
 def read_fleet(
     home: pathlib.Path, kinds: Collection[str] | None = None, *, snapshots: bool = True
 ) -> Fleet:
-    """Every host under HOME, with its events of those kinds.
+    """Read every host under HOME, with its events of those kinds.
 
-    The snapshot of a host with such events is the one taken nearest to the last of them, for it may have
-    been mended since; that of any other host is its latest.
+    The snapshot of a host with such events is the one nearest to the last of them, because the host may
+    have been repaired since; that of any other host is its latest.
     """
     source = rings.Reader(home)
-    told: dict[str, list[Event]] = {}
-    for one in source.events(0, EVER, None, kinds):
-        told.setdefault(one.host, []).append(one)
+    events: dict[str, list[Event]] = {}
+    for event in source.events(0, EVER, None, kinds):
+        events.setdefault(event.host, []).append(event)
     problems: list[str] = []
     files = _snapshot_files(home) if snapshots else {}
     folders = {_folder(name): name for name in source.hosts()}
     files = {folders.get(folder, folder): found for folder, found in files.items()}
     hosts = []
     for name in sorted({*source.hosts(), *files}):
-        seen = tuple(told.get(name, ()))
+        seen = tuple(events.get(name, ()))
         at_us = seen[-1].time_us if seen else EVER
         hosts.append(
             Host(
@@ -147,10 +145,10 @@ def read_fleet(
 def fold_spells(
     stretches: Sequence[rings.Stretch], gaps: Sequence[rings.Gap] = ()
 ) -> tuple[Spell, ...]:
-    """Watched time of a host: from the first look of a boot to its last, less the gaps that were told.
+    """Return the observed time of a host: from the first reading of a boot to its last, without gaps.
 
-    Not what is kept of it: old looks are trimmed except around events, and to count only those that
-    stayed would make every old hour one in which something happened.
+    Not only what is still stored: old readings are removed except around events, and counting only
+    those that stayed would make every old hour one with an event.
 
     >>> fold_spells([rings.Stretch("a", 0, 10, 5_000_000), rings.Stretch("a", 40, 60, 0)], [rings.Gap(20, 30, "")])
     (Spell(begin_us=0, end_us=20, uptime=5.0, boot='a'), Spell(begin_us=30, end_us=60, uptime=5.00003, boot='a'))
@@ -178,7 +176,7 @@ def fold_spells(
 
 
 def _labels(source: rings.Reader, host: str) -> dict[str, str]:
-    """The labels of a host as they were last; those of its interfaces' drivers as one."""
+    """Return the latest labels of a host, the drivers of its interfaces as one label."""
     extent = source.extent(host)
     if extent is None:
         return {}
@@ -202,13 +200,13 @@ def _snapshot_files(home: pathlib.Path) -> dict[str, list[tuple[int, pathlib.Pat
             taken = datetime.datetime.strptime(path.stem + "+0000", "%Y%m%dT%H%M%SZ%z")
             time_us = int(taken.timestamp()) * SECOND_US
         except ValueError:
-            time_us = 0  # a name of its own: it is used where there is no other
+            time_us = 0  # another name: used if there is no other snapshot
         found.setdefault(path.parent.name, []).append((time_us, path))
     return found
 
 
 def _folder(host: str) -> str:
-    """The name under which `overnight snapshot` keeps a host's."""
+    """Return the folder in which `overnight snapshot` stores a host's snapshots."""
     return (re.sub(r"[^A-Za-z0-9._-]", "_", host).lstrip(".") or "host")[:128]
 
 
@@ -217,11 +215,11 @@ def _snapshot_near(
 ) -> Snapshot | None:
     for _, path in sorted(files, key=lambda one: abs(one[0] - at_us)):
         try:
-            if path.stat().st_size > MOST_SNAPSHOT_BYTES:
-                raise ValueError("it is larger than any snapshot")
+            if path.stat().st_size > MAX_SNAPSHOT_BYTES:
+                raise ValueError("the file is too large for a snapshot")
             document = json.loads(path.read_bytes())
             if not isinstance(document, dict):
-                raise ValueError("it is no JSON object")
+                raise ValueError("not a JSON object")
             return Snapshot.from_json(document)
         except (OSError, ValueError, RecursionError) as error:
             problems.append(f"{path}: {error}")

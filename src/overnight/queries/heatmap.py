@@ -1,4 +1,4 @@
-"""Heatmaps: seconds by core, where one pinned core stands out, and seconds by offset within them."""
+"""Heatmaps: seconds by core, to see one saturated core, and seconds by offset within the second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from overnight.store import parquet, segments, tree
 
 __all__ = ["Heatmap", "by_core", "by_offset"]
 
-MOST_CELLS = 200_000_000
+MAX_CELLS = 200_000_000
 FEW_NODES = 50
 MANY_SEGMENTS = 8
 
@@ -31,7 +31,7 @@ class Heatmap:
     step_us: int
     rows: tuple[str, ...]  # core numbers with their host, or offsets in ms
     values: npt.NDArray[np.int64]
-    full: float  # samples that a cell holds when it is busy all the time; 0: not known
+    full: float  # samples of a cell that is busy all the time; 0: unknown
     coverage: Coverage
 
     def as_json(self) -> dict[str, object]:
@@ -48,7 +48,7 @@ def by_core(
     step_us: int = SECOND_US,
     mode: str = "busy",
 ) -> Heatmap:
-    """One row a core (of each host). Steps of whole seconds without filters come from the sums."""
+    """Count samples by core, one row per core of each host; whole seconds without filters use the sums."""
     chosen = chosen or Selection()
     _check(mode, step_us)
     names = source.hosts(hosts)
@@ -58,7 +58,7 @@ def by_core(
         and not step_us % SECOND_US
         and _is_first(source, chosen, names, _whole_seconds(window))
     )
-    # Sums are by whole seconds of the clock: begin and end with one.
+    # Sums are by whole seconds of the clock: extend the window to whole seconds.
     whole = _whole_seconds(window) if summed else window
     begin = whole.begin_us
     touched = source.touched(names, whole)
@@ -72,7 +72,7 @@ def by_core(
         for core in sorted(cores & set(chosen.cores) if chosen.cores else cores):
             rows[host, core] = len(rows)
     columns = -(-(whole.end_us - begin) // step_us)
-    if columns * max(1, len(rows)) > MOST_CELLS:
+    if columns * max(1, len(rows)) > MAX_CELLS:
         raise _too_fine(columns, len(rows))
     values = np.zeros((columns, len(rows)), np.int64)
     if summed and len(touched) - len(planes) > MANY_SEGMENTS:
@@ -116,7 +116,7 @@ def _is_first(
     hosts: tuple[str, ...],
     window: Window,
 ) -> bool:
-    """Whether it is about the event that the sums are of, in every segment."""
+    """Return whether the selected event is the one that the sums count, in every segment."""
     if isinstance(chosen.event, int):
         return chosen.event == 0
     touched = source.touched(hosts, window)
@@ -138,12 +138,14 @@ def by_offset(
     rows: int = 50,
     mode: str = "busy",
 ) -> Heatmap:
-    """One column a second, one row a part of it (FlameScope's view), all cores together."""
+    """Count samples by second and offset within it (as FlameScope does), over all cores."""
     chosen = chosen or Selection()
     _check(mode, SECOND_US)
     if not 1 <= rows <= 1000:
         raise errors.UsageError(
-            f"{rows} rows", why="a second is divided into 1 to 1000 parts", todo="--rows 50"
+            f"--rows must be 1 to 1000 (got {rows})",
+            why="rows are parts of a second",
+            todo="--rows 50",
         )
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
@@ -151,7 +153,7 @@ def by_offset(
     metas = {segment.path: source.meta(segment) for segment in touched}
     begin = window.begin_us - window.begin_us % SECOND_US
     columns = -(-(window.end_us - begin) // SECOND_US)
-    if columns * rows > MOST_CELLS:
+    if columns * rows > MAX_CELLS:
         raise _too_fine(columns, rows)
     values = np.zeros((columns, rows), np.int64)
     for segment in touched:
@@ -193,26 +195,26 @@ def by_offset(
 def _check(mode: str, step_us: int) -> None:
     if mode not in segments.MODES:
         raise errors.UsageError(
-            f"no mode {mode!r}", why="samples are told apart by where they ran",
-            todo=f"one of {', '.join(segments.MODES)}",
+            f"{mode!r} is not a mode", why="samples are counted by where they ran",
+            todo=f"use one of {', '.join(segments.MODES)}",
         )  # fmt: skip
     if step_us < 1000:
         raise errors.UsageError(
-            f"a step of {step_us} µs", why="stacks are sampled every few milliseconds at best",
-            todo="use 1ms or more",
+            f"--step must be at least 1ms (got {step_us} µs)",
+            why="stacks are sampled every few milliseconds at most", todo="use 1ms or more",
         )  # fmt: skip
 
 
 def _too_fine(columns: int, rows: int) -> errors.UsageError:
     return errors.UsageError(
-        f"a heatmap of {columns} x {rows} cells",
-        why="nobody could look at it, and it would not fit into memory",
-        todo="take a longer --step or a shorter window",
+        f"the heatmap is too large: {columns} x {rows} cells",
+        why=f"at most {MAX_CELLS:,} cells are held in memory",
+        todo="choose a longer --step or a shorter window",
     )
 
 
 def _shape(meta: segments.Meta) -> tuple[int, int]:
-    """Seconds of the clock that a segment touches, and cores."""
+    """Return a segment's clock seconds and cores."""
     seconds = segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed)
     return seconds, len(meta.cores)
 
@@ -225,7 +227,7 @@ def _add_sums(
     whole: Window,
     step_us: int,
 ) -> None:
-    """Samples by second, from second `first` on, and by core; `ours` is each core's row, or -1."""
+    """Add samples by second, from second `first` on, and core; `ours` is each core's row, or -1."""
     seconds, cores = plane.shape
     moment = np.arange(first, first + seconds) * SECOND_US
     inside = slice(*np.searchsorted(moment, [whole.begin_us, whole.end_us]).tolist())
@@ -256,7 +258,7 @@ def _add_rows(
     found = _select(
         source, segment, window, chosen, mode, f"(time_us - {window.begin_us}) // {step_us}", "cpu"
     )
-    place = np.full(segments.MOST_CORES + 1, -1, np.int64)  # -1, no known core, is the last
+    place = np.full(segments.MOST_CORES + 1, -1, np.int64)  # the last one is core -1: unknown
     for (host, core), row in rows.items():
         if host == segment.host:
             place[core] = row
@@ -270,7 +272,7 @@ def _add(
     y: npt.NDArray[np.int64],
     n: npt.NDArray[np.int64],
 ) -> None:
-    """Samples into their cells; np.add.at takes three times as long."""
+    """Add samples to their cells; np.add.at takes three times as long."""
     kept = n > 0
     if not kept.any():
         return
@@ -291,7 +293,7 @@ def _select(
     x: str,
     y: str,
 ) -> parquet.Columns:
-    """Samples by cell, straight from the rows."""
+    """Count samples by cell from the rows."""
     names = source.names(segment)
     tasks = source.task_numbers(segment, chosen)
     flags = names.flags
@@ -315,7 +317,7 @@ def _select(
 
 
 def _among(wanted: npt.NDArray[np.bool_]) -> tuple[str, npt.NDArray[np.int64] | None]:
-    """A condition on `node`, and the nodes that it names where they are many.
+    """Return a condition on `node`, and the nodes it refers to if they are many.
 
     Grouping by node as well, to filter afterwards, took ten times as long (measured, 1.1 M rows).
     """

@@ -1,6 +1,6 @@
-"""Segments read for a question: what lies in its window and passes its filters.
+"""Reads segments: what lies in a window and passes the filters.
 
-Cost grows with the window, not with the night: whole segments answer from the sums written at
+The cost grows with the window, not with the night: whole segments answer from the sums written at
 ingest, and of the two at the edges only the row groups that overlap are read.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
+from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window, match_event
 from overnight.queries import segment_tables
 from overnight.store import hours, parquet, segments, tree
@@ -28,7 +29,7 @@ CACHED_METAS = 4096  # five days of 2-minute segments, some 2 kB each
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One segment's share of an answer: samples by node, filters applied, idle ones apart."""
+    """Samples of one segment by node, filters applied, idle ones counted separately."""
 
     segment: segments.Segment
     names: segment_tables.Names
@@ -37,13 +38,12 @@ class Part:
 
     @property
     def samples(self) -> int:
-        """All that passed the filters."""
         return int(self.own.sum())
 
 
 @dataclasses.dataclass(frozen=True)
 class Sums:
-    """A segment that lies in the window whole and unfiltered: the sums written at ingest will do."""
+    """A segment that is entirely in the window and not filtered: the sums written at ingest suffice."""
 
     segment: segments.Segment
     names: segment_tables.Names
@@ -52,7 +52,7 @@ class Sums:
 
 
 class Reader:
-    """Reads a catalogue; keeps the tables of the segments read last."""
+    """Reads a catalogue; caches the tables of the segments read last."""
 
     def __init__(self, catalogue: segments.Catalogue) -> None:
         self.catalogue = catalogue
@@ -61,31 +61,31 @@ class Reader:
         self._hours: dict[pathlib.Path, hours.Hour] = {}
 
     def hosts(self, wanted: Iterable[str] = ()) -> tuple[str, ...]:
-        """The hosts asked for, or all; raises where there is nothing of one."""
+        """Return the wanted hosts, or all; raise CannotError if one has no profiles."""
         known = self.catalogue.hosts()
         chosen = tuple(wanted) or known
         absent = sorted(set(chosen) - set(known))
         if absent or not known:
             raise errors.CannotError(
                 f"no profiles of {', '.join(absent)}" if absent else "no profiles are stored here",
-                why=f"{self.catalogue.home} has {', '.join(known) or 'none'}",
-                todo="overnight record, or overnight import FILE; or --home DIR where they are",
+                why=f"{self.catalogue.home} has profiles of: {', '.join(known) or 'no host'}",
+                todo="overnight record, or overnight import FILE; or choose another data home with --home DIR",
             )
         return chosen
 
     def extent(self, hosts: Iterable[str] = ()) -> Window:
-        """From the first to the last moment stored."""
+        """Return the window from the first to the last moment stored."""
         found = [segment for host in self.hosts(hosts) for segment in self.catalogue.segments(host)]
         if not found:
             raise errors.CannotError(
-                "no segment is finished yet",
-                why="a recorder writes one every few minutes",
-                todo="wait for the first, or overnight import FILE",
+                "no segment is complete yet",
+                why="the recorder writes one every few minutes",
+                todo="wait for the first one, or overnight import FILE",
             )
         return Window(min(s.begin_us for s in found), max(s.end_us for s in found))
 
     def touched(self, hosts: Iterable[str], window: Window) -> tuple[segments.Segment, ...]:
-        """All segments of these hosts that the window touches."""
+        """Return the segments of these hosts that overlap the window."""
         return tuple(
             segment
             for host in hosts
@@ -93,7 +93,7 @@ class Reader:
         )
 
     def meta(self, segment: segments.Segment) -> segments.Meta:
-        """What a segment says of itself, read once: it never changes."""
+        """Return a segment's description, cached: it never changes."""
         found = self._metas.get(segment.path)
         if found is None:
             if len(self._metas) >= CACHED_METAS:
@@ -104,7 +104,7 @@ class Reader:
     def planes(
         self, found: Iterable[segments.Segment], mode: str
     ) -> dict[pathlib.Path, hours.Plane]:
-        """Sums by second of those segments whose hours have a file; their descriptions are known then."""
+        """Return the sums by second of the segments whose hour has a file; cache their descriptions."""
         found = tuple(found)
         hours.read_ahead({hours.hour_file(segment) for segment in found}, mode)
         planes: dict[pathlib.Path, hours.Plane] = {}
@@ -122,13 +122,15 @@ class Reader:
         return planes
 
     def read_ahead(self, found: Iterable[segments.Segment]) -> None:
-        """Have what many segments say of themselves fetched at once, where it was not read yet."""
+        """Prefetch the descriptions of many segments that were not read yet."""
         segments.read_ahead(
-            (one.path / "segment.json", 0, 0) for one in found if one.path not in self._metas
+            (segment.path / "segment.json", 0, 0)
+            for segment in found
+            if segment.path not in self._metas
         )
 
     def names(self, segment: segments.Segment) -> segment_tables.Names:
-        """A segment's tables, read once."""
+        """Return a segment's tables, cached."""
         key = str(segment.path)
         found = self._names.get(key)
         if found is None:
@@ -140,7 +142,7 @@ class Reader:
         return found
 
     def resolved(self, chosen: Selection, hosts: Iterable[str], window: Window) -> Selection:
-        """With the whole name of its event, where it was given by its first letters."""
+        """Complete the event's name where only its first letters were given."""
         if isinstance(chosen.event, int):
             return chosen
         metas = [self.meta(segment) for segment in self.touched(hosts, window)]
@@ -150,7 +152,7 @@ class Reader:
         return dataclasses.replace(chosen, event=match_event(chosen.event, names))
 
     def parts(self, hosts: Iterable[str], window: Window, chosen: Selection) -> Iterator[Part]:
-        """The window, a segment at a time."""
+        """Yield the window, one segment at a time."""
         for segment in self.touched(hosts, window):
             yield self._part(segment, window, chosen)
 
@@ -170,7 +172,7 @@ class Reader:
     def parts_or_sums(
         self, hosts: Iterable[str], window: Window, chosen: Selection
     ) -> Iterator[Part | Sums]:
-        """The window, a segment at a time; no tables are read of those that need none."""
+        """Yield the window, one segment at a time; read tables only where sums do not suffice."""
         filtered = chosen.cores or chosen.by_task or chosen.by_node or chosen.idle
         for segment in self.touched(hosts, window):
             inside = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
@@ -183,13 +185,13 @@ class Reader:
     def own(
         self, segment: segments.Segment, window: Window, chosen: Selection
     ) -> npt.NDArray[np.int64]:
-        """A segment's samples by node; filters on stacks and on idle are left to the caller."""
+        """Return a segment's samples by node; the caller filters stacks and idle samples."""
         return _by_node(self.names(segment), self._counts(segment, window, chosen))
 
     def _counts(
         self, segment: segments.Segment, window: Window, chosen: Selection
     ) -> parquet.Columns:
-        """Samples as `n` by `node`; without `node` they are those of all nodes in turn."""
+        """Return samples as `n` by `node`; without `node`, of all nodes in order."""
         whole = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
         event = event_of(self.meta(segment), chosen)
         if whole and not (chosen.cores or chosen.by_task or event):
@@ -198,19 +200,19 @@ class Reader:
         return self.rows(segment, "node, sum(count)::BIGINT AS n", f"{where} GROUP BY node")
 
     def rows(self, segment: segments.Segment, columns: str, where: str) -> parquet.Columns:
-        """Rows of a segment's samples; their `node` is one that the segment has."""
+        """Query rows of a segment's samples; check that their nodes exist."""
         file = segment.path / "samples.parquet"
         found = parquet.query(f"SELECT {columns} FROM {parquet.table(file)} WHERE {where}")  # noqa: S608 - built from numbers
         if "node" in found and len(found["node"]):
             last = int(found["node"].max())
             if last >= len(self.names(segment).frame):
-                raise errors.DamagedFileError(str(file), 0, f"it has no stack {last}")
+                raise errors.DamagedFileError(str(file), 0, f"stack {last} is missing")
         return found
 
     def task_numbers(
         self, segment: segments.Segment, chosen: Selection
     ) -> npt.NDArray[np.int64] | None:
-        """The tasks that the filters let through; None: all."""
+        """Return the tasks that pass the filters; None: all."""
         if not chosen.by_task:
             return None
         tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit"))
@@ -230,7 +232,7 @@ def _by_node(names: segment_tables.Names, counts: parquet.Columns) -> npt.NDArra
 
 
 def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool_]:
-    """Which texts a regular expression is found in; each distinct text is looked at once."""
+    """Mark the texts that match a regular expression; each distinct text is searched once."""
     search = re.compile(pattern).search
     answer: dict[str, bool] = {}
     out = np.empty(len(texts), bool)
@@ -243,13 +245,13 @@ def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool
 
 
 def node_mask(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.bool_]:
-    """Nodes that the filters on stacks let through."""
+    """Mark the nodes that pass the filters on stacks."""
     mask = np.ones(len(names.frame), bool)
     if chosen.side:
         mask &= ((names.flags & tree.KERNEL) > 0) == (chosen.side == "kernel")
     if chosen.function:
-        hit = matches(names.frame_name, chosen.function) & (names.frame_kind != tree.PROCESS)
-        # A node passes when it or an ancestor matches: every match lets its whole slice through.
+        hit = matches(names.frame_name, chosen.function) & (names.frame_kind != FrameKind.PROCESS)
+        # A node passes if it or an ancestor matches: every match passes its whole subtree, a slice.
         starts = np.flatnonzero(hit[names.frame])
         edges = np.zeros(len(names.frame) + 1, np.int64)
         np.add.at(edges, starts, 1)
@@ -259,7 +261,7 @@ def node_mask(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.
 
 
 def event_of(meta: segments.Meta, chosen: Selection) -> int:
-    """The chosen event's number in a segment; -1: it was not recorded there."""
+    """Return the number of the selected event in a segment; -1: not recorded there."""
     if isinstance(chosen.event, int):
         return chosen.event
     return meta.events.index(chosen.event) if chosen.event in meta.events else -1
@@ -272,7 +274,7 @@ def conditions(
     *,
     event: int = 0,
 ) -> str:
-    """The WHERE of a question about rows; made of numbers only."""
+    """Return the WHERE clause of a query for rows; it is built from numbers only."""
     parts = [
         f"time_us >= {window.begin_us} AND time_us < {window.end_us}",
         f"event = {event}",
@@ -285,7 +287,7 @@ def conditions(
 
 
 def recorded_seconds(segment: segments.Segment, meta: segments.Meta, window: Window) -> float:
-    """How long a segment was recorded within the window: its gaps do not count."""
+    """Return how much of the window a segment covers, its gaps excluded."""
     at, end = max(segment.begin_us, window.begin_us), min(segment.end_us, window.end_us)
     recorded = 0
     for begin, until, _ in sorted(meta.gaps):
@@ -295,13 +297,13 @@ def recorded_seconds(segment: segments.Segment, meta: segments.Meta, window: Win
 
 
 def _lost(found: list[tuple[segments.Segment, segments.Meta]], window: Window) -> tuple[int, bool]:
-    """Samples lost in the window, and whether that is only known to be the most it can be."""
+    """Return the samples lost in the window, and whether that is only an upper bound."""
     lost, bounded = 0, False
     for segment, meta in found:
         if window.begin_us <= segment.begin_us and segment.end_us <= window.end_us:
             lost += meta.lost
             continue
-        # A segment that does not say when may have lost them at any time.
+        # Without times, a segment may have lost them at any moment.
         for begin, end, count in meta.losses or ((segment.begin_us, segment.end_us, meta.lost),):
             if begin < window.end_us and end > window.begin_us and count:
                 lost += count
@@ -315,7 +317,7 @@ def coverage(
     parts: Sequence[Part | Sums],
     chosen: Selection,
 ) -> Coverage:
-    """What the parts hold of what was asked for."""
+    """Return how much of the window the parts cover."""
     return covered(
         hosts,
         window,
@@ -335,7 +337,7 @@ def covered(
     samples: int,
     idle: int,
 ) -> Coverage:
-    """What these segments hold of what was asked for."""
+    """Return how much of the window these segments cover."""
     seconds = core_seconds = capacity = 0.0
     gaps: dict[tuple[int, int, str], None] = {}
     notes: dict[str, None] = {}
@@ -360,10 +362,10 @@ def covered(
     lost, bounded = _lost(found, window)
     if bounded:
         notes[
-            f"at most {lost:,} samples were lost in this window: not all are known to the second"
+            f"at most {lost:,} samples were lost in this window: the exact time of some is unknown"
         ] = None
     if len(events) > 1:
-        notes[f"samples of different events are counted together: {', '.join(events)}"] = None
+        notes[f"samples of different perf events are added up: {', '.join(events)}"] = None
     return Coverage(
         hosts=hosts,
         window=window,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.model.actor import Actor
-from overnight.model.flame import KERNEL
+from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.model.times import SECOND_US
 from overnight.queries import reader, segment_tables
@@ -81,7 +81,7 @@ class SegmentSamples:
         names, kinds = self.tables.frame_name.tolist(), self.tables.frame_kind.tolist()
         return np.array(
             [
-                kind == KERNEL and match(name) is not None
+                kind == FrameKind.KERNEL and match(name) is not None
                 for name, kind in zip(names, kinds, strict=True)
             ],
             bool,

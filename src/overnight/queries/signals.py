@@ -237,8 +237,8 @@ def _fill(
         for k, key in enumerate(frame.keys):
             numbers_of_key = flat[frame.starts[k] : frame.starts[k + 1]]
             which = np.arange(len(numbers_of_key))
-            if frame.looks is not None:
-                which = np.array(frame.looks[frame.starts[k] : frame.starts[k + 1]], np.int64)
+            if frame.readings is not None:
+                which = np.array(frame.readings[frame.starts[k] : frame.starts[k + 1]], np.int64)
             values[name][at + which, place[key]] = numbers_of_key
             there[name][at + which, place[key]] = True
 

@@ -1,4 +1,4 @@
-"""Who used the cores in a window: processes, threads, units, functions. Three named denominators."""
+"""Top consumers of CPU in a window: processes, threads, units, functions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
+from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
-from overnight.queries import reader
+from overnight.queries import reader, segment_tables
 from overnight.store import parquet, tree
 
 __all__ = ["KINDS", "Row", "Top", "function_columns", "top"]
@@ -21,26 +22,26 @@ KINDS = ("processes", "threads", "units", "functions")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One user of the cores. For functions `samples` counts all in which it is on the stack.
+    """One consumer. For functions `samples` counts all samples with it on the stack.
 
     Functions of one name count as one, whatever binary they are in.
     """
 
     name: str
     samples: int
-    own: int  # for functions: samples that end in it; else the same as samples
-    share_of_samples: float  # of the busy samples that were looked at
+    own: int  # for functions: samples that end in it; otherwise the same as samples
+    share_of_samples: float  # of the busy samples that passed the filters
     share_of_capacity: float | None  # of all cores for the recorded time
-    cores: float | None  # as many cores' worth of time, a host
+    cores: float | None  # cores used, per host
 
 
 @dataclasses.dataclass(frozen=True)
 class Top:
-    """The rows by samples, the most first."""
+    """The rows, the largest first."""
 
     kind: str
     rows: tuple[Row, ...]
-    others: int  # rows that were left out
+    others: int  # rows beyond the limit
     coverage: Coverage
 
     def as_json(self) -> dict[str, object]:
@@ -56,13 +57,13 @@ def top(
     kind: str = "processes",
     limit: int = 20,
 ) -> Top:
-    """The users of the cores, by share."""
+    """Rank the consumers by samples."""
     chosen = chosen or Selection()
     if kind not in KINDS:
         raise errors.UsageError(
-            f"no top {kind}",
-            why="samples are summed up by who ran",
-            todo=f"one of {', '.join(KINDS)}",
+            f"{kind!r} is not a kind of consumer",
+            why="samples can be summed by process, thread, unit or function",
+            todo=f"use one of {', '.join(KINDS)}",
         )
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
@@ -71,9 +72,9 @@ def top(
     own: collections.Counter[str] = collections.Counter()
     for part in parts:
         if kind == "functions":
-            for name, (mine, all_) in _name_counts(part).items():
-                whole[name] += all_
-                own[name] += mine
+            for name, (ending, containing) in _name_counts(part).items():
+                whole[name] += containing
+                own[name] += ending
         else:
             for name, samples in _task_counts(source, part, window, chosen, kind).items():
                 whole[name] += samples
@@ -102,10 +103,10 @@ def top(
 def function_columns(
     part: reader.Part,
 ) -> tuple[list[tuple[str, str, int]], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(name, module, kind), samples that end in it, samples that it is in, recursion once."""
+    """Return (name, module, kind), samples that end in it, and samples that it is in, recursion once."""
     names = part.names
     own_of, whole_of = _counts(part, names.frame, len(names.frame_name), names.outermost)
-    seen = np.flatnonzero((whole_of > 0) & (names.frame_kind != tree.PROCESS))
+    seen = np.flatnonzero((whole_of > 0) & (names.frame_kind != FrameKind.PROCESS))
     rows = zip(
         names.frame_name[seen].tolist(),
         names.frame_module[seen].tolist(),
@@ -121,7 +122,7 @@ def _counts(
     groups: int,
     outermost: npt.NDArray[np.bool_],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For nodes in groups: samples that end in each, samples that each is in, recursion once."""
+    """Return by group of nodes: samples that end in it, samples that it is in, recursion once."""
     whole = tree.subtree_sums(part.own, part.names.size) * outermost
     return (
         np.bincount(group, part.own, groups).astype(np.int64),
@@ -130,7 +131,7 @@ def _counts(
 
 
 def _name_counts(part: reader.Part) -> dict[str, tuple[int, int]]:
-    """Functions by name alone: one that is in two binaries on one stack counts once."""
+    """Count functions by name: one that is in two binaries on one stack counts once."""
     names = part.names
     numbers: dict[str | None, int] = {}
     label = [
@@ -152,9 +153,7 @@ def _name_counts(part: reader.Part) -> dict[str, tuple[int, int]]:
 
 
 def _label(name: str, module: str, kind: int) -> str | None:
-    if kind == tree.PROCESS:
-        return None
-    return f"[unknown] in {module}" if name == "[unknown]" and module not in ("", name) else name
+    return None if kind == FrameKind.PROCESS else segment_tables.function_label(name, module)
 
 
 def _task_counts(
@@ -175,7 +174,7 @@ def _task_counts(
     found = source.rows(
         part.segment, "task, node, sum(count)::BIGINT AS n", f"{where} GROUP BY ALL"
     )
-    # A part's own counts are zero where its filters said no.
+    # A part's own counts are zero where its filters exclude them.
     passes = np.ones(len(part.names.frame), bool)
     if not chosen.idle:
         passes &= (part.names.flags & tree.IDLE) == 0

@@ -1,7 +1,7 @@
-"""Numbers over hours: gauges as they were, counters as growth, slopes with their uncertainty.
+"""Trends over hours: gauges, growth of counters, slopes with their uncertainty.
 
-Hours of a signal that is kept each second are not read: counters are met every so often, and what
-happened between is their difference.
+A signal that is recorded each second is not read for hours: its counters are sampled at intervals, and
+the growth is their difference.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from overnight.model.times import SECOND_US
+
 if TYPE_CHECKING:
     from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
-__all__ = ["Gauges", "Growth", "Meetings", "Slope", "gauges", "growth", "slope", "table"]
+__all__ = ["Gauges", "Growth", "GrowthByKey", "Slope", "gauges", "growth", "slope", "table"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# A counter is met where a look lies this near: the slowest signal that is met so has one each 60 s.
-NEAR_US = 65_000_000
-MOST_POINTS = 400  # pairs of points grow with the square: 80,000 slopes take 2 ms
+# A counter is sampled if a reading is this near: the slowest such signal has one every 60 s.
+NEAR_US = 65 * SECOND_US
+MAX_POINTS = 400  # pairs of points grow with the square: 80,000 slopes take 2 ms
 BATCHES = 8
 # Two-sided 99 % points of Student's t for 1 to 7 degrees of freedom.
 STUDENT_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499)
@@ -33,7 +35,7 @@ STUDENT_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499)
 
 @dataclasses.dataclass(frozen=True)
 class Gauges:
-    """One key's numbers, by time; `boot` differs where the host was booted between."""
+    """One key's numbers by time; `boot` changes where the host rebooted."""
 
     time_us: Integers
     boot: Integers
@@ -48,7 +50,7 @@ def gauges(
     columns: Collection[str],
     key: str = "",
 ) -> Gauges:
-    """All looks of one key; for signals that are kept every ten seconds or slower."""
+    """Return all readings of one key; for signals recorded every ten seconds or less often."""
     times: list[int] = []
     boots: list[int] = []
     values: dict[str, list[int]] = {name: [] for name in columns}
@@ -57,10 +59,10 @@ def gauges(
         if key not in frame.keys or not set(columns) <= set(frame.columns):
             continue
         for name in columns:
-            mine, numbers = frame.series(key, name)
+            series_us, numbers = frame.series(key, name)
             values[name].extend(numbers)
-        times.extend(mine)
-        boots.extend([known.setdefault(frame.boot, len(known))] * len(mine))
+        times.extend(series_us)
+        boots.extend([known.setdefault(frame.boot, len(known))] * len(series_us))
     order = np.argsort(np.array(times, np.int64), kind="stable")
     return Gauges(
         np.array(times, np.int64)[order],
@@ -72,7 +74,7 @@ def gauges(
 def table(
     source: reader.Reader, host: str, signal: str, window: Window
 ) -> dict[str, dict[str, int]]:
-    """The last look in a window: each key's numbers; empty where there was none."""
+    """Return each key's numbers in the last reading of a window; empty if there is none."""
     found: dict[str, dict[str, int]] = {}
     last = -1
     for frame in source.numbers(host, signal, window.begin_us, window.end_us):
@@ -82,25 +84,25 @@ def table(
     return found
 
 
-def _rows(frame: frames.Frame, look: int) -> dict[str, dict[str, int]]:
-    """What one look of a frame saw."""
+def _rows(frame: frames.Frame, reading: int) -> dict[str, dict[str, int]]:
+    """Return the numbers of one reading by key and column."""
     rows: dict[str, dict[str, int]] = {}
     for k, key in enumerate(frame.keys):
-        at = frame.starts[k] + look
-        if frame.looks is not None:
-            mine = frame.looks[frame.starts[k] : frame.starts[k + 1]]
-            if look not in mine:
+        at = frame.starts[k] + reading
+        if frame.readings is not None:
+            readings = frame.readings[frame.starts[k] : frame.starts[k + 1]]
+            if reading not in readings:
                 continue
-            at = frame.starts[k] + mine.index(look)
+            at = frame.starts[k] + readings.index(reading)
         rows[key] = {name: numbers[at] for name, numbers in frame.values.items()}
     return rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """How much the counters of one key rose between meetings, and in how many seconds each time.
+    """How much the counters of one key rose in each interval, and its length in seconds.
 
-    `rises[column]` has one number an interval; a counter that fell was born anew and counts from zero.
+    `rises[column]` has one number per interval; a counter that fell was reset and counts from zero.
     """
 
     key: str
@@ -110,24 +112,23 @@ class Growth:
     rises: dict[str, Floats]
 
     def total(self, column: str) -> float:
-        """All of it."""
         return float(self.rises[column].sum())
 
     def per_hour(self, column: str) -> float:
-        """The mean over the time that was met."""
+        """Return the mean over all intervals."""
         seconds = float(self.seconds.sum())
         return 3600 * self.total(column) / seconds if seconds else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Meetings:
-    """Each key's growth, and how many seconds lie between the first meeting and the last."""
+class GrowthByKey:
+    """Each key's growth, and the seconds from the first reading to the last."""
 
     keys: dict[str, Growth]
     seconds: float
 
 
-_Met = tuple[int, int, str, dict[str, dict[str, int]]]  # wall, monotonic, boot, rows
+_Reading = tuple[int, int, str, dict[str, dict[str, int]]]  # wall, monotonic, boot, rows
 
 
 def growth(
@@ -140,11 +141,11 @@ def growth(
     *,
     pivot_us: int = 0,
     from_zero: bool = False,
-) -> Meetings:
-    """Counters met at both ends of a window and every `every_us` between, also at `pivot_us` where that is given.
+) -> GrowthByKey:
+    """Sample counters at both ends of a window, every `every_us` between, and at `pivot_us` if given.
 
-    `from_zero`: a key that is new began at zero then, as with sources that forget what rests; otherwise
-    nobody knows how much of its number is new, and it counts from there.
+    `from_zero`: a new key began at zero, as with sources that forget idle keys; otherwise it is unknown
+    how much of its number is new, and it counts from its first reading.
     """
     extent = source.extent(host)
     begin_us = max(window.begin_us, extent[0]) if extent else window.begin_us
@@ -155,7 +156,7 @@ def growth(
         window.end_us,
     }
     places = [(at - NEAR_US, at) for at in sorted(ends)]
-    met: dict[tuple[str, int], _Met] = {}
+    met: dict[tuple[str, int], _Reading] = {}
     for number, (begin, end) in enumerate([*places, (begin_us, begin_us + NEAR_US)]):
         is_first = number == len(places)
         looks = [
@@ -180,11 +181,11 @@ def growth(
     names = tuple(columns)
     keys = sorted({key for one in ordered for key in one[3]})
     found = {key: _grown(key, pairs, names, from_zero) for key in keys} if pairs else {}
-    return Meetings(found, sum(two[1] - one[1] for one, two in pairs) / 1e9)
+    return GrowthByKey(found, sum(two[1] - one[1] for one, two in pairs) / 1e9)
 
 
 def _grown(
-    key: str, pairs: list[tuple[_Met, _Met]], columns: tuple[str, ...], from_zero: bool
+    key: str, pairs: list[tuple[_Reading, _Reading]], columns: tuple[str, ...], from_zero: bool
 ) -> Growth:
     rises: dict[str, list[float]] = {name: [] for name in columns}
     for (*_, rows), (*_, more) in pairs:
@@ -204,7 +205,7 @@ def _grown(
 
 @dataclasses.dataclass(frozen=True)
 class Slope:
-    """Growth an hour with its 99 % interval, over how many hours and looks."""
+    """Growth per hour with its 99 % interval; the hours and readings it is based on."""
 
     per_hour: float
     low: float
@@ -214,16 +215,16 @@ class Slope:
 
 
 def slope(time_us: Integers, values: npt.NDArray[np.integer]) -> Slope | None:
-    """The slope by Theil and Sen: the median of all pairs', which outliers do not move.
+    """Estimate the slope by Theil and Sen: the median over all pairs, robust against outliers.
 
-    Its interval is from the growth in eight stretches beside each other (batch means, Student's t): a
-    count that leaks is a sum, so its values are not independent and the usual interval of
-    a regression is several times too narrow. None before three looks.
+    The interval comes from the growth in eight consecutive parts (batch means, Student's t): a leaking
+    count is a sum, so its values are not independent, and the interval of an ordinary regression is
+    several times too narrow. None for fewer than three readings.
     """
     if len(time_us) < 3 or time_us[-1] <= time_us[0]:
         return None
     hours = (time_us - time_us[0]) / 3.6e9
-    pick = np.unique(np.linspace(0, len(hours) - 1, min(len(hours), MOST_POINTS)).astype(np.int64))
+    pick = np.unique(np.linspace(0, len(hours) - 1, min(len(hours), MAX_POINTS)).astype(np.int64))
     x, y = hours[pick], values[pick].astype(np.float64)
     i, j = np.triu_indices(len(x), 1)
     apart = x[j] - x[i]

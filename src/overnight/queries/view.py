@@ -1,7 +1,7 @@
-"""Everything the viewer page needs of one host's window, within a budget of rows.
+"""The data of the viewer page for one host's window, within a budget of rows.
 
-Every sample as it was where they fit; else every sample around the events, and sums elsewhere. The
-page says where it is coarse.
+Every sample if they fit; otherwise every sample around the events, and sums elsewhere. The page shows
+where it is coarse.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["Detail", "View", "view"]
 TICK_US = 100  # the page counts time in these, in 32 bits: 119 hours
 NO_CORE = 0xFFFF
 LONGEST_US = TICK_US << 32
-MOST_ROWS = 2_000_000
-MOST_HEAT_CELLS = 4_500_000
+MAX_ROWS = 2_000_000
+MAX_HEAT_CELLS = 4_500_000
 AROUND_US = (60 * SECOND_US, 30 * SECOND_US)  # before and after an event
 
 
 @dataclasses.dataclass(frozen=True)
 class Detail:
-    """How fine the rows are in a stretch; `step_us` 0: every sample as it was."""
+    """The resolution of the rows in a part of the window; `step_us` 0: every sample."""
 
     begin_us: int
     end_us: int
@@ -43,7 +43,7 @@ class Detail:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """The page's data; `arrays` as web/README.md describes them."""
+    """The page's data; web/README.md describes the arrays."""
 
     title: str
     host: str
@@ -73,7 +73,7 @@ class _Strings:
 
 @dataclasses.dataclass
 class _Rows:
-    """Rows of one stretch of one segment: `stack` and `task` are the page's numbers."""
+    """Rows of a part of one segment; `stack` and `task` are the page's numbers."""
 
     time_us: npt.NDArray[np.int64]
     core: npt.NDArray[np.int64]
@@ -95,7 +95,7 @@ class _Tables:
     def number_stacks(
         self, names: segment_tables.Names, nodes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """The page's stacks for nodes of a segment, without the process at their root."""
+        """Return the page's stacks for nodes of a segment, without the process at the root."""
         distinct, inverse = np.unique(nodes, return_inverse=True)
         hashes = names.hash[distinct].tolist()
         fresh = [i for i, key in enumerate(hashes) if key not in self.stacks]
@@ -105,14 +105,14 @@ class _Tables:
         return np.array([self.stacks[key] for key in hashes], np.int64)[inverse]
 
     def number_tasks(self, rows: list[tuple[int, int, str, str, str]]) -> npt.NDArray[np.int64]:
-        """The page's tasks for (pid, tid, thread, process, unit)."""
+        """Return the page's tasks for (pid, tid, thread, process, unit)."""
         return np.array([self.tasks.setdefault(row, len(self.tasks)) for row in rows], np.int64)
 
 
 def _paths(
     names: segment_tables.Names, nodes: npt.NDArray[np.int64], frames: flame.Frames
 ) -> list[npt.NDArray[np.int64]]:
-    """Frames from just below the process down to each node."""
+    """Return the frames from below the process down to each node."""
     if not len(nodes):
         return []
     columns, at, alive = [], nodes.copy(), np.ones(len(nodes), bool)
@@ -134,21 +134,21 @@ def view(
     events: tuple[Event, ...] = (),
     *,
     title: str = "",
-    most_rows: int = MOST_ROWS,
+    most_rows: int = MAX_ROWS,
 ) -> View:
-    """The page's data for one host."""
+    """Collect the page's data for one host."""
     if window.end_us - window.begin_us + 2 * SECOND_US > LONGEST_US:
         raise errors.UsageError(
-            f"a page of {window.seconds / 3600:.0f} hours",
-            why=f"it counts time in steps that reach {LONGEST_US / 3.6e9:.0f} hours",
-            todo="take a shorter window: -b TIME -e TIME",
+            f"the window is too long for a page: {window.seconds / 3600:.0f} hours",
+            why=f"a page holds at most {LONGEST_US / 3.6e9:.0f} hours",
+            todo="choose a shorter window: -b TIME -e TIME",
         )
     source.hosts((host,))
     touched = source.touched((host,), window)
     known = sorted({c for segment in touched for c in segment.meta().cores if c >= 0})
     cores = len(known)
     seconds = max(1, -(-(window.end_us - window.begin_us) // SECOND_US))
-    step = SECOND_US * max(1, -(-seconds * cores // MOST_HEAT_CELLS))
+    step = SECOND_US * max(1, -(-seconds * cores // MAX_HEAT_CELLS))
     # Samples of no known core are in no row of the heatmap.
     chosen = Selection(cores=tuple(known))
     busy = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step)
@@ -169,12 +169,12 @@ def view(
     notes = list(busy.coverage.notes)
     if step > SECOND_US:
         notes.append(
-            f"each column of the heatmap is {step // SECOND_US} s: a shorter peak shows paler"
+            f"each heatmap column is {step // SECOND_US} s wide: a shorter peak looks paler"
         )
     if any(detail.step_us for detail in details):
         notes.append(
-            "away from events stacks are sums over whole segments, all cores together, and the rarest "
-            "count for their process alone; overnight flame has every sample"
+            "away from events, stacks are summed over whole segments and all cores, and the rarest ones "
+            "are counted for their process only; overnight flame reads every sample"
         )
         coarse_at = [
             e
@@ -183,7 +183,7 @@ def view(
         ]
         if coarse_at:
             notes.append(
-                f"{len(coarse_at)} events are shown without every sample around them, for want of room"
+                f"{len(coarse_at)} events are shown without all samples around them: the page is full"
             )
     strings = _Strings()
     return View(
@@ -214,7 +214,7 @@ def _plan(
     events: tuple[Event, ...],
     most_rows: int,
 ) -> list[tuple[segments.Segment, list[Detail]]]:
-    """Which stretch of which segment is shown how fine."""
+    """Choose the resolution for each part of each segment."""
     counts = [segment.meta().samples for segment in touched]
     everything = sum(counts) <= most_rows
     left = most_rows // 2
@@ -281,8 +281,9 @@ def _sums(
     tables: _Tables,
     most: int,
 ) -> _Rows:
-    """Samples by stack; beyond the `most` frequent ones each counts for its process. Idle stacks are
-    few, and stay: under their process they would pass for work.
+    """Sum samples by stack; beyond the `most` frequent ones they count for their process only.
+
+    Idle stacks are few and always kept: under their process they would look like work.
     """
     node = np.flatnonzero(own)
     roots = np.flatnonzero(names.up == 0)

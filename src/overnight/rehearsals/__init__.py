@@ -1,7 +1,7 @@
-"""Real incidents, made on purpose and undone: one module each, with the fault and the truth.
+"""Rehearsals: real incidents, caused on purpose and undone. One module each, with the fault and the truth.
 
-A module names its rehearsals in REHEARSALS. What a rehearsal may use is its stage: cores, names and rates
-that the seed chose, the ledger in which every change is written before it is made, and the victim.
+A module exports REHEARSALS. A rehearsal gets a Stage: cores, names and rates drawn from the seed, the undo
+journal that records every change first, and the victim.
 """
 
 from __future__ import annotations
@@ -24,53 +24,52 @@ __all__ = ["Rehearsal", "Stage", "starved"]
 
 @dataclasses.dataclass
 class Stage:
-    """Where one rehearsal happens. `core` is the victim's; `spare` is where everything else belongs.
+    """What one rehearsal works with. `core` is the victim's; everything else runs on `spare`.
 
-    `brief` asks for the short form: the same fault, with less of everything that only takes time.
+    `brief` selects the short form: the same fault, with shorter phases.
     """
 
     seed: int
     core: int
     spare: int
     home: pathlib.Path
-    folder: pathlib.Path  # for files of the fault; removed with the run
+    folder: pathlib.Path  # for files of the fault; removed after the run
     journal: journal.Journal
-    chance: random.Random  # of the seed: names, rates and timing are drawn from it
+    chance: random.Random  # seeded: names, rates and timing are drawn from it
     stop: threading.Event
-    say: Callable[[str], None] = lambda _: None
+    report: Callable[[str], None] = lambda _: None
     brief: bool = False
-    interface: str = ""  # of the victim, as its line in the kernel log names it
+    interface: str = ""  # the victim's, as in its kernel log line
     queue: int = -1
-    facts: dict[str, object] = dataclasses.field(
-        default_factory=dict
-    )  # what the seed chose, for the report
-    # What ends the fault once `stop` is set; the run waits for these before it goes on.
+    # What was drawn from the seed, for the report.
+    facts: dict[str, object] = dataclasses.field(default_factory=dict)
+    # Threads that end the fault once `stop` is set; the run waits for them.
     ending: list[threading.Thread] = dataclasses.field(default_factory=list)
-    # Processes without which there is no fault, and where each says what it dies of.
-    playing: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
-    said: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)
+    # Processes of the fault, and the file with the error output of each.
+    fault_processes: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
+    error_files: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)
 
 
 class Rehearsal(Protocol):
-    """One kind of incident. Every step may raise CannotError; the ledger is undone whatever happens."""
+    """One kind of incident. Every step may raise CannotError; the journal is undone in any case."""
 
     name: str
     about: str  # one sentence for --list
     needs: tuple[str, ...]  # of "root", "kmsg", "memory-cgroups", "netns", "nspawn", "realtime"
-    has_event: bool  # False: nothing must happen, and nothing may be found
+    has_event: bool  # False: no event may occur, and no cause may be claimed
 
     def prepare(self, stage: Stage) -> None:
-        """What takes time and is no trouble yet: boot a machine, write files. Before the baseline."""
+        """Do the harmless setup before the baseline: boot a machine, write files."""
 
     def strike(self, stage: Stage) -> None:
-        """Begin the fault; returns when it is under way. It goes on until `stage.stop` is set."""
+        """Start the fault and return once it is active. It lasts until `stage.stop` is set."""
 
     def truth(self, stage: Stage) -> Truth:
-        """What a right verdict says, with the names that the seed chose."""
+        """Return the right verdict, with the names drawn from the seed."""
 
 
 def starved(stage: Stage, *causes: Expected) -> Truth:
-    """The truth of a fault that took the victim's core: these causes, the full core, the reset."""
+    """Return the truth of a fault that took the victim's core: the causes, the saturated core, the reset."""
     chain: tuple[Expected, ...] = (
         *causes,
         ("cpu.core_saturated", {"core": stage.core}),

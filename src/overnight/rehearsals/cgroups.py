@@ -1,6 +1,6 @@
-"""Memory cgroups of a machine: a slice with a limit, one group a unit below it, and a place outside of it.
+"""Memory cgroups of a machine: a slice with a limit, a group per unit below it, and one outside of it.
 
-The machine's own view of this hierarchy is read-only, so it is bound into it. v1 and v2 differ in names.
+The machine's own view of the hierarchy is read-only, so these are bind-mounted. v1 and v2 differ in names.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.model import meminfo
 from overnight.sources import cgroups
 from overnight.sources.memorycgroups import parents
 
@@ -26,44 +27,44 @@ LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
 USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 NO_LIMIT = {1: "-1", 2: "max"}
 NO_SWAP = {1: ("memory.swappiness", "0"), 2: ("memory.swap.max", "0")}
-WEIGHT = 100  # of whoever has no other
-FREE_SHARE = 0.25  # of the free memory: more is not taken for zombies
+WEIGHT = 100  # the default
+FREE_SHARE = 0.25  # of the available memory, at most, for zombies
 IN_MEMORY = ("tmpfs", "ramfs")
 
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """`top` is the machine's; the slice below it is what gets a limit."""
+    """`top` is the machine's cgroup; the slice below it gets the limit."""
 
     top: pathlib.Path
     version: int
 
     @classmethod
     def make(cls, journal: journal.Journal, name: str) -> Groups:
-        """Made, and noted in the ledger before."""
+        """Create them, recorded in the journal first."""
         layout = cgroups.read_layout()
         if layout.memory is None or not layout.whole:
             raise errors.CannotError(
-                "no memory cgroup can be made",
-                why="the memory controller is not mounted here, or only a part of it",
+                "cannot create memory cgroups",
+                why="the memory controller is not mounted, or only a part of it",
                 todo="run this on a host, not in a container",
             )
-        made = cls(pathlib.Path(layout.memory) / name, layout.memory_version)
-        journal.write("cgroup", made.top)
-        for folder in (made.top, made.top / REST, made.top / SLICE):
+        groups = cls(pathlib.Path(layout.memory) / name, layout.memory_version)
+        journal.write("cgroup", groups.top)
+        for folder in (groups.top, groups.top / REST, groups.top / SLICE):
             folder.mkdir()
-            made._open(folder)
-        if not (made.top / SLICE / LIMIT[made.version]).exists():
+            groups._open(folder)
+        if not (groups.top / SLICE / LIMIT[groups.version]).exists():
             raise errors.CannotError(
-                "memory cgroups cannot have a limit here",
-                why=f"{layout.memory} does not hand the memory controller on",
+                "cannot limit memory cgroups on this host",
+                why=f"{layout.memory} does not enable the memory controller for its children",
                 todo=f"echo +memory > {layout.memory}/cgroup.subtree_control",
             )
-        # What zombies hold must not go to swap: it would let them go.
-        file, value = NO_SWAP[made.version]
+        # Swapping the zombies' pages would free the zombies.
+        file, value = NO_SWAP[groups.version]
         with contextlib.suppress(OSError):
-            (made.top / SLICE / file).write_text(value)
-        return made
+            (groups.top / SLICE / file).write_text(value)
+        return groups
 
     def _open(self, folder: pathlib.Path) -> None:
         if self.version == 2 and folder.name != REST:
@@ -71,64 +72,55 @@ class Groups:
                 (folder / "cgroup.subtree_control").write_text("+memory")
 
     def add(self, unit: str, *, parent: bool = False) -> None:
-        """A group of a unit, below the slice. On v2 a `parent` of others has no process of its own."""
+        """Create a unit's group below the slice. On v2 a `parent` of others has no processes."""
         folder = self.top / SLICE / unit
         folder.mkdir()
         if parent:
             self._open(folder)
 
     def weigh(self, workers: int) -> None:
-        """All below get as much of a core as so many processes of others, not as one: v2 shares by cgroups."""
+        """Give the groups the CPU weight of `workers` processes: v2 shares CPU by cgroup, not by process."""
         weight = self.top / "cpu.weight"
         if weight.exists():
             weight.write_text(str(WEIGHT * workers))
 
     def require(self, zombies: int) -> None:
-        """CannotError where so many would take too much of the memory: each costs 2 kB a core and more."""
-        cores = len(list(pathlib.Path("/sys/devices/system/cpu").glob("cpu[0-9]*")))
-        needed = zombies * (parents.own_cost(cores) + parents.PAGE)  # fmt: skip
-        free = _available()
+        """Raise CannotError where they would take too much memory: each costs at least 2 kB per core."""
+        needed = zombies * zombie_bytes()
+        free = meminfo.read_available()
         if needed > FREE_SHARE * free:
             raise errors.CannotError(
-                f"{zombies} zombies would take {needed >> 20} MB",
-                why=f"of {free >> 20} MB that are free no more than a quarter is used for this",
+                f"{zombies:,} zombies would take {needed >> 20} MB of memory",
+                why=f"{free >> 20} MB is available, and a rehearsal uses at most a quarter",
                 todo="run it on a host with more memory, or with fewer cores",
             )
 
     def limit(self, room: int) -> None:
-        """What the slice uses now and so many bytes more: only then does it bite."""
+        """Limit the slice to its present usage and `room` bytes."""
         usage = int((self.top / SLICE / USAGE[self.version]).read_text())
         (self.top / SLICE / LIMIT[self.version]).write_text(str(usage + room))
 
-    def unlimited(self) -> None:
-        """As before."""
+    def remove_limit(self) -> None:
         (self.top / SLICE / LIMIT[self.version]).write_text(NO_LIMIT[self.version])
 
 
 def zombie_bytes() -> int:
-    """What one zombie holds here: its structures, which grow with the cores, and its page."""
+    """Memory of one zombie on this host: its structures, which grow with the cores, and its page."""
     cores = len(list(pathlib.Path("/sys/devices/system/cpu").glob("cpu[0-9]*")))
     return parents.own_cost(cores) + parents.PAGE
 
 
-def _available() -> int:
-    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return 1024 * int(line.split()[1])
-    return 0
-
-
 def disk_folder(stage: rehearsals.Stage) -> pathlib.Path:
-    """A folder of the run on a real file system: in memory nothing is page cache that can be freed."""
+    """Create a folder of the run on a disk file system: pages of tmpfs files cannot be reclaimed."""
     if _filesystem(stage.folder) not in IN_MEMORY:
         folder = stage.folder / "data"
     else:
-        folder = pathlib.Path("/var/tmp") / f"{stage.journal.run}-data"  # noqa: S108 - its name is a secret
+        folder = pathlib.Path("/var/tmp") / f"{stage.journal.run}-data"  # noqa: S108 - its name is random
         if _filesystem(folder.parent) in IN_MEMORY:
             raise errors.CannotError(
-                "there is no disk to read from",
-                why=f"{stage.folder} and {folder.parent} are both in memory",
-                todo="choose another data home: overnight --home DIR rehearse",
+                "no folder on a disk is available",
+                why=f"{stage.folder} and {folder.parent} are both in memory (tmpfs)",
+                todo="choose a data home on a disk: overnight --home DIR rehearse",
             )
     stage.journal.write("folder", folder)
     folder.mkdir()
@@ -136,10 +128,10 @@ def disk_folder(stage: rehearsals.Stage) -> pathlib.Path:
 
 
 def _filesystem(path: pathlib.Path) -> str:
-    """The type of the mount that holds a path."""
-    found = ("", "")
+    """Return the file system type of the mount that holds a path."""
+    best = ("", "")
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         place, kind = line.split()[1:3]
-        if path.resolve().is_relative_to(place) and len(place) >= len(found[0]):
-            found = (place, kind)
-    return found[1]
+        if path.resolve().is_relative_to(place) and len(place) >= len(best[0]):
+            best = (place, kind)
+    return best[1]

@@ -1,6 +1,6 @@
-"""A crash loop that does no harm, beside a process that takes the victim's core.
+"""A harmless crash loop beside a process that takes the victim's core.
 
-The loop is the first thing that anybody sees, and it is innocent: it leaks nothing, and hardly runs.
+The loop is the most visible symptom, but it is not the cause: it leaks nothing and hardly runs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["REHEARSALS", "CrashLoopDecoy"]
 
 
 class CrashLoopDecoy:
-    """A `Rehearsal`: that of the real-time hog, with a machine beside it."""
+    """The real-time hog, with a machine beside it."""
 
     name = "crash-loop-decoy"
-    about = "A harmless crash loop goes on beside a process that takes the victim's core."
+    about = "A harmless crash loop runs beside a process that takes the victim's core."
     needs = ("root", "kmsg", "netns", "nspawn", "realtime")
     has_event = True
 
@@ -29,12 +29,12 @@ class CrashLoopDecoy:
         self._culprit = rt_hog.RealTimeHog()
 
     def prepare(self, stage: rehearsals.Stage) -> None:
-        """Boot the machine in which a unit is restarted about twice a second."""
+        """Boot a machine in which a unit restarts about twice a second."""
         self._culprit.prepare(stage)
         (word,) = random_names.draw(stage.chance, 1)
         loop, pause_ms = f"{word}.service", stage.chance.randint(350, 600)
         stage.facts.update(loop=loop, pause_ms=pause_ms, machine=stage.journal.run)
-        stage.say(f"booting a machine in which {loop} crashes twice a second")
+        stage.report(f"booting a machine in which {loop} crashes twice a second")
         service = f"Restart=always\nRestartSec={pause_ms}ms"
         nspawn.boot(
             stage.journal,
@@ -44,11 +44,9 @@ class CrashLoopDecoy:
         )
 
     def strike(self, stage: rehearsals.Stage) -> None:
-        """Who takes the core has nothing to do with the loop."""
         self._culprit.strike(stage)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        """Who takes the core; neither a loop nor zombies."""
         return self._culprit.truth(stage)
 
 

@@ -1,7 +1,7 @@
-"""Processes of a rehearsal: how they are started, and what each does first.
+"""Processes of a rehearsal: start them, set them up, and end them.
 
-An actor carries the run's mark, stays on its core, is the first that the kernel ends when memory runs
-out, and ends by itself: with the run, or after its seconds.
+Each carries the run's mark, is pinned to its core, is the OOM killer's first choice, and ends with the run or
+after its maximum lifetime.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
@@ -23,7 +25,7 @@ from overnight import errors
 if TYPE_CHECKING:
     from overnight import rehearsals
 
-__all__ = ["begin", "check", "end", "ends_with_fault", "set_name", "start"]
+__all__ = ["begin", "check", "end", "end_with_fault", "fork", "set_name", "start"]
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 LONGEST_SECONDS = 900
@@ -40,68 +42,67 @@ def start(
     seconds: float = LONGEST_SECONDS,
     **more: object,
 ) -> subprocess.Popen[bytes]:
-    """Start `python -m MODULE`, which calls `begin` first; `more` is what it is told.
+    """Start `python -m MODULE`, which calls `begin` first; `more` are its settings.
 
-    `addresses` among it is for who maps far more than it uses.
+    `addresses` raises the address-space limit, for a process that maps far more than it uses.
 
-    It shares our session on purpose: the kernel shares a core among sessions first (autogroup), and a
-    victim is to be starved as its neighbours on a host would starve it.
+    It shares this session on purpose: with autogroup the kernel shares a core among sessions first, and the
+    victim must be starved as neighbours on a real host would starve it.
     """
-    told = {"name": name, "core": core, "seconds": seconds, "parent": os.getpid(), **more}
+    settings = {"name": name, "core": core, "seconds": seconds, "parent": os.getpid(), **more}
     errors_file = stage.folder / f"{name.replace('/', '-')}.err"
-    with errors_file.open("ab") as said:
-        actor = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(told)],
+    with errors_file.open("ab") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(settings)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=stderr,
             env=stage.journal.environment(),
-            process_group=0,  # Ctrl-C is for the run, which ends them in its order
+            process_group=0,  # the run handles Ctrl-C and ends them in order
         )
-    stage.said[actor.pid] = errors_file
-    return actor
+    stage.error_files[process.pid] = errors_file
+    return process
 
 
-def begin(words: list[str] | None = None) -> dict[str, Any]:
-    """In the actor: takes name, core and limits, and returns what it was told."""
-    told: dict[str, Any] = json.loads((words or sys.argv)[1])
+def begin(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Set up the started process (name, core, limits) and return its settings."""
+    settings: dict[str, Any] = json.loads((arguments or sys.argv)[1])
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != told["parent"]:
-        sys.exit("the run is gone already")
-    signal.alarm(max(1, round(told["seconds"])))
-    os.sched_setaffinity(0, {told["core"]})
+    if os.getppid() != settings["parent"]:
+        sys.exit("the rehearsal has already ended")
+    signal.alarm(max(1, round(settings["seconds"])))
+    os.sched_setaffinity(0, {settings["core"]})
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     with contextlib.suppress(ValueError, OSError):
-        most = told.get("addresses", MEMORY)
+        most = settings.get("addresses", MEMORY)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    set_name(told["name"])
-    return told
+    set_name(settings["name"])
+    return settings
 
 
 def set_name(name: str) -> None:
-    """What `top` and the flight recorder call this thread; the kernel keeps 15 letters."""
+    """Set the name that `top` and the flight recorder show; the kernel keeps 15 letters."""
     ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def end(*processes: subprocess.Popen[bytes]) -> None:
-    """All of them, now."""
-    for one in processes:
+    for process in processes:
         with contextlib.suppress(ProcessLookupError):
-            one.kill()
-    for one in processes:
+            process.kill()
+    for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            one.wait(END_SECONDS)
+            process.wait(END_SECONDS)
 
 
-def ends_with_fault(stage: rehearsals.Stage, *processes: subprocess.Popen[bytes]) -> None:
-    """They are ended as soon as `stage.stop` is set, and the run waits for that."""
-    stage.playing += processes
+def end_with_fault(stage: rehearsals.Stage, *processes: subprocess.Popen[bytes]) -> None:
+    """End them as soon as `stage.stop` is set; the run waits for that."""
+    stage.fault_processes += processes
     check(stage)
 
     def wait() -> None:
         stage.stop.wait()
-        stage.playing.clear()
+        stage.fault_processes.clear()
         end(*processes)
 
     thread = threading.Thread(target=wait, name="fault", daemon=True)
@@ -110,17 +111,38 @@ def ends_with_fault(stage: rehearsals.Stage, *processes: subprocess.Popen[bytes]
 
 
 def check(stage: rehearsals.Stage) -> None:
-    """Raises CannotError where a process of the fault is gone before anybody ended it."""
-    for one in tuple(stage.playing):
-        if one.poll() is not None and not stage.stop.is_set():
+    """Raise CannotError where a process of the fault ended too early."""
+    for process in tuple(stage.fault_processes):
+        if process.poll() is not None and not stage.stop.is_set():
+            last = _last_line(stage.error_files.get(process.pid))
             raise errors.CannotError(
-                "a process of the fault ended by itself",
-                why=f"it ended with {one.returncode}{_last_words(stage.said.get(one.pid))}",
-                todo="choose another rehearsal; if it should work here, report it with these words",
+                "a process of the fault ended unexpectedly",
+                why=f"exit code {process.returncode}{last}",
+                todo="choose another rehearsal; if it should work here, report this message",
             )
 
 
-def _last_words(file: pathlib.Path | None) -> str:
+def fork(settings: dict[str, Any], work: Callable[[int], object], count: int) -> None:
+    """Fork `count` more processes like this one; each runs `work(number)` and ends with this one."""
+    parent = os.getpid()
+    for number in range(count):
+        if os.fork():
+            continue
+        try:
+            # Neither the death signal nor the alarm is inherited.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            signal.alarm(max(1, round(settings["seconds"])))
+            if os.getppid() == parent:
+                set_name(settings["name"])
+                work(number)
+        except BaseException:  # it must not continue with the parent's code
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(1)
+
+
+def _last_line(file: pathlib.Path | None) -> str:
     with contextlib.suppress(OSError, IndexError):
         if file is not None:
             last = file.read_text(errors="replace").strip().splitlines()[-1]

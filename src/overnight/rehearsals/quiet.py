@@ -1,4 +1,4 @@
-"""Nothing happens: the victim works, and nobody takes its core. No cause may be found."""
+"""No fault: the victim works undisturbed, and no cause may be claimed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ __all__ = ["REHEARSALS", "Quiet"]
 
 
 class Quiet:
-    """A `Rehearsal` without a fault."""
-
     name = "quiet"
-    about = "Nothing strikes: no event may be seen, and no cause be claimed."
+    about = "No fault: no event may occur, and no cause may be claimed."
     needs = ("root", "kmsg", "netns")
     has_event = False
 
@@ -27,7 +25,6 @@ class Quiet:
         """Nothing."""
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        """No cause."""
         del stage
         return Truth(NONE, (), CAUSES)
 

@@ -1,7 +1,7 @@
-"""A real-time process on the victim's core: nothing of ordinary priority runs beside it.
+"""A real-time process on the victim's core: nothing of normal priority runs beside it.
 
-The kernel leaves the others 5 % of each second (sched_rt_runtime_us, or the fair server since 6.8), so
-the host goes on, and the victim falls behind by almost a second in each.
+The kernel leaves the others 5 % of each second (sched_rt_runtime_us, or the fair server since 6.8), so the
+host survives, and the victim falls behind by almost a second in each second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["REHEARSALS", "RealTimeHog", "become_realtime", "main"]
 
 THROTTLE = pathlib.Path("/proc/sys/kernel/sched_rt_runtime_us")
-# Of the hierarchy that shares processor time: v2, and v1 by its usual names.
+# Root of the cpu controller: v2, and v1 by its usual names.
 ROOTS = tuple(
     pathlib.Path("/sys/fs/cgroup", name)
     for name in ("cgroup.procs", "cpu/tasks", "cpu,cpuacct/tasks")
@@ -33,20 +33,18 @@ PERIOD_SECONDS = 0.1
 
 
 class RealTimeHog:
-    """A `Rehearsal`."""
-
     name = "rt-hog"
     about = "A real-time process (SCHED_FIFO) takes the victim's core."
     needs = ("root", "kmsg", "netns", "realtime")
     has_event = True
 
     def prepare(self, stage: rehearsals.Stage) -> None:
-        """Draw its name; a host without the kernel's limit for real-time processes is left alone."""
+        """Draw name and duty; refuse a host without the kernel's limit for real-time processes."""
         if THROTTLE.read_text().strip() == "-1":
             raise errors.CannotError(
-                "a real-time process would take a core for good here",
-                why="kernel.sched_rt_runtime_us is -1: the kernel leaves others no time beside it",
-                todo="choose another rehearsal, or set it to 950000 first",
+                "a real-time process would block a core completely on this host",
+                why="kernel.sched_rt_runtime_us is -1, so the kernel leaves other processes no time",
+                todo="sysctl kernel.sched_rt_runtime_us=950000, or choose another rehearsal",
             )
         word = stage.chance.choice(("ptp", "audio", "fieldbus", "dpdk", "servo", "motion"))
         stage.facts["process"] = f"{word}-{stage.chance.choice(('poll', 'loop', 'rt', 'tick'))}"
@@ -54,7 +52,6 @@ class RealTimeHog:
         stage.facts["duty"] = round(stage.chance.uniform(0.86, 1.0), 3)
 
     def strike(self, stage: rehearsals.Stage) -> None:
-        """It polls on the victim's core."""
         hog = processes.start(
             stage,
             "overnight.rehearsals.rt_hog",
@@ -64,40 +61,39 @@ class RealTimeHog:
             priority=stage.facts["priority"],
             duty=stage.facts["duty"],
         )
-        processes.ends_with_fault(stage, hog)
+        processes.end_with_fault(stage, hog)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        """The real-time process, the full core, the reset."""
         process = str(stage.facts["process"])
         return rehearsals.starved(stage, ("cpu.rt_hog", {"core": stage.core, "process": process}))
 
 
 def main() -> None:
-    """The process: takes the core for its duty of each tenth of a second."""
-    told = processes.begin()
-    become_realtime(told["priority"])
+    """Keep the core busy for the duty share of each period."""
+    settings = processes.begin()
+    become_realtime(settings["priority"])
     block = bytes(64 << 10)
     while True:
         begin = time.monotonic()
-        while time.monotonic() - begin < PERIOD_SECONDS * told["duty"]:
+        while time.monotonic() - begin < PERIOD_SECONDS * settings["duty"]:
             hashlib.sha256(block).digest()
-        if told["duty"] < 1:
-            time.sleep(PERIOD_SECONDS * (1 - told["duty"]))
+        if settings["duty"] < 1:
+            time.sleep(PERIOD_SECONDS * (1 - settings["duty"]))
 
 
 def become_realtime(priority: int, roots: Sequence[pathlib.Path] = ROOTS) -> None:
-    """SCHED_FIFO; a kernel with CONFIG_RT_GROUP_SCHED grants it to the root cgroup alone: then from there."""
+    """Switch to SCHED_FIFO, from the root cgroup if needed: CONFIG_RT_GROUP_SCHED allows it only there."""
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
         return
-    for one in roots:
+    for tasks in roots:
         with contextlib.suppress(OSError):
-            one.write_text(str(os.getpid()))
+            tasks.write_text(str(os.getpid()))
             break
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
     except PermissionError:
-        sys.exit("the kernel refuses real-time priority here, in the root cgroup, too")
+        sys.exit("the kernel refuses real-time priority, also in the root cgroup")
 
 
 REHEARSALS = (RealTimeHog(),)

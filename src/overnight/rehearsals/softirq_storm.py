@@ -1,9 +1,9 @@
-"""A flood of packets whose soft interrupts take the victim's core.
+"""A packet flood whose softirqs take the victim's core.
 
-One small packet is sent to a multicast group that many sockets have joined, as a market feed or a discovery
-protocol does it. The kernel hands each packet to every one of them in the receiving core's soft interrupt,
-so little sending makes much receiving. The packets go through a veth pair of two network namespaces; that
-they are received on the victim's core is set on our own end of it (RPS).
+Small packets go to a multicast group that many sockets have joined, as in a market feed or a discovery
+protocol. The kernel delivers each packet to every socket in the receiving core's softirq, so little sending
+causes much receiving. The packets pass a veth pair between two network namespaces; RPS on the receiving end
+selects the victim's core.
 """
 
 from __future__ import annotations
@@ -12,42 +12,38 @@ import os
 import pathlib
 import signal
 import socket
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from overnight import errors, rehearsals
-from overnight.rehearsals import processes, victim_worker
+from overnight import rehearsals
+from overnight.machines import network
+from overnight.rehearsals import processes
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
 
 __all__ = ["REHEARSALS", "Pace", "SoftirqStorm", "core_mask", "main"]
 
-NETNS = pathlib.Path("/run/netns")
-FROM, TO = "198.51.100.1", "198.51.100.2"  # for documentation: nobody routes them
+FROM, TO = "198.51.100.1", "198.51.100.2"  # documentation addresses: never routed
 PORT = 5005
 TICK_SECONDS = 0.0005
-LOOK_SECONDS = 0.3
-# More at once, and the kernel would leave the rest to ksoftirqd, which has no more right to the core
-# than the victim.
+MEASURE_SECONDS = 0.3
+# With more at once the kernel leaves the rest to ksoftirqd, which competes with the victim on equal terms.
 MOST_AT_ONCE = 48
 DRAIN_SECONDS = 0.02
 LONGEST_SECONDS = 180
-TICKS = 100  # a second, in /proc/stat
-FIRST_COST = 100e-6  # seconds of the core for one packet: begin gently
+TICKS = 100  # per second, in /proc/stat
+FIRST_COST = 100e-6  # CPU seconds per packet: start gently
 
 
 class SoftirqStorm:
-    """A `Rehearsal`."""
-
     name = "softirq-storm"
-    about = "A packet flood keeps the victim's core in the network's soft interrupts."
+    about = "A packet flood keeps the victim's core busy with network softirqs."
     needs = ("root", "kmsg", "netns")
     has_event = True
 
     def prepare(self, stage: rehearsals.Stage) -> None:
-        """Two namespaces, a veth pair between them, and the core that takes its packets."""
+        """Create two namespaces with a veth pair, and steer its packets to the victim's core."""
         chance = stage.chance
         facts = stage.facts
         facts["process"] = chance.choice(("feed", "ticks", "beacon", "quotes")) + "-out"
@@ -57,22 +53,15 @@ class SoftirqStorm:
         facts["group"] = f"239.{chance.randrange(1, 255)}.{chance.randrange(1, 255)}.7"
         link = chance.choice(("feed", "mcast", "tap")) + str(chance.randrange(10))
         run = stage.journal.run
-        names = (f"{run}-c", f"{run}-d")
-        for name in names:
-            stage.journal.write("netns", name)
-            _ip("netns", "add", name)
-        near, far = names
-        _ip("link", "add", link, "netns", near, "type", "veth", "peer", "name", link, "netns", far)
-        for name, address in ((near, FROM), (far, TO)):
-            _ip("-n", name, "address", "add", f"{address}/30", "dev", link)
-            _ip("-n", name, "link", "set", link, "up")
+        near, far = f"{run}-c", f"{run}-d"
+        facts["from"], facts["to"] = network.connect(
+            stage.journal, (near, link, FROM), (far, link, TO)
+        )
         queue = f"/sys/class/net/{link}/queues/rx-0/rps_cpus"
-        # The folder shows the devices of whoever mounted it: ip mounts one for the namespace.
-        _ip("netns", "exec", far, "sh", "-c", f"echo {core_mask(stage.core)} > {queue}")
-        facts["from"], facts["to"] = str(NETNS / near), str(NETNS / far)
+        # /sys shows the devices of the namespace that mounted it: `ip netns exec` mounts one.
+        network.run_ip("netns", "exec", far, "sh", "-c", f"echo {core_mask(stage.core)} > {queue}")
 
     def strike(self, stage: rehearsals.Stage) -> None:
-        """The sockets join, the flood begins."""
         facts = stage.facts
         joined = processes.start(
             stage,
@@ -97,15 +86,14 @@ class SoftirqStorm:
             seconds=LONGEST_SECONDS,
             group=facts["group"],
         )
-        processes.ends_with_fault(stage, joined, sends)
+        processes.end_with_fault(stage, joined, sends)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        """The storm, the full core, the reset."""
         return rehearsals.starved(stage, ("net.softirq_storm", {"core": stage.core}))
 
 
 def core_mask(core: int) -> str:
-    """One core as the kernel writes sets of them: 32 in each group, the highest first.
+    """Return the kernel's CPU mask of one core: groups of 32, the highest first.
 
     >>> core_mask(33)
     '00000002,00000000'
@@ -115,18 +103,8 @@ def core_mask(core: int) -> str:
     return ",".join(f"{group:08x}" for group in reversed(groups))
 
 
-def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode:
-        raise errors.CannotError(
-            "the network of the flood could not be made",
-            why=f"ip {' '.join(words)}: {done.stderr.strip()}",
-            todo="run it as root, on a kernel with network namespaces, veth and RPS",
-        )
-
-
 class Pace:
-    """How many packets a second give the wanted share of soft interrupts, from what they cost."""
+    """The packet rate that gives the wanted softirq share, from the measured cost of a packet."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -134,52 +112,52 @@ class Pace:
 
     @property
     def rate(self) -> float:
-        """Packets a second."""
+        """Packets per second."""
         return self._share / self._cost
 
     def learn(self, packets: int, softirq_seconds: float) -> None:
-        """So many packets made so many seconds of soft interrupts."""
+        """Update the cost from a measurement."""
         if packets and softirq_seconds > 0:
             cost = softirq_seconds / packets
-            # Ticks are coarse: no single look may carry it away.
+            # Ticks are coarse, so one measurement may only halve or double the cost.
             self._cost = min(2 * self._cost, max(self._cost / 2, 0.5 * self._cost + 0.5 * cost))
 
 
 def main() -> None:
-    """The process: those who joined, or the one who sends."""
-    told = processes.begin()
-    victim_worker.enter(told["netns"])
-    if told["subscribers"]:
-        _join(told)
+    """Run as subscribers or as the sender."""
+    settings = processes.begin()
+    network.enter(settings["netns"])
+    if settings["subscribers"]:
+        _join(settings)
     else:
-        _send(told)
+        _send(settings)
 
 
-def _join(told: dict[str, Any]) -> None:
-    """Sockets that nobody reads: their queues are full at once, and the kernel's work stays the same."""
-    member = socket.inet_aton(told["group"]) + socket.inet_aton(TO)
-    made = []
-    for _ in range(told["subscribers"]):
-        one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        one.bind((told["group"], PORT))
-        one.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
-        made.append(one)
+def _join(settings: dict[str, Any]) -> None:
+    """Open sockets that are never read: their queues fill at once, and the kernel's work stays constant."""
+    member = socket.inet_aton(settings["group"]) + socket.inet_aton(TO)
+    subscribers = []
+    for _ in range(settings["subscribers"]):
+        subscriber = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        subscriber.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        subscriber.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        subscriber.bind((settings["group"], PORT))
+        subscriber.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
+        subscribers.append(subscriber)
     signal.pause()
 
 
-def _send(told: dict[str, Any]) -> None:
+def _send(settings: dict[str, Any]) -> None:
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(FROM))
     out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
-    out.connect((told["group"], PORT))
+    out.connect((settings["group"], PORT))
     out.setblocking(False)
-    filling = os.urandom(told["payload"])
-    pace = Pace(told["share"])
+    filling = os.urandom(settings["payload"])
+    pace = Pace(settings["share"])
     debt, sent = 0.0, 0
-    last = looked = time.monotonic()
-    before = _softirq_seconds(told["target_core"])
+    last = measured = time.monotonic()
+    before = _softirq_seconds(settings["target_core"])
     while True:
         now = time.monotonic()
         debt = min(debt + (now - last) * pace.rate, MOST_AT_ONCE)
@@ -191,13 +169,13 @@ def _send(told: dict[str, Any]) -> None:
                 sent += 1
             time.sleep(TICK_SECONDS)
         except BlockingIOError:
-            # So many wait that ksoftirqd took over: once they are gone, it goes back to sleep.
+            # ksoftirqd took over the backlog; it sleeps again once the backlog is gone.
             debt = 0.0
             time.sleep(DRAIN_SECONDS)
-        if now - looked >= LOOK_SECONDS:
-            used = _softirq_seconds(told["target_core"])
+        if now - measured >= MEASURE_SECONDS:
+            used = _softirq_seconds(settings["target_core"])
             pace.learn(sent, used - before)
-            sent, looked, before = 0, now, used
+            sent, measured, before = 0, now, used
 
 
 def _softirq_seconds(core: int) -> float:

@@ -1,4 +1,4 @@
-"""Sends the victim its packets: numbered, stamped, at a constant rate, a few at a time."""
+"""Sends the victim its packets: numbered, with a timestamp, at a constant rate."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import socket
 import time
 
+from overnight.machines import network
 from overnight.rehearsals import processes, victim_worker
 
 __all__ = ["main"]
@@ -14,19 +15,18 @@ TICK_SECONDS = 0.01
 
 
 def main() -> None:
-    """The process."""
-    told = processes.begin()
-    if told["netns"]:
-        victim_worker.enter(told["netns"])
-    to = (told["address"], victim_worker.PORT)
+    settings = processes.begin()
+    if settings["netns"]:
+        network.enter(settings["netns"])
+    to = (settings["address"], victim_worker.PORT)
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    filling = random.Random(told["fill"]).randbytes(told["payload"])  # noqa: S311 - no secret
+    filling = random.Random(settings["fill"]).randbytes(settings["payload"])  # noqa: S311 - no secret
     number, begin = 0, time.monotonic()
     while True:
-        due = int((time.monotonic() - begin) * told["rate"])
-        if due - number > told["rate"]:
-            # We were kept from sending for a second: what was not sent is not sent late, either.
-            begin += (due - number) / told["rate"]
+        due = int((time.monotonic() - begin) * settings["rate"])
+        if due - number > settings["rate"]:
+            # After a stall of a second the missed packets are dropped.
+            begin += (due - number) / settings["rate"]
             continue
         while number < due:
             out.sendto(victim_worker.HEAD.pack(number, time.monotonic_ns()) + filling, to)

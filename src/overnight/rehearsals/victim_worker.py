@@ -1,13 +1,12 @@
-"""The victim: takes packets from its queue, does a fixed amount of work on each, resets when it is late.
+"""The victim's worker: takes packets from its queue, does fixed work on each, resets when it is late.
 
-A stand-in for a driver's completion handler. It needs most of its core to keep up; when somebody takes
-the core, completions fall behind. One that is 5 s late makes it drop its queue and say so in the kernel
-log, in the words of a driver, marked as a rehearsal.
+It stands in for a driver's completion handler. It needs most of its core; when the core is taken, completions
+fall behind. A completion that is 5 s late makes it drop its queue and log a driver's reset message to the
+kernel log, marked as a rehearsal.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
@@ -18,13 +17,13 @@ import struct
 import time
 from typing import Any
 
+from overnight.machines import network
 from overnight.rehearsals import processes
 
 __all__ = ["HEAD", "PORT", "lines", "main"]
 
-HEAD = struct.Struct("!QQ")  # number, and when it was sent
+HEAD = struct.Struct("!QQ")  # number, time sent
 PORT = 5001
-CLONE_NEWNET = 0x40000000
 SO_RCVBUFFORCE = 33
 QUEUE_BYTES = 256 << 20
 BLOCK = bytes(range(256)) * (16 << 10)
@@ -34,27 +33,25 @@ WARM_NS, WARM_TRIES = 900_000_000, 3
 CALIBRATE_NS = 200_000_000
 
 
-def lines(told: dict[str, Any], waited_us: int) -> tuple[str, str]:
-    """What the driver of version 2.17 says, and who really said it."""
-    mark = f"[overnight rehearsal {told['run']}]"
-    head = f"ena {told['bus']} {told['interface']}:"
+def lines(settings: dict[str, Any], waited_us: int) -> tuple[str, str]:
+    """Return the kernel log lines of driver version 2.17, marked as a rehearsal."""
+    mark = f"[overnight rehearsal {settings['run']}]"
+    head = f"ena {settings['bus']} {settings['interface']}:"
     paused = (
-        f"{head} TX q {told['queue']} is paused for too long (threshold {LATE_NS // 1000})."
-        f" usecs since napi {waited_us}. napi scheduled: 1. napi CPU: {told['core']}."
+        f"{head} TX q {settings['queue']} is paused for too long (threshold {LATE_NS // 1000})."
+        f" usecs since napi {waited_us}. napi scheduled: 1. napi CPU: {settings['core']}."
         f" msecs since interrupt: {waited_us // 1000} {mark}"
     )
     done = "Device reset completed, status: 0, Driver info: Elastic Network Adapter (ENA)"
-    return paused, f"{head} {done} v{told['driver']} {mark}"
+    return paused, f"{head} {done} v{settings['driver']} {mark}"
 
 
 class Worker:
-    """One queue and its counters."""
-
-    def __init__(self, told: dict[str, Any], queue: socket.socket) -> None:
-        self._told = told
+    def __init__(self, settings: dict[str, Any], queue: socket.socket) -> None:
+        self._settings = settings
         self._queue = queue
         self._view = memoryview(BLOCK)
-        self._bytes = self._calibrated()
+        self._bytes = self._calibrate()
         self._due = 0
         self._late: list[int] = []
         self._reset_ns = 0
@@ -64,20 +61,20 @@ class Worker:
             "cpu_share": 0.0, "bytes_a_packet": self._bytes,
         }  # fmt: skip
 
-    def _calibrated(self) -> int:
-        """How many bytes take the share of a packet's time on this core."""
+    def _calibrate(self) -> int:
+        """Return how many bytes of work give the wanted CPU share on this core."""
         done, began = 0, time.thread_time_ns()
         while (used := time.thread_time_ns() - began) < CALIBRATE_NS:
             hashlib.blake2b(self._view[: 64 << 10]).digest()
             done += 64 << 10
-        wanted_ns = 1e9 * self._told["share"] / self._told["rate"]
+        wanted_ns = 1e9 * self._settings["share"] / self._settings["rate"]
         return self._bounded(done * wanted_ns / used)
 
     def _bounded(self, size: float) -> int:
         return max(1024, min(len(BLOCK), int(size)))
 
     def work(self, packet: bytes) -> None:
-        """A checksum over the packet and a block: the same work for each, all of it in C."""
+        """Checksum the packet and a block: the same work for each packet, all of it in C."""
         number, sent = HEAD.unpack_from(packet)
         summed = hashlib.blake2b(packet)
         summed.update(self._view[: self._bytes])
@@ -92,7 +89,7 @@ class Worker:
             self.reset(late // 1000)
 
     def reset(self, waited_us: int) -> None:
-        """Drop what is queued, as the driver's reset does, and say so."""
+        """Drop the queue, as the driver's reset does, and log it."""
         dropped = 0
         while select.select((self._queue,), (), (), 0)[0] and dropped < 1 << 20:
             number, sent = HEAD.unpack_from(self._queue.recv(2048))
@@ -102,19 +99,18 @@ class Worker:
                 break
         self.status["dropped"] += dropped
         self.status["resets"] += 1
-        for line in lines(self._told, waited_us):
-            self.say(line)
+        for line in lines(self._settings, waited_us):
+            self.log(line)
 
-    def say(self, line: str) -> None:
-        """Into the kernel log, as a warning. One write is one record."""
+    def log(self, line: str) -> None:
+        """Write one warning to the kernel log; one write is one record."""
         handle = os.open("/dev/kmsg", os.O_WRONLY)
         try:
             os.write(handle, f"<4>{line}\n".encode())
         finally:
             os.close(handle)
 
-    def tell(self, file: pathlib.Path, share: float) -> None:
-        """The counters, for whoever watches."""
+    def write_status(self, file: pathlib.Path, share: float) -> None:
         late = sorted(self._late) or [0]
         self.status |= {
             "late_ms": late[-1] / 1e6,
@@ -126,14 +122,14 @@ class Worker:
             "monotonic_ns": time.monotonic_ns(),
         }
         self._late.clear()
-        beside = file.with_suffix(".new")
-        beside.write_text(json.dumps(self.status))
-        beside.replace(file)
+        # Without fsync: several times a second, and of no use after a crash.
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(self.status))
+        new.replace(file)
 
     def run(self, file: pathlib.Path) -> None:
-        """Until it is ended."""
-        self.tell(file, 0.0)
-        told = warm = time.monotonic_ns()
+        self.write_status(file, 0.0)
+        written = warm = time.monotonic_ns()
         used = used_warm = time.thread_time_ns()
         tries = 0
         while True:
@@ -144,8 +140,8 @@ class Worker:
             if packet:
                 self.work(packet)
             now = time.monotonic_ns()
-            if self.status["completed"] < self._told["rate"] // 4:
-                # Nothing comes yet, or the first packets have just warmed the caches.
+            if self.status["completed"] < self._settings["rate"] // 4:
+                # No packets yet, or the first ones are still warming the caches.
                 warm, used_warm = now, time.thread_time_ns()
             elif tries < WARM_TRIES and now - warm > WARM_NS:
                 spent = time.thread_time_ns()
@@ -153,38 +149,26 @@ class Worker:
                 warm, used_warm = now, spent
                 tries += 1
                 self.status |= {"warm": tries == WARM_TRIES, "worst_ms": 0.0}
-            if now - told > STATUS_NS:
+            if now - written > STATUS_NS:
                 spent = time.thread_time_ns()
-                self.tell(file, (spent - used) / max(1, now - told))
-                told, used = now, spent
+                self.write_status(file, (spent - used) / max(1, now - written))
+                written, used = now, spent
 
     def _correct(self, share: float) -> None:
-        """By what was seen: now it is known what a packet costs besides the work."""
-        more = min(1.3, max(0.7, self._told["share"] / max(0.01, share)))
+        """Adjust the work to the measured share, which includes the cost of receiving."""
+        more = min(1.3, max(0.7, self._settings["share"] / max(0.01, share)))
         self._bytes = self._bounded(self._bytes * more)
 
 
-def enter(netns: str) -> None:
-    """Into a network namespace."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    handle = os.open(netns, os.O_RDONLY)
-    try:
-        if libc.setns(handle, CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), netns)
-    finally:
-        os.close(handle)
-
-
 def main() -> None:
-    """The process."""
-    told = processes.begin()
-    if told["netns"]:
-        enter(told["netns"])
+    settings = processes.begin()
+    if settings["netns"]:
+        network.enter(settings["netns"])
     queue = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     queue.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, QUEUE_BYTES)
-    queue.bind((told["address"], PORT))
+    queue.bind((settings["address"], PORT))
     queue.settimeout(0.1)
-    Worker(told, queue).run(pathlib.Path(told["status"]))
+    Worker(settings, queue).run(pathlib.Path(settings["status"]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Where the agent and the collector of `zombies` live: in a booted machine, or beside the other processes.
+"""The agent and the collector of `zombies`: units of a booted machine, or processes of this host.
 
-A machine has a systemd that sees nothing wrong with the agent's unit, as on a host that fails. Where none
-can be booted, both are processes of this host in cgroups of the same names, which nobody supervises.
+The machine's systemd sees a healthy agent unit, as on a real failing host. Where no machine can be booted, both
+are unsupervised processes of this host, in cgroups of the same names.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["Agents", "Cast", "InMachine", "OnHost", "main"]
 
 PROGRAMS = ("collector.py", "supervisor.py")
 INSIDE = pathlib.Path(__file__).parent / "machine_programs"
-MEMORY = pathlib.Path("/dev/shm")  # noqa: S108 - the task's state is to be in memory, and is a secret name there
+MEMORY = pathlib.Path("/dev/shm")  # noqa: S108 - the task's state must be in memory; its name is random
 
 
 @dataclasses.dataclass(frozen=True)
 class Cast:
-    """What the seed chose."""
+    """Names and numbers drawn from the seed."""
 
     unit: str
     supervisor: str
@@ -43,12 +43,12 @@ class Cast:
 
 
 class Agents(Protocol):
-    """`ready` is there when the agent has left its cgroups."""
+    """`ready` exists once the agent has left its cgroups."""
 
     ready: pathlib.Path
 
     def collect(self, stage: rehearsals.Stage) -> None:
-        """The collector begins to read, until `stage.stop` is set."""
+        """Run the collector until `stage.stop` is set."""
 
 
 def _agent(cast: Cast, opt: str, top: str, state: str) -> list[str]:
@@ -70,7 +70,7 @@ def _links(cast: Cast) -> dict[str, str]:
 
 
 class InMachine:
-    """Units of a machine that is booted for them."""
+    """Units of a machine booted for them."""
 
     def __init__(
         self, stage: rehearsals.Stage, cast: Cast, made: cgroups.Groups, data: pathlib.Path
@@ -84,8 +84,8 @@ class InMachine:
             stage.journal,
             {
                 cast.unit: nspawn.unit(f"exec {agent}", service="Restart=always"),
-                # Inside a machine nothing tells systemd on v1 that a cgroup is empty: it looks at the main
-                # process alone.
+                # Inside a machine on v1 systemd is not notified when a cgroup is empty: it watches the main
+                # process only.
                 cast.collector_unit: nspawn.unit(
                     f"exec {reads}",
                     service=f"CPUAffinity={stage.core}\nKillMode=process",
@@ -102,14 +102,13 @@ class InMachine:
         self.ready = self._machine.path(f"{state}/ready")
 
     def collect(self, stage: rehearsals.Stage) -> None:
-        """Its unit is started."""
         self._machine.run("systemctl", "start", self._collector)
 
         def end() -> None:
             stage.stop.wait()
-            # The agent goes on as before; the machine itself is the ledger's to undo.
+            # The agent continues; the undo journal removes the machine.
             with contextlib.suppress(errors.CannotError, OSError):
-                self._groups.unlimited()
+                self._groups.remove_limit()
                 self._machine.run("systemctl", "kill", "--signal=KILL", self._collector)
 
         thread = threading.Thread(target=end, name="fault", daemon=True)
@@ -118,7 +117,7 @@ class InMachine:
 
 
 class OnHost:
-    """Processes of this host, in cgroups that are named as a machine's would be."""
+    """Processes of this host, in cgroups named like those of a machine."""
 
     def __init__(
         self, stage: rehearsals.Stage, cast: Cast, made: cgroups.Groups, data: pathlib.Path
@@ -137,8 +136,8 @@ class OnHost:
         self.ready = state / "ready"
         agent = _agent(cast, str(self._opt), str(made.top), str(state))
         runs = self._run(stage, cast.supervisor, stage.spare, agent)
-        stage.playing.append(runs)
-        # The ledger ends it, as it does a machine; it is not to stay a zombie itself.
+        stage.fault_processes.append(runs)
+        # The undo journal ends it, like a machine; this thread reaps it.
         threading.Thread(target=runs.wait, name="agent", daemon=True).start()
 
     def _run(
@@ -149,16 +148,15 @@ class OnHost:
         )
 
     def collect(self, stage: rehearsals.Stage) -> None:
-        """Its process is started."""
         cast = self._cast
         words = _collector(cast, str(self._opt), str(self._groups.top), str(self._data))
         reads = self._run(stage, cast.collector, stage.core, words)
-        processes.ends_with_fault(stage, reads)
+        processes.end_with_fault(stage, reads)
 
         def end() -> None:
             stage.stop.wait()
             with contextlib.suppress(OSError):
-                self._groups.unlimited()
+                self._groups.remove_limit()
 
         thread = threading.Thread(target=end, name="limit", daemon=True)
         thread.start()
@@ -166,9 +164,9 @@ class OnHost:
 
 
 def main() -> None:
-    """The process: takes its core and limits, and becomes the program that it is told."""
-    told = processes.begin()
-    os.execv(told["words"][0], told["words"])  # noqa: S606 - it dies with the run all the same
+    """Set up this process and replace it by the program."""
+    settings = processes.begin()
+    os.execv(settings["words"][0], settings["words"])  # noqa: S606 - it still dies with the run
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""The reference incident: an agent that fails for ever leaves zombies, and one day a walk over them takes a core.
+"""The reference incident: a crash-looping agent leaks memory cgroups, until a walk over them takes a core.
 
-A machine with a real systemd runs the agent; where none can be booted, it is a process of this host. To
-systemd the unit is well: its own supervisor starts the task again and again, each time in a new memory cgroup
-that never goes, for the task leaves a file in
-memory. Then a second unit, the collector, reads files in the same slice, which is at its memory limit: to
-make room for a page the kernel goes through every cgroup below, dead ones included. Measured on 6.18 with
-12,000 zombies: 100 % of a core in the kernel, in mem_cgroup_iter first.
+A machine with a real systemd runs the agent; where none can be booted, it is a process of this host. systemd
+sees a healthy unit: the agent's own supervisor restarts the task forever, each time in a new memory cgroup,
+which stays dying because the task leaves a file in memory. Then a second unit, the collector, reads files in
+the same slice, which is at its memory limit: to reclaim a page the kernel walks every cgroup below, dying ones
+included. Measured on 6.18 with 12,000 zombies: 100 % of a core in the kernel, mostly in mem_cgroup_iter.
 """
 
 from __future__ import annotations
@@ -25,23 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["REHEARSALS", "Zombies"]
 
 MEGABYTE = 1 << 20
-FILE_BYTES = 256 * MEGABYTE  # of each worker at least: much more than the slice has room for
-CACHE_BYTES = 32 * MEGABYTE  # what page cache may take of the slice
-LEAKING_SECONDS = (
-    150  # the agent goes on while the slice has its limit: nothing must be killed for that
-)
+FILE_BYTES = 256 * MEGABYTE  # per worker at least: far more than the slice's limit
+CACHE_BYTES = 32 * MEGABYTE  # page cache that fits into the slice
+# The agent keeps leaking while the slice has its limit; the limit must leave room for that.
+LEAKING_SECONDS = 150
 READY_SECONDS = 60.0
-# Far above what a detector calls many, and as many as a week of such a loop leaves.
+# Far above the detector's threshold: as many as a week of such a loop leaves.
 MANY = {True: (11_500, 14_000), False: (14_000, 18_000)}
 
 
 class Zombies:
-    """A `Rehearsal`."""
-
     name = "zombies"
-    about = (
-        "An agent that fails for ever leaks memory cgroups, until a walk over them takes a core."
-    )
+    about = "A crash-looping agent leaks memory cgroups, until a walk over them takes a core."
     needs = ("root", "kmsg", "netns", "memory-cgroups")
     has_event = True
 
@@ -51,7 +45,7 @@ class Zombies:
         self._groups: cgroups.Groups | None = None
 
     def prepare(self, stage: rehearsals.Stage) -> None:
-        """The agent has been failing for weeks, which takes some seconds here."""
+        """Start the agent, with weeks of crashes created in seconds."""
         cast = self._cast = _draw(stage)
         made = self._groups = cgroups.Groups.make(stage.journal, stage.journal.run)
         made.require(cast.zombies)
@@ -63,12 +57,12 @@ class Zombies:
             with (data / f"data-{number}").open("wb") as file:
                 # No blocks: pages of zeros, and no disk to wait for.
                 file.truncate(max(FILE_BYTES, 2 * _room(cast)))
-        left = f"{cast.unit} has left {cast.zombies:,} cgroups"
+        left = f"{cast.unit} has leaked {cast.zombies:,} memory cgroups"
         if shutil.which("systemd-nspawn"):
-            stage.say(f"booting a machine in which {left}")
+            stage.report(f"booting a machine in which {left}")
             self._agents = zombie_agent.InMachine(stage, cast, made, data)
         else:
-            stage.say(f"{left}; as a process of this host, for systemd-nspawn is not installed")
+            stage.report(f"{left}; it runs on this host, because systemd-nspawn is not installed")
             self._agents = zombie_agent.OnHost(stage, cast, made, data)
             stage.facts["machine"] = ""
         self._wait(stage, self._agents.ready)
@@ -78,15 +72,15 @@ class Zombies:
         while not ready.exists():
             if time.monotonic() > deadline or stage.stop.is_set():
                 raise errors.CannotError(
-                    "the agent did not leave its cgroups in time",
-                    why=f"not after {READY_SECONDS:.0f} s",
-                    todo="run it on a host that has less to do",
+                    f"the agent did not create its cgroups in {READY_SECONDS:.0f} s",
+                    why="this host is too busy",
+                    todo="retry when the host is less busy",
                 )
             processes.check(stage)
             time.sleep(0.05)
 
     def strike(self, stage: rehearsals.Stage) -> None:
-        """The slice is at its limit, and the collector reads."""
+        """Set the slice's limit and start the collector."""
         assert self._agents is not None
         assert self._groups is not None
         assert self._cast is not None
@@ -94,7 +88,6 @@ class Zombies:
         self._agents.collect(stage)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        """From the agent's unit to the reset."""
         facts = stage.facts
         return rehearsals.starved(
             stage,
@@ -122,7 +115,7 @@ def _draw(stage: rehearsals.Stage) -> zombie_agent.Cast:
 
 
 def _room(cast: zombie_agent.Cast) -> int:
-    """Bytes that the slice may use beyond what it uses when the collector begins."""
+    """Bytes that the slice may use beyond its usage when the collector starts."""
     return CACHE_BYTES + cast.starts_per_second * LEAKING_SECONDS * cgroups.zombie_bytes()
 
 

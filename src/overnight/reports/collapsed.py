@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import BinaryIO
 
-from overnight.model.flame import KERNEL, Folded, Frame
+from overnight.model.flame import Folded, Frame, FrameKind
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -29,4 +29,4 @@ def write(folded: Folded, file: BinaryIO) -> None:
 
 def _name(frame: Frame) -> str:
     name = BREAKING.sub(lambda match: f"\\x{ord(match[0]):02x}", frame.name) or "[unknown]"
-    return name + "_[k]" if frame.kind == KERNEL else name
+    return name + "_[k]" if frame.kind == FrameKind.KERNEL else name

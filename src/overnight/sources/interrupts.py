@@ -41,19 +41,7 @@ __all__ = [
 
 WRAP = 1 << 32  # the kernel counts an interrupt of one core in 32 bits
 # Words in names of interrupts that do not serve a queue: management, configuration, commands.
-NO_QUEUE = (
-    "mgmnt",
-    "mgmt",
-    "config",
-    "async",
-    "misc",
-    "cmd",
-    "pages",
-    "ctrl",
-    "hwc",
-    "event",
-    "fdir",
-)
+NO_QUEUE = ("mgmnt", "mgmt", "config", "async", "misc", "cmd", "pages", "ctrl", "hwc", "event", "fdir")  # fmt: skip
 GVE_BLOCK = ("ntfy-blk", "ntfy-block")
 # Enough for several interfaces with many queues; each is one row per poll and a few files.
 MOST_IRQS = 1024
@@ -354,10 +342,9 @@ SIGNALS = (
         10.0,
         "interface queue",
         (
-            sources.Column("irq", "gauge"),
-            sources.Column("count"),
-            sources.Column("top_core", "gauge"),
-            sources.Column("top_count", "gauge"),
+            *sources.gauges("irq"),
+            *sources.counters("count"),
+            *sources.gauges("top_core", "top_count"),
         ),
         open_interrupts,
         "/proc/interrupts: interrupts of each network queue, and the core that handled most of them",

@@ -75,7 +75,7 @@ SIGNALS = (
         "limits",
         10.0,
         "limit",
-        (sources.Column("used", "gauge"), sources.Column("maximum", "gauge")),
+        sources.gauges("used", "maximum"),
         open_limits,
         "/proc/sys, /proc/loadavg: tracked connections, pids, threads and open files against their limits",
     ),

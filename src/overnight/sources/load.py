@@ -40,11 +40,8 @@ SIGNALS = (
         10.0,
         "",
         (
-            sources.Column("load1", "gauge", "hundredths"),
-            sources.Column("load5", "gauge", "hundredths"),
-            sources.Column("load15", "gauge", "hundredths"),
-            sources.Column("runnable", "gauge"),
-            sources.Column("threads", "gauge"),
+            *sources.gauges("load1", "load5", "load15", unit="hundredths"),
+            *sources.gauges("runnable", "threads"),
         ),
         open_load,
         "/proc/loadavg: threads that run, wait for a core or for a disk",

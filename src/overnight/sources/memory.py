@@ -54,7 +54,7 @@ SIGNALS = (
         "memory",
         10.0,
         "",
-        tuple(sources.Column(name, "gauge", "kB") for name in FIELDS),
+        sources.gauges(*FIELDS, unit="kB"),
         open_memory,
         "/proc/meminfo: what memory is used for; slab and per-core memory that only grows is a leak",
     ),

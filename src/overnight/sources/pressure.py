@@ -1,15 +1,14 @@
-"""Time that work waited for cores, memory or disks, from /proc/pressure.
+"""How long work waited for cores, memory or disks, from /proc/pressure.
 
 The text of one resource; `total` is in microseconds since boot::
 
     some avg10=2.76 avg60=3.23 avg300=12.75 total=1663749378
     full avg10=0.00 avg60=0.00 avg300=0.00 total=0
 
-`irq` (since 6.1) has a `full` line alone, `cpu` has none before 5.13. The averages are left out: they
-follow from two totals, over any time. Where pressure is not accounted (`psi=0`), there is no data.
-Never read it more often than some jiffies: the kernel weighs what it adds by whole ones (psi.c,
-collect_percpu_times), and loses what lies between (measured: two tasks on one core, read without a
-pause, and the total stood still).
+`irq` (since 6.1) has only a `full` line, `cpu` has none before 5.13. The averages are not kept: they follow
+from two totals, over any period. Where pressure is not accounted (`psi=0`), there is no data. Do not read it
+more often than every few jiffies: the kernel adds whole ones (psi.c, collect_percpu_times) and loses the
+fractions (measured: with two tasks on one core, read without a pause, the total did not change).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ RESOURCES = ("cpu", "memory", "io", "irq")
 
 
 def parse_pressure(data: bytes) -> tuple[int, int]:
-    """Microseconds in which some, and in which all of the tasks that were not idle had to wait.
+    """Parse the microseconds in which some, and in which all non-idle tasks waited.
 
     >>> parse_pressure(b"full avg10=0.00 avg60=0.00 avg300=0.00 total=7\\n")
     (0, 7)
@@ -39,11 +38,11 @@ def parse_pressure(data: bytes) -> tuple[int, int]:
 
 
 def open_pressure(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at every resource this kernel accounts."""
+    """Open a reader of every resource that this kernel accounts."""
     files = {
         resource: sources.KeptFile(root / "proc/pressure" / resource)
         for resource in RESOURCES
-        # irq is a matter of the kernel's making: a file that is not there is not asked for again.
+        # irq depends on the kernel's build: a missing file is not opened again.
         if (root / "proc/pressure" / resource).exists()
     }
 
@@ -56,7 +55,7 @@ def open_pressure(root: pathlib.Path = sources.ROOT) -> sources.Reader:
                 continue
         if not rows:
             raise sources.NoDataError(
-                "the kernel does not account pressure: it was built or started without it (psi=1)"
+                "the kernel does not account pressure (it was built without it, or booted without psi=1)"
             )
         return rows
 
@@ -64,7 +63,7 @@ def open_pressure(root: pathlib.Path = sources.ROOT) -> sources.Reader:
 
 
 def read_pressure(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """One look, now."""
+    """Read the pressure once."""
     return open_pressure(root)()
 
 
@@ -73,8 +72,8 @@ SIGNALS = (
         "pressure",
         1.0,
         "resource",
-        (sources.Column("some", unit="us"), sources.Column("full", unit="us")),
+        sources.counters("some", "full", unit="us"),
         open_pressure,
-        "/proc/pressure: how long work waited for a core, for memory, for disks or behind interrupts",
+        "/proc/pressure: how long work waited for a core, memory, disks or interrupts",
     ),
 )

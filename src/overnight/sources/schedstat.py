@@ -1,16 +1,16 @@
 """How long runnable tasks waited for each core, from /proc/schedstat.
 
-One line a core, then one line for each of its scheduling domains, which is most of the file::
+One line per core, then one line for each of its scheduling domains, which is most of the file::
 
     version 15
     timestamp 4295201317
     cpu0 0 0 0 0 0 0 2413271436 321713216 8031
     domain0 3 2064 2047 4 5193 13 0 0 2047 ...
 
-The seventh to ninth number of a core are nanoseconds run, nanoseconds waited in the run queue, and time
-slices (kernel/sched/stats.c). So it is since version 15, whatever the lines of domains have become in 16 and 17;
-kernels with patches of a distribution add numbers behind. Before 15 they were the last three. They are counted
-whether or not `kernel.sched_schedstats` is on. Kernels without CONFIG_SCHEDSTATS have no file.
+The seventh to ninth number of a core are nanoseconds run, nanoseconds waited in the run queue, and time slices
+(kernel/sched/stats.c) since version 15; 16 and 17 changed only the lines of domains, and some distributions
+append numbers. Before 15 they were the last three. They are counted whether or not `kernel.sched_schedstats` is
+on. Kernels without CONFIG_SCHEDSTATS have no file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NS_IN_MS = 1_000_000
 
 
 def parse_schedstat(data: bytes) -> dict[str, tuple[int, ...]]:
-    """Milliseconds run, milliseconds waited and time slices of every core.
+    """Parse milliseconds run, milliseconds waited and time slices of every core.
 
     >>> parse_schedstat(b"version 15\\ncpu3 0 0 0 0 0 0 5999999 2000000 7\\ndomain0 3 1 2")
     {'3': (5, 2, 7)}
@@ -46,7 +46,6 @@ def parse_schedstat(data: bytes) -> dict[str, tuple[int, ...]]:
 
 
 def open_schedstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at every online core."""
     file = sources.KeptFile(root / "proc/schedstat", room=16384)
     return lambda: parse_schedstat(file.read())
 
@@ -57,12 +56,11 @@ SIGNALS = (
         1.0,
         "core",
         (
-            # Noise on every core: watches see each second, the ring keeps every thirtieth (decision 0014).
-            sources.Column("run", unit="ms", keep=30.0),
-            sources.Column("waited", unit="ms", keep=30.0),
-            sources.Column("slices", keep=30.0),
+            # Noise on every core: watches see each second, the ring stores every thirtieth (decision 0014).
+            *sources.counters("run", "waited", unit="ms", keep=30.0),
+            *sources.counters("slices", keep=30.0),
         ),
         open_schedstat,
-        "/proc/schedstat: how long tasks that could run had to wait for this core",
+        "/proc/schedstat: how long runnable tasks waited for this core",
     ),
 )

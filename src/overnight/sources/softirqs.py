@@ -1,14 +1,14 @@
-"""Soft interrupts that each core has run, by kind, from /proc/softirqs.
+"""Softirqs that each core has run, by kind, from /proc/softirqs.
 
-One line a kind, one column a core::
+One line per kind, one column per core::
 
                         CPU0       CPU1
               HI:         13          0
            TIMER:     307533     238648
           NET_RX:     136045      30551
 
-The columns are the *possible* cores (fs/proc/softirqs.c): a guest that could grow to 256 cores has
-256 of them, so those that are off-line are left out. The counters have 32 bits and begin anew at zero.
+The columns are the *possible* cores (fs/proc/softirqs.c): a guest that could grow to 256 cores has 256 of
+them, so off-line cores are left out. The counters have 32 bits and wrap to zero.
 """
 
 from __future__ import annotations
@@ -19,27 +19,16 @@ from overnight import sources
 
 __all__ = ["KINDS", "SIGNALS", "open_softirqs", "parse_softirqs"]
 
-KINDS = (
-    "HI",
-    "TIMER",
-    "NET_TX",
-    "NET_RX",
-    "BLOCK",
-    "IRQ_POLL",
-    "TASKLET",
-    "SCHED",
-    "HRTIMER",
-    "RCU",
-)
-# Ticking on every core whatever happens, these would be a third of the ring: watches see each second,
-# the ring keeps every thirtieth (docs/decisions/0014).
+KINDS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")  # fmt: skip
+# These tick on every core all the time and would be a third of the ring: watches see each second, the
+# ring stores every thirtieth (docs/decisions/0014).
 NOISE = {"TIMER": 30.0, "SCHED": 30.0, "HRTIMER": 30.0, "RCU": 30.0}
-# Before 4.5 polling of block devices had this name.
+# The name before 4.5.
 _OLD_NAMES = {"BLOCK_IOPOLL": "IRQ_POLL"}
 
 
 def parse_softirqs(data: bytes) -> dict[str, tuple[int, ...]]:
-    """The counts of every core in the order of KINDS; zero for a kind that this kernel does not have.
+    """Parse the counts of every core in the order of KINDS; 0 for a kind that this kernel does not have.
 
     >>> parse_softirqs(b"  CPU0   CPU5\\n  HI:  1  2\\n  RCU:  3  4\\n")["5"]
     (2, 0, 0, 0, 0, 0, 0, 0, 0, 4)
@@ -57,7 +46,7 @@ def parse_softirqs(data: bytes) -> dict[str, tuple[int, ...]]:
 
 
 def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at every core that is switched on."""
+    """Open a reader of every online core."""
     file = sources.KeptFile(root / "proc/softirqs", room=65536)
     online = sources.KeptFile(root / "sys/devices/system/cpu/online")
     seen: tuple[bytes, frozenset[str]] = b"", frozenset()
@@ -70,21 +59,13 @@ def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Reader:
         except sources.NoDataError:
             return rows
         if text != seen[0]:
-            seen = text, _cores(text)
+            seen = text, frozenset(map(str, sources.parse_cpu_list(text.decode("ascii"))))
         if len(rows) > len(seen[1]):
             for core in [core for core in rows if core not in seen[1]]:
                 del rows[core]
         return rows
 
     return read
-
-
-def _cores(text: bytes) -> frozenset[str]:
-    cores: set[str] = set()
-    for part in text.decode("ascii").strip().split(","):
-        first, _, last = part.partition("-")
-        cores.update(map(str, range(int(first), int(last or first) + 1)))
-    return frozenset(cores)
 
 
 SIGNALS = (
@@ -94,6 +75,6 @@ SIGNALS = (
         "core",
         tuple(sources.Column(kind, keep=NOISE.get(kind, 0.0)) for kind in KINDS),
         open_softirqs,
-        "/proc/softirqs: which core does the network's, the timers' and RCU's work; a core that takes most of NET_RX",
+        "/proc/softirqs: which core does the network, timer and RCU work; shows a core that handles most of NET_RX",
     ),
 )

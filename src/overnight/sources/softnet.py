@@ -1,19 +1,19 @@
-"""Packets each core took from its backlog, dropped, or left for later, from /proc/net/softnet_stat.
+"""Packets that each core processed, dropped, or deferred, from /proc/net/softnet_stat.
 
-One line a core, all in hexadecimal; 11 columns before 5.10, then 13, since 6.4 15::
+One line per core, all in hexadecimal; 11 columns before 5.10, then 13, since 6.4 15::
 
     000129f2 00000000 00000001 00000000 ... 00000000 00000000 00000000 00000000 00000001 00000000 00000000
     processed dropped squeezed  zeros        collision rps    flow     backlog  core     input    process
 
-Only cores that are on-line have a line; where it does not say which core it is (before 5.10), it is the
-next one on-line (net/core/net-procfs.c). The counters have 32 bits and begin anew at zero.
+Only online cores have a line; before 5.10 it does not name the core, and is that of the next online core
+(net/core/net-procfs.c). The counters have 32 bits and wrap to zero.
 """
 
 from __future__ import annotations
 
 import pathlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from overnight import sources
 
@@ -22,10 +22,10 @@ __all__ = ["SIGNALS", "open_softnet", "parse_softnet"]
 PROCESSED, DROPPED, SQUEEZED, RPS, FLOW_LIMIT, CORE = 0, 1, 2, 9, 10, 12
 
 
-def parse_softnet(data: bytes, online: Callable[[], list[int]]) -> dict[str, tuple[int, ...]]:
-    """Processed, dropped, squeezed, received by RPS and dropped by the flow limit, of every core.
+def parse_softnet(data: bytes, online: Callable[[], Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Parse processed, dropped, squeezed, received by RPS and dropped by the flow limit, of every core.
 
-    `online` is asked for the cores in their order, and only where the lines do not name them.
+    `online` lists the cores in order; it is called only where the lines do not name them.
 
     >>> parse_softnet(b"00000010 00000001 00000002\\n", lambda: [4])
     {'4': (16, 1, 2, 0, 0)}
@@ -34,7 +34,7 @@ def parse_softnet(data: bytes, online: Callable[[], list[int]]) -> dict[str, tup
     # Every field has exactly eight digits, so the whole text is one row of big-endian words.
     words = bytes.fromhex(data.decode("ascii"))
     if not width or len(words) % (4 * width):
-        raise ValueError("the lines of softnet_stat are not of one length")
+        raise ValueError("the lines of softnet_stat differ in length")
     fields = struct.unpack(f">{len(words) // 4}I", words)
     lines = len(fields) // width
     nothing = (0,) * lines
@@ -50,25 +50,19 @@ def parse_softnet(data: bytes, online: Callable[[], list[int]]) -> dict[str, tup
                 fields[FLOW_LIMIT::width] if width > FLOW_LIMIT else nothing,
                 strict=True,
             ),
-            # A core that went off-line between the two files leaves one list longer by one.
+            # A core that went off-line between the two reads makes one list longer.
             strict=False,
         )
     )
 
 
 def open_softnet(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at every online core."""
+    """Open a reader of every online core."""
     file = sources.KeptFile(root / "proc/net/softnet_stat", room=16384)
-    kept = sources.KeptFile(root / "sys/devices/system/cpu/online")
-
-    def online() -> list[int]:
-        cores: list[int] = []
-        for part in kept.read().decode("ascii").strip().split(","):
-            first, _, last = part.partition("-")
-            cores.extend(range(int(first), int(last or first) + 1))
-        return cores
-
-    return lambda: parse_softnet(file.read(), online)
+    online = sources.KeptFile(root / "sys/devices/system/cpu/online")
+    return lambda: parse_softnet(
+        file.read(), lambda: sources.parse_cpu_list(online.read().decode("ascii"))
+    )
 
 
 SIGNALS = (
@@ -77,13 +71,12 @@ SIGNALS = (
         1.0,
         "core",
         (
-            sources.Column("processed", unit="packets", keep=30.0),
-            sources.Column("dropped", unit="packets"),
-            sources.Column("squeezed"),
-            sources.Column("received_rps"),
-            sources.Column("flow_limit", unit="packets"),
+            *sources.counters("processed", unit="packets", keep=30.0),
+            *sources.counters("dropped", unit="packets"),
+            *sources.counters("squeezed", "received_rps"),
+            *sources.counters("flow_limit", unit="packets"),
         ),
         open_softnet,
-        "/proc/net/softnet_stat: packets that a core's backlog dropped, polls that ran out of their time or budget",
+        "/proc/net/softnet_stat: packets that a core's backlog dropped, polls that ran out of time or budget",
     ),
 )

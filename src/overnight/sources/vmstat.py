@@ -1,6 +1,6 @@
 """Counters of reclaim, compaction, huge pages and the OOM killer, from /proc/vmstat.
 
-One counter a line, some 190 of them, in an order that is the kernel's own::
+One counter a line, some 190 of them, in the kernel's own order::
 
     pgscan_kswapd 0
     pgscan_direct 0
@@ -20,7 +20,7 @@ __all__ = ["COLUMNS", "SIGNALS", "open_vmstat", "parse_vmstat"]
 
 _ZONES = ("dma", "dma32", "normal", "movable", "device", "high")
 
-# column -> the counters that are summed into it, by the names they have had
+# column -> the counters that are summed into it, under all the names they have had
 COLUMNS: dict[str, tuple[str, ...]] = {
     "pgscan_direct": ("pgscan_direct", *(f"pgscan_direct_{zone}" for zone in _ZONES)),
     "pgscan_kswapd": ("pgscan_kswapd", *(f"pgscan_kswapd_{zone}" for zone in _ZONES)),
@@ -49,50 +49,42 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def parse_vmstat(data: bytes) -> tuple[int, ...]:
-    """The counters of COLUMNS, in that order; zero where this kernel does not have one."""
+    """Parse the counters of COLUMNS, in that order; 0 where this kernel does not have one."""
     words = data.split()
-    return _pick(words, _places(words))
+    return _pick(words, _find_positions(words))
 
 
-def _places(words: list[bytes]) -> tuple[tuple[int, ...], ...]:
+def _find_positions(words: list[bytes]) -> tuple[tuple[int, ...], ...]:
     names = words[: len(words) // 2 * 2 : 2]
     at = {name.decode("ascii", "replace"): 2 * i + 1 for i, name in enumerate(names)}
     return tuple(tuple(at[name] for name in names if name in at) for names in COLUMNS.values())
 
 
-def _pick(words: list[bytes], places: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+def _pick(words: list[bytes], positions: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
     return tuple(
-        int(words[where[0]]) if len(where) == 1 else sum(int(words[i]) for i in where)
-        for where in places
+        int(words[indices[0]]) if len(indices) == 1 else sum(int(words[i]) for i in indices)
+        for indices in positions
     )
 
 
 def open_vmstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """The look at this kernel's counters, which stand in one order until it is booted anew."""
+    """Open a reader of this kernel's counters; their order does not change until a reboot."""
     file = sources.KeptFile(root / "proc/vmstat", room=16384)
-    places: tuple[tuple[int, ...], ...] = ()
+    positions: tuple[tuple[int, ...], ...] = ()
     known = -1
 
     def read() -> dict[str, tuple[int, ...]]:
-        nonlocal places, known
+        nonlocal positions, known
         words = file.read().split()
         if len(words) != known:
-            places, known = _places(words), len(words)
-        return {"": _pick(words, places)}
+            positions, known = _find_positions(words), len(words)
+        return {"": _pick(words, positions)}
 
     return read
 
 
 def _unit(column: str) -> str:
-    paged = (
-        "pgscan_direct",
-        "pgscan_kswapd",
-        "pgsteal_",
-        "workingset_",
-        "pswp",
-        "numa_",
-        "compact_m",
-    )
+    paged = ("pgscan_", "pgsteal_", "workingset_", "pswp", "numa_", "compact_m")
     return "pages" if column.startswith(paged) and not column.endswith("throttle") else ""
 
 
@@ -103,6 +95,6 @@ SIGNALS = (
         "",
         tuple(sources.Column(name, unit=_unit(name)) for name in COLUMNS),
         open_vmstat,
-        "/proc/vmstat: reclaim, allocations that stalled, compaction, huge pages, kills for want of memory",
+        "/proc/vmstat: reclaim, stalled allocations, compaction, huge pages, out-of-memory kills",
     ),
 )

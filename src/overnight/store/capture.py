@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Capture", "Frames", "Gap", "Kind", "Loss", "Stacks", "Tasks"]
-
-
-class Kind(enum.IntEnum):
-    """Where a frame's code runs."""
-
-    USER = 0
-    KERNEL = 1
+__all__ = ["Capture", "Frames", "Gap", "Loss", "Stacks", "Tasks"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +22,7 @@ class Frames:
 
     name: list[str]
     module: list[str]
-    kind: npt.NDArray[np.uint8]  # Kind
+    kind: npt.NDArray[np.uint8]  # FrameKind
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`overnight store check`: every stored file against what was written, and against itself."""
+"""`overnight store check`: compare every stored file with its checksum and with the other files."""
 
 from __future__ import annotations
 
@@ -17,37 +17,32 @@ from overnight.store.ring import check as ring_check
 
 __all__ = ["Problem", "Report", "check", "remove_unfinished"]
 
+FILES = frozenset(
+    ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
+)
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong, and what to do about it."""
 
-    path: str
-    what: str
-    todo: str
+Problem = ring_check.Problem
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was looked at and what was found."""
-
     segments: int
     samples: int
     bytes: int
     unfinished: tuple[str, ...]  # of writers that were killed
     problems: tuple[Problem, ...]
     blocks: int = 0  # of the flight recorder's ring
-    looks: int = 0
+    looks: int = 0  # readings of the ring
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; docs/schemas/store-check-1.json describes it."""
         return {"schema": "overnight.store-check/1", **dataclasses.asdict(self)}
 
 
 def check(
     catalogue: segments.Catalogue, progress: Callable[[int, int], None] = lambda _done, _all: None
 ) -> Report:
-    """Read everything. Changes nothing."""
+    """Read everything, change nothing."""
     everything = [s for host in catalogue.hosts() for s in catalogue.segments(host)]
     problems: list[Problem] = []
     samples = size = 0
@@ -61,28 +56,34 @@ def check(
         samples += meta.samples
         size += sum(stated for stated, _ in meta.files.values())
         found = list(_problems(segment, meta))
-        if segment.path.is_dir():  # else it was trimmed meanwhile
+        if segment.path.is_dir():  # otherwise it was removed in the meantime
             problems.extend(found)
     problems.extend(_hour_problems(catalogue))
     unfinished = tuple(str(path) for path in _unfinished(catalogue))
     signals = ring_check.check(catalogue.home)
-    problems.extend(Problem(one.path, one.what, one.todo) for one in signals.problems)
+    problems.extend(signals.problems)
     size += signals.bytes
     return Report(
-        len(everything), samples, size, unfinished, tuple(problems), signals.blocks, signals.looks
+        len(everything),
+        samples,
+        size,
+        unfinished,
+        tuple(problems),
+        signals.blocks,
+        signals.readings,
     )
 
 
 def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Problem]:
-    todo = f"import the raw capture again, then delete {segment.path}"
+    todo = f"delete {segment.path}, then import the raw capture again"
     description = segment.path / "segment.json"
     try:
-        said = json.loads(description.read_bytes())
+        stored = json.loads(description.read_bytes())
     except (OSError, ValueError) as error:
         yield Problem(str(description), f"cannot be read: {error}", todo)
         return
-    if said.get("digest") != segments.description_digest(said):
-        yield Problem(str(description), "its content has changed since it was written", todo)
+    if stored.get("digest") != segments.description_digest(stored):
+        yield Problem(str(description), "has changed since it was written", todo)
     for name, (stated, digest) in meta.files.items():
         path = segment.path / pathlib.PurePath(name).name
         try:
@@ -95,11 +96,8 @@ def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Proble
         if size != stated:
             yield Problem(str(path), f"has {size} bytes instead of {stated}", todo)
         elif found.hexdigest() != digest:
-            yield Problem(str(path), "its content has changed since it was written", todo)
-    if (
-        not {"samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy"}
-        <= meta.files.keys()
-    ):
+            yield Problem(str(path), "has changed since it was written", todo)
+    if not meta.files.keys() >= FILES:
         yield Problem(str(segment.path), "is incomplete", todo)
         return
     try:
@@ -111,7 +109,7 @@ def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Proble
 
 
 def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[str]:
-    """What the files say of each other."""
+    """Yield where the files contradict each other."""
     rows = parquet.query(
         "SELECT count(*) AS rows, coalesce(sum(count) FILTER (event = 0), 0)::BIGINT AS samples, "  # noqa: S608 - a path
         "coalesce(max(node), 0) AS node, coalesce(max(task), 0) AS task, coalesce(min(time_us), 0) AS first, "
@@ -126,26 +124,26 @@ def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[
     if int(rows["samples"][0]) != meta.samples:
         yield f"has {int(rows['samples'][0])} samples instead of {meta.samples}"
     if int(nodes["own"].sum()) != meta.samples:
-        yield "its sums and its samples differ"
+        yield "sums and samples differ"
     if count and int(rows["node"][0]) >= len(nodes["frame"]):
-        yield "a sample points to a stack that is not there"
+        yield "a sample refers to a missing stack"
     if count and int(rows["task"][0]) >= len(tasks["pid"]):
-        yield "a sample points to a task that is not there"
+        yield "a sample refers to a missing task"
     if len(nodes["frame"]) and int(nodes["frame"].max()) >= len(frames["kind"]):
-        yield "a stack points to a function that is not there"
+        yield "a stack refers to a missing function"
     if tree.is_torn(nodes["up"], nodes["size"]):
-        yield "a stack hangs under nothing"
+        yield "a stack has no root"
     if (meta.host, meta.begin_us, meta.end_us) != (segment.host, segment.begin_us, segment.end_us):
-        yield "its description is of another segment"
+        yield "its description belongs to another segment"
     shape = (
         segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed),
         len(meta.cores),
     )
     in_seconds = sum(int(segment.seconds(mode, shape).sum()) for mode in ("busy", "idle"))
     if in_seconds > meta.samples or (in_seconds < meta.samples and not _saturated(segment, shape)):
-        yield "its sums by second and its samples differ"
+        yield "sums by second and samples differ"
     if not rows["ordered"][0]:
-        yield "its samples are not in order of time"
+        yield "samples are not ordered by time"
     if (
         count
         and meta.timed
@@ -153,7 +151,7 @@ def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[
             segment.begin_us <= int(rows["first"][0]) and int(rows["last"][0]) < segment.end_us
         )
     ):
-        yield "it has samples of another time than its name says"
+        yield "has samples outside of the time in its name"
 
 
 def _saturated(segment: segments.Segment, shape: tuple[int, int]) -> bool:
@@ -161,12 +159,12 @@ def _saturated(segment: segments.Segment, shape: tuple[int, int]) -> bool:
 
 
 def _hour_problems(catalogue: segments.Catalogue) -> Iterator[Problem]:
-    """Files of hours that say something else than their segments; answers may come from them."""
+    """Yield hour files that differ from their segments: queries may read them."""
     root = catalogue.home / "profiles" / segments.VERSION
     for path in sorted(root.glob("*/*/*.hour")):
         what = _hour_problem(path)
-        if what and path.exists():  # else it was trimmed meanwhile
-            todo = f"delete {path}: questions read the segments instead"
+        if what and path.exists():  # otherwise it was removed in the meantime
+            todo = f"delete {path}: queries read the segments instead"
             yield Problem(str(path), what, todo)
 
 
@@ -192,9 +190,9 @@ def _hour_problem(path: pathlib.Path) -> str:
                     (plane.of(name) == segment.seconds(mode, entry.shape)).all()
                 )
             except errors.OvernightError:
-                continue  # told of the segment itself
+                continue  # reported for the segment itself
             if not same:
-                return "says something else than its segments"
+                return "differs from its segments"
     return ""
 
 
@@ -206,7 +204,7 @@ def _unfinished(catalogue: segments.Catalogue) -> Iterator[pathlib.Path]:
 
 
 def _is_written(path: pathlib.Path) -> bool:
-    """Whether somebody writes there now: the kernel frees the lock of a writer that died."""
+    """Return whether a writer is alive: the kernel frees the lock of a dead one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -221,7 +219,7 @@ def _is_written(path: pathlib.Path) -> bool:
 
 
 def remove_unfinished(report: Report) -> None:
-    """Delete what killed writers left; what somebody writes now is not among it."""
+    """Delete what killed writers left behind; files of live writers are not in the report."""
     for path in map(pathlib.Path, report.unfinished):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Loads that ran, second by second: HOME/loads/HOST/BEGAN-ID.jsonl, only ever appended to.
+"""Stored loads, second by second: HOME/loads/HOST/BEGAN-ID.jsonl, append-only.
 
-The first line says what was run; then a line a second, and every ten seconds the verdict so far. A run that
-was cut off by kill -9 or a crash is read up to its last whole line, and has no line that says it ended.
+The first line describes the load; then comes a line per second, and every ten seconds the verdict so far. A load
+that was killed is read up to its last whole line, and has no final verdict.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from overnight.model.load import Load
 from overnight.store import host_names
 from overnight.store.ring import journal
 
-__all__ = ["FORMAT", "VERSION", "Book", "copy_loads", "read_loads", "read_seconds"]
+__all__ = ["FORMAT", "VERSION", "LoadWriter", "copy_loads", "read_loads", "read_seconds"]
 
 FORMAT, VERSION = "overnight.load", 1
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})\.jsonl", re.ASCII)
 SYNC_LINES = 10
-TAIL = 1 << 17  # a verdict is never further from the end: ten seconds of the largest host
-MOST_BYTES = 256 << 20  # of all loads of a host: 30 nights; the oldest go when a new one begins
+TAIL = 1 << 17  # the last verdict is never further from the end: ten seconds on the largest host
+MOST_BYTES = (
+    256 << 20
+)  # of all loads of a host: 30 nights; the oldest are deleted when a new one starts
 
 
-class Book:
-    """The file of one load that runs now."""
+class LoadWriter:
+    """Writes the file of a running load."""
 
     def __init__(
         self,
@@ -54,24 +56,23 @@ class Book:
         self._append({**head, **run, **process, "options": dict(options)}, sync=True)
 
     def second(self, line: Mapping[str, object]) -> None:
-        """One second; `us` is when it ended."""
+        """Append one second; `us` is its end."""
         self._append({"second": dict(line)})
 
-    def verdict(self, us: int, said: Mapping[str, object], *, ended: bool = False) -> None:
-        """What the gate says so far, or in the end."""
-        self._append({"verdict": dict(said), "us": us, "ended": ended}, sync=ended)
+    def verdict(self, us: int, verdict: Mapping[str, object], *, ended: bool = False) -> None:
+        """Append the verdict so far, or with `ended` the final one."""
+        self._append({"verdict": dict(verdict), "us": us, "ended": ended}, sync=ended)
 
     def close(self) -> None:
-        """No line follows."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def _append(self, entry: Mapping[str, object], *, sync: bool = False) -> None:
-        # One write a line: another process reads whole lines, and a kill cuts at most the last.
+        # One write per line: readers see whole lines, and a kill truncates at most the last one.
         os.write(self._file, json.dumps(entry, separators=(",", ":")).encode() + b"\n")
         self._lines += 1
-        # Not every second: a commit of the file system each second would be a load of its own.
+        # Not every second: a file system commit each second would be a load of its own.
         if sync or self._lines % SYNC_LINES == 0:
             os.fsync(self._file)
 
@@ -79,25 +80,25 @@ class Book:
 def read_loads(
     home: pathlib.Path, host: str = "", begin_us: int = 0, end_us: int = 1 << 62
 ) -> tuple[Load, ...]:
-    """Loads that ran at some time of a stretch, the oldest first; what makes no sense is left out."""
-    found = []
+    """Return loads that ran in a time range, the oldest first; unreadable files are skipped."""
+    loads = []
     for path in _files(home, host):
         name = NAME.fullmatch(path.name)
         assert name is not None
         if int(name[1]) > end_us:
             continue
-        one = _read(path)
-        if one is not None and one.until_us >= begin_us and (not host or one.host == host):
-            found.append(one)
-    return tuple(sorted(found, key=lambda one: (one.began_us, one.id)))
+        load = _read(path)
+        if load is not None and load.until_us >= begin_us and (not host or load.host == host):
+            loads.append(load)
+    return tuple(sorted(loads, key=lambda load: (load.began_us, load.id)))
 
 
-def read_seconds(home: pathlib.Path, one: Load) -> Iterator[dict[str, Any]]:
-    """Its seconds, in order."""
-    path = _folder(home, one.host) / f"{one.began_us}-{one.id}.jsonl"
+def read_seconds(home: pathlib.Path, load: Load) -> Iterator[dict[str, Any]]:
+    """Yield the seconds of a load, in order."""
+    path = _folder(home, load.host) / f"{load.began_us}-{load.id}.jsonl"
     for _, line in journal.read_lines(path):
         if line is not None and isinstance(line.get("second"), dict):
-            yield dict(line["second"])  # type: ignore[call-overload]  # the line above looked
+            yield dict(line["second"])  # type: ignore[call-overload]  # checked above
 
 
 def copy_loads(
@@ -108,29 +109,29 @@ def copy_loads(
     end_us: int,
     clean: Callable[[str], str] = lambda text: text,
 ) -> int:
-    """The loads of a stretch into another data home, their texts cleaned; how many."""
-    found = read_loads(home, host, begin_us, end_us)
-    for one in found:
-        name = f"{one.began_us}-{one.id}.jsonl"
-        into = _folder(target, one.host)
+    """Copy the loads of a time range to another data home, with cleaned texts; return how many."""
+    loads = read_loads(home, host, begin_us, end_us)
+    for load in loads:
+        name = f"{load.began_us}-{load.id}.jsonl"
+        into = _folder(target, load.host)
         into.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (into / name).open("wb") as out:
-            for _, line in journal.read_lines(_folder(home, one.host) / name):
+            for _, line in journal.read_lines(_folder(home, load.host) / name):
                 for key in ("options", "verdict"):
                     if line is not None and key in line:
                         line[key] = _cleaned(line[key], clean)
                 if line is not None:
                     out.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-    return len(found)
+    return len(loads)
 
 
 def _cleaned(value: object, clean: Callable[[str], str]) -> object:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
-        return [_cleaned(one, clean) for one in value]
+        return [_cleaned(item, clean) for item in value]
     if isinstance(value, dict):
-        return {key: _cleaned(one, clean) for key, one in value.items()}
+        return {key: _cleaned(item, clean) for key, item in value.items()}
     return value
 
 
@@ -151,7 +152,7 @@ def _files(home: pathlib.Path, host: str) -> list[pathlib.Path]:
 
 
 def _read(path: pathlib.Path) -> Load | None:
-    """From the first line and the end of the file: a night of seconds need not be read for it."""
+    """Read the first line and the end of the file, without a night of seconds between."""
     try:
         with path.open("rb") as file:
             head = _parse(file.readline(TAIL))
@@ -163,7 +164,7 @@ def _read(path: pathlib.Path) -> Load | None:
         return None
     if head.get("format") != FORMAT or head.get("version") != VERSION:
         return None
-    told: dict[str, Any] = {}
+    last: dict[str, Any] = {}
     try:
         began = until = int(head["began_us"])
         for line in lines:
@@ -171,8 +172,8 @@ def _read(path: pathlib.Path) -> Load | None:
             if isinstance(second, dict):
                 until = int(second["us"])
             elif isinstance(line.get("verdict"), dict):
-                told, until = line, max(until, int(line["us"]))
-        said = told.get("verdict", {})
+                last, until = line, max(until, int(line["us"]))
+        verdict = last.get("verdict", {})
         return Load(
             id=str(head["id"]),
             host=str(head["host"]),
@@ -180,11 +181,11 @@ def _read(path: pathlib.Path) -> Load | None:
             cores=tuple(int(core) for core in head["cores"]),
             began_us=began,
             until_us=until,
-            ended=bool(told.get("ended")),
-            running=not told.get("ended") and _is_running(head),
-            status=str(said.get("status", "")),
-            says=str(said.get("says", "")),
-            crossed=tuple(map(str, said.get("crossed", ()))),
+            ended=bool(last.get("ended")),
+            running=not last.get("ended") and _is_running(head),
+            status=str(verdict.get("status", "")),
+            says=str(verdict.get("says", "")),
+            crossed=tuple(map(str, verdict.get("crossed", ()))),
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -212,7 +213,7 @@ def _is_running(head: Mapping[str, Any]) -> bool:
 
 
 def _started(pid: int) -> str:
-    """In ticks since boot: a number that was given again is another process."""
+    """Return the start time in ticks since boot, which tells a reused PID apart."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overnight.model.flame import FrameKind
 from overnight.store import capture
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ __all__ = [
     "HAS_EXTENSION",
     "IDLE",
     "KERNEL",
-    "PROCESS",
     "SOFTIRQ",
     "Tree",
     "fold_capture",
@@ -39,8 +39,6 @@ __all__ = [
 ]
 
 MARKED = 1 << 27  # of so many pairs that there could be, those that there are can be marked
-
-PROCESS = 2  # the kind of a tree's first frames: process names
 
 # Flags of a node. The low half belongs to the node's own frame, the high half also to what it calls.
 KERNEL, IDLE, SOFTIRQ = 0x01, 0x02, 0x10
@@ -92,7 +90,7 @@ def frame_hashes(
 def frame_flags(names: list[str], kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """What a frame says about the samples that end in it or run below it."""
     flags = np.zeros(len(names), np.uint8)
-    for i in np.flatnonzero(kinds == capture.Kind.KERNEL).tolist():
+    for i in np.flatnonzero(kinds == FrameKind.KERNEL).tolist():
         flags[i] = KERNEL
         if IDLE_LEAF.fullmatch(names[i]):
             flags[i] |= IDLE

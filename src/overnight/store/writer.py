@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
 from overnight.store import capture, hours, parquet, segments, sums, tree
 
@@ -273,7 +274,7 @@ def _fold(
         name=[made.frames.name[i] for i in used.tolist()] + list(processes),
         module=[made.frames.module[i] for i in used.tolist()] + [""] * len(processes),
         kind=np.concatenate(
-            [made.frames.kind[used], np.full(len(processes), tree.PROCESS, np.uint8)]
+            [made.frames.kind[used], np.full(len(processes), FrameKind.PROCESS, np.uint8)]
         ),
     )
     roots, hanging, pair = tree.pair_up(process, task, stack, len(processes), len(stacks))

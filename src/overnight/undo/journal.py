@@ -1,8 +1,8 @@
-"""What a run changes on this host, written down before it is changed, so that it is always undone.
+"""The undo journal: changes to this host, recorded before they are made, so that they are always undone.
 
-A ledger is a file of JSON lines, one a change, each on disk before the change is made. The run undoes
-them in reverse; after a kill -9 the next run does. Processes need no line: all that a run starts carry
-its name in their environment, and so do their children.
+A journal is a file of JSON lines, one per change, each on disk before the change is made. The run undoes them in
+reverse order; after a kill -9 the next run does. Processes need no line: every process of a run, and its
+children, carry the run's name in their environment.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from overnight import errors
+from overnight.model import files
 from overnight.undo import operations
 
 __all__ = [
@@ -44,18 +45,18 @@ GONE_SECONDS = 5.0
 
 
 def journal_folder() -> pathlib.Path:
-    """One place for the whole machine, whatever the data home: the next run must find it."""
-    said = os.environ.get("OVERNIGHT_UNDO")
-    if said:
-        return pathlib.Path(said)
+    """Return the folder of all journals: one per machine, so that the next run finds them."""
+    given = os.environ.get("OVERNIGHT_UNDO")
+    if given:
+        return pathlib.Path(given)
     return pathlib.Path(tempfile.gettempdir()) / f"overnight-undo-{os.getuid()}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """A run whose changes are on this host still.
+    """A run whose changes are still on this host.
 
-    `state` is "running" while its process is, "kept" when it left them on purpose, else "left".
+    `state` is "running" while its process runs, "kept" where it left them on purpose, else "left".
     """
 
     run: str
@@ -66,7 +67,7 @@ class Left:
 
 
 class Journal:
-    """The changes of one run; leaving the block undoes them."""
+    """The changes of one run; a context manager that undoes them."""
 
     def __init__(self, what: str, folder: pathlib.Path | None = None) -> None:
         self.what = what
@@ -80,31 +81,30 @@ class Journal:
         pid = os.getpid()
         head = {"schema": SCHEMA, "run": self.run, "what": what, "pid": str(pid)}
         self._append({**head, "started": _started(pid), "boot": _boot()})
-        _sync_folder(folder)
+        files.sync_folder(folder)
 
     def write(self, kind: str, target: str | os.PathLike[str]) -> None:
-        """Note a change that is about to be made; `kind` is one of `undoing.UNDO`."""
+        """Record a change that is about to be made; `kind` is a key of `operations.UNDO`."""
         if kind not in operations.UNDO:
-            raise ValueError(f"nobody knows how to undo {kind!r}")
+            raise ValueError(f"there is no undo operation for {kind!r}")
         change = {"kind": kind, "target": os.fspath(target)}
         operations.check(change)
         self._append(change)
         self._changes.append(change)
 
     def environment(self) -> dict[str, str]:
-        """Ours with the mark: start processes with it, and they are found again."""
+        """Return this environment with the run's mark, for the processes that the run starts."""
         return {**os.environ, MARK: self.run}
 
     def targets(self) -> list[str]:
-        """What was written down, in the order in which it was made."""
+        """Return the targets of all changes, in order."""
         return [change["target"] for change in self._changes]
 
     def processes(self) -> tuple[int, ...]:
-        """Those that carry the mark."""
         return processes_of(self.run)
 
     def undo(self) -> list[str]:
-        """Everything, the latest first; what could not be undone stays written, and is told."""
+        """Undo all changes, the latest first; return the problems. What failed stays in the file."""
         self.problems = _undo(self.run, self._changes)
         if not self.problems:
             self.path.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ class Journal:
         return self.problems
 
     def keep(self) -> None:
-        """Leave the changes as they are: `age --undo` and the like find them by the file."""
+        """Leave the changes in place, for a later undo such as `age --undo`."""
         self._append({"kept": "yes"})
         os.close(self._file)
         self._file = -1
@@ -137,37 +137,37 @@ class Journal:
         with _undisturbed():
             self.undo()
         if self.problems and error is not None:
-            # Nobody comes back to look at `problems` then.
+            # The caller will not read `problems` then.
             raise errors.CannotError(
-                f"{self.what} was ended, and not all of it is undone: {self.problems[0]}",
+                f"{self.what} ended, but not everything was undone: {self.problems[0]}",
                 why=f"it was ended by: {str(error) or type(error).__name__}",
-                todo="overnight rehearse --clean   tries again, and so does the next run",
+                todo="overnight rehearse --clean   retries, and so does the next run",
             ) from error
 
 
 def runs(folder: pathlib.Path | None = None, *, what: str = "") -> tuple[Left, ...]:
-    """Every run that has changes here, whatever its state; those whose `what` begins so."""
+    """Return all runs with changes on this host whose description starts with `what`."""
     folder = folder or journal_folder()
     if not folder.is_dir():
         return ()
     own_folder(folder)
-    found = []
+    left = []
     for path in sorted(folder.glob(f"*{ENDING}")):
         try:
             head, changes, is_kept = _read(path)
         except FileNotFoundError:
-            continue  # it was undone meanwhile
-        # What was kept is nobody's any more, even while the process that made it lives.
+            continue  # undone meanwhile
+        # A kept run counts as kept even while its process runs.
         state = "kept" if is_kept else "running" if _is_alive(head) else "left"
         if head.get("what", "").startswith(what):
-            found.append(Left(path.stem, head.get("what", ""), path, tuple(changes), state))
-    return tuple(found)
+            left.append(Left(path.stem, head.get("what", ""), path, tuple(changes), state))
+    return tuple(left)
 
 
 def leftovers(
     folder: pathlib.Path | None = None, *, kept: bool = False, what: str = ""
 ) -> tuple[Left, ...]:
-    """Runs whose process is gone; those that were kept on purpose only where asked."""
+    """Return runs whose process is gone, and with `kept` also those left on purpose."""
     states = ("left", "kept") if kept else ("left",)
     return tuple(left for left in runs(folder, what=what) if left.state in states)
 
@@ -175,16 +175,16 @@ def leftovers(
 def clean(
     folder: pathlib.Path | None = None, *, kept: bool = False, what: str = ""
 ) -> tuple[list[str], list[str]]:
-    """Undo what dead runs left: what they were, and what could not be undone."""
+    """Undo what killed runs left; return the undone runs and the problems."""
     done: list[str] = []
     problems: list[str] = []
     for left in leftovers(folder, kept=kept, what=what):
-        with _undisturbed(), _alone(left.path) as there:
-            if not there:
+        with _undisturbed(), _alone(left.path) as exists:
+            if not exists:
                 continue
-            wrong = _undo(left.run, left.changes)
-            problems += wrong
-            if not wrong:
+            failed = _undo(left.run, left.changes)
+            problems += failed
+            if not failed:
                 left.path.unlink(missing_ok=True)
                 done.append(f"{left.what or left.run} ({left.run})")
     return done, problems
@@ -192,7 +192,7 @@ def clean(
 
 @contextlib.contextmanager
 def _alone(path: pathlib.Path) -> Iterator[bool]:
-    """One that undoes at a time; False where another has done it meanwhile."""
+    """Lock a journal for undoing; yields False where another process has undone it meanwhile."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -206,28 +206,28 @@ def _alone(path: pathlib.Path) -> Iterator[bool]:
 
 
 def processes_of(run: str) -> tuple[int, ...]:
-    """Every process but this one that carries the mark of a run."""
+    """Return every process but this one with the mark of a run."""
     wanted = f"{MARK}={run}".encode()
-    found = []
+    pids = []
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return tuple(found)
+                pids.append(int(entry.name))
+    return tuple(pids)
 
 
 def _undo(run: str, changes: list[dict[str, str]] | tuple[Mapping[str, str], ...]) -> list[str]:
     problems = []
     deadline = time.monotonic() + GONE_SECONDS
-    # Those that are forked meanwhile are met by the next look.
-    while there := processes_of(run):
-        for pid in there:
+    # Repeated, because processes may fork meanwhile.
+    while alive := processes_of(run):
+        for pid in alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            problems.append(f"processes {', '.join(map(str, there))} of {run} do not end")
+            problems.append(f"processes {', '.join(map(str, alive))} of {run} do not end")
             break
         time.sleep(0.02)
     for change in reversed(changes):
@@ -241,11 +241,11 @@ def _undo(run: str, changes: list[dict[str, str]] | tuple[Mapping[str, str], ...
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not stop the undoing half-way."""
+    """Ignore signals: a second Ctrl-C must not interrupt the undo."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     try:
         before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    except ValueError:  # not the main thread: signals do not come here
+    except ValueError:  # not the main thread, which gets the signals
         yield
         return
     try:
@@ -256,37 +256,29 @@ def _undisturbed() -> Iterator[None]:
 
 
 def own_folder(folder: pathlib.Path) -> pathlib.Path:
-    """Made for us alone: whoever can write here can have root remove what he likes."""
+    """Create or check a private folder: anyone who can write to it could make root remove files."""
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         pass
     except OSError as error:
         raise errors.CannotError(
-            f"{folder} cannot be made",
-            why=f"what is to be undone is written there first: {error}",
-            todo="set OVERNIGHT_UNDO to a folder that can be made",
+            f"cannot create {folder}: {error}",
+            why="the undo journal is written there before any change",
+            todo="set OVERNIGHT_UNDO to a folder that can be created",
         ) from error
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise errors.CannotError(
-            f"{folder} is not ours alone",
-            why="what is to be undone is written there, and others could write to it",
-            todo=f"look at it, remove it, and try again, or set OVERNIGHT_UNDO to another folder; ls -ld {folder}",
+            f"{folder} is not private",
+            why="other users could write to the undo journal",
+            todo=f"check it with ls -ld {folder} and remove it, or set OVERNIGHT_UNDO to another folder",
         )
     return folder
 
 
-def _sync_folder(folder: pathlib.Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _read(path: pathlib.Path) -> tuple[dict[str, str], list[dict[str, str]], bool]:
-    """Head and changes; a last line that was cut off was never acted upon."""
+    """Return head, changes and whether it was kept; a truncated last line was never acted upon."""
     lines = []
     for text in path.read_text(errors="replace").splitlines():
         try:
@@ -306,7 +298,7 @@ def _is_alive(head: Mapping[str, str]) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since boot: a number that was given again is another process."""
+    """Return the start time in ticks since boot, which tells a reused PID apart."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:

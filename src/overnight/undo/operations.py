@@ -1,4 +1,4 @@
-"""How each kind of change is undone. All may be done twice, and what is gone already is no fault."""
+"""Undo operations, one per kind of change. Each is idempotent: what is already gone is not an error."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from collections.abc import Callable, Mapping
 
 __all__ = ["MACHINES", "NSPAWN", "UNDO", "check", "remove_cgroups"]
 
-MACHINES = "overnight-"  # how the names of machines begin: others are none of ours
+MACHINES = "overnight-"  # prefix of machine names; others are never touched
 NSPAWN = pathlib.Path("/run/systemd/nspawn")
 
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 EMPTY_SECONDS = 5.0
 CGROUPS = "/sys/fs/cgroup/"
-# Nothing of these may ever be removed, whatever a file says.
+# Never removed, whatever a journal lists.
 PRECIOUS = ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var")  # fmt: skip
 
 
 def check(change: Mapping[str, str]) -> None:
-    """Raises ValueError for what no run of ours would have written."""
+    """Raise ValueError for a change that overnight would never record."""
     kind, target = change["kind"], change["target"]
     if kind in ("cgroup", "folder", "file", "mount"):
         path = pathlib.PurePosixPath(target)
@@ -35,24 +35,24 @@ def check(change: Mapping[str, str]) -> None:
             or ".." in path.parts
             or str(path) in (*PRECIOUS, tempfile.gettempdir())
         ):
-            raise ValueError(f"{target!r} is no path that is removed")
+            raise ValueError(f"{target!r} is not a path that may be removed")
         if (kind == "cgroup") != target.startswith(CGROUPS):
-            raise ValueError(f"{target!r} is no {kind}")
+            raise ValueError(f"{target!r} is not a {kind}")
     elif not target or target.startswith("-") or "/" in target or not target.isprintable():
-        raise ValueError(f"{target!r} is no name of a {kind}")
+        raise ValueError(f"{target!r} is not a name of a {kind}")
     elif kind == "machine" and (not target.startswith(MACHINES) or set(target) & set("*?[")):
-        raise ValueError(f"{target!r} is no machine of ours")
+        raise ValueError(f"{target!r} is not a machine of overnight")
 
 
 def remove_cgroups(target: str) -> None:
-    """A cgroup and those below; processes in them are ended."""
+    """Remove a cgroup and those below it; kill the processes in them."""
     top = pathlib.Path(target)
     deadline = time.monotonic() + EMPTY_SECONDS
     while top.is_dir():
         below = [pathlib.Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
         for folder in below:
             _kill_members(folder)
-            _let_pages_go(folder)
+            _release_pages(folder)
             with contextlib.suppress(FileNotFoundError, OSError):
                 folder.rmdir()
         if top.is_dir() and time.monotonic() > deadline:
@@ -61,16 +61,16 @@ def remove_cgroups(target: str) -> None:
             time.sleep(0.02)
 
 
-def _let_pages_go(folder: pathlib.Path) -> None:
-    """Pages are not left to zombies, nor those that each core still has in a batch of its own.
+def _release_pages(folder: pathlib.Path) -> None:
+    """Free charged pages, also those in per-core batches, so that no dying cgroup stays.
 
-    On 16 cores 136 of 3,000 zombies stayed for such a batch; none after this.
+    On 16 cores 136 of 3,000 zombies stayed because of such a batch; none after this.
     """
     with contextlib.suppress(OSError):
         (folder / "memory.force_empty").write_text("0")  # v1
     with contextlib.suppress(OSError):
-        held = (folder / "memory.current").read_text()  # v2; the root has none
-        # EAGAIN tells that not all could go: the batches were emptied on the way there.
+        held = (folder / "memory.current").read_text()  # v2; not in the root
+        # EAGAIN: not everything was freed, but the batches were drained.
         (folder / "memory.reclaim").write_text(str(int(held) + (1 << 20)))
 
 
@@ -87,8 +87,9 @@ def _kill_members(folder: pathlib.Path) -> None:
 
 def _remove_folder(target: str) -> None:
     if pathlib.Path(target).is_symlink():
-        raise ValueError(f"{target} became a link")
-    shutil.rmtree(target, ignore_errors=False) if pathlib.Path(target).exists() else None
+        raise ValueError(f"{target} was replaced by a symbolic link")
+    if pathlib.Path(target).exists():
+        shutil.rmtree(target)
 
 
 def _remove_file(target: str) -> None:
@@ -97,14 +98,14 @@ def _remove_file(target: str) -> None:
 
 def _unmount(target: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    # As often as something is mounted there.
+    # Repeated: mounts can be stacked.
     while os.path.ismount(target):
         if libc.umount2(target.encode(), MNT_DETACH | UMOUNT_NOFOLLOW):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
 
 
-def _forget_machine(name: str) -> None:
-    """What an nspawn that was killed leaves in /run; its processes and cgroups are undone before."""
+def _remove_machine(name: str) -> None:
+    """Remove what a killed nspawn leaves in /run; its processes and cgroups are undone before."""
     for path in NSPAWN.glob(f"*/{name}"):
         _unmount(str(path))
         if path.is_dir() and not path.is_symlink():
@@ -113,10 +114,12 @@ def _forget_machine(name: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=False)
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(
+        ["ip", *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
     if done.returncode and "annot find" not in done.stderr and "No such file" not in done.stderr:
-        raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+        raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
 
 
 UNDO: dict[str, Callable[[str], None]] = {
@@ -125,6 +128,6 @@ UNDO: dict[str, Callable[[str], None]] = {
     "file": _remove_file,
     "mount": _unmount,
     "netns": lambda name: _ip("netns", "delete", name),
-    "machine": _forget_machine,
+    "machine": _remove_machine,
     "link": lambda name: _ip("link", "delete", name),
 }

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import noise
 import perfsamples
 import pytest
 
@@ -44,11 +45,11 @@ profiler.run(profiler.ProfilerOptions(**options), threading.Event())
 """
 
 
-def eventually(what: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait until something holds."""
+def eventually(what: Callable[[], object], seconds: float = noise.HANG_SECONDS) -> None:
+    """Wait until something holds; on a busy machine that may take a while."""
     deadline = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < deadline, "it never came about"
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s"
         time.sleep(0.02)
 
 
@@ -151,7 +152,9 @@ class Agent:
                 return dict(status)
         return {}
 
-    def until(self, what: Callable[[dict[str, object]], object], seconds: float = 10.0) -> None:
+    def until(
+        self, what: Callable[[dict[str, object]], object], seconds: float = noise.HANG_SECONDS
+    ) -> None:
         """Wait for a status."""
 
         def holds() -> object:
@@ -172,7 +175,7 @@ class Agent:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=noise.HANG_SECONDS)
         return self.process.returncode
 
     def close(self) -> None:

@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import livehost
 import machines
+import noise
 import pytest
 from prometheus_client.openmetrics import parser
 
@@ -66,9 +68,19 @@ class Agent:
             for when in frame.wall_us
         ]
 
+    def series(self, signal_name: str, key: str, column: str, begin_us: int) -> dict[int, int]:
+        """The numbers of one row since `begin_us`, by wall time."""
+        found: dict[int, int] = {}
+        source = reader.Reader(self.home)
+        for host in source.hosts():
+            for frame in source.numbers(host, signal_name, begin_us, begin_us + 10**9, keys=[key]):
+                if key in frame.keys and column in frame.columns:
+                    found.update(zip(*frame.series(key, column), strict=True))
+        return found
+
     def end(self, number: signal.Signals = signal.SIGTERM) -> dict[str, object]:
         self.process.send_signal(number)
-        out, said = self.process.communicate(timeout=30)
+        out, said = self.process.communicate(timeout=noise.HANG_SECONDS)
         if number is not signal.SIGKILL:
             assert self.process.returncode == 0, said
         return dict(json.loads(out.splitlines()[-1])) if out else {}
@@ -94,53 +106,66 @@ def start(tmp_path: pathlib.Path, wait_for: Callable[..., None]) -> Iterator[Cal
 
 
 def test_a_core_that_is_pinned_is_an_event_with_its_core_second_and_process(
-    start, busy, wait_for
+    start, wait_for, tmp_path
 ) -> None:
-    agent = start()
-    core = CORES[-1]
-    with busy(core, 1.0, "the-hog"):
+    """On a made-up host: whether one core stands out depends on what else runs on the real one."""
+    with livehost.LiveHost(tmp_path / "root") as host:
+        agent = start("--root", str(host.root), home=tmp_path / "home")
+        host.saturate(1, pid=4242, name="the-hog")
         began = time.time()
-        wait_for(lambda: [e for e in agent.events("cpu.core_pinned") if e.core == core], 40)
-        wait_for(lambda: any("the-hog" in e.process for e in agent.events("cpu.core_pinned")), 20)
-    told = [one for one in agent.events("cpu.core_pinned") if one.core == core]
-    # What else ran on this host may have kept the other cores busy for some seconds.
-    assert any(began - 2 <= one.time_us / 1e6 <= began + 30 for one in told)
-    assert any(one.process.startswith("the-hog[") for one in told)
-    assert all(one.fields["others_percent"] < 50 for one in told)
-    assert {one.severity for one in told} <= {"warning", "critical"}
+        wait_for(lambda: agent.events("cpu.core_pinned"))
+        wait_for(lambda: all("the-hog" in e.process for e in agent.events("cpu.core_pinned")))
+        told = agent.events("cpu.core_pinned")
+    assert {event.core for event in told} == {1}
+    # The first look after it began may be late; a starved agent begins to count anew.
+    assert all(began - 2 <= event.time_us / 1e6 <= began + 60 for event in told)
+    assert all(event.process == "the-hog[4242]" for event in told)
+    assert all(abs(event.fields["others_percent"] - 10) < 2 for event in told)
+    assert {event.severity for event in told} <= {"warning", "critical"}
     pinned = {pin.id for pin in reader.Reader(agent.home).pins(told[0].host)}
-    assert {one.id for one in told} <= pinned
+    assert {event.id for event in told} <= pinned
     assert int(str(agent.end()["events"])) >= 1
 
 
-def test_a_line_of_a_driver_is_an_event_with_queue_and_core_within_a_second(start) -> None:
+def test_a_busy_core_of_this_host_is_recorded_with_its_process(start, busy, wait_for) -> None:
+    """The real files behind the event above; true however busy the other cores are."""
+    agent = start()
+    core = str(CORES[-1])
+    with busy(CORES[-1], 1.0, "the-hog") as pid:
+        began = time.time_ns() // 1000
+        wait_for(lambda: agent.series("processes", f"{pid} the-hog", "utime", began))
+        wait_for(lambda: len(agent.series("cpu", core, "idle", began)) >= 4)
+        idle = agent.series("cpu", core, "idle", began)
+    seconds = (max(idle) - min(idle)) / 1e6
+    ticks = (idle[max(idle)] - idle[min(idle)]) / os.sysconf("SC_CLK_TCK")
+    assert ticks < 0.1 * seconds
+
+
+def test_a_line_of_a_driver_is_an_event_with_queue_and_core_within_a_second(
+    start, wait_for
+) -> None:
     agent = start()
     facts = interrupts.open_queues()()
     key = next(k for k, one in facts.items() if one["core"] != -1 and one["queue"] != -1)
     interface, queue = str(facts[key]["interface"]), int(facts[key]["queue"])
-    until = time.monotonic() + 15
-    while (
-        not reader.Reader(agent.home)
-        .facts(os.uname().nodename, "nic-queues", time.time_ns() // 1000)
-        .state
-    ):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    host = os.uname().nodename
+    source = reader.Reader(agent.home)
+    wait_for(lambda: source.facts(host, "nic-queues", time.time_ns() // 1000).state)
     line = (
         f"ena 0000:20:03.0 {interface}: TX q {queue} is paused for too long (threshold 5000000). "
         "Time since last napi 6596000 usec. napi scheduled: 1"
     )
-    wrote = time.monotonic()
+    before = time.monotonic()
     pathlib.Path("/dev/kmsg").write_text(f"{line} (a test of overnight)\n")
-    while not agent.events("net.driver_reset"):
-        assert time.monotonic() - wrote < 20
-        time.sleep(0.02)
+    after = time.monotonic()
+    wait_for(lambda: agent.events("net.driver_reset"))
     (told,) = agent.events("net.driver_reset")
     assert told.fields["queue"] == queue
     assert told.fields["interface"] == interface
     assert told.core == interrupts.core_of(facts, interface, queue)
     assert told.fields["written_by_process"] is True
-    assert abs(told.monotonic_ns / 1e9 - wrote) < 1.0
+    # The kernel stamps the line itself: however late it is read, the event lies where it happened.
+    assert before - 0.5 < told.monotonic_ns / 1e9 < after + 0.5
     assert told.severity == "critical"
 
 
@@ -165,7 +190,7 @@ def test_events_are_followed_as_they_happen(start, tmp_path) -> None:
         assert told["fields"]["written_by_process"] is True
     finally:
         follow.send_signal(signal.SIGINT)
-        follow.communicate(timeout=20)
+        follow.communicate(timeout=noise.HANG_SECONDS)
     assert follow.returncode == 0
 
 
@@ -173,16 +198,20 @@ def test_kill_9_loses_at_most_the_last_second_and_the_next_agent_goes_on(
     start, tmp_path, wait_for
 ) -> None:
     agent = start()
+    wait_for(lambda: len(agent.looks("cpu")) >= 2)
+    waited = noise.read_waited([agent.process.pid])
     wait_for(lambda: len(agent.looks("cpu")) >= 4)
+    killed, waited = time.time(), noise.read_waited([agent.process.pid]) - waited
     agent.end(signal.SIGKILL)
-    killed = time.time()
     last = max(agent.looks("cpu")) / 1e6
-    assert killed - last < 2.5  # a look a second, and this process may have waited for its core
+    # One look a second, and written within the next; what the host kept the agent waiting is not lost.
+    assert killed - last < 2.5 + waited
     before = len(agent.looks("cpu"))
     time.sleep(max(0.0, killed + 3.5 - time.time()))  # so long that it counts as an absence
     again = start()
     again.end()
-    (gap,) = reader.Reader(tmp_path).gaps(os.uname().nodename)
+    gaps = reader.Reader(tmp_path).gaps(os.uname().nodename)
+    (gap,) = [gap for gap in gaps if "this host did not let the agent run" not in gap.why]
     assert gap.why == "the flight recorder did not run"
     assert abs(gap.begin_us / 1e6 - last) < 0.01
     assert len(again.looks("cpu")) > before
@@ -204,7 +233,7 @@ def test_metrics_are_served_on_loopback_alone(start, wait_for) -> None:
         except OSError:
             return ""
 
-    wait_for(lambda: "overnight_memory_cgroups" in page(), 20)
+    wait_for(lambda: "overnight_memory_cgroups" in page())
     names = {family.name for family in parser.text_string_to_metric_families(page())}
     assert {"overnight_host", "overnight_memory_cgroups", "overnight_agent_cpu_seconds"} <= names
     listening = pathlib.Path("/proc/net/tcp").read_text()
@@ -218,11 +247,11 @@ def test_a_second_agent_for_the_same_home_says_who_is_there(start, tmp_path) -> 
         [sys.executable, "-m", "overnight.agent", "--home", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=noise.HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 3
-    assert "being recorded already" in done.stderr
+    assert "already being recorded" in done.stderr
 
 
 @pytest.mark.long  # units are asked for every 30 s

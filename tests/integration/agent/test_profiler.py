@@ -14,11 +14,13 @@ import threading
 import time
 from collections.abc import Iterator
 
+import noise
 import perfsamples
 import pytest
 
 from overnight import errors
 from overnight.agent import profiler, spool
+from overnight.model.pins import Pin
 from overnight.sources import perf
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
@@ -69,21 +71,26 @@ def test_kill_9_at_any_moment_leaves_everything_readable(tmp_path, agent, readab
     folder = tmp_path
     one = agent(folder, recorder=kind, frequency=499)
     one.until(lambda status: status["mode"] == "recording")
+    recorders = [one.process.pid, *one.perfs()]
+    waited = noise.read_waited(recorders)
     time.sleep(random.uniform(0.8, 2.2))
-    killed = time.monotonic()
+    killed, killed_wall = time.monotonic(), time.time_ns()
+    waited = noise.read_waited(recorders) - waited
     one.end(signal.SIGKILL)
-    wait_for(lambda: not one.perfs(), 5)
+    wait_for(lambda: not one.perfs())
     last = 0
     for path in [*segments(folder), *unfinished(folder)]:
         samples = perfsamples.read_samples(path)
         last = max([last, *samples.time])
         # perf itself shows nothing of an unfinished file; the next run finishes it.
         assert readable(path) or not samples.finished
-    assert killed - last / 1e9 < 2
+    # A drain a second; what the host kept the recorder waiting is not lost by it.
+    assert killed - last / 1e9 < 2 + waited
     left = len([*segments(folder), *unfinished(folder)])
     # The next run takes over the dead one's lock, finishes its segment, writes the gap down.
     two = agent(folder, recorder=kind, frequency=499)
     two.until(lambda status: status["mode"] == "recording")
+    recording_wall = time.time_ns()
     assert two.end(signal.SIGTERM) == 0
     paths = segments(folder)
     assert len(paths) > left
@@ -91,30 +98,34 @@ def test_kill_9_at_any_moment_leaves_everything_readable(tmp_path, agent, readab
     assert all(readable(path) and perfsamples.read_samples(path).finished for path in paths)
     (gap,) = gaps(folder)
     assert str(one.process.pid) in gap.why
-    assert 0 < gap.end_ns - gap.begin_ns < 10e9
+    assert killed_wall - (2 + waited) * 1e9 < gap.begin_ns < gap.end_ns < recording_wall
 
 
 def test_kill_9_of_perf_is_a_gap_and_recording_goes_on(tmp_path, agent, readable):
     one = agent(tmp_path, recorder="perf", frequency=499)
     one.until(lambda status: status["segments"] >= 1)
+    (killed,) = one.perfs()
+    recorders = [one.process.pid, killed]
+    waited = noise.read_waited(recorders)
     time.sleep(0.3)
     before = time.time()
-    os.kill(one.perfs()[0], signal.SIGKILL)
-    one.until(lambda status: status["mode"] == "failed", 2)
-    assert time.time() - before < 1.5
-    one.until(lambda status: status["mode"] == "recording")
+    waited = noise.read_waited(recorders) - waited
+    os.kill(killed, signal.SIGKILL)
+    # "failed" lasts half a second: a test that waits for a core itself may never see it.
+    one.until(lambda status: status["gaps"] >= 1 and status["mode"] == "recording")
+    again = time.time()
     one.until(lambda status, n=one.status["segments"]: status["segments"] > n)
     assert one.end(signal.SIGTERM) == 0
     (gap,) = gaps(tmp_path)
     assert "SIGKILL" in gap.why
-    assert gap.begin_ns / 1e9 < before + 0.1
-    assert before < gap.end_ns / 1e9 < before + 5
+    assert before - 1.5 - waited < gap.begin_ns / 1e9 < before + 0.1
+    assert before < gap.end_ns / 1e9 < again
     paths = segments(tmp_path)
     assert all(readable(path) for path in paths)
     # What was drained before the kill is there: perf was pinged within the second before.
     ends = [max(perfsamples.read_samples(path).time) / 1e9 for path in paths]
     offset = time.time() - time.monotonic()
-    assert min(before - end - offset for end in ends if end + offset <= before + 0.1) < 1.5
+    assert min(before - end - offset for end in ends if end + offset <= before + 0.1) < 1.5 + waited
 
 
 def test_a_disk_nearly_full_pauses_and_loses_nothing(tmp_path, agent, readable):
@@ -122,12 +133,12 @@ def test_a_disk_nearly_full_pauses_and_loses_nothing(tmp_path, agent, readable):
         one = agent(folder, recorder="perf", frequency=499, floor_bytes=4 << 20)
         one.until(lambda status: status["segments"] >= 1)
         (folder / "filler").write_bytes(bytes(one.status["free_bytes"] - (3 << 20)))
-        one.until(lambda status: status["mode"] == "paused", 4)
+        one.until(lambda status: status["mode"] == "paused")
         had = {path: path.read_bytes() for path in segments(folder)}
         assert unfinished(folder) == []
         assert one.perfs() == []
         (folder / "filler").unlink()
-        one.until(lambda status: status["segments"] > len(had), 8)
+        one.until(lambda status: status["segments"] > len(had))
         assert one.end(signal.SIGTERM) == 0
         assert all(path.read_bytes() == data for path, data in had.items())
         assert all(readable(path) for path in segments(folder))
@@ -147,10 +158,10 @@ def test_a_disk_full_to_the_last_byte_loses_nothing_written(
             while True:
                 file.write(bytes(4096))
         # status.json cannot be written either: see it by what happens to the spool.
-        wait_for(lambda: not unfinished(folder), 5)
+        wait_for(lambda: not unfinished(folder))
         had = {path: perfsamples.read_samples(path) for path in segments(folder)}
         (folder / "filler").unlink()
-        one.until(lambda status: status["segments"] > len(had), 12)
+        one.until(lambda status: status["segments"] > len(had))
         assert one.end(signal.SIGTERM) == 0
         for path, samples in had.items():
             assert len(perfsamples.read_samples(path)) == len(samples)
@@ -163,19 +174,19 @@ def test_a_disk_full_to_the_last_byte_loses_nothing_written(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clock_step_is_noted_and_the_next_segment_tells_the_new_time(tmp_path, monkeypatch, kind):
-    real, begin = perf.read_clock, time.monotonic()
-    hour = 3600 * 10**9
+    real, hour = perf.read_clock, 3600 * 10**9
+    reports: list[profiler.Status] = []
 
     def stepped() -> perf.Clock:
         clock = real()
-        late = time.monotonic() > begin + 1.2
+        late = len(reports) >= 2  # the first segment is being written since a tick
         return perf.Clock(clock.wall_ns + hour * late, clock.monotonic_ns)
 
     monkeypatch.setattr(perf, "read_clock", stepped)
     options = profiler.ProfilerOptions(
         tmp_path, recorder=kind, frequency=199, seconds=3.2, floor_bytes=0
     )
-    summary = profiler.run(options, threading.Event())
+    summary = profiler.run(options, threading.Event(), reports.append)
     assert [gap.why for gap in summary.gaps] == ["the clock was set +3600.000 s"]
     before, after = summary.segments
     for path, shift in ((before, 0), (after, hour)):
@@ -184,7 +195,7 @@ def test_a_clock_step_is_noted_and_the_next_segment_tells_the_new_time(tmp_path,
         assert abs(wall - mono - real().offset_ns - shift) < 50_000_000
         name = perf.parse_segment_name(path.name)
         assert name is not None
-        assert abs(name.start_ns - real().wall_ns - shift) < 20 * 10**9
+        assert abs(name.start_ns - real().wall_ns - shift) < 60 * 10**9
 
 
 def test_two_recordings_do_not_share_a_folder(tmp_path, agent):
@@ -203,18 +214,18 @@ def test_the_budget_is_kept_and_pins_are_respected(tmp_path, agent):
     one.until(lambda status: status["segments"] >= 1)
     store = spool.Spool(tmp_path, 1, 0)
     now = time.time_ns()
-    store.pin(spool.Pin("event-1", now, now, "a driver reset"))
-    one.until(lambda status: status["segments"] >= 4, 12)
+    store.pins.pin(Pin("event-1", now, now, "a driver reset"))
+    one.until(lambda status: status["segments"] >= 4)
     assert one.end(signal.SIGTERM) == 0
     kept = store.segments()
-    assert any(store.pins()[0].covers(segment) for segment in kept)
+    assert any(segment.overlaps(store.pins.pins()[0]) for segment in kept)
     assert len(kept) < one.status["segments"]
     assert one.status["over_budget"]
 
 
 def test_without_perf_the_other_recorder_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(errors.MissingToolError, match="no perf") as refused:
+    with pytest.raises(errors.MissingToolError, match="perf is not on PATH") as refused:
         profiler.run(profiler.ProfilerOptions(tmp_path), threading.Event())
     assert "native" in refused.value.todo
 
@@ -222,10 +233,14 @@ def test_without_perf_the_other_recorder_is_named(tmp_path, monkeypatch):
 def test_status_is_for_others_to_read(tmp_path):
     seen: list[profiler.Status] = []
     options = profiler.ProfilerOptions(tmp_path, recorder="native", seconds=2.2, floor_bytes=0)
+    began = time.monotonic()
     summary = profiler.run(options, threading.Event(), seen.append)
     written = json.loads((tmp_path / profiler.STATUS).read_text())
     assert written == seen[-1].as_json()
-    assert [one.mode for one in seen] == ["recording"] * 4 + ["stopped"]
+    # One at the start, one a second, one at the end; fewer where the host lets it run late.
+    assert 3 <= len(seen) <= 5
+    assert {one.mode for one in seen[:-1]} == {"recording"}
+    assert seen[-1].mode == "stopped"
     assert (summary.lost, len(summary.segments)) == (0, 1)
-    assert 2 <= summary.seconds < 4
+    assert 2.2 <= summary.seconds < time.monotonic() - began
     assert 0 < summary.cpu_seconds < 1

@@ -85,7 +85,7 @@ def test_names_are_those_of_perf_script(recording: pathlib.Path) -> None:
         addresses = np.array([at for at, _, _ in rows], np.uint64)
         kernel = module.startswith("[kernel")
         ours = names.resolve_kernel(addresses) if kernel else names.resolve(module, addresses)
-        for (_, theirs, count), name in zip(rows, ours.listed(), strict=True):
+        for (_, theirs, count), name in zip(rows, ours.by_address(), strict=True):
             if name != theirs:
                 differ[module, theirs, name] += count
     total = frames.total()

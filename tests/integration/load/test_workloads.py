@@ -15,10 +15,9 @@ from collections.abc import Iterator
 import jsonschema
 import pytest
 
-from overnight import errors, load
+from overnight import errors, load, sources
 from overnight.interfaces import cli
 from overnight.load import constancy, measurement, runner, workloads
-from overnight.sources import cpu
 from overnight.store import loads
 from overnight.undo import journal
 
@@ -38,7 +37,7 @@ def run_journal(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
 def own_cores(pid: int) -> tuple[int, ...]:
     text = pathlib.Path(f"/proc/{pid}/status").read_text()
     line = next(line for line in text.splitlines() if line.startswith("Cpus_allowed_list"))
-    return cpu.parse_cpu_list(line.partition(":")[2])
+    return sources.parse_cpu_list(line.partition(":")[2])
 
 
 def name_of(pid: int) -> str:

@@ -62,7 +62,8 @@ def test_a_busy_core_has_no_idle_ticks() -> None:
             now = read()[str(busy)]
     rose = dict(zip(modes.MODES, (b - a for a, b in zip(first, now, strict=True)), strict=True))
     assert rose["idle"] + rose["iowait"] <= TICK // 10
-    assert rose["user"] > TICK // 10
+    # Others may run there too, and time of a process with a nice value is counted as nice.
+    assert rose["user"] + rose["nice"] > TICK // 10
 
 
 def test_packets_are_counted_on_the_core_that_takes_them(core: int) -> None:

@@ -25,7 +25,7 @@ def told() -> dict[str, int]:
     }
 
 
-def test_counters_lie_between_what_the_kernel_says_before_and_after() -> None:
+def test_counters_are_between_the_kernels_before_and_after() -> None:
     look = vmstat.open_vmstat()
     look()
     before = told()
@@ -122,10 +122,16 @@ class Timex(ctypes.Structure):
 
 
 def test_the_clock_as_the_c_library_sees_it() -> None:
-    timex = Timex()
-    assert ctypes.CDLL(None).ntp_adjtime(ctypes.byref(timex)) >= 0
+    def read() -> Timex:
+        timex = Timex()
+        assert ctypes.CDLL(None).ntp_adjtime(ctypes.byref(timex)) >= 0
+        return timex
+
+    before = read()
     unsynced, status, _, largest, _ = clocksync.open_clocksync()()[""]
-    assert status == timex.status
-    assert unsynced == bool(timex.status & clocksync.STA_UNSYNC)
-    # The largest error grows by 500 us a second until somebody sets the clock right.
-    assert abs(largest - timex.maxerror) <= 1000
+    after = read()
+    assert status in (before.status, after.status)
+    assert unsynced == bool(status & clocksync.STA_UNSYNC)
+    # The largest error grows by 500 us a second until a time server sets the clock right.
+    low, high = sorted((before.maxerror, after.maxerror))
+    assert low <= largest <= high

@@ -1,4 +1,4 @@
-"""Many hosts in one home, light ones: labels, uptimes, snapshots and events, no profiles."""
+"""Many hosts in one data home: labels, uptimes, snapshots and events, without profiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from overnight.agent import event_tracker, watches
 from overnight.model import clock
 from overnight.store.ring import writer
-from scenarios import inventory, nights, setting, truth
+from scenarios import host_setup, inventory, nights, truth
 
 DAY = 86400.0
 CENSUS = ("tracked", "in_use", "dying", "stat_read", "stat_reads")
@@ -41,7 +41,7 @@ class Plan:
         return self.a_day if sick else self.a_day / self.ratio
 
 
-def tell_fleet(
+def build_fleet(
     home: pathlib.Path,
     seed: int,
     *,
@@ -61,8 +61,8 @@ def tell_fleet(
     chance = random.Random(f"fleet {seed}")
     value = chance.choice(VALUES[label]) if label else ""
     plan = Plan(label, value, events_per_day, ratio, onset_days)
-    unit = chance.choice(("ecs.service", f"{chance.choice(setting.WORDS)}-agent.service"))
-    begin_us = setting.NIGHT_US - round(days * DAY * 1e6)
+    unit = chance.choice(("ecs.service", f"{chance.choice(host_setup.WORDS)}-agent.service"))
+    begin_us = host_setup.NIGHT_US - round(days * DAY * 1e6)
     told: dict[str, int] = {}
     last = (0, "")
     for number in range(hosts):
@@ -150,7 +150,7 @@ def _record(
     for second in moments:
         now = boot.clock_at(second)
         queue = chance.randrange(len(host.queue_cores))
-        for one in book.see([_sighting(boot, now, queue)], now, "ena-tx-paused"):
+        for one in book.track([_sighting(boot, now, queue)], now, "ena-tx-paused"):
             keep.event(one)
         happened.append(now.wall_ns // 1000)
     for one in book.close():
@@ -191,10 +191,10 @@ def _snapshot(chance: random.Random, home: pathlib.Path, host: nights.Host, unit
     units: dict[str, dict[str, str]] = {"kubelet.service": {}, "containerd.service": {}}
     if unit:
         units[unit] = {"preset": "disabled", "restart": "always"}
-    for word in setting.WORDS:
+    for word in host_setup.WORDS:
         if chance.random() < 0.4:
             units[f"{word}.service"] = {}
     packages = {
-        f"lib{word}:amd64": chance.choice(("1.0-1", "1.0-1", "1.1-2")) for word in setting.WORDS
+        f"lib{word}:amd64": chance.choice(("1.0-1", "1.0-1", "1.1-2")) for word in host_setup.WORDS
     }
-    inventory.write(home, host, setting.NIGHT_US - 3_600_000_000, units, packages=packages)
+    inventory.write(home, host, host_setup.NIGHT_US - 3_600_000_000, units, packages=packages)

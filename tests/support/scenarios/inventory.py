@@ -1,4 +1,4 @@
-"""The snapshot of a made-up host, where `overnight snapshot` would have put it."""
+"""The snapshot of a simulated host, where `overnight snapshot` would write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up host: what each of the flight recorder's signals shows, second by second."""
+"""A simulated host: the flight recorder's signals, second by second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up host's night: everything that is recorded of it follows from this."""
+"""One night of a simulated host, from which everything recorded follows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Span = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """What does not change during a night."""
+    """What is constant during a night."""
 
     name: str = "node-1"
     cores: int = 16

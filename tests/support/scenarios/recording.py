@@ -1,4 +1,4 @@
-"""A night is recorded: the real agent looks at it, the real store keeps it."""
+"""Record a night with the real agent and the real store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.agent import event_pins, kernel_events, recorder_loop, schedule, signals, watches
-from overnight.model.pins import Pin
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
 from overnight.store import capture
@@ -52,7 +51,7 @@ class Log:
             records.append(
                 kmsg.Record(self._read, written.monotonic_ns // 1000, 4, 0, text, read_at=now)
             )
-        return self._watch.look(records, now)
+        return self._watch.check(records, now)
 
     def finish(self, now: clock.Clock) -> list[watches.Sighting]:
         return self._watch.finish(now)
@@ -75,9 +74,6 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
     )
     kept = layout.ring_pins(home, night.host.name)
 
-    def pin(pin_id: str, begin_us: int, end_us: int, why: str) -> None:
-        kept.pin(Pin(pin_id, begin_us * 1000, end_us * 1000, why))
-
     log = Log(night)
     flying = recorder_loop.RecorderLoop(
         recorder_loop.Parts(
@@ -85,8 +81,8 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
             boot=night.host.boot,
             signals=host.signals(),
             watches=signals.discover_watches(),
-            keep=keep,
-            pins=event_pins.EventPins(pin, kept.unpin),
+            sink=keep,
+            pins=event_pins.EventPins(kept.pin, kept.unpin),
             log=log,
             read_clock=lambda: now[0],
         )
@@ -110,7 +106,7 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
                 continue
             host.second = second
             for name in names:
-                flying.look(name, now[0])
+                flying.poll(name, now[0])
             flying.tick()
     now[0] = night.clock_at(night.seconds)
     flying.finish()

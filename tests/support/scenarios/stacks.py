@@ -1,4 +1,4 @@
-"""Stacks as real ones look: user code above, the kernel's functions below, the leaf last."""
+"""Realistic stacks: user code first, then kernel functions, the leaf last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is true of a made-up night, and whether a verdict says so."""
+"""The truth about a simulated night, and whether a verdict matches it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Who runs on the cores of a made-up night: background that varies, and episodes laid over it.
+"""Load on the cores of a simulated night: varying background, with episodes on top.
 
-The same work gives both the ticks of /proc/stat and the samples of the profiles, so that the two agree
+The same load gives both the ticks of /proc/stat and the samples of the profiles, so that the two agree
 as they do on a host.
 """
 

@@ -24,8 +24,10 @@ def recording(now: float = 0.0, **changes: object) -> decisions.State:
     return dataclasses.replace(state, **changes)
 
 
-def look(now: float, free: int = ROOM, failed: str = "", step: float = 0.0) -> decisions.Look:
-    return decisions.Look(now, clock(now, step), free, failed)
+def look(
+    now: float, free: int = ROOM, failed: str = "", step: float = 0.0
+) -> decisions.Observation:
+    return decisions.Observation(now, clock(now, step), free, failed)
 
 
 def kinds(actions) -> list[str]:

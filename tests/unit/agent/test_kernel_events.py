@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import hypothesis
 import pytest
 from hypothesis import strategies as st
@@ -8,6 +10,9 @@ from overnight.agent import event_tracker, kernel_events
 from overnight.model import clock
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
 
 RULES = rulefiles.built_in()
 PAUSED = "ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"
@@ -33,7 +38,7 @@ def watch() -> kernel_events.KernelWatch:
 
 def test_the_lines_of_the_incident(watch: kernel_events.KernelWatch) -> None:
     lines = [line(text) for text in (PAUSED, STARVED, TRIGGER, DONE)]
-    reset, starved = watch.look(lines, at(100.1))
+    reset, starved = watch.check(lines, at(100.1))
     assert (reset.kind, reset.key, reset.severity) == (
         "net.driver_reset",
         "0000:20:03.0",
@@ -51,9 +56,9 @@ def test_the_lines_of_the_incident(watch: kernel_events.KernelWatch) -> None:
 
 
 def test_a_later_line_has_the_queue_of_the_line_before(watch: kernel_events.KernelWatch) -> None:
-    watch.look([line(STARVED)], at(100))
-    watch.look([line(PAUSED, 101)], at(101))
-    (grown,) = watch.look([line(STARVED, 102)], at(102))
+    watch.check([line(STARVED)], at(100))
+    watch.check([line(PAUSED, 101)], at(101))
+    (grown,) = watch.check([line(STARVED, 102)], at(102))
     assert (grown.kind, grown.fields["queue"]) == ("net.driver_starved", 5)
 
 
@@ -62,8 +67,8 @@ def test_hundreds_of_lines_are_one_event(watch: kernel_events.KernelWatch) -> No
     told = []
     for n in range(600):
         now = at(100 + n / 100)
-        told += book.see(watch.look([line(TRIGGER, 100 + n / 100)], now), now, watch.name)
-    told += book.see(watch.finish(at(107)), at(107), watch.name) + book.close()
+        told += book.track(watch.check([line(TRIGGER, 100 + n / 100)], now), now, watch.name)
+    told += book.track(watch.finish(at(107)), at(107), watch.name) + book.close()
     assert {event.id for event in told} == {told[0].id}
     assert told[-1].count == 600
     assert len(told) <= 4
@@ -72,22 +77,22 @@ def test_hundreds_of_lines_are_one_event(watch: kernel_events.KernelWatch) -> No
 
 
 def test_what_was_folded_is_told_without_a_further_line(watch: kernel_events.KernelWatch) -> None:
-    assert len(watch.look([line(TRIGGER)], at(100))) == 1
-    assert watch.look([line(TRIGGER)] * 5, at(100.5)) == []
-    (more,) = watch.look([], at(101.2))
+    assert len(watch.check([line(TRIGGER)], at(100))) == 1
+    assert watch.check([line(TRIGGER)] * 5, at(100.5)) == []
+    (more,) = watch.check([], at(101.2))
     assert more.count == 5
-    assert watch.look([], at(103)) == []
+    assert watch.check([], at(103)) == []
 
 
 def test_after_a_while_it_is_a_new_incident(watch: kernel_events.KernelWatch) -> None:
-    watch.look([line(PAUSED)], at(100))
-    (again,) = watch.look([line(DONE, 120)], at(120))
+    watch.check([line(PAUSED)], at(100))
+    (again,) = watch.check([line(DONE, 120)], at(120))
     assert again.begin == at(120)
     assert "queue" not in again.fields, "nor the fields of the last one"
 
 
 def test_what_a_process_wrote_is_marked_and_kept_apart(watch: kernel_events.KernelWatch) -> None:
-    real, fake = watch.look([line(DONE), line(PAUSED.replace("q 5", "q 9"), facility=1)], at(100))
+    real, fake = watch.check([line(DONE), line(PAUSED.replace("q 5", "q 9"), facility=1)], at(100))
     assert "queue" not in real.fields
     assert "written_by_process" not in real.fields
     assert (fake.kind, fake.fields["queue"]) == ("net.driver_reset", 9)
@@ -97,7 +102,7 @@ def test_what_a_process_wrote_is_marked_and_kept_apart(watch: kernel_events.Kern
 
 def test_the_first_queue_stays_and_the_others_are_listed(watch: kernel_events.KernelWatch) -> None:
     lines = [line(PAUSED.replace("q 5", f"q {queue}")) for queue in (7, 5, 7, 9)]
-    (found,) = watch.look(lines, at(100))
+    (found,) = watch.check(lines, at(100))
     assert (found.fields["queue"], found.fields["queues"]) == (7, "7,5,9")
 
 
@@ -108,38 +113,38 @@ def test_the_core_and_the_wait_are_those_of_the_first_queue(
     said = "ena 0000:20:03.0 eth0: TX q {} is paused for too long (threshold 5000000). usecs since napi {}."
     more = " napi scheduled: 1. napi CPU: {}. msecs since interrupt: 5344"
     lines = [line((said + more).format(7, 5340000, 3)), line((said + more).format(9, 6600000, 1))]
-    (found,) = watch.look(lines, at(100))
+    (found,) = watch.check(lines, at(100))
     assert (found.core, found.fields["cpu"], found.fields["queue"]) == (3, 3, 7)
     assert (found.fields["since_napi_us"], found.fields["queues"]) == (5340000, "7,9")
 
 
 def test_the_core_comes_from_the_line(watch: kernel_events.KernelWatch) -> None:
     text = "watchdog: BUG: soft lockup - CPU#39 stuck for 22s! [kubelet:4711]"
-    (found,) = watch.look([line(text)], at(100))
+    (found,) = watch.check([line(text)], at(100))
     assert (found.core, found.process, found.fields["seconds"]) == (39, "kubelet", 22)
-    (longer,) = watch.look([line(text.replace("22s", "45s"), 102)], at(102))
+    (longer,) = watch.check([line(text.replace("22s", "45s"), 102)], at(102))
     assert longer.fields["seconds"] == 45
 
 
 @pytest.mark.parametrize("cpu", ["-1", "99999999"])
 def test_a_core_that_is_none(watch: kernel_events.KernelWatch, cpu: str) -> None:
     text = PAUSED.replace("Time since last napi 6596000 usec", "usecs since napi 6596000")
-    (found,) = watch.look([line(f"{text}. napi CPU: {cpu}")], at(100))
+    (found,) = watch.check([line(f"{text}. napi CPU: {cpu}")], at(100))
     assert found.core == -1
 
 
 def test_what_gets_worse_is_told_at_once(watch: kernel_events.KernelWatch) -> None:
     xid = "NVRM: Xid (PCI:0000:65:00): {}, pid=1"
-    (first,) = watch.look([line(xid.format(13))], at(100))
-    (worse,) = watch.look([line(xid.format(48), 100.2)], at(100.2))
+    (first,) = watch.check([line(xid.format(13))], at(100))
+    (worse,) = watch.check([line(xid.format(48), 100.2)], at(100.2))
     assert (first.severity, worse.severity) == ("warning", "critical")
     assert worse.text == xid.format(48)
 
 
 def test_confidence_is_told_where_it_is_less() -> None:
     watch = kernel_events.KernelWatch(RULES)
-    (likely,) = watch.look([line("gve 0000:00:04.0: Device requested reset.")], at(100))
-    (sure,) = watch.look([line(DONE)], at(100))
+    (likely,) = watch.check([line("gve 0000:00:04.0: Device requested reset.")], at(100))
+    (sure,) = watch.check([line(DONE)], at(100))
     assert likely.fields["confidence"] == "likely"
     assert "confidence" not in sure.fields
 
@@ -149,11 +154,11 @@ def test_no_flood_hides_a_reset() -> None:
     flood = [line(LINK), line("CPU39: Core temperature above threshold, cpu clock throttled")]
     lines = flood * 10_000
     lines.insert(15_000, line(PAUSED))
-    found = watch.look(lines, at(100))
+    found = watch.check(lines, at(100))
     assert [one.fields.get("queue") for one in found if one.kind == "net.driver_reset"] == [5]
     link, heat = watch.counts["link-down"], watch.counts["thermal-throttle"]
     assert (link.matched + heat.matched, link.capped + heat.capped) == (15, 19_985)
-    again = watch.look([line(LINK, 101)], at(101))
+    again = watch.check([line(LINK, 101)], at(101))
     assert [one.kind for one in again if one.kind == "net.link_down"] == ["net.link_down"]
 
 
@@ -161,9 +166,67 @@ def test_memory_is_bounded() -> None:
     watch = kernel_events.KernelWatch(RULES)
     oom = "Memory cgroup out of memory: Killed process {} (x) total-vm:1kB"
     resets = [line(PAUSED.replace("20:03", f"{n >> 8:02x}:{n & 255:02x}")) for n in range(5000)]
-    found = watch.look(resets + [line(oom.format(n)) for n in range(5000)], at(100))
+    found = watch.check(resets + [line(oom.format(n)) for n in range(5000)], at(100))
     assert len(found) == kernel_events.MAX_OPEN
     assert watch.overflowed == 5000 - kernel_events.MAX_OPEN + kernel_events.Caps().a_rule
+
+
+def events_of(records: list[kmsg.Record], batches: int = 1) -> dict[str, Event]:
+    """The events, in their last form, of lines that are all read at second 500."""
+    watch = kernel_events.KernelWatch(RULES)
+    tracker = event_tracker.EventTracker("db-7", "boot", at(0))
+    size = -(-len(records) // batches)
+    emitted = []
+    for number in range(batches):
+        now = at(500 + number)
+        batch = records[number * size : (number + 1) * size]
+        emitted += tracker.track(watch.check(batch, now), now, watch.name)
+        emitted += tracker.expire(now)
+    emitted += tracker.track(watch.finish(at(510)), at(510), watch.name) + tracker.close()
+    return {event.id: event for event in emitted}
+
+
+def test_two_resets_read_at_once_are_two_events_at_their_own_times() -> None:
+    """After a start with history, or when the recorder was starved, lines are read long after they came."""
+    records = [
+        line(PAUSED, 100),
+        line(DONE, 100.4),
+        line(PAUSED.replace("q 5", "q 7"), 130),
+        line(DONE, 130.4),
+    ]
+    first, second = events_of(records).values()
+    assert (first.monotonic_ns, second.monotonic_ns) == (100 * 10**9, 130 * 10**9)
+    assert (first.fields["queue"], second.fields["queue"]) == (5, 7)
+    assert (first.count, second.count) == (2, 2)
+    assert "queues" not in second.fields
+    assert (first.until_us - first.time_us, second.until_us - second.time_us) == (400_000, 400_000)
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 7])
+def test_an_incident_read_late_is_one_event_however_the_reads_cut_it(batches: int) -> None:
+    records = [line(TRIGGER, 100 + 8 * n) for n in range(7)]
+    (event,) = events_of(records, batches).values()
+    assert (event.monotonic_ns, event.count) == (100 * 10**9, 7)
+    assert event.until_us - event.time_us == 48_000_000
+
+
+def test_the_fields_of_an_ended_incident_stay_with_it() -> None:
+    """Both kinds of the first incident keep their queue, though only the second incident ends them."""
+    starved = [
+        line(PAUSED, 100),
+        line(STARVED, 100.1),
+        line(PAUSED.replace("q 5", "q 7"), 130),
+        line(STARVED, 130.1),
+    ]
+    queues = {
+        (e.kind, e.monotonic_ns // 10**9): e.fields["queue"] for e in events_of(starved).values()
+    }
+    assert queues == {
+        ("net.driver_reset", 100): 5,
+        ("net.driver_starved", 100): 5,
+        ("net.driver_reset", 130): 7,
+        ("net.driver_starved", 130): 7,
+    }
 
 
 @hypothesis.given(st.lists(st.tuples(st.sampled_from([PAUSED, DONE, LINK, "x"]), st.floats(0, 30))))
@@ -173,6 +236,6 @@ def test_no_line_is_told_twice_or_forgotten(steps: list[tuple[str, float]]) -> N
     now, told = 100.0, 0
     for text, seconds in steps:
         now += seconds
-        told += sum(one.count for one in watch.look([line(text, now)], at(now)))
+        told += sum(one.count for one in watch.check([line(text, now)], at(now)))
     told += sum(one.count for one in watch.finish(at(now)))
     assert told == sum(text != "x" for text, _ in steps)

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from overnight import sources
 from overnight.agent import event_pins, queues, recorder_loop, watches
 from overnight.model import clock
 from overnight.model.event import Event
+
+if TYPE_CHECKING:
+    from overnight.model.pins import Pin
 
 NOW = clock.Clock(1_700_000_000_000_000_000, 5_000_000_000)
 
@@ -62,7 +66,7 @@ class Above:
     name = "above"
     needs = ("a",)
 
-    def look(self, signal, now, rows):
+    def check(self, signal, now, rows):
         for key, row in rows.items():
             if row[0] > 10:
                 yield watches.Sighting("test.above", key, now, f"{key} is {row[0]}", core=int(key))
@@ -98,7 +102,7 @@ class Log:
 
 def parts(keep: Keep, *signals, **changes) -> recorder_loop.Parts:
     return recorder_loop.Parts(
-        **{"host": "db-7", "boot": "0123", "signals": signals, "watches": (Above(),), "keep": keep}
+        **{"host": "db-7", "boot": "0123", "signals": signals, "watches": (Above(),), "sink": keep}
         | changes
     )
 
@@ -106,7 +110,7 @@ def parts(keep: Keep, *signals, **changes) -> recorder_loop.Parts:
 def test_a_look_is_kept_and_watched():
     keep = Keep()
     flying = recorder_loop.RecorderLoop(parts(keep, signal("a", [{"0": (5,), "1": (50,)}])))
-    assert flying.look("a", NOW) is None
+    assert flying.poll("a", NOW) is None
     assert keep.rows == [("a", ("n",), {"0": (5,), "1": (50,)})]
     (told,) = keep.events
     assert (told.kind, told.core, told.source, told.host) == ("test.above", 1, "above", "db-7")
@@ -130,12 +134,12 @@ def test_what_fails_is_counted_opened_anew_and_said():
 
     made = sources.Signal("a", 1.0, "", (sources.Column("n"),), start, "made up")
     flying = recorder_loop.RecorderLoop(parts(keep, made))
-    assert isinstance(flying.look("a", NOW), OSError)
+    assert isinstance(flying.poll("a", NOW), OSError)
     assert flying.states["a"].failures == 1
     flying.finish()
     assert keep.words[-1][0] == "agent-problems"
     assert "I/O error" in keep.words[-1][1]["a"]["problem"]
-    assert flying.look("a", NOW) is None
+    assert flying.poll("a", NOW) is None
     assert len(opened) == 2
 
 
@@ -187,8 +191,8 @@ def test_a_kernel_line_becomes_an_event_on_the_core_of_its_queue(log):
     nic = sources.FactSignal("nic-queues", 10.0, "queue", lambda root: lambda: facts, "made up")
     nics = sources.FactSignal("nic-drivers", 60.0, "nic", lambda root: lambda: drivers, "made up")
     flying = recorder_loop.RecorderLoop(parts(keep, nic, nics, log=log))
-    flying.look("nic-queues", NOW)
-    flying.look("nic-drivers", NOW)
+    flying.poll("nic-queues", NOW)
+    flying.poll("nic-drivers", NOW)
     os.write(log.speak, b"TX q 5 is paused for too long")
     flying.read_log()
     (told,) = keep.events
@@ -216,23 +220,39 @@ def test_a_queue_of_several_cores_has_no_core_and_a_process_line_keeps_its_key()
 
 
 def test_windows_around_warnings_are_pinned_and_the_least_goes_first():
-    pinned: dict[str, tuple] = {}
-    pins = event_pins.EventPins(lambda i, b, e, w: pinned.__setitem__(i, (b, e, w)), pinned.pop, 2)
+    pinned: dict[str, Pin] = {}
+    pins = event_pins.EventPins(lambda pin: pinned.update({pin.id: pin}), pinned.pop, 2)
 
-    def told(name: str, severity: str, at: int) -> Event:
+    def event(name: str, severity: str, at: int) -> Event:
         return Event(at, "k", "t", id=name, severity=severity, until_us=at + 5_000_000)
 
-    pins.event(told("quiet", "info", 1))
-    pins.event(told("bad", "critical", 100_000_000))
-    pins.event(told("old", "warning", 200_000_000))
-    pins.event(told("new", "warning", 300_000_000))
+    pins.event(event("quiet", "info", 1))
+    pins.event(event("bad", "critical", 100_000_000))
+    pins.event(event("old", "warning", 200_000_000))
+    pins.event(event("new", "warning", 300_000_000))
     assert sorted(pinned) == ["bad", "new"]
-    assert pinned["bad"][:2] == (40_000_000, 135_000_000)
+    assert (pinned["bad"].begin_us, pinned["bad"].end_us) == (40_000_000, 135_000_000)
 
 
-def test_a_window_is_pinned_anew_only_when_its_end_comes_near():
-    calls = []
-    pins = event_pins.EventPins(lambda *said: calls.append(said), lambda _: None)
+def test_a_window_is_extended_only_when_its_end_comes_near():
+    calls: list[Pin] = []
+    pins = event_pins.EventPins(calls.append, lambda _: None)
     for second in range(60):
         pins.event(Event(0, "k", "t", id="e", severity="warning", until_us=second * 1_000_000))
-    assert [end // 1_000_000 for _, _, end, _ in calls] == [30, 50, 70]
+    assert [pin.end_us // 1_000_000 for pin in calls] == [30, 50, 70]
+
+
+def test_a_missing_permission_and_an_unread_kernel_log_are_recorded():
+    """A diagnosis reports both as missing evidence."""
+    keep = Keep()
+    denied = signal("interrupts", [PermissionError(13, "Permission denied"), {"0": (1,)}])
+    loop = recorder_loop.RecorderLoop(parts(keep, denied, log_problem="/dev/kmsg cannot be read"))
+    assert isinstance(loop.poll("interrupts", NOW), PermissionError)
+    loop.finish()
+    name, rows = keep.words[-1]
+    assert name == "agent-problems"
+    assert rows["interrupts"]["denied"] is True
+    assert rows["kernel-log"] == {"problem": "/dev/kmsg cannot be read"}
+    assert loop.poll("interrupts", NOW) is None
+    loop.finish()
+    assert keep.words[-1][1].keys() == {"kernel-log"}

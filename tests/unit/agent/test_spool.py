@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from overnight import errors
 from overnight.agent import spool
+from overnight.model.pins import Pin
 from overnight.sources import perf
 
 SECOND = 1_000_000_000
@@ -54,7 +55,7 @@ def test_segments_from_the_future_stay():
 
 
 def test_pinned_windows_stay_also_where_they_only_touch():
-    pin = spool.Pin("e", T0 + 179 * SECOND, T0 + 240 * SECOND + 1, "reset")
+    pin = Pin("e", T0 + 179 * SECOND, T0 + 240 * SECOND + 1, "reset")
     # Minute 2 ends at 180 s, minute 4 begins at 240 s: both may hold a sample of the window.
     assert removals([segment(m) for m in range(6)], [pin], surplus=10_000) == [0, 1, 5]
 
@@ -68,7 +69,7 @@ def test_pinned_windows_stay_also_where_they_only_touch():
 def test_nothing_young_or_pinned_ever_goes(parts, windows, keep_minutes, surplus):
     segments = [segment(minute, size) for minute, size in parts]
     pins = [
-        spool.Pin(str(n), T0 + b * 60 * SECOND, T0 + (b + d) * 60 * SECOND, "")
+        Pin(str(n), T0 + b * 60 * SECOND, T0 + (b + d) * 60 * SECOND, "")
         for n, (b, d) in enumerate(windows)
     ]
     now = T0 + 500 * 60 * SECOND
@@ -85,7 +86,7 @@ def test_nothing_young_or_pinned_ever_goes(parts, windows, keep_minutes, surplus
         for one in segments:
             if one.path in free:
                 young = one.end_ns >= now - keep_minutes * 60 * SECOND
-                assert young or any(pin.covers(one) for pin in pins)
+                assert young or any(one.overlaps(pin) for pin in pins)
 
 
 def test_trim_keeps_the_budget_and_ignores_other_files(tmp_path):
@@ -103,7 +104,7 @@ def test_trim_keeps_the_budget_and_ignores_other_files(tmp_path):
 def test_trim_frees_the_disk_to_the_floor_within_what_may_go(tmp_path):
     store = spool.Spool(tmp_path, budget_bytes=1 << 60, keep_seconds=0)
     paths = [put(tmp_path, minute) for minute in range(3)]
-    store.pin(spool.Pin("p", T0, T0 + SECOND, "kept"))
+    store.pins.pin(Pin("p", T0, T0 + SECOND, "kept"))
     removed = store.trim(T0 + 3600 * SECOND, floor_bytes=1 << 60)
     assert [one.path for one in removed] == paths[1:]
     assert paths[0].exists()
@@ -111,12 +112,12 @@ def test_trim_frees_the_disk_to_the_floor_within_what_may_go(tmp_path):
 
 def test_pins_are_added_replaced_listed_and_removed(tmp_path):
     store = spool.Spool(tmp_path, 1, 0)
-    store.pin(spool.Pin("a", 1, 2, "first"))
-    store.pin(spool.Pin("a", 3, 4, "second"))
-    assert spool.Spool(tmp_path, 1, 0).pins() == (spool.Pin("a", 3, 4, "second"),)
-    assert store.unpin("a")
-    assert not store.unpin("a")
-    assert store.pins() == ()
+    store.pins.pin(Pin("a", 1, 2, "first"))
+    store.pins.pin(Pin("a", 3, 4, "second"))
+    assert spool.Spool(tmp_path, 1, 0).pins.pins() == (Pin("a", 3, 4, "second"),)
+    assert store.pins.unpin("a")
+    assert not store.pins.unpin("a")
+    assert store.pins.pins() == ()
 
 
 def test_a_damaged_pin_keeps_everything(tmp_path):
@@ -131,7 +132,7 @@ def test_a_damaged_pin_keeps_everything(tmp_path):
 def test_a_pin_cannot_leave_its_folder(tmp_path, name):
     store = spool.Spool(tmp_path, 1, 0)
     with pytest.raises(errors.UsageError):
-        store.pin(spool.Pin(name, 0, 1, ""))
+        store.pins.pin(Pin(name, 0, 1, ""))
 
 
 def test_a_file_that_vanishes_is_no_error(tmp_path, monkeypatch):

@@ -114,7 +114,7 @@ def test_no_one_explains_more_than_the_whole(rows: dict[str, tuple[int, ...]], g
 
 
 def test_a_host_without_memory_cgroups_is_said(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.CannotError, match="no memory cgroups"):
+    with pytest.raises(errors.CannotError, match="cannot count memory cgroups"):
         census.take(tmp_path, seconds=0)
 
 

@@ -21,7 +21,7 @@ EVERYTHING = events.Probe((0, 1), {}, kernel_stacks=True, hardware_cycles=False,
 def fake(tmp_path: pathlib.Path) -> doctor.Surroundings:
     """A host of two cores on cgroup v2, an ordinary one."""
     for name, text in {
-        "proc/stat": "cpu0 1 1 1 1\ncpu1 1 1 1 1\n",
+        "proc/stat": "cpu  2 2 2 2\ncpu0 1 1 1 1\ncpu1 1 1 1 1\nintr 0\n",
         "proc/sys/kernel/osrelease": "5.4.0-aws\n",
         "proc/sys/kernel/perf_event_paranoid": "4\n",
         "proc/kallsyms": "0000000000000000 T _text\n",

@@ -7,7 +7,7 @@ import captures
 import folding
 
 from overnight.app import folded_stacks
-from overnight.model.flame import KERNEL, USER, Frame
+from overnight.model.flame import Frame, FrameKind
 from overnight.queries import flame
 
 NIGHT, SECOND = captures.NIGHT, captures.SECOND
@@ -22,7 +22,8 @@ def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> No
     expected = collections.Counter(
         {
             tuple(
-                Frame(name, module, KERNEL if kind == 1 else USER) for name, module, kind in path
+                Frame(name, module, FrameKind.KERNEL if kind == 1 else FrameKind.USER)
+                for name, module, kind in path
             ): count
             for path, count in busy.items()
         }

@@ -23,10 +23,10 @@ def test_one_that_is_a_file_or_not_ours_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(errors.MissingPermissionError, match="nothing can be written"):
+    with pytest.raises(errors.MissingPermissionError, match="is not writable"):
         home.need_writable(tmp_path / "file")
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(errors.MissingPermissionError, match="nothing can be written"):
+    with pytest.raises(errors.MissingPermissionError, match="is not writable"):
         home.need_writable(tmp_path)
 
 
@@ -52,7 +52,7 @@ def test_nothing_is_done_that_could_not_be_written_down(
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
     monkeypatch.setattr("overnight.app.rehearsal_host.check_needs", lambda _: None)
     assert cli.main(["--home", NOWHERE, *words]) == errors.ExitCode.CANNOT
-    assert "nothing can be written in the data home" in capsys.readouterr().err
+    assert "is not writable" in capsys.readouterr().err
     assert list(tmp_path.glob("undo/*.undo")) == []
 
 

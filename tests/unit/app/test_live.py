@@ -29,6 +29,17 @@ def test_shares_come_from_two_looks():
     assert [one.core for one in board.view().cores] == [0]
 
 
+def test_steal_is_not_busy_and_is_shown_separately():
+    board = live.Board("h")
+    board.numbers("cpu", (), at(0), {"0": (0,) * 10})
+    board.numbers("cpu", (), at(1), {"0": (20, 0, 20, 0, 0, 0, 0, 60, 0, 0)})
+    (core,) = board.view().cores
+    assert (core.busy, core.kernel, core.steal) == ((0.4,), (0.2,), (0.6,))
+    assert board.view().as_json()["cores"] == [
+        {"core": 0, "busy": 0.4, "kernel": 0.2, "steal": 0.6}
+    ]
+
+
 def test_the_busiest_process_comes_first():
     board = live.Board("h")
     board.numbers("processes", (), at(0), {"7 a b": (0, 0, 1, 1, 0), "8 c": (0, 0, 1, 0, 0)})
@@ -59,5 +70,5 @@ def test_the_view_as_json_has_the_last_second():
     board.numbers("cpu", (), at(0), {"0": (0,) * 10})
     board.numbers("cpu", (), at(1), {"0": (25, 0, 0, 75, 0, 0, 0, 0, 0, 0)})
     told = board.view().as_json()
-    assert told["cores"] == [{"core": 0, "busy": 0.25, "kernel": 0.0}]
+    assert told["cores"] == [{"core": 0, "busy": 0.25, "kernel": 0.0, "steal": 0.0}]
     assert told["memory_cgroups"] == {"tracked": 9, "in_use": 5, "dying": 4}

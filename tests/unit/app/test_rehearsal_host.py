@@ -69,7 +69,7 @@ def test_a_host_where_no_stack_is_sampled_cannot_rehearse(monkeypatch: pytest.Mo
     monkeypatch.setattr(events, "probe", lambda _: refused)
     with pytest.raises(errors.CannotError) as caught:
         rehearsal_host.check_needs(())
-    assert "stacks cannot be sampled: perf_event_open says EACCES" in caught.value.why
+    assert "cannot sample stacks: perf_event_open fails with EACCES" in caught.value.why
 
 
 def test_a_host_with_one_core_cannot_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,11 +167,11 @@ def test_who_else_uses_a_core_is_named_and_the_runs_own_are_not() -> None:
     ):
         try:
             deadline = time.monotonic() + 8
-            while not any(f"[{other.pid}]" in one for one in crowd.told(0.05)):
+            while not any(f"[{other.pid}]" in one for one in crowd.describe(0.05)):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            assert not any(f"[{own.pid}]" in one for one in crowd.told(0.0))
+            assert not any(f"[{own.pid}]" in one for one in crowd.describe(0.0))
         finally:
             other.kill()
             own.kill()
-    assert crowd.told(1000.0) == []
+    assert crowd.describe(1000.0) == []

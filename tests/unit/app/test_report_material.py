@@ -11,12 +11,12 @@ import rings
 import verdicts
 
 from overnight.app import report_material
+from overnight.model import cpu
 from overnight.model.event import Event
 from overnight.model.finding import Finding, Subject
 from overnight.model.selection import Window
-from overnight.model.verdict import Chain, Verdict
+from overnight.model.verdict import Chain, Verdict, VerdictStatus
 from overnight.queries import case as cases
-from overnight.queries import signals
 from overnight.store import segments
 
 SECOND = 1_000_000
@@ -36,20 +36,20 @@ CORE = found("cpu.core_saturated", 1, HOT.start, HOT.stop)
 
 def told(*findings: Finding, steps: tuple[Finding, ...] = ()) -> Verdict:
     chain = Chain(steps, (), 0.5) if steps else None
-    return Verdict(TOLD, "inconclusive", 0.5, "", chain, (), (), (), (), (), findings)
+    return Verdict(TOLD, VerdictStatus.INCONCLUSIVE, 0.5, chain, findings=findings)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     place = tmp_path_factory.mktemp("home")
     made = rings.open_writer(place)
-    ticks = {core: [0] * len(signals.TICKS) for core in ("0", "1")}
+    ticks = {core: [0] * len(cpu.TOTAL) for core in ("0", "1")}
     made.facts("host", rings.at(AT - 60), {"": {"zone": "z1", "kernel": "6.1", "odd": "no"}})
     for second in range(AT - 60, AT + 30):
         for core, row in ticks.items():
             full = core == "1" and second - 1 in HOT
-            row[signals.TICKS.index("system" if full else "idle")] += 100
-        made.numbers("cpu", signals.TICKS, rings.at(second), {c: tuple(r) for c, r in ticks.items()})  # fmt: skip
+            row[cpu.TOTAL.index("system" if full else "idle")] += 100
+        made.numbers("cpu", cpu.TOTAL, rings.at(second), {c: tuple(r) for c, r in ticks.items()})  # fmt: skip
         made.tick(rings.at(second))
         if second % 60 == 0:
             columns = ("tracked", "in_use", "dying")
@@ -73,7 +73,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def test_strips_stacks_and_difference_are_of_the_hot_core(home: pathlib.Path) -> None:
     made = report_material.gather(cases.Case(home, TOLD), told(CORE, steps=(CORE,)))
     assert made.problems == ()
-    assert (made.core, made.hot) == (1, CORE.window)
+    assert (made.core, made.incident) == (1, CORE.window)
     assert made.cores
     hot = [
         second
@@ -86,11 +86,13 @@ def test_strips_stacks_and_difference_are_of_the_hot_core(home: pathlib.Path) ->
     (row,) = made.processes.rows
     assert (row.name, row.samples, row.cores) == ("spinner", 25 * 7, 1.0)
     assert made.flame
-    assert {stack.frames[-1].name for stack in made.flame.stacks} == {"spin"}
+    leaves = {made.flame.frames[path[-1]].name for path, _ in made.flame.stacks()}
+    assert leaves == {"spin"}
     assert (made.flame.cores, made.flame.frequency) == ((1,), 25)
     assert made.compared
     assert made.compared.capacity == 25 * 7
-    assert "app" in {stack.frames[0].name for stack in made.compared.before.stacks}
+    before = made.compared.before
+    assert "app" in {before.frames[path[0]].name for path, _ in before.stacks()}
     assert made.difference
     assert made.difference.changes[0].name == "spin"
     assert made.labels == {"zone": "z1", "kernel": "6.1"}
@@ -119,7 +121,7 @@ def test_the_chain_says_what_is_looked_at_then_the_findings_then_the_event(
     assert report_material.focus(case, told(elsewhere)) == (0, hot)
     long = found("cpu.culprit", 0, 1, AT)
     _, window = report_material.focus(case, told(long))
-    assert window == Window(rings.us(AT) - report_material.LONGEST_HOT, rings.us(AT))
+    assert window == Window(rings.us(AT) - report_material.LONGEST_INCIDENT_US, rings.us(AT))
 
 
 def test_without_a_core_everything_of_the_host_is_shown(home: pathlib.Path) -> None:
@@ -133,7 +135,7 @@ def test_what_was_not_recorded_is_named_and_nothing_is_raised(tmp_path: pathlib.
     made = report_material.gather(cases.Case(tmp_path, TOLD), told(CORE, steps=(CORE,)))
     assert made.cores is None
     assert made.flame is None
-    assert made.problems == ("flame graph: no stacks were sampled in the hot window",)
+    assert made.problems == ("flame graph: no stacks were sampled in the incident window",)
 
 
 def test_what_is_damaged_is_named(home: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,5 +84,5 @@ def test_a_run_that_was_kept_as_a_bundle_is_diagnosed_again(tmp_path: pathlib.Pa
 
 
 def test_a_run_without_an_event_cannot_be_a_bundle(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.CannotError, match="cannot be made a bundle"):
+    with pytest.raises(errors.CannotError, match="as a bundle"):
         recorded_rehearsal.save(ONE, tmp_path / "x.overnight")

@@ -21,7 +21,7 @@ from overnight.detectors import (
 )
 from overnight.model.finding import Finding, Status
 from overnight.queries import case
-from scenarios import light, stories
+from scenarios import catalogue, unrecorded
 
 MODULES = (diagnosed_event, core_saturation, culprit, lift, softirq, rt_hog, recorder)
 DETECTORS = tuple(one for module in MODULES for one in module.DETECTORS)
@@ -96,7 +96,7 @@ def test_a_random_night_has_nothing_but_its_event(truth: scenarios.Truth) -> Non
     assert all(one.confidence <= 0.4 for one in found if one.kind == lift.KIND)
 
 
-def lifted(looked: light.LightCase) -> set[str]:
+def lifted(looked: unrecorded.UnrecordedCase) -> set[str]:
     answer = lift.DETECTORS[0].look(looked)  # type: ignore[arg-type]  # as much of a case as it asks
     assert answer.status in {Status.FOUND, Status.CLEAR}
     return {one.subject.process for one in answer.findings}
@@ -109,8 +109,8 @@ def test_random_nights_are_called_lifted_in_no_more_than_four_of_a_hundred() -> 
     seeds = range(100, 1100)
     alarms = 0
     for seed in seeds:
-        made, act = stories.random_night(seed, **SHORT)
-        alarms += bool(lifted(light.of(made, act, [act.when])))
+        made, act = catalogue.random_night(seed, **SHORT)
+        alarms += bool(lifted(unrecorded.build_case(made, act, [act.when])))
     assert alarms / len(seeds) <= 0.04
 
 
@@ -118,6 +118,6 @@ def test_random_nights_are_called_lifted_in_no_more_than_four_of_a_hundred() -> 
 def test_who_walks_before_each_reset_is_lifted(recurrences: int) -> None:
     found = 0
     for seed in range(20):
-        made, act, moments = stories.reference_night(seed, recurrences, **SHORT)
-        found += act.facts["process"] in lifted(light.of(made, act, moments))
+        made, act, moments = catalogue.reference_night(seed, recurrences, **SHORT)
+        found += act.facts["process"] in lifted(unrecorded.build_case(made, act, moments))
     assert found >= 18

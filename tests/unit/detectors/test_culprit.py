@@ -218,6 +218,6 @@ def test_damaged_samples_are_a_failure_not_an_absence(home: casebook.Home) -> No
     home.event(core=2)
     for path in home.folder.rglob("samples.parquet"):
         path.write_bytes(b"PAR1 no more")
-    (answer,) = event_diagnosis.look(home.case(), (DETECTOR,))
+    (answer,) = event_diagnosis.run_detectors(home.case(), (DETECTOR,))
     assert answer.status is Status.FAILED
     assert "cannot be read" in answer.why

@@ -15,7 +15,7 @@ from overnight.model.finding import Answer, Need, Status
 if TYPE_CHECKING:
     from overnight import detectors
 
-DETECTORS = (*event_diagnosis.discover(), *fleet.DETECTORS)
+DETECTORS = (*event_diagnosis.discover_detectors(), *fleet.DETECTORS)
 
 
 def name(detector: detectors.Detector) -> str:

@@ -37,7 +37,7 @@ def test_chance_is_called_a_lift_in_no_more_than_six_of_a_hundred(
     alarms = 0
     for run in range(RUNS):
         made = counts(chance, 60, recurrences, windows, bursts=bursts)
-        alarms += bool(ratios.lifts(made, seed=run).found().any())
+        alarms += bool(ratios.compute_lifts(made, seed=run).passed().any())
     assert alarms / RUNS <= 0.06
 
 
@@ -75,8 +75,10 @@ def test_load_that_wanders_is_seldom_called_a_lift(
     alarms = {"alike": 0, "all others": 0}
     for run in range(120):
         made = drifting(chance, recurrences, windows)
-        alarms["alike"] += bool(ratios.lifts(made, None, against, seed=run).found().any())
-        alarms["all others"] += bool(ratios.lifts(made[:, :, :labels], seed=run).found().any())
+        alarms["alike"] += bool(ratios.compute_lifts(made, None, against, seed=run).passed().any())
+        alarms["all others"] += bool(
+            ratios.compute_lifts(made[:, :, :labels], seed=run).passed().any()
+        )
     assert alarms["alike"] / 120 <= most
     assert alarms["all others"] > 2 * alarms["alike"], "the drift is strong enough to tell"
 
@@ -89,8 +91,8 @@ def test_a_core_burnt_each_time_is_found(recurrences: int, windows: int) -> None
     for run in range(60):
         made = counts(chance, 60, recurrences, windows, bursts=False)
         made[0, :, 0] += chance.poisson(500, recurrences)
-        told = ratios.lifts(made, seed=run)
-        found += bool(told.found()[0])
+        told = ratios.compute_lifts(made, seed=run)
+        found += bool(told.passed()[0])
         assert told.low[0] < np.log(told.lift[0])
     assert found >= 57
 
@@ -98,7 +100,7 @@ def test_a_core_burnt_each_time_is_found(recurrences: int, windows: int) -> None
 def test_a_burst_before_one_of_many_recurrences_is_not_called() -> None:
     made = np.random.default_rng(1).poisson(3.0, (50, 6, 7))
     made[0, 2, 0] += 900
-    assert not ratios.lifts(made).found()[0]
+    assert not ratios.compute_lifts(made).passed()[0]
 
 
 def test_a_rare_stack_is_tested_and_can_be_found() -> None:
@@ -106,17 +108,17 @@ def test_a_rare_stack_is_tested_and_can_be_found() -> None:
     made[:, :, 1:] = np.random.default_rng(2).poisson(0.05, (2000, 6, 6))
     made[0] = 0
     made[0, :, 0] = 4
-    told = ratios.lifts(made)
+    told = ratios.compute_lifts(made)
     assert told.tested == 2000
-    assert np.flatnonzero(told.found()).tolist() == [0]
+    assert np.flatnonzero(told.passed()).tolist() == [0]
 
 
 def test_too_few_windows_can_conclude_nothing_and_say_so() -> None:
     made = np.full((3, 1, 5), 2, np.int64)
     made[0, 0, 0] = 5000
-    told = ratios.lifts(made)
+    told = ratios.compute_lifts(made)
     assert told.smallest == pytest.approx(0.2)
-    assert not told.found().any()
+    assert not told.passed().any()
 
 
 def test_windows_that_were_not_recorded_take_no_part() -> None:
@@ -124,14 +126,14 @@ def test_windows_that_were_not_recorded_take_no_part() -> None:
     made[0, :, 0] = 200
     there = np.ones((3, 9), bool)
     there[:, 5:] = False
-    whole, part = ratios.lifts(made[:, :, :5]), ratios.lifts(made * there, there)
+    whole, part = ratios.compute_lifts(made[:, :, :5]), ratios.compute_lifts(made * there, there)
     assert part.low == pytest.approx(whole.low)
     assert part.adjusted[0] == pytest.approx(whole.adjusted[0])
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 5), (4, 3, 1), (4, 0, 5)])
 def test_nothing_to_compare_finds_nothing(shape: tuple[int, int, int]) -> None:
-    assert not ratios.lifts(np.zeros(shape, np.int64)).found().any()
+    assert not ratios.compute_lifts(np.zeros(shape, np.int64)).passed().any()
 
 
 def test_the_tail_of_the_normal_distribution() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import findings
 
 from overnight.diagnosis import chain, conditions, knowledge
+from overnight.model.verdict import RuledOutReason
 
 TEXT = """
 [[kind]]
@@ -69,19 +70,20 @@ def test_a_link_of_which_too_little_is_known_is_none() -> None:
     )
     full = findings.without(findings.saturated(core=None), "seconds")
     told = chain.link(rule, full, findings.reset(core=None), conditions.Surroundings())
-    assert isinstance(told, str)
-    assert told.startswith("too little agrees")
+    assert isinstance(told, chain.Refusal)
+    assert told.reason is RuledOutReason.WEAK
 
 
 def test_who_reclaims_is_not_blamed_where_nobody_saw_who_ran_on_the_core() -> None:
     many = [one for one in findings.reclaim() if one.kind != "cpu.culprit"]
     built = chain.build(many, findings.reset())
     assert all(one.steps[0].kind != "memory.reclaim" for one in built.chains)
-    (why,) = [why for name, why in built.refused.items() if name.startswith("memory.reclaim")]
-    assert "nothing ties them together" in why
+    (refusal,) = [one for name, one in built.refused.items() if name.startswith("memory.reclaim")]
+    assert refusal.reason is RuledOutReason.NOT_TIED
+    assert refusal.effect == "cpu.core_saturated"
 
 
 def test_a_finding_that_begins_after_the_event_is_refused() -> None:
     late = findings.culprit("late", begin=4)
     built = chain.build([late, findings.saturated()], findings.reset())
-    assert built.refused[late.id] == "it begins after the event"
+    assert built.refused[late.id].reason is RuledOutReason.AFTER_EVENT

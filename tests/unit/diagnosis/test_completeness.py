@@ -11,51 +11,51 @@ from overnight.diagnosis import completeness
 from overnight.model.finding import Evidence
 from overnight.model.load import Constancy, Load
 from overnight.model.selection import Window
-from overnight.model.verdict import Chain
+from overnight.model.verdict import Chain, GapKind
 
-Recorded = completeness.Recorded
+Recording = completeness.Recording
 
 
-def factor(recorded: Recorded | None, answers=()) -> float:
-    return completeness.factor(completeness.find_gaps(recorded, answers))
+def factor(recording: Recording | None, answers=()) -> float:
+    return completeness.multiply(completeness.find_gaps(recording, answers))
 
 
 def test_complete_evidence_has_no_gap() -> None:
     usual = findings.covered(seconds=600)
-    whole = Recorded(findings.covered(), usual, findings.covered(), signals=1.0, kernel_log=True)
+    whole = Recording(findings.covered(), usual, findings.covered(), signals=1.0, kernel_log=True)
     assert completeness.find_gaps(whole, findings.answers([])) == ()
     assert factor(whole) == 1.0
 
 
 @pytest.mark.parametrize(
-    ("recorded", "what", "says"),
+    ("recording", "kind", "says"),
     [
-        (Recorded(stacks=findings.covered(0.5)), "stacks around the event", "20s of 40s were recorded (no segment)"),
-        (Recorded(stacks=findings.covered(1, lost=0.25)), "lost samples, stacks around the event", "(25.0%)"),
-        (Recorded(baseline=findings.covered(0, seconds=600)), "stacks of the baseline", "0ms of 10m"),
-        (Recorded(baseline=findings.covered(seconds=20)), "a short baseline", "20s are what is usual"),
-        (Recorded(signals=0.0), "signals around the event", "kept nothing"),
-        (Recorded(before_s=1.2), "the seconds before the event", "1.2 s are left"),
-        (Recorded(kernel_log=False), "kernel log", "not read"),
-        (Recorded(skew_us=-5_000_000), "clock", "set by 5s"),
-        (Recorded(denied=("/dev/kmsg: not root",)), "permission", "/dev/kmsg"),
+        (Recording(stacks=findings.covered(0.5)), GapKind.STACKS, "stacks for 50 % of the incident window: 20s of 40s recorded (no segment)"),
+        (Recording(stacks=findings.covered(1, lost=0.25)), GapKind.LOST_SAMPLES, "25.0 % of the samples of the incident window"),
+        (Recording(baseline=findings.covered(0, seconds=600)), GapKind.STACKS, "stacks for 100 % of the baseline: none of 10m recorded"),
+        (Recording(baseline=findings.covered(seconds=20)), GapKind.SHORT_BASELINE, "the baseline is only 20s long"),
+        (Recording(signals=0.0), GapKind.SIGNALS, "kept none of it"),
+        (Recording(before_s=1.2), GapKind.LATE_START, "began 1.2 s before the event"),
+        (Recording(kernel_log=False), GapKind.KERNEL_LOG, "could not be read"),
+        (Recording(skew_us=-5_000_000), GapKind.CLOCK, "set by 5s"),
+        (Recording(denied=("signal interrupts",)), GapKind.PERMISSION, "permission to read signal interrupts"),
     ],
 )  # fmt: skip
-def test_each_gap_is_said_and_costs(recorded: Recorded, what: str, says: str) -> None:
-    (gap,) = completeness.find_gaps(recorded, ())
-    assert gap.what == what
-    assert says in gap.why
+def test_each_gap_is_reported_and_costs(recording: Recording, kind: GapKind, says: str) -> None:
+    (gap,) = completeness.find_gaps(recording, ())
+    assert gap.kind is kind
+    assert says in f"{gap.what}: {gap.why}"
     assert 0 < gap.factor < 1
 
 
 def test_what_always_happens_is_no_gap() -> None:
     assert (
-        factor(Recorded(findings.covered(0.99, lost=0.001), signals=0.99, skew_us=900_000)) == 1.0
+        factor(Recording(findings.covered(0.99, lost=0.001), signals=0.99, skew_us=900_000)) == 1.0
     )
 
 
 def test_a_note_is_said_and_costs_nothing() -> None:
-    (gap,) = completeness.find_gaps(Recorded(notes=("perf was restarted",)), ())
+    (gap,) = completeness.find_gaps(Recording(notes=("perf was restarted",)), ())
     assert gap.factor == 1.0
 
 
@@ -76,7 +76,7 @@ def test_less_evidence_never_makes_surer(more: float, less: float, lost: float, 
 
     def told(share: float, lost: float, skew: int) -> float:
         covered = findings.covered(share, lost)
-        return factor(Recorded(covered, covered, covered, signals=share, skew_us=skew))
+        return factor(Recording(covered, covered, covered, signals=share, skew_us=skew))
 
     assert told(less, lost, skew) <= told(more, lost, skew) + 1e-3  # whole samples only
     assert told(more, lost, skew) <= told(more, 0.0, 0)
@@ -87,7 +87,7 @@ SECOND = findings.SECOND
 COMPARED = Window(findings.T - 690 * SECOND, findings.T)
 
 
-def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recorded:
+def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recording:
     """A load that was constant, or what `more` says."""
     told = {
         "ended": True, "running": False, "status": Constancy.CONSTANT,
@@ -95,56 +95,56 @@ def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recorded:
     } | more  # fmt: skip
     begin, until = (findings.T + round(s * SECOND) for s in (begin_s, until_s))
     one = Load("1a", findings.HOST, "trials", (1,), begin, until, **told)
-    return Recorded(loads=(one,), compared=COMPARED)
+    return Recording(loads=(one,), compared=COMPARED)
 
 
 @pytest.mark.parametrize(
-    ("recorded", "says"),
+    ("recording", "says"),
     [
-        (ran(status=Constancy.NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so what differs between the windows may be the load's doing"),
+        (ran(status=Constancy.NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so the load may explain what differs between the windows"),
         (ran(ended=False, until_s=-20), "the load trials was cut off after 59m40s"),
         (ran(begin_s=-100), "began between the baseline and the event"),
         (ran(until_s=-20), "ended between the baseline and the event"),
     ],
 )  # fmt: skip
-def test_a_load_that_changed_is_said_and_costs(recorded: Recorded, says: str) -> None:
-    (gap,) = completeness.find_gaps(recorded, ())
-    assert gap.what == "constant load"
+def test_a_load_that_changed_is_said_and_costs(recording: Recording, says: str) -> None:
+    (gap,) = completeness.find_gaps(recording, ())
+    assert gap.kind is GapKind.LOAD
     assert says in gap.why
     assert 0.5 < gap.factor < 1
-    assert completeness.around_event([gap]) == ()
+    assert completeness.select_around_event([gap]) == ()
 
 
 @pytest.mark.parametrize(
-    ("recorded", "says"),
+    ("recording", "says"),
     [
         (ran(), "the load trials was constant: cpu CV 0.3 %; steal 0 %"),
         (ran(ended=False, running=True), "was constant"),
-        (ran(status=Constancy.UNKNOWN), "crossed no limit, and not all can be told yet"),
+        (ran(status=Constancy.UNKNOWN), "crossed no limit; not all limits can be judged yet"),
         (ran(begin_s=-688), "was constant"),
     ],
 )
 def test_a_load_that_did_not_change_is_told_and_costs_nothing(
-    recorded: Recorded, says: str
+    recording: Recording, says: str
 ) -> None:
-    (gap,) = completeness.find_gaps(recorded, ())
+    (gap,) = completeness.find_gaps(recording, ())
     assert says in gap.why
     assert gap.factor == 1.0
 
 
 def test_what_the_event_is_compared_with_is_said() -> None:
-    (gap,) = completeness.find_gaps(Recorded(disturbed=True), ())
-    assert gap.what == "a disturbed baseline"
+    (gap,) = completeness.find_gaps(Recording(disturbed=True), ())
+    assert gap.kind is GapKind.DISTURBED_BASELINE
     assert gap.factor == 0.7
-    assert completeness.around_event([gap]) == ()
+    assert completeness.select_around_event([gap]) == ()
     short = findings.covered(1.0, 0.0)
     window = Window(short.window.begin_us, short.window.begin_us + 25 * SECOND)
     covered = dataclasses.replace(short, window=window)
     for cut, why in ((False, "the recording began shortly"), (True, "earlier events")):
-        told = completeness.find_gaps(Recorded(baseline=covered, cut=cut), ())
-        (gap,) = [one for one in told if one.what == "a short baseline"]
-        assert gap.why.startswith(why)
-        assert "25s are what is usual" in gap.why
+        told = completeness.find_gaps(Recording(baseline=covered, cut=cut), ())
+        (gap,) = [one for one in told if one.kind is GapKind.SHORT_BASELINE]
+        assert why in gap.why
+        assert "the baseline is only 25s long" in gap.why
 
 
 @pytest.mark.parametrize(
@@ -156,10 +156,12 @@ def test_stacks_that_a_chain_does_not_rest_on_cost_it_less(
 ) -> None:
     step = findings.saturated()
     step = dataclasses.replace(step, evidence=(Evidence("it was full", source),))
-    known = Recorded(stacks=findings.covered(0), signals=0.5, before_s=2.0)
+    known = Recording(stacks=findings.covered(0), signals=0.5, before_s=2.0)
     gaps = completeness.find_gaps(known, ())
-    counted = completeness.of_chain(gaps, Chain((step, findings.reset()), (), 1.0), counted=counted)
-    by_name = {one.what: one.factor for one in counted}
-    assert by_name["stacks around the event"] == pytest.approx(cost, abs=1e-6)
-    assert by_name["signals around the event"] == pytest.approx(0.7)
-    assert by_name["the seconds before the event"] == 1.0  # what was seen was seen
+    counted = completeness.weigh_for_chain(
+        gaps, Chain((step, findings.reset()), (), 1.0), counted=counted
+    )
+    by_kind = {one.kind: one.factor for one in counted}
+    assert by_kind[GapKind.STACKS] == pytest.approx(cost, abs=1e-6)
+    assert by_kind[GapKind.SIGNALS] == pytest.approx(0.7)
+    assert by_kind[GapKind.LATE_START] == 1.0  # what was seen was seen

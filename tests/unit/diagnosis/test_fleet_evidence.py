@@ -34,14 +34,14 @@ def test_a_hazard_that_rises_with_uptime_speaks_for_what_accumulates() -> None:
     said = judged(uptime(8.0))
     assert ALONE.confidence < said.confidence <= 1
     reasons = [reason for link in said.chain.links for reason in link.reasons]
-    assert any(reason.startswith("many hosts: it comes more often") for reason in reasons)
+    assert any(reason.startswith("fleet: the event is more frequent") for reason in reasons)
 
 
 def test_one_that_falls_is_a_doubt() -> None:
     said = judged(uptime(0.2))
     assert said.confidence < ALONE.confidence
     doubts = [doubt for link in said.chain.links for doubt in link.against]
-    assert any(doubt.startswith("many hosts: it comes early") for doubt in doubts)
+    assert any(doubt.startswith("fleet: the event comes soon after boot") for doubt in doubts)
 
 
 def test_drift_that_names_the_roots_unit_speaks_for_it_and_of_another_says_nothing() -> None:

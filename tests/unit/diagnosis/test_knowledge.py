@@ -7,34 +7,35 @@ import findings
 import pytest
 
 from overnight import app, errors
+from overnight.app import event_diagnosis
 from overnight.diagnosis import decision, knowledge
 from overnight.interfaces.cli import commands
 
 KIND = '[[kind]]\nkind = "my.kind"\nname = "mine"\nexplains = 0.9\n'
 LINK = '[[link]]\ncause = "my.kind"\neffect = "cpu.core_saturated"\nwhy = "so"\nbase = 0.9\n'
 WRONG = {
-    "no TOML": ("[[link", "no TOML"),
-    "no cause": ('[[link]]\neffect = "a"\nwhy = "so"\nbase = 1.0', "no `cause`"),
-    "unknown kind": ('[[link]]\ncause = "a.b"\neffect = "a.c"\nwhy = "so"\nbase = 1.0', "what a.b is"),
+    "no TOML": ("[[link", "invalid TOML"),
+    "no cause": ('[[link]]\neffect = "a"\nwhy = "so"\nbase = 1.0', "`cause` or `effect` is missing"),
+    "unknown kind": ('[[link]]\ncause = "a.b"\neffect = "a.c"\nwhy = "so"\nbase = 1.0', "defines a.b"),
     "base": (KIND + LINK.replace("0.9\n", "7\n").replace('"mine"\nexplains = 7', '"mine"\nexplains = 0.9'), "`base` is 7"),
-    "field": (KIND + LINK + "bases = 2", "`bases` is no field"),
+    "field": (KIND + LINK + "bases = 2", "`bases` is not a field"),
     "holds": (KIND + LINK + 'when = [{ holds = "same_moon" }]', "same_moon"),
     "need": (KIND + LINK + 'when = [{ holds = "same_core", need = "maybe" }]', "maybe"),
-    "magnitude of nothing": (KIND + LINK + 'when = [{ holds = "magnitude" }]', "compares numbers"),
-    "uneven": (KIND + LINK + 'when = [{ holds = "magnitude", cause = ["x", "y"], effect = "x" }]', "equally many"),
+    "magnitude of nothing": (KIND + LINK + 'when = [{ holds = "magnitude" }]', "a magnitude needs it"),
+    "uneven": (KIND + LINK + 'when = [{ holds = "magnitude", cause = ["x", "y"], effect = "x" }]', "different lengths"),
     "fits": (KIND + LINK + 'when = [{ holds = "magnitude", cause = "x", fits = [2, 1] }]', "`fits`"),
     "possible": (KIND + LINK + 'when = [{ holds = "magnitude", cause = "x", fits = [0.1, 1] }]', "inside"),
-    "fleet of nothing": ('[[fleet]]\nsays = "fleet.drift"\nwhy = "so"', "no `of`"),
-    "fleet of an unknown kind": ('[[fleet]]\nsays = "fleet.drift"\nwhy = "so"\nof = "a.b"', "what a.b is"),
-    "fleet doubts nothing": (KIND + '[[fleet]]\nsays = "f"\nwhy = "so"\ndoubt = "no"\nof = "my.kind"', "is no doubt"),
+    "fleet of nothing": ('[[fleet]]\nsays = "fleet.drift"\nwhy = "so"', "`of` is missing"),
+    "fleet of an unknown kind": ('[[fleet]]\nsays = "fleet.drift"\nwhy = "so"\nof = "a.b"', "defines a.b"),
+    "fleet doubts nothing": (KIND + '[[fleet]]\nsays = "f"\nwhy = "so"\ndoubt = "no"\nof = "my.kind"', "needs a `number`"),
     "one_of": (KIND + LINK + 'one_of = ["same_core"]', "`one_of` names same_core"),
-    "itself": (KIND + LINK.replace("cpu.core_saturated", "my.kind"), "causes itself"),
-    "pattern": (KIND + LINK.replace("cpu.core_saturated", "cpu.*"), "stands for events"),
+    "itself": (KIND + LINK.replace("cpu.core_saturated", "my.kind"), "cannot cause itself"),
+    "pattern": (KIND + LINK.replace("cpu.core_saturated", "cpu.*"), "can only match events"),
     "weight": (KIND + LINK + 'when = [{ holds = "same_core", weight = "much" }]', "not a number"),
     "no steps": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\n', "no steps"),
     "no refute": (KIND + '[[experiment]]\nroot = "my.kind"\ntitle = "t"\nconfirm = "c"\nsteps = [{ what = "w" }]', "`refute`"),
     "placeholder": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\nsteps = [{ what = "w", command = "kill {pid}" }]', "{pid}"),
-    "quotes": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\nsteps = [{ what = "w", command = "kill \'{process}\'" }]', "between quotes"),
+    "quotes": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\nsteps = [{ what = "w", command = "kill \'{process}\'" }]', "inside quotes"),
     "root": ('[[fix]]\nroot = "no.kind"\ntitle = "t"\nsteps = [{ what = "w" }]', "no.kind"),
     "table": ("nonsense = 1", "`nonsense`"),
     "not a list": ('link = "x"', "list of tables"),
@@ -69,10 +70,45 @@ def test_a_users_file_adds_a_cause(tmp_path: pathlib.Path) -> None:
     polls = findings.found("gpu.poll", -6, 1, 0.9, process="poller", core=39)
     answers = findings.answers([*findings.unknown(), polls])
     assert decision.decide(findings.RESET, answers).chain.steps[0].kind == "cpu.culprit"
-    said = decision.decide(findings.RESET, answers, known=knowledge.read_knowledge(mine))
+    said = decision.decide(findings.RESET, answers, known=knowledge.read_knowledge([mine]))
     assert said.chain.steps[0].kind == "gpu.poll"
-    assert "let poller sleep" in said.summary
+    assert said.narrative.fix == "Let poller sleep."
     assert said.fix[0].command == "kill -s poller"
+
+
+def test_files_are_merged_with_the_built_in_knowledge_once(tmp_path: pathlib.Path) -> None:
+    """`diagnose --knowledge FILE` doubled the 38 rules and the 2 of the fleet."""
+    known, files = knowledge.known(), [tmp_path / "a.toml", tmp_path / "b.toml"]
+    files[0].write_text(KIND + LINK)
+    files[1].write_text('[[fleet]]\nsays = "fleet.drift"\nof = "my.kind"\nwhy = "so"\n')
+    merged = knowledge.read_knowledge(files)
+    assert len(merged.rules) == len(known.rules) + 1
+    assert len(merged.fleet) == len(known.fleet) + 1
+    assert merged.kinds.keys() == known.kinds.keys() | {"my.kind"}
+
+
+def test_every_detector_is_registered_with_its_kind() -> None:
+    """Title, headline, sentence and what it clears are in one place; numbers of findings have a format."""
+    registered = {kind.detector for kind in knowledge.known().kinds.values()}
+    detectors = {detector.name for detector in event_diagnosis.discover_detectors()}
+    assert detectors - registered == {"event"}
+    for kind in knowledge.known().kinds.values():
+        assert kind.title
+        assert kind.headline
+        assert kind.says.endswith(".")
+
+
+def test_a_number_format_that_cannot_be_used_is_refused() -> None:
+    for form in ("{value", "{other}", "{value:d}", "no number", "{value.__class__}"):
+        with pytest.raises(errors.UsageError, match="number 1 is invalid"):
+            knowledge.parse_knowledge(f'[[number]]\nname = "x"\nformat = "{form}"\n')
+
+
+def test_the_event_closest_to_what_users_felt_has_the_highest_damage() -> None:
+    damage = knowledge.known().damage
+    kinds = ["net.driver_reset", "gpu.xid", "task.hung", "net.driver_starved", "net.link_down", "cpu.core_pinned", "unit.restart"]  # fmt: skip
+    assert [damage(kind) for kind in kinds] == sorted(map(damage, kinds), reverse=True)
+    assert damage("net.driver_reset") > damage("net.tx_timeout") > damage("gpu.xid")
 
 
 def test_a_users_fix_replaces_the_one_that_comes_with_it() -> None:
@@ -84,7 +120,7 @@ def test_a_users_fix_replaces_the_one_that_comes_with_it() -> None:
 
 def test_a_file_that_is_not_there_is_said(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.UsageError, match=r"none\.toml"):
-        knowledge.read_knowledge(tmp_path / "none.toml")
+        knowledge.read_knowledge([tmp_path / "none.toml"])
 
 
 def test_every_cause_that_can_be_a_root_of_its_own_has_a_fix_and_most_an_experiment() -> None:
@@ -150,3 +186,8 @@ def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
     )  # fmt: skip
     assert [number for number in numbers if f"{number:g}" not in text] == []
     assert f"{completeness.CLOSE:.0%}".replace("%", " %") in text
+    # Fleet evidence changes the verdict; the document said both that it does and that it does not.
+    assert (
+        f"at most {max(rule.weight for rule in knowledge.known().fleet):g} of what is left" in text
+    )
+    assert "does not change" not in text

@@ -21,8 +21,7 @@ MAGNITUDES = sorted(
         name
         for rule in knowledge.known().rules
         for one in rule.conditions
-        for name in (one.cause, one.effect)
-        if name
+        for name in (*one.cause, *one.effect)
     }
 )
 SUBJECTS = {
@@ -184,9 +183,7 @@ def test_what_is_not_measured_never_makes_the_true_chain_surer(many, names) -> N
     less = [findings.without(one, *names) for one in many]
     before = judged(many).chain
     hypothesis.assume(before)
-    after = chain.build(
-        less, judged(less).findings and decision.end_of_chains(findings.RESET, less)
-    )
+    after = chain.build(less, judged(less).findings and decision.find_end(findings.RESET, less))
     same = [
         one
         for one in after.chains
@@ -197,9 +194,9 @@ def test_what_is_not_measured_never_makes_the_true_chain_surer(many, names) -> N
 
 SIZES = {
     kind: sorted(
-        {one.cause for rule in knowledge.known().rules if rule.cause == kind for one in rule.conditions}
-        | {one.effect for rule in knowledge.known().rules if kind in rule.effects for one in rule.conditions}
-    )[1:]
+        {name for rule in knowledge.known().rules if rule.cause == kind for one in rule.conditions for name in one.cause}
+        | {name for rule in knowledge.known().rules if kind in rule.effects for one in rule.conditions for name in one.effect}
+    )
     for kind in KINDS
 }  # fmt: skip
 

@@ -28,13 +28,13 @@ def test_each_kind_of_field_is_read() -> None:
         (b"\x08", "does not end", 1, True),
         (b"\x08\x80", "does not end", 2, True),
         (b"\x08" + b"\x80" * 10, "more than ten bytes", 11, False),
-        (b"\x08\x01\x12\x05hi", "past its end", 2, True),
-        (b"\x08\x01\x19\x00", "past its end", 2, True),
+        (b"\x08\x01\x12\x05hi", "past the end", 2, True),
+        (b"\x08\x01\x19\x00", "past the end", 2, True),
         (b"\x0b", "unknown kind 3", 0, False),
         (b"\x00\x00", "without a number", 0, False),
     ],
 )
-def test_what_is_no_message_is_named_with_its_byte(
+def test_an_invalid_message_is_reported_with_its_offset(
     data: bytes, problem: str, offset: int, ends_early: bool
 ) -> None:
     with pytest.raises(protobuf.WireError, match=problem) as caught:

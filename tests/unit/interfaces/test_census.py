@@ -66,7 +66,8 @@ def test_a_host_without_memory_cgroups(
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [(["--watch", "-O", "json"], "no JSON"), (["--for", "soon"], "duration")]
+    ("options", "words"),
+    [(["--watch", "-O", "json"], "cannot be combined"), (["--for", "soon"], "duration")],
 )
 def test_what_cannot_be_asked(
     tmp_path: pathlib.Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]

@@ -146,4 +146,4 @@ def test_a_page_of_no_table_is_refused(
     home: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--home", str(home), "top", "everything", "-O", "html"]) == 2
-    assert "no top everything" in capsys.readouterr().err
+    assert "'everything' is not a kind" in capsys.readouterr().err

@@ -15,7 +15,7 @@ import rich.console
 from overnight import errors
 from overnight.app import recorded_rehearsal, rehearsal, scoreboard
 from overnight.interfaces import cli
-from overnight.interfaces.cli import rehearsalview
+from overnight.interfaces.cli import rehearsal_view
 from overnight.model.truth import FOUND, Truth
 from overnight.rehearsals import victim
 
@@ -86,11 +86,11 @@ def test_one_run_is_shown_and_its_exit_code_tells(
 ) -> None:
     assert cli.main(["rehearse", "rt-hog", "--seed", "7"]) == 0
     shown = capsys.readouterr().out
-    assert "right: the true chain is the one claimed, 4 s after the event" in shown
+    assert "right: the verdict names the true cause, 4 s after the event" in shown
     assert "/x/report.html" in shown
     assert cli.main(["rehearse", "rt-hog"]) == errors.ExitCode.FOUND
     shown = capsys.readouterr().out
-    assert "wrong: the true chain is nowhere" in shown
+    assert "wrong: the true cause is not among the candidates" in shown
     assert "not cause-found" in shown
     assert played[0] == ("rt-hog", 7)
 
@@ -129,16 +129,16 @@ def test_who_is_not_root_is_told_and_sees_a_recorded_run_where_there_is_one(
     monkeypatch.setattr(recorded_rehearsal, "replay", lambda *_: outcome(replayed=True))
     assert cli.main(["rehearse", "quiet"]) == 0
     said = capsys.readouterr()
-    assert "recorded elsewhere is shown instead" in " ".join(said.err.split())
-    assert "nothing happened here" in said.out
+    assert "replaying a recorded run instead" in " ".join(said.err.split())
+    assert "this host was not changed" in said.out
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["rt-hog", "--replay"], "a replay records nothing"),
-        (["rt-hog", "--repeat", "2"], "each run would replace the one before"),
-        (["--all"], "each run would replace the one before"),
+        (["rt-hog", "--repeat", "2"], "each run would replace the last one"),
+        (["--all"], "each run would replace the last one"),
         (["quiet"], "a bundle is made around an event"),
     ],
     ids=str,
@@ -162,7 +162,7 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_anything_happens(
     for file in (tmp_path, tmp_path / "none" / "run.overnight"):
         words = ["rehearse", "rt-hog", "--bundle", str(file)]
         assert cli.main(words) == errors.ExitCode.USAGE
-        assert "cannot be written" in capsys.readouterr().err
+        assert "cannot write" in capsys.readouterr().err
     assert played == []
 
 
@@ -210,11 +210,11 @@ def test_nothing_is_left_to_clean(
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
     assert cli.main(["rehearse", "--clean"]) == 0
-    assert "no run has left anything" in capsys.readouterr().out
+    assert "nothing to undo" in capsys.readouterr().out
 
 
 def test_the_strip_shows_phase_lateness_and_resets() -> None:
-    board = rehearsalview.Board("rt-hog (seed 7)")
+    board = rehearsal_view.Board("rt-hog (seed 7)")
     for number in range(30):
         late = victim.Status(late_ms=180.0 * number, resets=int(number > 27))
         board.take(rehearsal.Progress("strike", number / 4, 60, late))
@@ -225,7 +225,7 @@ def test_the_strip_shows_phase_lateness_and_resets() -> None:
     lines = shown.get().splitlines()
     assert lines[0].startswith("rt-hog (seed 7)  strike ━")
     assert "7 of 60 s" in lines[0]
-    assert "5.2 s late of 5, 1 reset" in lines[1]
+    assert "5.2 s late, reset at 5 s, 1 reset" in lines[1]
     assert "R" in lines[1]
     assert lines[2] == "· a machine boots \\x1b[31m"
     assert all(len(line) <= 100 for line in lines)
@@ -234,7 +234,7 @@ def test_the_strip_shows_phase_lateness_and_resets() -> None:
 def test_without_a_terminal_each_phase_is_one_line() -> None:
     out = io.StringIO()
     console = rich.console.Console(file=out, width=80, force_terminal=False)
-    with rehearsalview.shown("quiet (seed 1)", console) as tell:
+    with rehearsal_view.shown("quiet (seed 1)", console) as tell:
         for second in range(5):
             tell(rehearsal.Progress("baseline", second, 5, victim.Status()))
         tell(rehearsal.Progress("diagnose", note="nothing came"))

@@ -40,7 +40,9 @@ def test_a_file_finds_its_place_in_the_tree(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_words_end_with_what_is_for_the_machine(tmp_path: pathlib.Path) -> None:
-    words = container.words("overnight-1", tmp_path, "--private-network", read_only=["/opt/python"])
+    words = container.nspawn_arguments(
+        "overnight-1", tmp_path, "--private-network", read_only=["/opt/python"]
+    )
     assert words[-1] == "systemd.unit=multi-user.target"
     assert {"--boot", "--machine=overnight-1", f"--directory={tmp_path}", "--private-network"} < {
         *words

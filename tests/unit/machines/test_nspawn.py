@@ -35,7 +35,7 @@ def test_without_root_or_nspawn_nothing_is_begun(
         container.shutil, "which", lambda _: None if lacks == "nspawn" else "/usr/bin/x"
     )
     with journal.Journal("a test", tmp_path / "undo") as run_journal:
-        with pytest.raises(errors.CannotError, match="no machine"):
+        with pytest.raises(errors.CannotError, match="cannot boot"):
             nspawn.boot(run_journal)
         assert run_journal.targets() == []
 

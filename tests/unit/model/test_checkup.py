@@ -8,7 +8,7 @@ QUESTION = Question("perf", "perf", "because")
 
 
 def test_a_problem_without_a_way_out_is_refused() -> None:
-    with pytest.raises(ValueError, match="names no fix"):
+    with pytest.raises(ValueError, match="has no fix"):
         QUESTION.missing("nothing", "")
 
 

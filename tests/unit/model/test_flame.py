@@ -3,9 +3,9 @@ from __future__ import annotations
 import folding
 import pytest
 
-from overnight.model.flame import KERNEL, Folded, Frame
+from overnight.model.flame import Folded, Frame, FrameKind
 
-MAIN, IDLE = Frame("main", "/a"), Frame("do_idle", "[kernel]", KERNEL)
+MAIN, IDLE = Frame("main", "/a"), Frame("do_idle", "[kernel]", FrameKind.KERNEL)
 
 
 def folded(event: str = "cpu-clock", frequency: int = 97) -> Folded:

@@ -31,7 +31,7 @@ def test_a_bad_pattern_names_its_option(name: str, pattern: str) -> None:
 def test_a_side_is_kernel_or_user() -> None:
     for side in ("", "kernel", "user"):
         Selection(side=side)
-    with pytest.raises(errors.UsageError, match="no side 'left'"):
+    with pytest.raises(errors.UsageError, match="--side must be kernel or user"):
         Selection(side="left")
 
 

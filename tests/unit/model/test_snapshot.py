@@ -83,5 +83,5 @@ def test_what_one_could_not_read_is_not_removed() -> None:
     [{}, {"schema": "overnight.snapshot/2"}, {"schema": SCHEMA, "header": {}, "parts": {"a": 1}, "gaps": []}, {"schema": SCHEMA, "header": {}, "parts": {"a": {"b": {"c": 1}}}, "gaps": []}, {"schema": SCHEMA, "header": {}, "parts": {}, "gaps": [{"x": 1}]}],
 )  # fmt: skip
 def test_other_documents_are_refused(document: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"it is no|are not what"):
+    with pytest.raises(ValueError, match=r"not a document|are not those"):
         Snapshot.from_json(document)

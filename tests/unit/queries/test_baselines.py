@@ -106,18 +106,18 @@ def cut(
 def test_the_trouble_of_an_earlier_event_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     begin, end, made = cut(monkeypatch, 3600, told(-120.0, lasts_s=4.0))
     assert (begin, end) == (-810.0, -210.0)  # half a minute and a minute before it
-    assert made.usual == "10m before an earlier event"
+    assert made.baseline_text == "10m before an earlier event"
 
 
 def test_what_another_kind_of_event_had_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     begin, end, made = cut(monkeypatch, 3600, told(-120.0, "cpu.core_pinned"))
-    assert (begin, end, made.usual) == (-690.0, -90.0, "10m before")
+    assert (begin, end, made.baseline_text) == (-690.0, -90.0, "10m before")
 
 
 def test_what_lasts_all_night_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that somebody polls on is an event of the kind, too, and is never over."""
     begin, end, made = cut(monkeypatch, 3600, told(-3500.0, lasts_s=3600.0))
-    assert (begin, end, made.usual) == (-690.0, -90.0, "10m before")
+    assert (begin, end, made.baseline_text) == (-690.0, -90.0, "10m before")
     assert not made.compared.disturbed
     _, _, made = cut(monkeypatch, 140, told(-110.0, lasts_s=60.0))  # a short one has none
     assert made.compared.moved

@@ -35,7 +35,7 @@ def test_a_long_recording_has_a_guard_of_a_minute(
         30 * SECOND,
         60 * SECOND,
     )
-    assert made.usual == f"{usual} before"
+    assert made.baseline_text == f"{usual} before"
 
 
 @pytest.mark.parametrize("known", [20, 40, 100, 149])

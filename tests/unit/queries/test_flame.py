@@ -124,7 +124,7 @@ def test_an_empty_store_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.CannotError, match="no profiles"):
         flame.flame(source, Window(0, 1))
     (tmp_path / "profiles/v1/alpha/20261115/.new-x").mkdir(parents=True)
-    with pytest.raises(errors.CannotError, match="no segment is finished"):
+    with pytest.raises(errors.CannotError, match="no segment is complete"):
         source.extent()
 
 
@@ -156,7 +156,7 @@ def test_events_of_other_segments_are_not_mixed_in_silence(tmp_path: pathlib.Pat
         captures.build([captures.Sample(NIGHT + SECOND)], events=("cpu-clock",)),
     )
     notes = flame.flame(source, source.extent()).coverage.notes
-    assert notes == ("samples of different events are counted together: cycles, cpu-clock",)
+    assert notes == ("samples of different perf events are added up: cycles, cpu-clock",)
 
 
 def test_a_deep_stack(tmp_path: pathlib.Path) -> None:

@@ -108,7 +108,7 @@ def test_a_filter_on_one_process_keeps_the_time_in_which_it_did_not_run(
 
 
 def test_no_such_kind(night: captures.Night) -> None:
-    with pytest.raises(errors.UsageError, match="no top wombats"):
+    with pytest.raises(errors.UsageError, match="is not a kind"):
         top.top(night.source, night.source.extent(), kind="wombats")
 
 

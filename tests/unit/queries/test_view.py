@@ -86,7 +86,7 @@ def test_every_sample_where_they_fit(night: captures.Night) -> None:
         samples = inside(night, window)
         assert rows(shown) == expected(samples, shown)
         assert [detail.step_us for detail in shown.detail] == [0] * len(shown.detail)
-        assert not any("sums" in note for note in shown.notes)
+        assert not any("summed" in note for note in shown.notes)
         heat = shown.arrays["heat_busy"].reshape(-1, len(shown.cores) or 1)
         whole = Window(shown.window.begin_us, shown.window.end_us)
         assert int(heat.sum()) == sum(s.count for s in inside(night, whole) if not s.idle)
@@ -130,7 +130,7 @@ def test_coarse_keeps_all_samples_around_events_and_totals_elsewhere(night: capt
             total = sum(n for r, n in mine.items() if r[4] == idle)
             assert total == sum(s.count for s in samples if s.idle == idle)
     assert at == extent.end_us
-    assert any("sums" in note for note in shown.notes)
+    assert any("summed" in note for note in shown.notes)
     assert not any("want of room" in note for note in shown.notes)
 
 
@@ -190,11 +190,11 @@ def test_what_cannot_be_shown_is_refused(night: captures.Night) -> None:
 def test_a_long_night_has_broader_columns_and_says_so(
     night: captures.Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "MOST_HEAT_CELLS", 300)
+    monkeypatch.setattr(view, "MAX_HEAT_CELLS", 300)
     window = night.source.extent(("alpha",))
     shown = view.view(night.source, window, "alpha")
     check_indices(shown)
     assert shown.heat_step_us == 5_000_000
-    assert any("each column of the heatmap is 5 s" in note for note in shown.notes)
+    assert any("each heatmap column is 5 s wide" in note for note in shown.notes)
     busy = sum(s.count for s in inside(night, window) if not s.idle)
     assert int(shown.arrays["heat_busy"].sum()) == busy

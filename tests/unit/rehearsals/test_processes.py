@@ -74,7 +74,7 @@ def test_it_ends_by_itself_after_its_seconds(stage: rehearsals.Stage) -> None:
 
 def test_it_ends_with_the_fault_and_the_run_can_wait_for_that(stage: rehearsals.Stage) -> None:
     actor = start(stage)
-    processes.ends_with_fault(stage, actor)
+    processes.end_with_fault(stage, actor)
     assert actor.poll() is None
     stage.stop.set()
     (thread,) = stage.ending
@@ -85,19 +85,19 @@ def test_it_ends_with_the_fault_and_the_run_can_wait_for_that(stage: rehearsals.
 def test_one_that_ends_at_once_is_told(stage: rehearsals.Stage) -> None:
     actor = processes.start(stage, "no_such_module", name="x", core=stage.core)
     actor.wait(8)
-    with pytest.raises(errors.CannotError, match="ended by itself") as told:
-        processes.ends_with_fault(stage, actor)
-    assert "it ended with 1: " in told.value.why
+    with pytest.raises(errors.CannotError, match="ended unexpectedly") as told:
+        processes.end_with_fault(stage, actor)
+    assert "exit code 1: " in told.value.why
     assert "no_such_module" in told.value.why
 
 
 def test_one_that_ends_before_the_fault_does_is_told(stage: rehearsals.Stage) -> None:
     actor = start(stage)
-    processes.ends_with_fault(stage, actor)
+    processes.end_with_fault(stage, actor)
     processes.check(stage)
     actor.kill()
     actor.wait(8)
-    with pytest.raises(errors.CannotError, match="ended by itself"):
+    with pytest.raises(errors.CannotError, match="ended unexpectedly"):
         processes.check(stage)
     stage.stop.set()
     processes.check(stage)
@@ -110,4 +110,4 @@ def test_an_actor_whose_run_is_gone_does_not_begin(tmp_path: pathlib.Path) -> No
         capture_output=True, text=True, timeout=8, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "the run is gone" in done.stderr
+    assert "has already ended" in done.stderr

@@ -10,6 +10,7 @@ import stages
 
 from overnight import errors
 from overnight.model import cgroups as layouts
+from overnight.rehearsals import cgroups as rehearsal_cgroups
 from overnight.rehearsals import reclaim
 from overnight.sources import cgroups
 
@@ -31,12 +32,12 @@ def hierarchy(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathli
     monkeypatch.setattr(pathlib.Path, "mkdir", with_files)
     layout = layouts.Layout("v1", pathlib.PurePosixPath(top), None, memory_version=1)
     monkeypatch.setattr(cgroups, "read_layout", lambda: layout)
-    monkeypatch.setattr(reclaim, "_filesystem", lambda _: "ext4")
+    monkeypatch.setattr(rehearsal_cgroups, "_filesystem", lambda _: "ext4")
     return top
 
 
-class Book:
-    """A ledger that only notes."""
+class FakeJournal:
+    """Records changes in memory."""
 
     run = "overnight-test"
 
@@ -52,10 +53,10 @@ def test_the_limit_and_the_file_are_written_down_before_they_are_made(
     tmp_path: pathlib.Path, hierarchy: pathlib.Path
 ) -> None:
     with stages.made(tmp_path) as stage:
-        kept, stage.journal = stage.journal, Book()  # type: ignore[assignment]
+        kept, stage.journal = stage.journal, FakeJournal()  # type: ignore[assignment]
         FAULT.prepare(stage)
         run_journal, stage.journal = stage.journal, kept
-    assert [kind for kind, _ in run_journal.lines] == ["cgroup", "file"]  # type: ignore[attr-defined]
+    assert [kind for kind, _ in run_journal.lines] == ["cgroup", "folder"]  # type: ignore[attr-defined]
     (group,) = hierarchy.iterdir()
     assert not group.name.startswith("overnight")  # that would be the recorder's own
     limit = int((group / "memory.limit_in_bytes").read_text())
@@ -71,10 +72,10 @@ def test_the_limit_and_the_file_are_written_down_before_they_are_made(
 def test_files_in_memory_cannot_be_reclaimed_so_it_says_what_it_needs(
     tmp_path: pathlib.Path, hierarchy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reclaim, "_filesystem", lambda _: "tmpfs")
+    monkeypatch.setattr(rehearsal_cgroups, "_filesystem", lambda _: "tmpfs")
     with stages.made(tmp_path) as stage:
-        stage.journal = Book()  # type: ignore[assignment]
-        with pytest.raises(errors.CannotError, match="nothing whose memory could be freed"):
+        stage.journal = FakeJournal()  # type: ignore[assignment]
+        with pytest.raises(errors.CannotError, match="no folder on a disk"):
             FAULT.prepare(stage)
 
 
@@ -84,13 +85,13 @@ def test_a_host_without_memory_cgroups_is_told(
     monkeypatch.setattr(cgroups, "read_layout", lambda: layouts.Layout("none", None, None))
     with (
         stages.made(tmp_path) as stage,
-        pytest.raises(errors.CannotError, match="no memory limit can be set"),
+        pytest.raises(errors.CannotError, match="cannot set a memory limit"),
     ):
         FAULT.prepare(stage)
 
 
 def test_the_filesystem_of_a_folder_is_known() -> None:
-    assert reclaim._filesystem(pathlib.Path("/proc")) == "proc"
+    assert rehearsal_cgroups._filesystem(pathlib.Path("/proc")) == "proc"
 
 
 def test_pages_are_touched_on_old_kernels_too(

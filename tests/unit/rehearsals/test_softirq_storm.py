@@ -10,6 +10,7 @@ import stages
 from hypothesis import strategies as st
 
 from overnight import errors
+from overnight.machines import network
 from overnight.rehearsals import softirq_storm
 
 FAULT = softirq_storm.SoftirqStorm()
@@ -19,7 +20,7 @@ def test_the_namespaces_are_written_down_before_they_are_made(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    monkeypatch.setattr(softirq_storm, "_ip", lambda *words: done.append(" ".join(words)))
+    monkeypatch.setattr(network, "run_ip", lambda *words: done.append(" ".join(words)))
     with stages.made(tmp_path, core=1, spare=0) as stage:
         monkeypatch.setattr(
             stage.journal, "write", lambda kind, target: done.append(f"{kind} {target}")
@@ -35,8 +36,8 @@ def test_the_namespaces_are_written_down_before_they_are_made(
 
 
 def test_what_ip_cannot_do_is_told(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.CannotError, match="network of the flood"):
-        softirq_storm._ip("netns", "delete", "overnight-there-is-none")
+    with pytest.raises(errors.CannotError, match="ip netns delete"):
+        network.run_ip("netns", "delete", "overnight-there-is-none")
 
 
 @hypothesis.given(st.integers(0, 4095))

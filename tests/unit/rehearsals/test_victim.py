@@ -44,7 +44,7 @@ def test_the_reset_is_an_event_with_its_place_and_marked_as_a_rehearsal() -> Non
         kmsg.Record(n, 10**8, 4, USER, text, read_at=now)
         for n, text in enumerate(victim_worker.lines(told, 5_340_000))
     ]
-    (seen,) = kernel_events.KernelWatch(rulefiles.built_in()).look(records, now)
+    (seen,) = kernel_events.KernelWatch(rulefiles.built_in()).check(records, now)
     assert (seen.kind, seen.severity, seen.core, seen.count) == (
         "net.driver_reset",
         "critical",
@@ -63,7 +63,7 @@ def test_the_reset_is_an_event_with_its_place_and_marked_as_a_rehearsal() -> Non
 def test_only_what_a_process_wrote_can_be_a_rehearsal() -> None:
     now = clock.Clock(10**18, 10**11)
     text = "ena 0000:20:03.0 ens5: Trigger reset is on [overnight rehearsal overnight-1]"
-    (seen,) = kernel_events.KernelWatch(rulefiles.built_in()).look(
+    (seen,) = kernel_events.KernelWatch(rulefiles.built_in()).check(
         [kmsg.Record(1, 10**8, 4, 0, text, read_at=now)], now
     )
     assert "rehearsal" not in seen.fields

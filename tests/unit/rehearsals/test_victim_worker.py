@@ -23,7 +23,7 @@ class Quiet(victim_worker.Worker):
 
     said: list[str]
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self.said.append(line)
 
 
@@ -46,7 +46,7 @@ def test_what_comes_in_time_is_completed_and_numbers_that_are_missing_are_lost(
     made, _ = pair
     for number in (0, 1, 4):
         made.work(packet(number, 0.0))
-    made.tell(tmp_path / "status.json", 0.5)
+    made.write_status(tmp_path / "status.json", 0.5)
     said = json.loads((tmp_path / "status.json").read_text())
     assert (said["completed"], said["lost"], said["resets"], said["cpu_share"]) == (3, 2, 0, 0.5)
     assert 0 <= said["late_p50_ms"] <= said["late_max_ms"] < 5000

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from overnight import errors, rehearsals
+from overnight.model import meminfo
 from overnight.rehearsals import cgroups, crash_loop_decoy, random_names, zombie_agent, zombies
 from overnight.undo import journal
 
@@ -116,7 +117,7 @@ def test_the_limit_is_what_is_used_and_some_more(
     (folder / usage).write_text("1000\n")
     made.limit(24)
     assert (folder / limit).read_text() == "1024"
-    made.unlimited()
+    made.remove_limit()
     assert (folder / limit).read_text() == none
 
 
@@ -147,10 +148,10 @@ def test_zombies_take_no_more_than_a_quarter_of_the_free_memory(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = cgroups.Groups(tmp_path, 1)
-    monkeypatch.setattr(cgroups, "_available", lambda: 1 << 40)
+    monkeypatch.setattr(meminfo, "read_available", lambda: 1 << 40)
     made.require(15_000)
-    monkeypatch.setattr(cgroups, "_available", lambda: 100 << 20)
-    with pytest.raises(errors.CannotError, match="15000 zombies"):
+    monkeypatch.setattr(meminfo, "read_available", lambda: 100 << 20)
+    with pytest.raises(errors.CannotError, match="15,000 zombies"):
         made.require(15_000)
 
 
@@ -167,7 +168,7 @@ def test_what_is_read_lies_on_no_memory_file_system(
     assert elsewhere.is_dir()
     assert str(elsewhere) in run_journal.targets()
     monkeypatch.setattr(cgroups, "_filesystem", lambda _: "tmpfs")
-    with pytest.raises(errors.CannotError, match="no disk"):
+    with pytest.raises(errors.CannotError, match="no folder on a disk"):
         cgroups.disk_folder(made)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight import reports
-from overnight.model.flame import KERNEL, Folded, Frame
+from overnight.model.flame import Folded, Frame, FrameKind
 from overnight.reports import collapsed, pprof, speedscope, svg
 from overnight.reports import json as json_report
 
@@ -27,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 MAIN = Frame("main", "/opt/app")
 WORK = Frame("work<int>(a & b)", "/opt/app")
-IDLE = Frame("do_idle", "[kernel]", KERNEL)
+IDLE = Frame("do_idle", "[kernel]", FrameKind.KERNEL)
 
 
 def folded(*stacks: tuple[tuple[Frame, ...], int], **more: object) -> Folded:
@@ -112,7 +112,7 @@ def test_hostile_names_break_no_format(
 
 
 def test_collapsed_marks_the_kernel_and_shows_what_it_replaced() -> None:
-    odd = Frame("a;b\nc"), Frame("mine_[k]"), Frame("f", "", KERNEL)
+    odd = Frame("a;b\nc"), Frame("mine_[k]"), Frame("f", "", FrameKind.KERNEL)
     text = written(collapsed, folded(((MAIN, *odd), 3), ((Frame(""),), 1))).decode()
     assert text == "main;a\\x3bb\\x0ac;mine_\\x5bk];f_[k] 3\n[unknown] 1\n"
 

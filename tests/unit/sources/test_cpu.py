@@ -5,6 +5,7 @@ import pathlib
 import fakehost
 import pytest
 
+from overnight import sources
 from overnight.sources import cpu
 
 STAT = """cpu  1393280 32966 572056 13343292 6130 0 17875 0 23933 0
@@ -35,7 +36,7 @@ def test_guest_time_is_not_counted_twice() -> None:
     ("text", "cores"), [("0-1\n", (0, 1)), ("0,3-5,7", (0, 3, 4, 5, 7)), ("", ()), ("191", (191,))]
 )
 def test_cpu_lists(text: str, cores: tuple[int, ...]) -> None:
-    assert cpu.parse_cpu_list(text) == cores
+    assert sources.parse_cpu_list(text) == cores
 
 
 def test_a_fake_tree_is_read_instead_of_this_host(tmp_path: pathlib.Path) -> None:

@@ -28,7 +28,7 @@ def test_a_large_host_with_holes(large: fakehost.FakeHost) -> None:
     assert list(rows) == [str(core) for core in large.online]
 
 
-def test_the_core_is_the_lines_own_where_it_says_so() -> None:
+def test_the_core_comes_from_the_line_where_it_has_one() -> None:
     text = b"00000001 " * 12 + b"00000027 00000000 00000000\n"
 
     def never() -> list[int]:
@@ -38,7 +38,7 @@ def test_the_core_is_the_lines_own_where_it_says_so() -> None:
 
 
 def test_lines_cut_short_are_an_error_not_wrong_numbers() -> None:
-    with pytest.raises(ValueError, match="not of one length"):
+    with pytest.raises(ValueError, match="differ in length"):
         softnet.parse_softnet(b"00000001 00000002 00000003\n00000001 00000002\n", lambda: [0, 1])
-    with pytest.raises(ValueError, match="not of one length"):
+    with pytest.raises(ValueError, match="differ in length"):
         softnet.parse_softnet(b"", list)

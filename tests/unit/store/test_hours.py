@@ -132,7 +132,7 @@ def test_sums_that_changed_are_told(home: pathlib.Path) -> None:
     good = bytearray(path.read_bytes())
     good[-3] ^= 1
     path.write_bytes(good)
-    assert problems(home) == [(path.name, "says something else than its segments")]
+    assert problems(home) == [(path.name, "differs from its segments")]
 
 
 def test_files_of_segments_that_are_gone_are_told(home: pathlib.Path) -> None:

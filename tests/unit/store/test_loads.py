@@ -15,7 +15,7 @@ SAID = {"status": "not constant", "says": "cpu CV 12 %; steal 0 %", "crossed": [
 
 
 def write(home: pathlib.Path, seconds: int = 25, *, ended: bool = True, began: int = BEGAN):
-    book = loads.Book(home, "gpu/17", "cpu", (1, 2), began, {"duty": 0.6, "name": "worker"})
+    book = loads.LoadWriter(home, "gpu/17", "cpu", (1, 2), began, {"duty": 0.6, "name": "worker"})
     for n in range(1, seconds + 1):
         book.second({"us": began + n * 1_000_000, "values": {"cpu": 0.6}})
         if n % 10 == 0:

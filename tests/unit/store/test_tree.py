@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overnight.model.flame import FrameKind
 from overnight.store import capture, tree
 
 if tree.HAS_EXTENSION:
@@ -24,7 +25,7 @@ def arrays(
     pairs: list[tuple[int, int]], stacks: list[list[int]], names: list[str] | None = None
 ) -> tuple[bytes, ...]:
     names = names or [f"f{i}" for i in range(FRAMES + ROOTS)]
-    kinds = np.array([i % 2 for i in range(FRAMES)] + [tree.PROCESS] * ROOTS, np.uint8)
+    kinds = np.array([i % 2 for i in range(FRAMES)] + [FrameKind.PROCESS] * ROOTS, np.uint8)
     return (
         np.array([FRAMES + root for root, _ in pairs], "<u4").tobytes(),
         np.array([stack % len(stacks) for _, stack in pairs], "<u4").tobytes(),
@@ -79,7 +80,7 @@ def test_a_path_has_one_hash_however_frames_and_stacks_are_numbered(pairs, stack
     names = [f"f{i}" for i in range(FRAMES + ROOTS)]
     order = list(range(FRAMES))
     chance.shuffle(order)
-    kinds = np.array([0] * FRAMES + [tree.PROCESS] * ROOTS, np.uint8)
+    kinds = np.array([0] * FRAMES + [FrameKind.PROCESS] * ROOTS, np.uint8)
 
     def hashes(number: list[int], these: list[tuple[int, int]]) -> dict[tuple[str, ...], int]:
         called = [""] * FRAMES

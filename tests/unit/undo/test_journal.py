@@ -140,7 +140,7 @@ def test_one_that_was_stopped_says_itself_what_it_could_not_undo(
             raise KeyboardInterrupt
 
     monkeypatch.setitem(operations.UNDO, "file", fail)
-    with pytest.raises(errors.CannotError, match=r"not all of it is undone: file .*busy") as told:
+    with pytest.raises(errors.CannotError, match=r"not everything was undone: file .*busy") as told:
         stop()
     assert "KeyboardInterrupt" in told.value.why
 
@@ -177,13 +177,13 @@ def test_a_line_that_was_cut_off_was_never_acted_upon(folder: pathlib.Path) -> N
 def test_a_folder_that_others_can_write_to_is_refused(folder: pathlib.Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(errors.CannotError, match="not ours alone"):
+    with pytest.raises(errors.CannotError, match="is not private"):
         journal.Journal("a test", folder)
 
 
 def test_nobody_knows_how_to_undo_something_new(folder: pathlib.Path) -> None:
     with (
-        pytest.raises(ValueError, match="nobody knows"),
+        pytest.raises(ValueError, match="no undo operation"),
         journal.Journal("a test", folder) as run_journal,
     ):
         run_journal.write("kernel", "x")
@@ -233,9 +233,9 @@ def test_two_that_undo_at_once_undo_once(
 def test_pages_are_not_left_to_zombies(tmp_path: pathlib.Path) -> None:
     """v1 has one file for it, v2 another, to which it is said how much."""
     (tmp_path / "memory.force_empty").write_text("")
-    operations._let_pages_go(tmp_path)
+    operations._release_pages(tmp_path)
     assert (tmp_path / "memory.force_empty").read_text() == "0"
     (tmp_path / "memory.current").write_text("4096\n")
     (tmp_path / "memory.reclaim").write_text("")
-    operations._let_pages_go(tmp_path)
+    operations._release_pages(tmp_path)
     assert (tmp_path / "memory.reclaim").read_text() == str(4096 + (1 << 20))

@@ -1,7 +1,6 @@
-"""Where events and levels go besides the ring: one module an outlet. Standard library only.
+"""Where events and metrics go besides the ring: one module per outlet. Standard library only.
 
-An outlet is told and must not block: the agent's second is short, and a reader that hangs is not its
-problem.
+An outlet must not block: a reader that hangs may not cost the agent its second.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Event
 
-__all__ = ["Outlet", "Standing"]
+__all__ = ["HostStatus", "Outlet"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
-    """How the host and the agent stand: the last look of every signal, and what was counted since
-    the start.
-    """
+class HostStatus:
+    """The last reading of every signal, and what was counted since the start."""
 
     host: str
     clock: clock.Clock
@@ -36,13 +33,13 @@ class Standing:
 
 
 class Outlet(Protocol):
-    """One way out."""
+    """Publishes events and metrics."""
 
-    def event(self, told: Event) -> None:
-        """An event that is new, or has grown; the same id again replaces it."""
+    def event(self, event: Event) -> None:
+        """Publish an event; one with a known id replaces it."""
 
-    def tick(self, standing: Standing) -> None:
-        """Once a second."""
+    def tick(self, status: HostStatus) -> None:
+        """Publish metrics; called once a second."""
 
     def close(self) -> None:
-        """The agent ends."""
+        """Release everything; the agent ends."""

@@ -14,26 +14,24 @@ __all__ = ["JsonLines"]
 
 
 class JsonLines:
-    """One line an event; a reader that went away ends the lines, not the agent."""
+    """Writes one line per event; a reader that goes away ends the lines, not the agent."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO | None = stream
 
-    def event(self, told: Event) -> None:
-        """Write it at once."""
+    def event(self, event: Event) -> None:
         if self._stream is None:
             return
         try:
-            self._stream.write(json.dumps(told.as_json(), ensure_ascii=True) + "\n")
+            self._stream.write(json.dumps(event.as_json(), ensure_ascii=True) + "\n")
             self._stream.flush()
         except (OSError, ValueError):
             self._stream = None
 
-    def tick(self, standing: outlets.Standing) -> None:
-        """Levels are not told here."""
+    def tick(self, status: outlets.HostStatus) -> None:
+        """Do nothing: only events are written."""
 
     def close(self) -> None:
-        """Write what is buffered."""
         if self._stream is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._stream.flush()

@@ -1,9 +1,9 @@
-"""Events and conditions in Kubernetes' words, for whoever writes them to an API server.
+"""Events and conditions as Kubernetes objects, for a `NodeWriter` that talks to the API server.
 
-What happened once becomes an Event; what lasts becomes a NodeCondition, PascalCase, where True is bad.
-A condition starts Unknown, is cleared when it was not seen for its time to live, survives a restart of
-the agent (the writer reads what the node says first), and is deleted when its rule is gone. The writer
-is behind `NodeWriter`; the one that talks to a real API server comes with reservations.
+Something that happened once becomes an Event; something that lasts becomes a NodeCondition in PascalCase,
+where True is bad. A condition starts as Unknown, is cleared when it was not seen for its time to live,
+survives a restart of the agent (the node's conditions are read first), and is deleted when its rule is
+gone. The writer for a real API server comes with reservations.
 """
 
 from __future__ import annotations
@@ -50,83 +50,81 @@ class NodeCondition:
 
 
 class NodeWriter(Protocol):
-    """Writes to one Node; it queues and retries by itself, and never blocks the caller."""
+    """Writes to one Node; it queues and retries, and never blocks the caller."""
 
     def conditions(self) -> Iterable[NodeCondition]:
-        """What the node says now of the conditions that are ours."""
+        """Read the node's present conditions of this agent."""
 
-    def write_event(self, told: NodeEvent) -> None:
-        """Create it, or update the one of the same name."""
+    def write_event(self, event: NodeEvent) -> None:
+        """Create the event, or update the one of the same name."""
 
-    def write_condition(self, told: NodeCondition) -> None:
-        """Set it."""
+    def write_condition(self, condition: NodeCondition) -> None: ...
 
-    def delete_condition(self, type_: str) -> None:
-        """Remove it."""
+    def delete_condition(self, type_: str) -> None: ...
 
 
 class Kubernetes:
-    """An outlet that speaks through a `NodeWriter`."""
+    """An outlet that writes through a `NodeWriter`."""
 
     def __init__(self, writer: NodeWriter, node: str, clear_seconds: float = CLEAR_SECONDS) -> None:
         self._writer = writer
         self._node = node
         self._clear_us = round(clear_seconds * 1e6)
-        self._said: dict[str, NodeCondition] = {}
+        self._written: dict[str, NodeCondition] = {}
         self._seen_us: dict[str, int] = {}
         self._started = False
 
-    def event(self, told: Event) -> None:
-        """Tell an event, and the condition that it proves."""
-        reason = npd.reason_of(told.kind)
+    def event(self, event: Event) -> None:
+        """Write an event, and the condition that it proves."""
+        reason = npd.reason_of(event.kind)
         self._writer.write_event(
             NodeEvent(
-                name=told.id,
+                name=event.id,
                 node=self._node,
                 reason=reason,
-                message=told.text,
-                type="Normal" if told.severity == "info" else "Warning",
-                first_timestamp=_time(told.time_us),
-                last_timestamp=_time(max(told.until_us, told.time_us)),
-                count=told.count,
+                message=event.text,
+                type="Normal" if event.severity == "info" else "Warning",
+                first_timestamp=_time(event.time_us),
+                last_timestamp=_time(max(event.until_us, event.time_us)),
+                count=event.count,
             )
         )
-        condition = npd.condition_of(told.kind)
+        condition = npd.condition_of(event.kind)
         if condition:
-            self._seen_us[condition] = max(told.until_us, told.time_us)
-            self._say(condition, "True", reason, told.text, self._seen_us[condition])
+            self._seen_us[condition] = max(event.until_us, event.time_us)
+            self._set(condition, "True", reason, event.text, self._seen_us[condition])
 
-    def tick(self, standing: outlets.Standing) -> None:
-        """Begin with what the node says; clear what has not been seen for long."""
-        now_us = standing.clock.wall_ns // 1000
+    def tick(self, status: outlets.HostStatus) -> None:
+        """Read the node's conditions at first; clear those not seen for long."""
+        now_us = status.clock.wall_ns // 1000
         if not self._started:
             self._started = True
-            self._take_up(now_us)
-        for one in standing.open:
-            condition = npd.condition_of(one.kind)
+            self._adopt_conditions(now_us)
+        for event in status.open:
+            condition = npd.condition_of(event.kind)
             if condition:
                 self._seen_us[condition] = now_us
-        for condition, said in list(self._said.items()):
+        for condition, written in list(self._written.items()):
             quiet = now_us - self._seen_us.get(condition, now_us) > self._clear_us
-            if said.status == "True" and quiet:
-                self._say(condition, "False", "Clear", "not seen any more", now_us)
+            if written.status == "True" and quiet:
+                self._set(condition, "False", "Clear", "no longer seen", now_us)
 
     def close(self) -> None:
-        """What holds stays said: the node is no better because the agent went."""
+        """Leave all conditions set: the node is not better because the agent ended."""
 
-    def _take_up(self, now_us: int) -> None:
+    def _adopt_conditions(self, now_us: int) -> None:
         ours = dict.fromkeys(set(npd.CONDITIONS.values()), "Unknown")
         for before in self._writer.conditions():
             if before.type in ours:
-                self._said[before.type] = before
+                self._written[before.type] = before
                 self._seen_us.setdefault(before.type, now_us)
                 del ours[before.type]
             else:
                 self._writer.delete_condition(before.type)
         for condition in sorted(ours):
-            self._say(condition, "Unknown", "NotYetLooked", "the agent has just started", now_us)
+            self._set(condition, "Unknown", "NotYetLooked", "the agent has just started", now_us)
 
-    def _say(
+    def _set(
         self,
         condition: str,
         status: Literal["True", "False", "Unknown"],
@@ -134,12 +132,11 @@ class Kubernetes:
         message: str,
         now_us: int,
     ) -> None:
-        before = self._said.get(condition)
+        before = self._written.get(condition)
         if before is not None and (before.status, before.reason) == (status, reason):
             return
-        said = NodeCondition(condition, status, reason, message, _time(now_us))
-        self._said[condition] = said
-        self._writer.write_condition(said)
+        self._written[condition] = NodeCondition(condition, status, reason, message, _time(now_us))
+        self._writer.write_condition(self._written[condition])
 
 
 def _time(at_us: int) -> str:

@@ -1,19 +1,19 @@
-"""The counters that node-problem-detector's users already have on their dashboards.
+"""The metrics of node-problem-detector, which users already have on their dashboards.
 
 `problem_counter{reason}` and `problem_gauge{type,reason}` keep its names and its meaning: a counter of
-each temporary problem, and 1 while a permanent one holds. Our kinds are mapped to its reasons where it
-has one; the others are told in the same way, PascalCase.
+each temporary problem, and 1 while a permanent one holds. Event kinds are mapped to its reasons where it
+has one; for the others the reason is the kind in PascalCase.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overnight.agent import outlets
+    from overnight.model.openmetrics import Page
 
-__all__ = ["condition_of", "counters", "reason_of"]
+__all__ = ["add_families", "condition_of", "reason_of"]
 
 REASONS = {
     "memory.oom_kill": "OOMKilling",
@@ -22,7 +22,7 @@ REASONS = {
     "cpu.soft_lockup": "SoftLockup",
     "cpu.hard_lockup": "HardLockup",
 }
-# What lasts: it is a condition of the node while it holds, not one more event.
+# Kinds that last: a condition of the node while they hold.
 CONDITIONS = {
     "memory.zombie_cgroups": "ZombieMemoryCgroups",
     "unit.crash_loop": "UnitCrashLoop",
@@ -34,7 +34,7 @@ CONDITIONS = {
 
 
 def reason_of(kind: str) -> str:
-    """The reason of a kind.
+    """Return the reason of an event kind.
 
     >>> reason_of("net.driver_reset"), reason_of("memory.oom_kill")
     ('NetDriverReset', 'OOMKilling')
@@ -45,33 +45,29 @@ def reason_of(kind: str) -> str:
 
 
 def condition_of(kind: str) -> str:
-    """The NodeCondition of a kind that lasts; '' for one that is over when it happened."""
+    """Return the NodeCondition of a kind that lasts; '' for any other."""
     return CONDITIONS.get(kind, "")
 
 
-def counters(
-    family: Callable[[str, str, str, Iterable[tuple[Mapping[str, object], float]]], None],
-    standing: outlets.Standing,
-) -> None:
-    """Both families, told to `family`."""
+def add_families(page: Page, status: outlets.HostStatus) -> None:
     by_reason: dict[str, int] = {}
-    for (kind, _), count in standing.counts.items():
+    for (kind, _), count in status.counts.items():
         by_reason[reason_of(kind)] = by_reason.get(reason_of(kind), 0) + count
-    family(
+    page.family(
         "problem_counter",
-        "unknown",  # its name has no _total: a counter by OpenMetrics' own rule could not have it
+        "unknown",  # its name has no _total, which an OpenMetrics counter must have
         "Number of times a specific type of problem have occurred.",
         [({"reason": reason}, count) for reason, count in sorted(by_reason.items())],
     )
     holding = {
-        (condition_of(one.kind), reason_of(one.kind))
-        for one in standing.open
-        if condition_of(one.kind)
+        (condition_of(event.kind), reason_of(event.kind))
+        for event in status.open
+        if condition_of(event.kind)
     }
     known = {
-        (condition_of(kind), reason_of(kind)) for kind, _ in standing.counts if condition_of(kind)
+        (condition_of(kind), reason_of(kind)) for kind, _ in status.counts if condition_of(kind)
     }
-    family(
+    page.family(
         "problem_gauge",
         "gauge",
         "Whether a specific type of problem is affecting the node or not.",

@@ -1,8 +1,8 @@
-"""Watches see events in the signals while they are recorded: one module a kind of trouble.
+"""Watches find events in the signals while they are recorded: one module for each kind of trouble.
 
-A watch is pure: it is told what was read and when, and answers with sightings. It keeps what it needs
-from one look to the next in itself, in bounded memory, and never looks at a clock or a file.
-A module here tells its watches in `WATCHES`, a tuple of functions that make a new one.
+A watch is pure: readings and their clock go in, sightings come out. It keeps what it needs between two
+readings in bounded memory and never reads a clock or a file. A module lists its watches in `WATCHES`, a
+tuple of functions that make a new one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
+
+from overnight.model.severity import Severity
 
 if TYPE_CHECKING:
     from overnight import sources
@@ -21,34 +23,36 @@ __all__ = ["Sighting", "Watch"]
 
 @dataclasses.dataclass(frozen=True)
 class Sighting:
-    """Something seen once. Sightings of the same kind and key that follow each other are one event.
+    """Evidence of an event in one reading. Sightings of one kind and key in a row are one event.
 
-    `begin` may lie before the look that saw it: three seconds must pass before a core counts as pinned.
+    `begin` may lie before the reading: a core counts as pinned only after three seconds. Evidence with
+    time stamps of its own (a kernel-log line) also sets `last`; elsewhere the reading's time counts.
     """
 
     kind: str
     key: str
     begin: clock.Clock
     text: str
-    severity: str = "warning"
+    severity: Severity = Severity.WARNING
     core: int = -1
     unit: str = ""
     process: str = ""
     count: int = 1
-    fold_seconds: float = 10.0  # a sighting within this of the last one is of the same event
+    fold_seconds: float = 10.0  # a sighting this close to the one before belongs to the same event
     fields: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    last: clock.Clock | None = None
 
 
 class Watch(Protocol):
-    """Looks at the signals it needs."""
+    """Checks the signals it needs."""
 
     @property
     def name(self) -> str:
-        """What the events' `source` says."""
+        """The `source` of its events."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The signals whose rows `look` is told."""
+        """The signals whose rows `check` gets."""
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterable[Sighting]:
-        """Take in one reading of one signal, and say what it shows."""
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterable[Sighting]:
+        """Take one reading of one signal; return what it shows."""

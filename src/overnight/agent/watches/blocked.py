@@ -1,4 +1,4 @@
-"""Processes that wait for a disk or a lock and cannot be woken: blocked (D) for five minutes."""
+"""Find processes in uninterruptible sleep (D state) for five minutes: they wait for a disk or a lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 300.0
 
 
 class Blocked:
-    """Rows of `processes`: those that are blocked are among them."""
+    """Rows of `processes`, which include the blocked ones."""
 
     name = "blocked"
     needs = ("processes",)
@@ -28,8 +28,9 @@ class Blocked:
         self._seconds = seconds
         self._since: dict[str, clock.Clock] = {}
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         blocked = {key for key, row in rows.items() if row[STATE] == UNINTERRUPTIBLE}
         self._since = {key: self._since.get(key, now) for key in blocked}
@@ -40,7 +41,7 @@ class Blocked:
                 process = f"{comm}[{pid}]"
                 yield watches.Sighting(
                     "task.blocked", key, since,
-                    f"{process} has been blocked for {seconds / 60:.0f} minutes",
+                    f"{process} has been in uninterruptible sleep (D state) for {seconds / 60:.0f} min",
                     process=process, fold_seconds=60.0, fields={"seconds": round(seconds)},
                 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Units that crash and start again for ever: those systemd counts, and those a supervisor hides."""
+"""Find crash loops: those that systemd counts, and those under a supervisor of their own."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["WATCHES", "CrashLoop", "HiddenLoop", "LoopLimits"]
 
 MAX_UNITS = 2000
-# Timers, sessions and jobs of many units are born here and soon gone, on every healthy host: only many
-# of them are worth a word. What loops inside a unit or a pod is born in a cgroup of its own.
+# Short-lived cgroups of timers, sessions and jobs are normal here on every healthy host, so only many of
+# them count. A loop inside a unit or a pod creates its cgroups below its own.
 SHELF = re.compile(
     r"(?:^|/)(?:system|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$"
 )
@@ -39,14 +39,14 @@ class LoopLimits:
 
 
 class _Recent:
-    """How often something happened lately, per unit, in bounded memory."""
+    """Counts of the last seconds by unit, in bounded memory."""
 
     def __init__(self, seconds: float) -> None:
         self._span_ns = round(seconds * 1e9)
         self._seen: dict[str, collections.deque[tuple[clock.Clock, int]]] = {}
 
     def add(self, unit: str, now: clock.Clock, count: int) -> tuple[int, clock.Clock]:
-        """How many within the span, and when the first of them was noticed."""
+        """Add a count; return the sum within the span and when the first of it was seen."""
         if unit not in self._seen and len(self._seen) >= MAX_UNITS:
             del self._seen[next(iter(self._seen))]
         seen = self._seen.setdefault(unit, collections.deque(maxlen=1000))
@@ -67,8 +67,9 @@ class CrashLoop:
         self._counters = rates.Counters(LONG_PAUSE)
         self._recent = _Recent(self._limits.restart_seconds)
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         _, rose = self._counters.since(now, rows)
         for unit, change in rose.items():
@@ -79,7 +80,7 @@ class CrashLoop:
                 minutes = self._limits.restart_seconds / 60
                 yield watches.Sighting(
                     "unit.crash_loop", unit, begin,
-                    f"{unit} was restarted {count} times within {minutes:.0f} minutes",
+                    f"systemd restarted {unit} {count} times in {minutes:.0f} min",
                     unit=unit, fold_seconds=self._limits.restart_seconds,
                     fields={"restarts": count, "restarts_in_all": int(rows[unit][0])},
                 )  # fmt: skip
@@ -96,8 +97,9 @@ class HiddenLoop:
         self._counters = rates.Counters(LONG_PAUSE)
         self._recent = _Recent(self._limits.birth_seconds)
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         _, rose = self._counters.since(now, rows)
         for parent, (_, _, young, *_) in rose.items():
@@ -110,8 +112,8 @@ class HiddenLoop:
                 unit = processes.unit_of(parent)
                 yield watches.Sighting(
                     "unit.hidden_crash_loop", parent, begin,
-                    f"{count} cgroups under {unit} lived less than a minute, within"
-                    f" {minutes:.0f} minutes: something there is started again and again",
+                    f"{count} cgroups under {unit} lived less than a minute, in {minutes:.0f} min:"
+                    " a crash loop that systemd does not count",
                     unit=unit, fold_seconds=self._limits.birth_seconds,
                     fields={"short_lived": count, "cgroup": parent},
                 )  # fmt: skip

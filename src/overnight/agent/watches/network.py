@@ -1,7 +1,7 @@
-"""The network driver resets itself, or the kernel drops what it could not take in time.
+"""Find driver resets, device faults and dropped packets in counters.
 
-The counters tell also what the kernel log does not: a watchdog that prints once per boot, a driver
-whose lines no rule knows.
+The counters also show what the kernel log does not: a watchdog that logs once per boot, a driver whose
+lines no rule knows.
 """
 
 from __future__ import annotations
@@ -11,32 +11,38 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import watches
 from overnight.agent.watches import rates
+from overnight.model.severity import Severity
 
 if TYPE_CHECKING:
     from overnight import sources
     from overnight.model import clock
+    from overnight.model.event import Value
 
 __all__ = ["WATCHES", "DriverCounters", "Softnet"]
 
-# What a rise of a driver's counter means. Starvation is a core's fault, the others the device's.
+# What a rise of a driver's counter means. Starvation is the fault of a core, the rest of the device.
 MEANINGS = {
-    "total_resets": ("net.driver_reset", "critical", "the driver reset the device"),
-    "reset_fail": ("net.driver_reset", "critical", "a reset of the device failed"),
-    "tx_timeout": ("net.tx_timeout", "critical", "a transmit queue timed out"),
+    "total_resets": ("net.driver_reset", Severity.CRITICAL, "the driver reset the device"),
+    "reset_fail": ("net.driver_reset", Severity.CRITICAL, "a reset of the device failed"),
+    "tx_timeout": ("net.tx_timeout", Severity.CRITICAL, "a transmit queue timed out"),
     "suspected_poll_starvation": (
         "net.driver_starved",
-        "warning",
-        "the driver's poll was not scheduled: a core was starved",
+        Severity.WARNING,
+        "the driver's poll function did not run: a core was starved",
     ),
-    "missing_tx_cmpl": ("net.driver_starved", "warning", "transmit completions came too late"),
-    "wd_expired": ("net.device_fault", "warning", "the device's keep-alive did not come"),
-    "admin_to": ("net.device_fault", "warning", "a command to the device timed out"),
-    "device_request_reset": ("net.device_fault", "warning", "the device asked for a reset"),
+    "missing_tx_cmpl": (
+        "net.driver_starved",
+        Severity.WARNING,
+        "transmit completions came too late",
+    ),
+    "wd_expired": ("net.device_fault", Severity.WARNING, "the device missed its keep-alive"),
+    "admin_to": ("net.device_fault", Severity.WARNING, "a command to the device timed out"),
+    "device_request_reset": ("net.device_fault", Severity.WARNING, "the device asked for a reset"),
 }
 ALLOWANCE = "_allowance_exceeded"
 ALLOWANCE_BURST = 100
 SQUEEZES_A_SECOND = 100.0
-SLOW = 60.0  # seconds between two looks of a ten-second signal before a rise says nothing
+SLOW = 60.0  # seconds between two readings of a ten-second signal; over more, a rise says nothing
 
 
 class DriverCounters:
@@ -48,8 +54,9 @@ class DriverCounters:
     def __init__(self) -> None:
         self._counters = {name: rates.Counters(SLOW) for name in self.needs}
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         _, rose = self._counters[signal].since(now, rows)
         for key, change in rose.items():
             if not change or change[0] <= 0:
@@ -60,11 +67,15 @@ class DriverCounters:
                 counter = "tx_timeout"
             known = MEANINGS.get(counter)
             if known is None and counter.endswith(ALLOWANCE) and change[0] >= ALLOWANCE_BURST:
-                known = ("net.allowance_exceeded", "info", "the instance's allowance was exceeded")
+                known = (
+                    "net.allowance_exceeded",
+                    Severity.INFO,
+                    "the instance's allowance was exceeded",
+                )
             if known is None:
                 continue
             kind, severity, meaning = known
-            fields: dict[str, str | int | float | bool] = {"interface": interface}
+            fields: dict[str, Value] = {"interface": interface}
             if queue:
                 fields["queue"] = int(queue)
             fields[counter] = change[0]
@@ -75,7 +86,7 @@ class DriverCounters:
 
 
 class Softnet:
-    """Packets that a core dropped because its backlog was full, or had to leave for later."""
+    """Received packets that a core dropped (full backlog) or deferred (budget used up)."""
 
     name = "softnet"
     needs = ("softnet",)
@@ -83,8 +94,9 @@ class Softnet:
     def __init__(self) -> None:
         self._counters = rates.Counters()
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterable[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterable[watches.Sighting]:
         del signal
         seconds, rose = self._counters.since(now, rows)
         for core, (_, dropped, squeezed, *_) in rose.items():
@@ -97,8 +109,8 @@ class Softnet:
             elif squeezed >= SQUEEZES_A_SECOND * seconds:
                 yield watches.Sighting(
                     "net.softnet_squeezed", core, now,
-                    f"core {core} left receive work for later {squeezed} times in a second",
-                    "info", core=int(core), fields={"squeezed": squeezed},
+                    f"core {core} ran out of receive budget {squeezed} times in {seconds:.0f} s",
+                    Severity.INFO, core=int(core), fields={"squeezed": squeezed},
                 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Work that waits: for a core, for memory, for a disk; and tables that are nearly full."""
+"""Find work that waits for a core, memory or a disk, and kernel tables that are nearly full."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import watches
 from overnight.agent.watches import rates
+from overnight.model.severity import Severity
 from overnight.sources import vmstat
 
 if TYPE_CHECKING:
@@ -16,96 +17,102 @@ if TYPE_CHECKING:
 __all__ = ["WATCHES", "ClockSync", "Limits", "Pressure", "Reclaim", "RunQueue"]
 
 IN_A_ROW = 3
-# Share of a second in which some, or all, tasks waited. Waiting for a core is daily business on a
-# busy host, so that only much of it counts.
+# Share of a second in which some, or all, tasks waited. Waiting for a core is normal on a busy host, so
+# its threshold is high.
 SOME = {"cpu": 0.80, "memory": 0.15, "io": 0.50, "irq": 0.15}
 FULL_CRITICAL = {"memory": 0.50, "irq": 0.50}
-WAIT_A_SECOND = 2000.0  # ms: as if two runnable tasks had stood in line all the time
+WAIT_A_SECOND = 2000.0  # ms: as if two runnable tasks had waited all the time
 SHARES = {"conntrack": 0.75}
 SHARE = 0.70
 OOM_KILL = list(vmstat.COLUMNS).index("oom_kill")
 
 
-class _Rows:
-    """How many looks in a row something held, for each key, and since when."""
+class _Streaks:
+    """How much counters rose, and for which keys a condition held in the last readings."""
 
     def __init__(self) -> None:
+        self._counters = rates.Counters()
         self._since: dict[str, tuple[clock.Clock, int]] = {}
+        self._then: clock.Clock | None = None
+        self._now: clock.Clock | None = None
 
-    def hold(self, key: str, then: clock.Clock, holds: object) -> tuple[clock.Clock, int] | None:
-        if not holds:
+    def read(
+        self, now: clock.Clock, rows: sources.Rows
+    ) -> tuple[float, dict[str, tuple[int, ...]]]:
+        """Return seconds and rises since the last reading, as `rates.Counters.since`."""
+        self._then, self._now = self._now or now, now
+        return self._counters.since(now, rows)
+
+    def update(self, key: str, *, holds: bool) -> clock.Clock | None:
+        """Return since when the condition holds, once it held for IN_A_ROW readings."""
+        if not holds or self._then is None:
             self._since.pop(key, None)
             return None
-        begin, looks = self._since.get(key, (then, 0))
-        self._since[key] = (begin, looks + 1)
-        return self._since[key]
+        begin, readings = self._since.get(key, (self._then, 0))
+        self._since[key] = (begin, readings + 1)
+        return begin if readings + 1 >= IN_A_ROW else None
 
 
 class Pressure:
-    """Rows of `pressure`: microseconds in which some and all tasks waited for each resource."""
+    """Rows of `pressure`: microseconds in which some, and all, tasks waited for each resource."""
 
     name = "pressure"
     needs = ("pressure",)
 
     def __init__(self) -> None:
-        self._counters = rates.Counters()
-        self._rows = _Rows()
-        self._then: clock.Clock | None = None
+        self._streaks = _Streaks()
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
-        seconds, rose = self._counters.since(now, rows)
-        then, self._then = self._then, now
+        seconds, rose = self._streaks.read(now, rows)
         for resource, change in rose.items():
             some, full = (value / 1e6 / seconds for value in (*change, 0)[:2])
-            held = self._rows.hold(
-                resource, then or now, resource in SOME and some >= SOME[resource]
-            )
-            if held is None or held[1] < IN_A_ROW:
+            begin = self._streaks.update(resource, holds=some >= SOME.get(resource, 2.0))
+            if begin is None:
                 continue
             critical = full >= FULL_CRITICAL.get(resource, 2.0)
             yield watches.Sighting(
-                f"pressure.{resource}", resource, held[0],
-                f"tasks waited for {resource} {100 * some:.0f} % of the time"
-                f" (all of them {100 * full:.0f} %)",
-                "critical" if critical else "info" if resource == "cpu" else "warning",
+                f"pressure.{resource}", resource, begin,
+                f"tasks waited for {resource} {100 * some:.0f} % of the time,"
+                f" all tasks at once {100 * full:.0f} %",
+                Severity.CRITICAL if critical else Severity.INFO if resource == "cpu" else Severity.WARNING,
                 fields={"some_percent": round(100 * some, 1), "full_percent": round(100 * full, 1)},
             )  # fmt: skip
 
 
 class RunQueue:
-    """Rows of `schedstat`: milliseconds that tasks ran, and stood in line, on each core."""
+    """Rows of `schedstat`: milliseconds that tasks ran, and waited in the run queue, on each core."""
 
     name = "run-queue"
     needs = ("schedstat",)
 
     def __init__(self) -> None:
-        self._counters = rates.Counters()
-        self._rows = _Rows()
-        self._then: clock.Clock | None = None
+        self._streaks = _Streaks()
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading; a core stands out only while the others wait little."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
+        """Report a core only while tasks on the others wait little."""
         del signal
-        seconds, rose = self._counters.since(now, rows)
-        then, self._then = self._then, now
+        seconds, rose = self._streaks.read(now, rows)
         whole = sum(change[1] for change in rose.values())
         for core, change in rose.items():
             wait = change[1] / seconds
             others = (whole - change[1]) / seconds / max(1, len(rose) - 1)
-            held = self._rows.hold(core, then or now, wait >= max(WAIT_A_SECOND, 4 * others))
-            if held is not None and held[1] >= IN_A_ROW:
+            begin = self._streaks.update(core, holds=wait >= max(WAIT_A_SECOND, 4 * others))
+            if begin is not None:
                 yield watches.Sighting(
-                    "cpu.run_queue", core, held[0],
-                    f"tasks stood in line for core {core}: {wait / 1000:.1f} s of waiting a second",
-                    "info", core=int(core),
+                    "cpu.run_queue", core, begin,
+                    f"tasks in the run queue of core {core} waited {wait / 1000:.1f} s per second",
+                    Severity.INFO, core=int(core),
                     fields={"wait_ms_a_second": round(wait), "others_ms": round(others)},
                 )  # fmt: skip
 
 
 class Reclaim:
-    """Row of `vmstat`: a process had to free memory itself before it could go on."""
+    """Row of `vmstat`: kills by the OOM killer."""
 
     name = "reclaim"
     needs = ("vmstat",)
@@ -113,16 +120,17 @@ class Reclaim:
     def __init__(self) -> None:
         self._counters = rates.Counters()
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         _, rose = self._counters.since(now, rows)
         for change in rose.values():
             killed = change[OOM_KILL]
             if killed:
                 yield watches.Sighting(
-                    "memory.oom_kill", "", now, f"the kernel killed {killed} processes for memory",
-                    "critical", fold_seconds=30.0, fields={"kills": killed},
+                    "memory.oom_kill", "", now, f"the OOM killer ended {killed} process{'es' * (killed > 1)}",
+                    Severity.CRITICAL, fold_seconds=30.0, fields={"kills": killed},
                 )  # fmt: skip
 
 
@@ -132,8 +140,9 @@ class Limits:
     name = "limits"
     needs = ("limits",)
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         for name, row in rows.items():
             used, maximum = (int(value) for value in row)
@@ -141,26 +150,27 @@ class Limits:
                 yield watches.Sighting(
                     "limit.near", name, now,
                     f"{name}: {used} of {maximum} used ({100 * used / maximum:.0f} %)",
-                    "critical" if used >= 0.95 * maximum else "warning",
+                    Severity.CRITICAL if used >= 0.95 * maximum else Severity.WARNING,
                     fold_seconds=120.0, fields={"used": used, "maximum": maximum},
                 )  # fmt: skip
 
 
 class ClockSync:
-    """Row of `clock`: whether a time server holds the clock."""
+    """Row of `clock`: whether the clock is synchronised."""
 
     name = "clock-sync"
     needs = ("clock",)
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         row = rows.get("")
         if row and row[0]:
             yield watches.Sighting(
                 "clock.unsynchronised", "", now,
-                "no time server holds this host's clock: its times may differ from other hosts'",
-                "info", fold_seconds=120.0,
+                "the clock is not synchronised to a time server: times may differ from other hosts",
+                Severity.INFO, fold_seconds=120.0,
             )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What counters did between two looks."""
+"""How much counters rose between two readings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Counters"]
 
-# After a longer pause (the host slept, the agent was stopped) a rate would be an average over it.
+# After a longer pause (host suspended, agent stopped) a rate would be an average over the pause.
 MAX_PAUSE_SECONDS = 5.0
 
 
 class Counters:
-    """Remembers the last look of one signal; one that was born anew or jumped back counts as new."""
+    """Remembers the last reading of one signal; a counter that went back counts as new."""
 
     def __init__(self, max_pause: float = MAX_PAUSE_SECONDS) -> None:
         self._max_pause = max_pause
@@ -25,7 +25,7 @@ class Counters:
     def since(
         self, now: clock.Clock, rows: sources.Rows
     ) -> tuple[float, dict[str, tuple[int, ...]]]:
-        """Seconds since the last look, and by how much each row rose; empty after a pause."""
+        """Return seconds since the last reading and how much each row rose; nothing after a pause."""
         before, self._rows = self._rows, rows
         seconds = (now.monotonic_ns - self._then_ns) / 1e9
         self._then_ns = now.monotonic_ns

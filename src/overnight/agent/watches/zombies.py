@@ -1,4 +1,4 @@
-"""Memory cgroups that were removed but never go: the state that a reboot clears for a week."""
+"""Find dying (zombie) memory cgroups: removed but not freed, until a reboot clears them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
+from overnight.model.severity import Severity
 
 if TYPE_CHECKING:
     from overnight import sources
     from overnight.model import clock
+    from overnight.model.event import Value
 
 __all__ = ["WATCHES", "ZombieGrowth", "ZombieLimits"]
 
 
 @dataclasses.dataclass(frozen=True)
 class ZombieLimits:
-    """When zombies are worth an event; slow growth counts when it lasted for `hours`."""
+    """When dying cgroups become an event; slow growth counts once it lasted for `hours`."""
 
     warning: int = 1_000
     ratio: float = 10.0
@@ -28,6 +30,16 @@ class ZombieLimits:
     fast_growth: int = 500
     fast_minutes: float = 10.0
     read_seconds: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Growth:
+    hours: float
+    count: int
+
+    @property
+    def per_hour(self) -> float:
+        return self.count / self.hours
 
 
 class ZombieGrowth:
@@ -40,8 +52,9 @@ class ZombieGrowth:
         self._limits = limits or ZombieLimits()
         self._dying: collections.deque[tuple[int, int]] = collections.deque(maxlen=1000)
 
-    def look(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
-        """One reading."""
+    def check(
+        self, signal: str, now: clock.Clock, rows: sources.Rows
+    ) -> Iterator[watches.Sighting]:
         del signal
         row = rows.get("")
         if row is None:
@@ -55,52 +68,54 @@ class ZombieGrowth:
         ratio = tracked / max(1, in_use)
         growth = self._growth(now.monotonic_ns, keep_ns)
         recent = self._growth(now.monotonic_ns, round(60e9 * limits.fast_minutes))
-        fields: dict[str, str | int | float | bool] = {
+        fields: dict[str, Value] = {
             "tracked": tracked,
             "in_use": in_use,
             "dying": dying,
             "ratio": round(ratio, 1),
         }
         if recent is not None:
-            fields["growth_per_hour"] = round(recent[1], 1)
-        if rest and rest[0] >= limits.read_seconds * 1e6:
+            fields["growth_per_hour"] = round(recent.per_hour, 1)
+        slow_read = bool(rest) and rest[0] >= limits.read_seconds * 1e6
+        if slow_read:
             fields["stat_read_ms"] = round(rest[0] / 1000, 1)
-        slow_read = rest and rest[0] >= limits.read_seconds * 1e6
-        severity = ""
+        severity: Severity | None = None
         if dying > limits.critical or slow_read:
-            severity = "critical"
+            severity = Severity.CRITICAL
         elif dying > limits.warning and ratio > limits.ratio:
-            severity = "warning"
+            severity = Severity.WARNING
         if severity:
             text = (
-                f"{tracked} memory cgroups tracked against {in_use} in use"
-                f" ({ratio:.0f} times): {dying} are dying and never go"
+                f"the kernel tracks {tracked} memory cgroups and {in_use} are in use"
+                f" ({ratio:.0f} to 1): {dying} are dying"
             )
             # A level, not an instant: it stays one event until it has been below for a while.
             yield watches.Sighting(
                 "memory.zombie_cgroups", "", now, text, severity, fold_seconds=900.0, fields=fields
             )
         rising = ""
-        if growth and growth[0] >= 0.99 * limits.hours and growth[1] > limits.growth_per_hour:
-            rising = f"dying memory cgroups grew by {growth[1]:.0f} an hour for {growth[0]:.1f} h"
-        elif recent and recent[2] >= limits.fast_growth:
+        lasting = growth is not None and growth.hours >= 0.99 * limits.hours
+        if growth and lasting and growth.per_hour > limits.growth_per_hour:
             rising = (
-                f"{recent[2]} memory cgroups became zombies in {60 * recent[0]:.0f} min, "
-                f"{dying} in all"
+                f"dying memory cgroups grew by {growth.per_hour:.0f} an hour"
+                f" for {growth.hours:.1f} h"
+            )
+        elif recent and recent.count >= limits.fast_growth:
+            rising = (
+                f"{recent.count} more memory cgroups are dying than {60 * recent.hours:.0f} min ago,"
+                f" {dying} in all"
             )
         if rising:
             yield watches.Sighting(
                 "memory.zombie_growth", "", now, rising, fold_seconds=900.0, fields=fields
             )
 
-    def _growth(self, now_ns: int, span_ns: int) -> tuple[float, float, int] | None:
-        """Hours seen of the span, growth per hour, and how many came; None before two looks."""
-        inside = [one for one in self._dying if one[0] >= now_ns - span_ns]
+    def _growth(self, now_ns: int, span_ns: int) -> _Growth | None:
+        """Return the growth within the span; None before two readings."""
+        inside = [sample for sample in self._dying if sample[0] >= now_ns - span_ns]
         if len(inside) < 2:
             return None
-        hours = (inside[-1][0] - inside[0][0]) / 3600e9
-        more = inside[-1][1] - inside[0][1]
-        return hours, more / hours, more
+        return _Growth((inside[-1][0] - inside[0][0]) / 3600e9, inside[-1][1] - inside[0][1])
 
 
 WATCHES = (ZombieGrowth,)

@@ -1,4 +1,4 @@
-"""`overnight audit`: units of a host or an image that do not belong there, loop, or cannot start."""
+"""`overnight audit`: units of a host or an image that do not belong there, loop, or cannot start. No numpy."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def examine(
     orchestrator: str | None = None,
     cloud: str | None = None,
 ) -> Report:
-    """Everything about the units below a root. The running manager is asked for `/` alone."""
+    """Examine the units below a root; `systemctl` is queried only for `/`."""
     tree = trees.Tree(root)
     if not tree.is_folder("/"):
         raise errors.CannotError(
-            f"{root} cannot be looked at",
-            why="it is no folder, or may not be entered",
-            todo="name the folder that an image was unpacked into",
+            f"{root} cannot be read",
+            why="it is not a folder, or you may not enter it",
+            todo="name the folder that the image is unpacked in",
         )
     loaded = units.Units(tree)
     if not any(loaded.folders.values()):
         raise errors.CannotError(
-            f"there are no units in {root}",
-            why="none of systemd's folders is there: another init runs it, or it is no root of a system",
-            todo="name the folder that holds etc and usr of the image with --root",
+            f"no systemd units in {root}",
+            why="it has none of systemd's folders: it uses another init, or is not the root of a system",
+            todo="name the folder that holds etc and usr with --root",
         )
     every = loaded.all()
     enabled = tuple(unit for unit in every if rules.starts(unit))
@@ -59,8 +59,8 @@ def examine(
         journal=facts[1],
         uptime=facts[2],
     )
-    found = [one for rule in (*rules.RULES, *runtime.RULES) for one in rule(scene)]
-    found.sort(key=lambda one: (ORDER[one.risk], one.unit, one.id))
+    findings = [finding for rule in (*rules.RULES, *runtime.RULES) for finding in rule(scene)]
+    findings.sort(key=lambda finding: (ORDER[finding.risk], finding.unit, finding.id))
     return Report(
         host=platform.node() if live else root.name,
         root=str(root),
@@ -69,7 +69,7 @@ def examine(
         enabled=len(enabled),
         orchestrator=scene.orchestrator,
         cloud=scene.cloud,
-        findings=tuple(found),
+        findings=tuple(findings),
         gaps=(*gaps, *sorted(loaded.gaps.items())),
     )
 
@@ -79,27 +79,27 @@ Facts = tuple[dict[str, dict[str, str]], dict[str, int], float]
 
 def _running(enabled: tuple[units.Unit, ...], gaps: list[tuple[str, str]]) -> Facts:
     if not systemd.booted():
-        gaps.append(("running units", "systemd does not run this host: only files were looked at"))
+        gaps.append(("running units", "systemd does not run this host: only files were examined"))
         return {}, {}, 0.0
-    shown: dict[str, dict[str, str]] = {}
-    told: dict[str, int] = {}
+    properties: dict[str, dict[str, str]] = {}
+    restart_counts: dict[str, int] = {}
     try:
-        shown = {name: dict(said) for name, said in unit_states.read_show(u.name for u in enabled).items()}  # fmt: skip
+        properties = {name: dict(values) for name, values in unit_states.read_show(u.name for u in enabled).items()}  # fmt: skip
     except sources.NoDataError as error:
         gaps.append(("running units", str(error)))
     try:
-        told = dict(unit_states.read_journal())
+        restart_counts = dict(unit_states.read_journal())
     except sources.NoDataError as error:
         gaps.append(("journal", str(error)))
     try:
         uptime = float(pathlib.Path("/proc/uptime").read_text().split()[0])
     except (OSError, ValueError, IndexError):
         uptime = 0.0
-    return shown, told, uptime
+    return properties, restart_counts, uptime
 
 
 def _manager_settings(tree: trees.Tree) -> unitfile.Settings:
-    """system.conf and its drop-ins: they change the limits of every unit."""
+    """Read system.conf and its drop-ins, which change the limits of every unit."""
     files: dict[str, str] = {}
     for folder in CONF:
         try:

@@ -1,6 +1,6 @@
-"""Turning units off for real, and back on again: files in an image, systemctl on a running host.
+"""Disable and mask units, and undo it: files in an image, systemctl on a running host.
 
-What was done is kept in the data home, one small record a root, so that `--undo` knows it.
+The changes are recorded in the data home, one file for each root, so that `--undo` can revert them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.app.audit import fixes
+from overnight.model import files
 from overnight.sources import systemd
 from overnight.sources.image import tree as trees
 from overnight.sources.image import units
@@ -25,7 +26,7 @@ from overnight.sources.image import units
 if TYPE_CHECKING:
     from overnight.model.audit import Report
 
-__all__ = ["Step", "apply", "plan", "undo"]
+__all__ = ["Change", "Step", "apply", "plan", "undo"]
 
 NULL = "/dev/null"
 RECORD = 1
@@ -51,16 +52,35 @@ class Step:
         return f"systemctl {self.after} {self.path}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What was applied or undone, and what was left as it is."""
+
+    root: pathlib.Path
+    done: str  # applied or undone
+    steps: tuple[Step, ...]
+    left: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "schema": "overnight.audit-change/1",
+            "root": str(self.root),
+            "done": self.done,
+            "steps": [str(step) for step in self.steps],
+            "left": list(self.left),
+        }
+
+
 def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[str, ...]]:
-    """What would be changed, and what cannot be: pure reading."""
-    chosen = report.to_turn_off
+    """Return what would be changed, and what cannot be changed and why."""
+    names = report.to_turn_off
     if report.live and systemd.booted():
-        return tuple(_live_steps(chosen, root)), ()
+        return tuple(_live_steps(names, root)), ()
     tree = trees.Tree(root)
     loaded = units.Units(tree)
     steps: list[Step] = []
     cannot = []
-    for name in chosen:
+    for name in names:
         unit = loaded.unit(name)
         steps += [
             Step("unlink", link.path, link.target, "")
@@ -68,21 +88,21 @@ def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[st
             if link.path.startswith(units.CONFIG + "/")
         ]
         mask = f"{units.CONFIG}/{name}"
-        standing = tree.link(mask)
-        if standing is not None and standing != NULL:
-            steps.append(Step("unlink", mask, standing, ""))
-        if standing == NULL:
+        target = tree.link(mask)
+        if target is not None and target != NULL:
+            steps.append(Step("unlink", mask, target, ""))
+        if target == NULL:
             continue
-        if standing is None and tree.stat(mask, follow=False) is not None:
-            cannot.append(f"{mask} is a file of its own, so {name} is disabled and not masked")
+        if target is None and tree.stat(mask, follow=False) is not None:
+            cannot.append(f"{name} is disabled but not masked, because {mask} is a regular file")
         else:
             steps.append(Step("mask", mask, "", NULL))
-    if chosen:
+    if names:
         try:
             before = tree.text(fixes.PRESET)
         except FileNotFoundError:
             before = ""
-        steps.append(Step("preset", fixes.PRESET, before, fixes.preset_text(report, chosen)))
+        steps.append(Step("preset", fixes.PRESET, before, fixes.preset_text(report, names)))
     return tuple(steps), tuple(cannot)
 
 
@@ -96,7 +116,10 @@ def _live_steps(names: tuple[str, ...], root: pathlib.Path) -> list[Step]:
 
 
 def apply(steps: tuple[Step, ...], root: pathlib.Path, home: pathlib.Path) -> pathlib.Path:
-    """Do it. Each step is in the record before it is done: a crash between leaves nothing unknown."""
+    """Carry out the steps; each is recorded before it is done, so that a crash loses none.
+
+    Returns the file that records them.
+    """
     record = _record(root, home)
     done = list(_load(record))
     tree = trees.Tree(root)
@@ -108,25 +131,25 @@ def apply(steps: tuple[Step, ...], root: pathlib.Path, home: pathlib.Path) -> pa
 
 
 def undo(root: pathlib.Path, home: pathlib.Path) -> tuple[tuple[Step, ...], tuple[str, ...]]:
-    """Take back what `apply` did here, last first; what has changed since is left and told."""
+    """Undo what `apply` did, last step first; report and leave what has changed since."""
     record = _record(root, home)
     steps = _load(record)
     if not steps:
         raise errors.CannotError(
-            f"nothing was applied to {root}",
-            why=f"there is no record of it in {record.parent}",
-            todo="use the --home and --root that --apply was run with",
+            f"nothing to undo in {root}",
+            why=f"{record.parent} has no record of changes to it",
+            todo="use the --home and --root of the run with --apply",
         )
     tree = trees.Tree(root)
-    taken: list[Step] = []
+    undone: list[Step] = []
     left: list[Step] = []
     for step in reversed(steps):
         try:
-            (taken if _take_back(tree, step) else left).append(step)
+            (undone if _undo_step(tree, step) else left).append(step)
         except OSError as error:
             raise _cannot(step, error) from error
     record.unlink()
-    return tuple(taken), tuple(f"changed since, left as it is: {step.path}" for step in left)
+    return tuple(undone), tuple(f"left unchanged, modified since: {step.path}" for step in left)
 
 
 def _do(tree: trees.Tree, step: Step) -> None:
@@ -146,7 +169,7 @@ def _do(tree: trees.Tree, step: Step) -> None:
         raise _cannot(step, error) from error
 
 
-def _take_back(tree: trees.Tree, step: Step) -> bool:
+def _undo_step(tree: trees.Tree, step: Step) -> bool:
     folder, name = posixpath.split(step.path)
     if step.kind == "unlink":
         if tree.stat(step.path, follow=False) is not None:
@@ -159,12 +182,12 @@ def _take_back(tree: trees.Tree, step: Step) -> bool:
         with tree.folder(folder) as opened:
             os.unlink(name, dir_fd=opened)
     elif step.kind == "preset":
-        standing = tree.stat(step.path) is not None
-        if standing and tree.text(step.path) != step.after:
+        exists = tree.stat(step.path) is not None
+        if exists and tree.text(step.path) != step.after:
             return False
         if step.before:
             _write(tree, step.path, step.before)
-        elif standing:
+        elif exists:
             with tree.folder(folder) as opened:
                 os.unlink(name, dir_fd=opened)
     elif step.after == "mask":
@@ -175,7 +198,7 @@ def _take_back(tree: trees.Tree, step: Step) -> bool:
 
 
 def _write(tree: trees.Tree, path: str, text: str) -> None:
-    """A file that appears when it is whole; a link in its place is replaced, not followed."""
+    """Write a file atomically inside the tree; a link in its place is replaced, not followed."""
     folder, name = posixpath.split(path)
     fresh = f".{name}.new"
     with tree.folder(folder) as opened:
@@ -190,8 +213,8 @@ def _write(tree: trees.Tree, path: str, text: str) -> None:
 def _systemctl(verb: str, unit: str) -> None:
     if shutil.which("systemctl") is None:
         raise errors.MissingToolError(
-            "there is no systemctl",
-            why="a running host is changed through it",
+            "systemctl is not installed",
+            why="units of a running host are changed with it",
             todo="install systemd",
         )
     done = subprocess.run(
@@ -201,7 +224,7 @@ def _systemctl(verb: str, unit: str) -> None:
         raise errors.CannotError(
             f"systemctl {verb} {unit} failed",
             why=done.stderr.strip() or f"exit code {done.returncode}",
-            todo="run it as root; --undo takes back what was done before",
+            todo="run as root; --undo reverts what was done so far",
         )
 
 
@@ -212,7 +235,7 @@ def _cannot(step: Step, error: OSError) -> errors.OvernightError:
     return kind(
         f"could not {step}",
         why=error.strerror or str(error),
-        todo="run it as root; --undo takes back what was done before",
+        todo="run as root; --undo reverts what was done so far",
     )
 
 
@@ -231,7 +254,7 @@ def _load(record: pathlib.Path) -> tuple[Step, ...]:
         raise errors.CannotError(
             f"{record} cannot be read",
             why=str(error),
-            todo="it says what --apply did; put it right or remove it",
+            todo="it records what --apply did; repair it, or remove it",
         ) from error
 
 
@@ -243,9 +266,7 @@ def _save(record: pathlib.Path, root: pathlib.Path, steps: list[Step]) -> None:
     }
     try:
         record.parent.mkdir(parents=True, exist_ok=True)
-        fresh = record.with_name(f".{record.name}.new")
-        fresh.write_text(json.dumps(document, indent=2) + "\n")
-        fresh.replace(record)
+        files.write_atomically(record, json.dumps(document, indent=2) + "\n", mode=0o644)
     except OSError as error:
         raise errors.CannotError(
             f"{record} cannot be written, so nothing was changed",

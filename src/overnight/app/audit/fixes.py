@@ -1,4 +1,4 @@
-"""The fix as text: for a preset file, a shell, a Packer template, cloud-init. Pure."""
+"""The fix as text: a preset file, shell, Packer or cloud-init."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import shlex
 
 from overnight.model.audit import Report, Risk
+from overnight.model.text import printable
 
 __all__ = ["PRESET", "Form", "preset_text", "write_fix"]
 
@@ -14,8 +15,6 @@ PRESET = "/etc/systemd/system-preset/00-overnight.preset"
 
 
 class Form(enum.StrEnum):
-    """Where the fix is to go."""
-
     PRESET = "preset"
     SHELL = "shell"
     PACKER = "packer"
@@ -23,7 +22,7 @@ class Form(enum.StrEnum):
 
 
 def write_fix(report: Report, form: Form) -> str:
-    """What turns off the units that should be off; other findings come as remarks."""
+    """Return text that disables and masks units; findings to fix by hand become comments."""
     units = report.to_turn_off
     match form:
         case Form.PRESET:
@@ -37,8 +36,8 @@ def write_fix(report: Report, form: Form) -> str:
 
 
 def preset_text(report: Report, units: tuple[str, ...]) -> str:
-    """A preset file; its name sorts before the vendors', and the first line that fits decides."""
-    lines = [f"# {PRESET}: overnight audit wrote this"]
+    """Return a preset file; its name sorts before the vendors', and the first match wins."""
+    lines = [f"# {PRESET}: written by overnight audit"]
     for unit in units:
         lines += [f"# {reason}" for reason in _reasons(report, unit)]
         lines.append(f"disable {unit}")
@@ -55,7 +54,7 @@ def _commands(units: tuple[str, ...]) -> list[str]:
 
 def _shell(report: Report, units: tuple[str, ...]) -> str:
     lines = ["#!/bin/sh", "set -eu"]
-    for unit, *_ in zip(units, strict=True):
+    for unit in units:
         lines += [f"# {reason}" for reason in _reasons(report, unit)]
         lines += _commands((unit,))
     lines += _remarks(report, units)
@@ -81,20 +80,16 @@ def _cloud_init(report: Report, units: tuple[str, ...]) -> str:
 
 def _reasons(report: Report, unit: str) -> list[str]:
     return [
-        _one_line(f"{one.unit}: {one.what}")
-        for one in report.findings
-        if one.unit == unit and one.turn_off
+        printable(f"{finding.unit}: {finding.what}")
+        for finding in report.findings
+        if finding.unit == unit and finding.turn_off
     ]
 
 
 def _remarks(report: Report, units: tuple[str, ...]) -> list[str]:
+    # Names in an image are its author's; escaped, they cannot end the comment.
     return [
-        _one_line(f"# by hand: {one.unit}: {one.what}: {one.fix}")
-        for one in report.findings
-        if not one.turn_off and one.unit not in units and one.risk is not Risk.LOW
+        printable(f"# by hand: {finding.unit}: {finding.what}: {finding.fix}")
+        for finding in report.findings
+        if not finding.turn_off and finding.unit not in units and finding.risk is not Risk.LOW
     ]
-
-
-def _one_line(text: str) -> str:
-    """A remark must not end its comment: names in an image are its author's."""
-    return "".join(c if c.isprintable() else "?" for c in text)

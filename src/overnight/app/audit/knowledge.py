@@ -1,4 +1,4 @@
-"""What is known of units, as read from knowledge.toml."""
+"""Knowledge about units, read from knowledge.toml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Knowledge", "Mark", "Owner", "Supervisor", "Together", "known", "par
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """Something in the file system that shows whom a host belongs to."""
+    """A file that shows which orchestrator or cloud a host belongs to."""
 
     path: str
     weight: int
@@ -32,20 +32,18 @@ class Owner:
     marks: tuple[Mark, ...]
 
     def owns(self, unit: str) -> bool:
-        """Whether a unit is one of its agents."""
         return any(fnmatch.fnmatchcase(unit, pattern) for pattern in self.units)
 
 
 @dataclasses.dataclass(frozen=True)
 class Supervisor:
-    """A program that starts its child again itself."""
+    """A program that restarts its child itself."""
 
     program: str
     says: str
     words: tuple[str, ...] = ()
 
     def runs(self, command: tuple[str, ...]) -> bool:
-        """Whether a command line is this supervisor's."""
         if not command or not fnmatch.fnmatchcase(command[0].rpartition("/")[2], self.program):
             return False
         rest = iter(command[1:])
@@ -54,7 +52,7 @@ class Supervisor:
 
 @dataclasses.dataclass(frozen=True)
 class Together:
-    """Units that are odd when both are enabled on a host of that orchestrator."""
+    """Units that should not both be enabled on a host of that orchestrator."""
 
     units: tuple[str, ...]
     orchestrator: str
@@ -65,8 +63,6 @@ class Together:
 
 @dataclasses.dataclass(frozen=True)
 class Knowledge:
-    """All of it."""
-
     orchestrators: tuple[Owner, ...]
     clouds: tuple[Owner, ...]
     supervisors: tuple[Supervisor, ...]
@@ -74,7 +70,7 @@ class Knowledge:
     together: tuple[Together, ...]
 
     def endless_by_design(self, unit: str) -> str:
-        """Why a unit may restart without end; "" where nobody meant it to."""
+        """Return why a unit restarts forever by design; "" if it is not meant to."""
         for patterns, says in self.endless:
             if any(fnmatch.fnmatchcase(unit, pattern) for pattern in patterns):
                 return says
@@ -82,18 +78,18 @@ class Knowledge:
 
 
 def parse_knowledge(text: str) -> Knowledge:
-    """Knowledge of a TOML text; a key that nobody knows is an error, so that none is misspelt."""
+    """Parse TOML; an unknown key is an error, so that misspellings are found."""
     table = tomllib.loads(text)
     return Knowledge(
-        orchestrators=tuple(_owner(one) for one in table["orchestrator"]),
-        clouds=tuple(_owner(one) for one in table["cloud"]),
+        orchestrators=tuple(_owner(entry) for entry in table["orchestrator"]),
+        clouds=tuple(_owner(entry) for entry in table["cloud"]),
         supervisors=tuple(
-            Supervisor(**{**one, "words": tuple(one.get("words", ()))})
-            for one in table["supervisor"]
+            Supervisor(**{**entry, "words": tuple(entry.get("words", ()))})
+            for entry in table["supervisor"]
         ),
-        endless=tuple((tuple(one["units"]), one["says"]) for one in table["endless"]),
+        endless=tuple((tuple(entry["units"]), entry["says"]) for entry in table["endless"]),
         together=tuple(
-            Together(**{**one, "units": tuple(one["units"])}) for one in table["together"]
+            Together(**{**entry, "units": tuple(entry["units"])}) for entry in table["together"]
         ),
     )
 
@@ -103,11 +99,10 @@ def _owner(table: dict[str, object]) -> Owner:
     assert isinstance(units, list)
     assert isinstance(marks, list)
     rest = {**table, "units": tuple(units), "marks": tuple(Mark(**mark) for mark in marks)}
-    return Owner(**rest)  # type: ignore[arg-type]  # TOML gives what it gives; a test loads it
+    return Owner(**rest)  # type: ignore[arg-type]  # a test loads the file
 
 
 @functools.cache
 def known() -> Knowledge:
-    """What comes with overnight."""
     file = importlib.resources.files("overnight.app.audit") / "knowledge.toml"
     return parse_knowledge(file.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Which orchestrator and which cloud a host belongs to, and what says so."""
+"""The orchestrator and the cloud that a host belongs to, with the evidence."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def find_owner(
     owners: tuple[knowledge.Owner, ...],
     tree: trees.Tree,
     enabled: tuple[units.Unit, ...],
-    said: str | None,
+    override: str | None,
 ) -> Belonging:
-    """The owner that most speaks for; none where two are level. What the operator says decides."""
+    """Return the owner with the most evidence, none on a tie; `override` is the operator's word."""
     titles = {owner.name: owner.title for owner in owners}
-    if said is not None and said not in titles:
+    if override is not None and override not in titles:
         raise errors.UsageError(
-            f"{said!r} is not known",
-            why="the audit has to know its units",
+            f"unknown owner {override!r}",
+            why="the audit knows no units of it",
             todo=f"one of: {', '.join(titles)}",
         )
     weights: dict[str, int] = {}
@@ -37,16 +37,16 @@ def find_owner(
         found = [*_marks(owner, tree), *_units(owner, enabled)]
         if found:
             weights[owner.name] = sum(weight for weight, _ in found)
-            evidence[owner.name] = tuple(one for _, one in found)
+            evidence[owner.name] = tuple(item for _, item in found)
     ranked = sorted(weights, key=lambda name: -weights[name])
-    name = said
+    name = override
     if name is None:
         clear = ranked and (len(ranked) == 1 or weights[ranked[0]] > weights[ranked[1]])
-        # An enabled unit alone proves nothing: vendors enable what nobody asked for.
+        # An enabled unit alone proves nothing: vendors enable units that nobody asked for.
         name = ranked[0] if clear and weights[ranked[0]] > 1 else ""
-    others = {one: evidence[one] for one in ranked if one != name}
+    others = {other: evidence[other] for other in ranked if other != name}
     return Belonging(
-        name, titles.get(name, ""), evidence.get(name, ()), others, said=said is not None
+        name, titles.get(name, ""), evidence.get(name, ()), others, said=override is not None
     )
 
 
@@ -56,25 +56,25 @@ def _units(owner: knowledge.Owner, enabled: Iterable[units.Unit]) -> list[tuple[
         if owner.owns(unit.name):
             where = unit.links[0].path if unit.links else unit.path
             found.append((owner.unit_weight, Evidence(where, 0, f"{unit.name} is enabled")))
-    # Five units of one agent say no more than one.
+    # Five units of one agent are no more evidence than one.
     return found[:1]
 
 
 def _marks(owner: knowledge.Owner, tree: trees.Tree) -> list[tuple[int, Evidence]]:
     found = []
-    seen: set[str] = set()  # a file that two marks fit says no more than with one
+    seen: set[str] = set()  # a file that matches two marks counts once
     for mark in owner.marks:
         for path in _expand(mark.path, tree)[:1]:
             if path in seen:
                 continue
             if not mark.contains:
                 seen.add(path)
-                found.append((mark.weight, Evidence(path, 0, "it is there")))
+                found.append((mark.weight, Evidence(path, 0, "exists")))
                 continue
             for number, line in enumerate(_lines(path, tree), 1):
                 if mark.contains in line and not line.lstrip().startswith("#"):
-                    # Only the mark is told: what else stands in the line may be secret.
-                    says = f"it says {mark.contains}"
+                    # Quote the mark only: the rest of the line may be secret.
+                    says = f"contains {mark.contains}"
                     found.append((mark.weight, Evidence(path, number, says)))
                     break
     return found

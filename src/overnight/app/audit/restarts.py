@@ -1,9 +1,9 @@
-"""Whether a unit that fails at once is ever given up: pure arithmetic on its settings.
+"""Whether systemd ever gives up on a unit that fails at start: arithmetic on its settings.
 
 systemd gives up when a unit was started more than StartLimitBurst times within
-StartLimitIntervalSec (unit_test_start_limit(), 5 within 10 s unless told otherwise). Between two
+StartLimitIntervalSec (unit_test_start_limit(), by default 5 within 10 s). Between two
 starts lies RestartSec, 100 ms by default. So with RestartSec=2s five starts take 10 s: the sixth
-always falls into a new interval, and the unit restarts for ever.
+always falls into a new interval, and the unit restarts forever.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Defaults", "Limit", "ignored_settings", "limit_of"]
 
 @dataclasses.dataclass(frozen=True)
 class Defaults:
-    """The manager's own, which system.conf may change."""
+    """Defaults of the manager, which system.conf may change."""
 
     restart: float = 0.1
     interval: float = 10.0
@@ -27,17 +27,16 @@ class Defaults:
 
     @classmethod
     def of(cls, settings: unitfile.Settings) -> Defaults:
-        """What system.conf and its drop-ins say."""
-        usual = cls()
+        builtin = cls()
         return cls(
-            _span(settings.last("Manager", "DefaultRestartSec"), usual.restart),
+            _span(settings.last("Manager", "DefaultRestartSec"), builtin.restart),
             _span(
                 settings.last(
                     "Manager", "DefaultStartLimitIntervalSec", "DefaultStartLimitInterval"
                 ),
-                usual.interval,
+                builtin.interval,
             ),
-            _whole(settings.last("Manager", "DefaultStartLimitBurst"), usual.burst),
+            _whole(settings.last("Manager", "DefaultStartLimitBurst"), builtin.burst),
         )
 
 
@@ -54,29 +53,27 @@ class Limit:
 
     @property
     def endless(self) -> bool:
-        """Whether the limit can never trip."""
+        """Whether the limit can never be reached."""
         if self.restart in ("", "no"):
             return False
         return not self.interval or not self.burst or self.delay >= self.interval
 
     @property
     def says(self) -> str:
-        """The arithmetic in words."""
         if not self.interval or not self.burst:
-            return "the limit is switched off"
+            return "the start limit is off"
         return (
             f"{self.burst} restarts take at least {self.delay:g} s, "
-            f"and the limit looks back {self.interval:g} s"
+            f"and the limit counts those within {self.interval:g} s"
         )
 
 
 def limit_of(settings: unitfile.Settings, defaults: Defaults) -> Limit:
-    """What holds for a service."""
     restart = settings.last("Service", "Restart")
     pause = settings.last("Service", "RestartSec")
     steps = settings.last("Service", "RestartSteps")
     longest = settings.last("Service", "RestartMaxDelaySec")
-    # The names of before version 230 stand in [Service], and still count.
+    # The names from before version 230 are in [Service], and still count.
     interval = _latest(
         settings.last("Unit", "StartLimitIntervalSec"),
         settings.last("Unit", "StartLimitInterval"),
@@ -93,17 +90,21 @@ def limit_of(settings: unitfile.Settings, defaults: Defaults) -> Limit:
         seconds,
         _span(interval, defaults.interval),
         count,
-        tuple(Evidence(one.path, one.line, f"{one.key}={one.value}") for one in written if one),
+        tuple(
+            Evidence(setting.path, setting.line, f"{setting.key}={setting.value}")
+            for setting in written
+            if setting
+        ),
     )
 
 
 def ignored_settings(settings: unitfile.Settings) -> tuple[unitfile.Setting, ...]:
-    """Limits written where systemd does not read them: StartLimitIntervalSec= in [Service]."""
+    """Return limits that systemd ignores: StartLimitIntervalSec= in [Service]."""
     return settings.all("Service", "StartLimitIntervalSec")
 
 
 def _delay(pause: float, burst: int, steps: int, longest: float) -> float:
-    """The first `burst` pauses together; with RestartSteps= they grow up to the longest."""
+    """Return the sum of the first `burst` pauses, which grow with RestartSteps=."""
     if not steps or not pause or longest in (0, math.inf) or longest <= pause or burst > 10_000:
         return pause * burst
     growth = longest / pause
@@ -111,9 +112,9 @@ def _delay(pause: float, burst: int, steps: int, longest: float) -> float:
 
 
 def _latest(*settings: unitfile.Setting | None) -> unitfile.Setting | None:
-    """The one that is read last; drop-ins come after the file, and lines in their order."""
-    found = [one for one in settings if one is not None]
-    return max(found, key=lambda one: (".d/" in one.path, one.path, one.line)) if found else None
+    """Return the setting that systemd reads last: drop-ins after the file, lines in order."""
+    present = (setting for setting in settings if setting is not None)
+    return max(present, key=lambda s: (".d/" in s.path, s.path, s.line), default=None)
 
 
 def _span(setting: unitfile.Setting | None, default: float) -> float:

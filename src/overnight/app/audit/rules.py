@@ -1,4 +1,4 @@
-"""What the files alone tell: each rule looks at the units and gives findings. Pure but for the tree."""
+"""Findings from unit files. Each rule yields findings; all I/O goes through the tree."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["RULES", "Scene", "enabled_by"]
 
 SEARCH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
-# Measured with systemd 252: a job that a target pulls in at boot stays though its requirement cannot
-# be had; `systemctl start` and a restart by hand are refused.
-REFUSED = "starting what requires it by hand is refused; at boot it may start without it"
+# Measured with systemd 252: a job that a target pulls in at boot stays although its requirement is
+# missing; `systemctl start` and a manual restart are refused.
+REFUSED = "systemctl refuses to start units that require it; at boot they may start without it"
 
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """Everything that the rules look at."""
+    """The input of the rules."""
 
     tree: trees.Tree
     all: tuple[units.Unit, ...]
@@ -39,12 +39,12 @@ class Scene:
 
     @property
     def enabled(self) -> tuple[units.Unit, ...]:
-        """Units that start by themselves."""
+        """Units that start at boot."""
         return tuple(unit for unit in self.all if starts(unit))
 
 
 def starts(unit: units.Unit) -> bool:
-    """Whether something starts a unit at boot: its state, or for an instance a link."""
+    """Return whether a unit starts at boot: by its state, or by a link to an instance."""
     if unit.state == "bad":
         return bool(unit.links and unit.files)
     return unit.enabled or (
@@ -55,8 +55,8 @@ def starts(unit: units.Unit) -> bool:
 
 
 def enabled_by(scene: Scene, unit: units.Unit) -> tuple[Evidence, ...]:
-    """What enables a unit: links, and the preset line that made or would make them again."""
-    found = [Evidence(link.path, 0, f"{link.by} pulls it in") for link in unit.links[:3]]
+    """Return what enables a unit: links, and the preset line that creates them."""
+    found = [Evidence(link.path, 0, f"wanted by {link.by}") for link in unit.links[:3]]
     action, rule = presets.decide(scene.presets, unit.name)
     if rule is not None and action == "enabled":
         vendor = "" if rule.path.startswith("/etc/") else "vendor "
@@ -65,44 +65,44 @@ def enabled_by(scene: Scene, unit: units.Unit) -> tuple[Evidence, ...]:
         )
     elif rule is None and unit.enabled:
         found.append(
-            Evidence("systemd.preset(5)", 0, "no preset line fits, so it is to be enabled")
+            Evidence("systemd.preset(5)", 0, "no preset line matches, so the default is enable")
         )
     return tuple(found)
 
 
 def foreign(scene: Scene) -> Iterator[Finding]:
-    """Agents of another orchestrator or cloud than the host's."""
-    for owners, mine, kind in (
+    """Find agents of another orchestrator or cloud."""
+    for owners, host_owner, kind in (
         (scene.known.orchestrators, scene.orchestrator, "orchestrator"),
         (scene.known.clouds, scene.cloud, "cloud"),
     ):
         for unit in scene.enabled:
-            owner = next((one for one in owners if one.owns(unit.name)), None)
-            if owner is None or owner.name == mine.name:
+            owner = next((known for known in owners if known.owns(unit.name)), None)
+            if owner is None or owner.name == host_owner.name:
                 continue
-            if mine.name:
+            if host_owner.name:
                 risk = Risk.HIGH if kind == "orchestrator" else Risk.MEDIUM
-                what = f"it is an agent of {owner.title}, and this is a host of {mine.title}"
-            elif len(mine.others) > 1:
+                what = f"agent of {owner.title} on a {host_owner.title} host"
+            elif len(host_owner.others) > 1:
                 risk = Risk.MEDIUM
-                what = f"it is an agent of {owner.title}, and this host could as well belong to another {kind}"
+                what = f"agent of {owner.title}, but this host may belong to another {kind}"
             else:
                 risk = Risk.LOW
-                what = f"it is an agent of {owner.title}, and nothing else says that this host belongs there"
+                what = f"agent of {owner.title}, with no other sign that this host belongs to it"
             yield Finding(
-                f"foreign-{kind}" if mine.name else f"unclear-{kind}",
+                f"foreign-{kind}" if host_owner.name else f"unclear-{kind}",
                 unit.name,
                 risk,
                 what,
                 owner.does,
-                f"disable and mask it; if the host does belong to {owner.title}: --{kind} {owner.name}",
-                (*enabled_by(scene, unit), *mine.evidence),
-                turn_off=bool(mine.name),
+                f"disable and mask it; if the host belongs to {owner.title}: --{kind} {owner.name}",
+                (*enabled_by(scene, unit), *host_owner.evidence),
+                turn_off=bool(host_owner.name),
             )
 
 
 def together(scene: Scene) -> Iterator[Finding]:
-    """Units that do not go together on a host of that orchestrator."""
+    """Find units that conflict on a host of that orchestrator."""
     enabled = {unit.name: unit for unit in scene.enabled}
     for pair in scene.known.together:
         if scene.orchestrator.name == pair.orchestrator and all(n in enabled for n in pair.units):
@@ -119,7 +119,7 @@ def together(scene: Scene) -> Iterator[Finding]:
 
 
 def endless_restart(scene: Scene) -> Iterator[Finding]:
-    """Restart limits that can never trip."""
+    """Find restart limits that can never be reached."""
     for unit in scene.all:
         if unit.kind != "service" or not (starts(unit) or unit.links):
             continue
@@ -131,48 +131,48 @@ def endless_restart(scene: Scene) -> Iterator[Finding]:
                 "endless-restart",
                 unit.name,
                 Risk.LOW if design else Risk.MEDIUM,
-                f"Restart={limit.restart}, and it is never given up: {limit.says}",
+                f"restarts forever (Restart={limit.restart}): {limit.says}",
                 design
-                or "a program that fails at each start is started for ever; each start costs, and some leak",
-                "none while the unit belongs here"
+                or "a program that fails at start is restarted forever; every start costs CPU time, and some leak",
+                "none needed if the unit belongs here"
                 if design
                 else f"systemctl edit {unit.name}: [Unit] StartLimitIntervalSec={needed:g} and StartLimitBurst={limit.burst or 5}",
                 limit.evidence,
             )
-        for one in restarts.ignored_settings(unit.settings):
+        for setting in restarts.ignored_settings(unit.settings):
             yield Finding(
                 "ignored-limit",
                 unit.name,
                 Risk.LOW,
-                f"{one.key}={one.value} stands in [Service], where systemd does not read it",
-                "the limit that somebody meant is not in force",
+                f"{setting.key}={setting.value} is in [Service], where systemd ignores it",
+                "the intended limit is not in force",
                 "move it to [Unit]",
-                (Evidence(one.path, one.line, f"[Service] {one.key}={one.value}"),),
+                (Evidence(setting.path, setting.line, f"[Service] {setting.key}={setting.value}"),),
             )
 
 
 def supervisor_inside(scene: Scene) -> Iterator[Finding]:
-    """Units that run a supervisor: systemd counts none of its restarts."""
+    """Find units that run a supervisor, whose restarts systemd does not count."""
     for unit in scene.enabled:
         for setting in unit.settings.all("Service", "ExecStart"):
             _, command = unitfile.parse_command(setting.value)
-            for one in scene.known.supervisors:
-                if one.runs(command):
+            for supervisor in scene.known.supervisors:
+                if supervisor.runs(command):
                     yield Finding(
                         "supervisor-inside",
                         unit.name,
                         Risk.LOW,
-                        f"it supervises by itself: {one.says}",
-                        "systemd sees one unit that runs: NRestarts stays 0 however often the child dies, "
-                        "and no start limit ends it",
-                        "watch births and deaths of its containers or cgroups, not the unit's state",
+                        f"runs its own supervisor: {supervisor.says}",
+                        "systemd's restart counter stays at 0 however often the child exits, "
+                        "and no start limit applies",
+                        "monitor how often its containers or cgroups start, not the unit's state",
                         (Evidence(setting.path, setting.line, _written(setting)),),
                     )
                     break
 
 
 def missing_binary(scene: Scene) -> Iterator[Finding]:
-    """Enabled units whose program is not there."""
+    """Find enabled units whose program is missing."""
     for unit in scene.enabled:
         if unit.kind != "service" or not _conditions_hold(scene, unit):
             continue
@@ -187,8 +187,8 @@ def missing_binary(scene: Scene) -> Iterator[Finding]:
                 "missing-binary",
                 unit.name,
                 Risk.LOW if ignored else Risk.MEDIUM,
-                f"its program {program[:200]} is not there",
-                "it fails at each start" if not ignored else "the failure is ignored (-)",
+                f"its program {program[:200]} does not exist",
+                "it fails at every start" if not ignored else "the failure is ignored (-)",
                 "install the program, or disable the unit",
                 (
                     Evidence(setting.path, setting.line, _written(setting)),
@@ -200,7 +200,7 @@ def missing_binary(scene: Scene) -> Iterator[Finding]:
 
 
 def _written(setting: unitfile.Setting) -> str:
-    """A command as evidence; what it is given may be secret, or a megabyte."""
+    """Return a command as evidence; its arguments may be secret, or a megabyte."""
     return f"{setting.key}={secrets.scrub('', setting.value[:400])}"
 
 
@@ -208,12 +208,12 @@ def _is_there(tree: trees.Tree, program: str) -> bool:
     if program.startswith("/"):
         return tree.is_executable(program)
     if "/" in program:
-        return True  # systemd refuses such a line itself
+        return True  # systemd refuses such a line
     return any(tree.is_executable(f"{folder}/{program}") for folder in SEARCH)
 
 
 def _conditions_hold(scene: Scene, unit: units.Unit) -> bool:
-    """Conditions on paths: where they fail the unit is passed over, and that is as meant."""
+    """Check conditions on paths; where they fail, systemd skips the unit as intended."""
     either = []
     for key in ("ConditionPathExists", "ConditionPathIsDirectory", "ConditionFileNotEmpty", "ConditionFileIsExecutable"):  # fmt: skip
         for setting in unit.settings.all("Unit", key):
@@ -241,7 +241,7 @@ def _holds(tree: trees.Tree, key: str, path: str) -> bool:
 
 
 def masked_yet_wanted(scene: Scene) -> Iterator[Finding]:
-    """Masked units that others still pull in, and links to units that are not there."""
+    """Find units that others want or require, but that are masked or missing."""
     needed: dict[str, list[Evidence]] = {}
     for unit in scene.enabled:
         for key in ("Requires", "BindsTo", "Requisite"):
@@ -251,25 +251,25 @@ def masked_yet_wanted(scene: Scene) -> Iterator[Finding]:
                     needed.setdefault(word, []).append(Evidence(setting.path, setting.line, says))
     there = {unit.name for unit in scene.all}
     for name, evidence in sorted(needed.items()):
-        # Other kinds, devices and mounts first, need no file.
+        # Other kinds, such as devices and mounts, need no file.
         if name.endswith((".service", ".socket", ".timer")) and not (
             there & {name, unitname.template_of(name)}
         ):
             yield _not_there(name, evidence, [])
     for unit in scene.all:
         required = [*needed.get(unit.name, ())] + [
-            Evidence(link.path, 0, f"{link.by} requires it") for link in unit.links if link.requires
+            Evidence(link.path, 0, f"required by {link.by}") for link in unit.links if link.requires
         ]
-        wanted = [Evidence(k.path, 0, f"{k.by} wants it") for k in unit.links if not k.requires]
+        wanted = [Evidence(k.path, 0, f"wanted by {k.by}") for k in unit.links if not k.requires]
         if unit.state.startswith("masked") and (required or wanted):
             yield Finding(
                 "masked-yet-wanted",
                 unit.name,
                 Risk.MEDIUM if required else Risk.LOW,
-                "it is masked, and something still pulls it in",
+                "masked, but other units still want or require it",
                 REFUSED
                 if required
-                else "a leftover: it does not start, and a later unmask brings it back",
+                else "a leftover: it does not start now, but starts again when unmasked",
                 "remove the link or the requirement, or unmask it",
                 (Evidence(unit.path, 0, "masked"), *required, *wanted),
             )
@@ -282,15 +282,15 @@ def _not_there(name: str, required: list[Evidence], wanted: list[Evidence]) -> F
         "wanted-missing",
         name,
         Risk.MEDIUM if required else Risk.LOW,
-        "something pulls it in, and there is no such unit",
-        REFUSED if required else "a leftover of something removed",
+        "other units want or require it, but it does not exist",
+        REFUSED if required else "a leftover of a removed package",
         "remove the link or the requirement, or install the unit",
         (*required, *wanted),
     )
 
 
 def preset_conflict(scene: Scene) -> Iterator[Finding]:
-    """Preset lines that contradict each other, and units that are not as their preset says."""
+    """Find preset lines that contradict each other or the state of a unit."""
     for unit in scene.all:
         fitting = [rule for rule in scene.presets if presets.fits(rule, unit.name)]
         # `disable *` at the end is the policy that all other lines are exceptions of.
@@ -301,9 +301,9 @@ def preset_conflict(scene: Scene) -> Iterator[Finding]:
                 "preset-conflict",
                 unit.name,
                 Risk.LOW,
-                f"its presets contradict each other; {first.action} wins, as it comes first",
-                "an update that renames a preset file turns it the other way round",
-                "keep one of the lines; the first file by name decides",
+                f"contradicting presets; {first.action} wins because it comes first",
+                "an update that renames a preset file reverses the result",
+                "keep one of the lines; the first file by name wins",
                 tuple(
                     Evidence(rule.path, rule.line, f"{rule.action} {rule.pattern}")
                     for rule in named
@@ -315,18 +315,18 @@ def preset_conflict(scene: Scene) -> Iterator[Finding]:
                 "against-preset",
                 unit.name,
                 Risk.LOW,
-                "it is enabled, and its preset says disable",
-                "somebody enabled it by hand; `systemctl preset-all` turns it off again",
+                "enabled, but its preset is disable",
+                "it was enabled by hand; `systemctl preset-all` disables it",
                 "disable it, or change the preset",
                 (
-                    *(Evidence(link.path, 0, f"{link.by} pulls it in") for link in unit.links[:2]),
+                    *(Evidence(link.path, 0, f"wanted by {link.by}") for link in unit.links[:2]),
                     Evidence(decided.path, decided.line, f"disable {decided.pattern}"),
                 ),
             )
 
 
 def outside_links(scene: Scene) -> Iterator[Finding]:
-    """Unit links that climb above the root: followed nowhere, and nobody writes them by accident."""
+    """Find unit links that climb above the root; they are never followed, and never accidental."""
     for unit in scene.all:
         for link in unit.links:
             # From /a/b/c/d five steps up are one too many.
@@ -338,7 +338,7 @@ def outside_links(scene: Scene) -> Iterator[Finding]:
                     unit.name,
                     Risk.LOW,
                     "its link climbs above the root of the file system",
-                    "in an unpacked image such a link leads out of it, for tools that follow it",
+                    "tools that follow it leave the unpacked image",
                     "remove the link",
                     (Evidence(link.path, 0, f"-> {link.target}"),),
                 )

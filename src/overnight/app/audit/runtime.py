@@ -1,4 +1,4 @@
-"""What a running manager adds: units that never became active, fail, or restart again and again."""
+"""Findings on a running host: units that never became active, fail, or crash-loop."""
 
 from __future__ import annotations
 
@@ -13,98 +13,114 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES"]
 
-SETTLED = 600.0  # seconds after boot, when what starts by itself has started
+SETTLED = 600.0  # seconds after boot, when enabled units have started
 RESTARTS = 3
 
 
 def failing(scene: rules.Scene) -> Iterator[Finding]:
-    """Units that restart again and again, failed, or never became active."""
+    """Find units that crash-loop, failed, or never became active."""
     for unit in scene.enabled:
-        said = scene.running.get(unit.name)
-        if said is None or unit.kind not in ("service", "socket", "timer", "path", "mount"):
+        properties = scene.running.get(unit.name)
+        if properties is None or unit.kind not in ("service", "socket", "timer", "path", "mount"):
             continue
-        found = (
-            _looping(scene, unit, said) or _failed(scene, unit, said) or _never(scene, unit, said)
+        finding = (
+            _looping(scene, unit, properties)
+            or _failed(scene, unit, properties)
+            or _never(scene, unit, properties)
         )
-        if found is not None:
-            yield found
+        if finding is not None:
+            yield finding
 
 
-def _looping(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> Finding | None:
-    counted = _number(said, "NRestarts")
-    told = scene.journal.get(unit.name, 0)
-    if max(counted, told) < RESTARTS and said.get("SubState") != "auto-restart":
+def _looping(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str]) -> Finding | None:
+    restarts = max(_number(properties, "NRestarts"), scene.journal.get(unit.name, 0))
+    if restarts < RESTARTS and properties.get("SubState") != "auto-restart":
         return None
-    evidence = [_property(unit, said, name) for name in ("NRestarts", "SubState", "Result")]
-    if told:
-        evidence.append(Evidence("journal", 0, f"restart counter is at {told}"))
+    evidence = [_property(unit, properties, name) for name in ("NRestarts", "SubState", "Result")]
+    if logged := scene.journal.get(unit.name):
+        evidence.append(Evidence("journal", 0, f"restart counter is at {logged}"))
     return Finding(
         "looping",
         unit.name,
         Risk.HIGH,
-        f"it was restarted {max(counted, told)} times, and is {said.get('SubState', 'unknown')} now",
-        "each start costs, and some leave a memory cgroup behind",
-        f"journalctl -u {unit.name} says why it ends; disable and mask it if nobody needs it",
+        f"restarted {restarts} times; state is {properties.get('SubState', 'unknown')}",
+        "every start costs CPU time, and can leave a dying memory cgroup",
+        f"journalctl -u {unit.name} shows why it exits; disable and mask it if it is not needed",
         (*evidence, *rules.enabled_by(scene, unit)),
     )
 
 
-def _failed(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> Finding | None:
-    if said.get("ActiveState") != "failed" and said.get("Result", "success") in ("", "success"):
+def _failed(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str]) -> Finding | None:
+    if properties.get("ActiveState") != "failed" and properties.get("Result", "success") in (
+        "",
+        "success",
+    ):
         return None
-    if said.get("ActiveState") == "active":
+    if properties.get("ActiveState") == "active":
         return None
     return Finding(
         "failing",
         unit.name,
         Risk.MEDIUM,
-        f"it failed: {said.get('Result', 'unknown')}",
-        "it is enabled, so it fails at each boot",
-        f"journalctl -u {unit.name} says why; disable it if nobody needs it",
+        f"failed: {properties.get('Result', 'unknown')}",
+        "it is enabled, so it fails at every boot",
+        f"journalctl -u {unit.name} shows why; disable it if it is not needed",
         (
-            *(_property(unit, said, name) for name in ("ActiveState", "Result", "ExecMainStatus")),
+            *(
+                _property(unit, properties, name)
+                for name in ("ActiveState", "Result", "ExecMainStatus")
+            ),
             *rules.enabled_by(scene, unit),
         ),
     )
 
 
-def _never(scene: rules.Scene, unit: units.Unit, said: Mapping[str, str]) -> Finding | None:
-    if _number(said, "ActiveEnterTimestampMonotonic") or scene.uptime < SETTLED:
+def _never(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str]) -> Finding | None:
+    if _number(properties, "ActiveEnterTimestampMonotonic") or scene.uptime < SETTLED:
         return None
-    if said.get("LoadState") != "loaded":
+    if properties.get("LoadState") != "loaded":
         return None
     if unit.links and not any(link.by.endswith(".target") for link in unit.links):
         return None  # pulled in by another unit, which may have no reason to start
-    if said.get("ConditionResult") == "no" and _number(said, "ConditionTimestampMonotonic"):
-        return None  # its conditions do not hold here: passed over, as meant
-    if said.get("ActiveState") == "inactive" and said.get("Result") == "success" and _ran(said):
+    if properties.get("ConditionResult") == "no" and _number(
+        properties, "ConditionTimestampMonotonic"
+    ):
+        return None  # its conditions do not hold here: skipped as intended
+    if (
+        properties.get("ActiveState") == "inactive"
+        and properties.get("Result") == "success"
+        and _ran(properties)
+    ):
         return None  # a oneshot that is done
     return Finding(
         "never-active",
         unit.name,
         Risk.MEDIUM,
-        f"it is enabled and never became active since boot, {scene.uptime / 3600:.1f} h ago",
-        "something keeps it from starting; when that is mended, it starts on every host at once",
-        f"systemctl status {unit.name} says why; disable it if nobody needs it",
+        f"enabled, but not active once since boot {scene.uptime / 3600:.1f} h ago",
+        "something keeps it from starting; once that is fixed, it starts on every host at the same time",
+        f"systemctl status {unit.name} shows why; disable it if it is not needed",
         (
-            *(_property(unit, said, n) for n in ("ActiveEnterTimestampMonotonic", "ActiveState", "SubState")),
+            *(_property(unit, properties, n) for n in ("ActiveEnterTimestampMonotonic", "ActiveState", "SubState")),
             *rules.enabled_by(scene, unit),
         ),
     )  # fmt: skip
 
 
-def _ran(said: Mapping[str, str]) -> bool:
+def _ran(properties: Mapping[str, str]) -> bool:
     # A oneshot without RemainAfterExit goes from activating to inactive and is never "active".
-    return said.get("SubState") == "dead" and _number(said, "ConditionTimestampMonotonic") > 0
+    return (
+        properties.get("SubState") == "dead"
+        and _number(properties, "ConditionTimestampMonotonic") > 0
+    )
 
 
-def _property(unit: units.Unit, said: Mapping[str, str], name: str) -> Evidence:
-    return Evidence(f"systemctl show {unit.name}", 0, f"{name}={said.get(name, '')}")
+def _property(unit: units.Unit, properties: Mapping[str, str], name: str) -> Evidence:
+    return Evidence(f"systemctl show {unit.name}", 0, f"{name}={properties.get(name, '')}")
 
 
-def _number(said: Mapping[str, str], name: str) -> int:
+def _number(properties: Mapping[str, str], name: str) -> int:
     try:
-        return int(said.get(name, "0"))
+        return int(properties.get(name, "0"))
     except ValueError:
         return 0
 

@@ -1,7 +1,7 @@
-"""`overnight doctor`: what can be recorded on this host, what is missing, how to get it.
+"""`overnight doctor`: what can be recorded on this host, what is missing, and how to fix it.
 
-Each module of this package looks at one side of the host. `checks(host)` answers its questions,
-`GROUP` is its heading and `ORDER` its place.
+Each module of this package checks one aspect of the host: `checks(host)` returns the results, `GROUP` is
+the heading and `ORDER` the position.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["CheckModule", "Surroundings", "examine", "modules"]
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """The host as the checks see it; tests put a fake tree and environment here."""
+    """The host as the checks see it; tests pass a fake tree and environment."""
 
     home: pathlib.Path
     root: pathlib.Path = sources.ROOT
@@ -35,7 +35,7 @@ class Surroundings:
 
     @functools.cached_property
     def cores(self) -> tuple[int, ...]:
-        """Online cores; none where /proc and /sys do not say."""
+        """Online cores; empty where neither /proc nor /sys lists them."""
         try:
             return cpu.online(self.root)
         except (OSError, ValueError):
@@ -43,42 +43,41 @@ class Surroundings:
 
     @functools.cached_property
     def events(self) -> events.Probe:
-        """What perf_event_open lets us do, tried once."""
+        """What perf_event_open allows, tried once."""
         return events.probe(self.cores)
 
     @property
     def is_root(self) -> bool:
-        """Whether we are the superuser."""
         return os.geteuid() == 0
 
 
 class CheckModule(Protocol):
-    """What a module of this package offers."""
+    """The interface of a module of this package."""
 
     GROUP: str
     ORDER: int
 
     def checks(self, host: Surroundings) -> tuple[Check, ...]:
-        """Look at this side of the host."""
+        """Check one aspect of the host."""
 
 
 def modules() -> tuple[CheckModule, ...]:
-    """The sides of a host, in the order a reader wants them."""
+    """Return the check modules in the order of the report."""
     found = cast("tuple[CheckModule, ...]", app.discover(sys.modules[__name__]))
     return tuple(sorted(found, key=lambda module: module.ORDER))
 
 
 def examine(host: Surroundings) -> Checkup:
-    """Ask everything."""
+    """Run all checks."""
     groups: dict[str, tuple[Check, ...]] = {}
     for module in modules():
         groups[module.GROUP] = groups.get(module.GROUP, ()) + module.checks(host)
-    there = {
+    present = {
         check.id: check.status is not Status.MISSING for group in groups.values() for check in group
     }
     return Checkup(
         host=platform.node(),
         groups=groups,
-        profiles=there["perf_event_open"],
-        signals=there["cores"] or there["kmsg"],
+        profiles=present["perf_event_open"],
+        signals=present["cores"] or present["kmsg"],
     )

@@ -1,4 +1,4 @@
-"""Fleet: credentials for reserving hosts elsewhere. Looks at files only; calls nobody."""
+"""Check credentials for reserving other hosts. Reads files only; makes no network calls."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ GROUP = "Machines and fleet"
 ORDER = 5
 
 KUBERNETES = Question(
-    "kubernetes", "Kubernetes", "to reserve nodes of a cluster; not needed to record this host"
+    "kubernetes", "Kubernetes", "reserves nodes of a cluster; not needed to record this host"
 )
-AWS = Question(
-    "aws", "AWS", "to reserve EC2 instances and ECS hosts; not needed to record this host"
-)
+AWS = Question("aws", "AWS", "reserves EC2 instances and ECS hosts; not needed to record this host")
 
 
 def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
-    """Kubernetes and AWS."""
     return _kubernetes(host), _aws(host)
 
 
@@ -38,13 +35,13 @@ def _kubernetes(host: doctor.Surroundings) -> Check:
     if source is None:
         return KUBERNETES.missing(
             "no credentials" if kubectl else "no kubectl, no credentials",
-            "export KUBECONFIG=/path/to/the/cluster's/file",
+            "export KUBECONFIG=/path/to/kubeconfig",
             kubectl=kubectl,
         )
     if kubectl is None:
         return KUBERNETES.degraded(
             f"credentials in {source}, no kubectl",
-            "install kubectl, to look at the cluster by hand",
+            "install kubectl to inspect the cluster",
             credentials=source,
         )
     return KUBERNETES.ok(f"credentials in {source}", credentials=source, kubectl=kubectl)
@@ -54,7 +51,7 @@ def _aws(host: doctor.Surroundings) -> Check:
     source = _aws_credentials(host)
     if source is None:
         return AWS.missing(
-            "no credentials", "aws configure sso   (on EC2 the instance's role is used)"
+            "no credentials", "aws configure sso   (on EC2 the instance role is used)"
         )
     return AWS.ok(f"credentials in {source}", credentials=source)
 
@@ -76,7 +73,7 @@ def _user_home(host: doctor.Surroundings) -> pathlib.Path:
 
 
 def _readable(file: pathlib.Path) -> bool:
-    """Whether the file can be opened; one in a folder that we may not enter cannot."""
+    """Whether the file can be opened; not if its folder is closed to this user."""
     try:
         with file.open("rb"):
             return True

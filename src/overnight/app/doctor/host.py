@@ -1,4 +1,4 @@
-"""The host itself: kernel, cores, cgroups, room on the disk."""
+"""Check the host itself: kernel, cores, cgroups, disk space."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ GROUP = "This host"
 ORDER = 1
 
 NIGHT_SECONDS = 12 * 3600
-RAW_SECONDS = 2 * 3600  # raw data that is kept whatever the budget says
+RAW_SECONDS = 2 * 3600  # raw data kept regardless of the budget
 FREQUENCY = 97
-# Measured: 140 to 152 bytes of perf.data a sample at frame-pointer depth, and under 8 stored.
+# Measured: 140 to 152 bytes of perf.data per sample with frame-pointer stacks, under 8 stored.
 RAW_BYTES, STORED_BYTES = 152, 8
-# A disk is not to be filled to its last byte.
+# Leave some of the disk free.
 MARGIN = 1.2
 
 KERNEL = Question(
@@ -34,22 +34,19 @@ KERNEL = Question(
 CORES = Question(
     "cores",
     "CPU cores",
-    "every core is recorded by itself: a mean over all of them hides one that is pinned",
+    "every core is recorded separately: the mean over all cores hides a saturated one",
 )
 CGROUPS = Question(
     "cgroups",
     "Control groups",
-    "leaked memory cgroups (zombies) are counted there, on v1 and v2 in different files",
+    "dying (zombie) memory cgroups are counted there; v1 and v2 use different files",
 )
-DISK = Question(
-    "disk", "Disk for a night", "a night that fills the disk takes the host down with it"
-)
+DISK = Question("disk", "Disk for a night", "a full disk can take the host down")
 MOUNT_PROC = "mount -t proc proc /proc"
 MOUNT_CGROUP = "mount -t cgroup2 none /sys/fs/cgroup"
 
 
 def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
-    """Kernel, cores, cgroup layout, disk."""
     return _kernel(host), _cores(host), _cgroups(host), _disk(host)
 
 
@@ -63,7 +60,7 @@ def _kernel(host: doctor.Surroundings) -> Check:
 
 def _cores(host: doctor.Surroundings) -> Check:
     if not host.cores:
-        return CORES.missing("neither /proc/stat nor /sys says which", MOUNT_PROC)
+        return CORES.missing("neither /proc/stat nor /sys lists them", MOUNT_PROC)
     return CORES.ok(f"{len(host.cores)} online", online=len(host.cores))
 
 
@@ -82,7 +79,7 @@ def _cgroups(host: doctor.Surroundings) -> Check:
 
 
 def night_bytes(cores: int) -> int:
-    """What twelve hours of that many cores take on disk."""
+    """Disk space for twelve hours of recording that many cores."""
     return cores * FREQUENCY * (NIGHT_SECONDS * STORED_BYTES + RAW_SECONDS * RAW_BYTES)
 
 
@@ -90,9 +87,7 @@ def _disk(host: doctor.Surroundings) -> Check:
     place = _existing(host.home)
     free = shutil.disk_usage(place).free
     needed = night_bytes(max(1, len(host.cores)))
-    found = (
-        f"{free / 1e9:.1f} GB free under {place}; a 12-hour recording takes {needed / 1e9:.1f} GB"
-    )
+    found = f"{free / 1e9:.1f} GB free in {place}; a 12-hour recording takes {needed / 1e9:.1f} GB"
     facts = {"free_bytes": free, "night_bytes": needed, "path": str(place)}
     if free >= needed * MARGIN:
         return DISK.ok(found, **facts)
@@ -105,7 +100,7 @@ def _disk(host: doctor.Surroundings) -> Check:
 
 
 def _existing(path: pathlib.Path) -> pathlib.Path:
-    """The nearest folder that we can see: the data home may not be there yet."""
+    """Return the nearest existing folder: the data home may not exist yet."""
     for candidate in (path.absolute(), *path.absolute().parents):
         try:
             candidate.stat()

@@ -1,4 +1,4 @@
-"""Machines: whether this host can boot others inside itself, for rehearsals and pools."""
+"""Check whether this host can boot systemd-nspawn machines, for rehearsals and pools."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ __all__ = ["GROUP", "ORDER", "checks"]
 GROUP = "Machines and fleet"
 ORDER = 4
 
-NSPAWN = Question(
-    "nspawn", "systemd-nspawn", "rehearsals and warm pools boot real systemd machines with it"
-)
+NSPAWN = Question("nspawn", "systemd-nspawn", "boots the machines of rehearsals and warm pools")
 
 
 def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
-    """systemd-nspawn with everything that booting a machine takes."""
     return (_nspawn(host),)
 
 
@@ -30,16 +27,16 @@ def _nspawn(host: doctor.Surroundings) -> Check:
     if shutil.which("systemd-nspawn") is None:
         return NSPAWN.missing("not installed", "apt-get install systemd-container")
     if not host.is_root:
-        return NSPAWN.degraded("installed, but booting a machine takes root", "sudo overnight …")
+        return NSPAWN.degraded("installed, but booting a machine requires root", "sudo overnight …")
     problem = _cannot_unshare()
     if problem:
         return NSPAWN.missing(
-            f"no new namespaces: {problem}",
+            f"cannot create namespaces: {problem}",
             "run overnight on the host itself, or in a privileged container",
         )
     if not _has_overlay(host):
         return NSPAWN.degraded("the kernel has no overlay file system", "modprobe overlay")
-    return NSPAWN.ok("can boot machines on an overlay of this one")
+    return NSPAWN.ok("can boot machines on an overlay of this host")
 
 
 def _has_overlay(host: doctor.Surroundings) -> bool:
@@ -51,7 +48,7 @@ def _has_overlay(host: doctor.Surroundings) -> bool:
 
 
 def _cannot_unshare() -> str:
-    """'' when new mount and PID namespaces can be made, else the reason."""
+    """Return why mount and PID namespaces cannot be created; '' if they can."""
     try:
         done = subprocess.run(
             ["unshare", "--mount", "--pid", "--fork", "true"],

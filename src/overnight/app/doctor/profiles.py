@@ -1,4 +1,4 @@
-"""Stack profiles: perf, its permissions, and whether stacks will be whole."""
+"""Check stack profiles: perf, permissions, and whether stacks will be complete."""
 
 from __future__ import annotations
 
@@ -21,36 +21,34 @@ ORDER = 2
 PERF = Question(
     "perf_binary",
     "perf",
-    "one of the two recorders drives it; the native one needs no perf binary",
+    "used by the perf recorder; the native recorder does not need it",
 )
 SYSCALL = Question(
     "perf_event_open",
     "perf_event_open",
-    "the system call behind every stack sample, tried on every core",
+    "the system call behind every stack sample; tried on every core",
 )
 PARANOID = Question(
     "perf_event_paranoid",
     "perf_event_paranoid",
-    "above -1 the kernel lets only privileged users sample other users' processes",
+    "above -1, only privileged users may sample the processes of other users",
 )
 SYMBOLS = Question(
     "kallsyms",
     "Kernel symbols",
-    "without them a stack says addresses where it should name kernel functions",
+    "without them, kernel stacks show addresses instead of function names",
 )
 FRAME_POINTERS = Question(
     "frame_pointers",
     "Frame pointers",
-    "user stacks are walked by frame pointers; code built without them shows cut stacks",
+    "user stacks are unwound by frame pointers; code built without them has truncated stacks",
 )
 DECODER = Question(
     "decoder",
     "perf.data decoder",
-    "the C extensions read and store profiles many times as fast as the pure-Python fallback",
+    "the C extensions read and store profiles many times faster than pure Python",
 )
-VIEWER = Question(
-    "viewer", "Viewer page", "-O html writes a whole night as one page that works offline"
-)
+VIEWER = Question("viewer", "Viewer page", "-O html writes a night as one page that works offline")
 
 INSTALL_PERF = "apt-get install linux-perf   (Ubuntu: linux-tools-$(uname -r))"
 ALLOW = (
@@ -59,19 +57,18 @@ ALLOW = (
     "sudo sysctl kernel.perf_event_paranoid=-1"
 )
 KEEP_FRAME_POINTERS = (
-    "build your services with -fno-omit-frame-pointer; run Python ones with PYTHONPERFSUPPORT=1 "
-    "(kernel stacks are whole either way)"
+    "build services with -fno-omit-frame-pointer; run Python services with PYTHONPERFSUPPORT=1 "
+    "(kernel stacks are complete either way)"
 )
 
 # How a function that keeps the frame pointer begins: `push %rbp; mov %rsp,%rbp` on x86-64,
 # `stp x29, x30, [sp, #-N]!` on ARM. Measured: 0.04 a KiB in Debian 12's libc, which is built
-# without; 0.7 in libjvm and 0.4 in node, which are built with.
+# without; 0.7 in libjvm and 0.4 in node, which are built with them.
 PROLOGUE = re.compile(rb"\x55\x48\x89\xe5|\xfd\x7b[\x80-\xbf]\xa9")
 PROLOGUES_PER_KIB = 0.3
 
 
 def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
-    """The perf binary, the system call, its permissions, symbols, frame pointers, our decoder."""
     return (
         _perf_binary(),
         _perf_event_open(host),
@@ -90,7 +87,7 @@ def _perf_binary() -> Check:
     version = command.read_version(perf)
     if version is None:
         return PERF.missing(
-            f"{perf} is there but does not run: the native recorder is used",
+            f"{perf} exists but does not run: the native recorder is used",
             INSTALL_PERF,
             path=perf,
         )
@@ -113,7 +110,7 @@ def _perf_event_open(host: doctor.Surroundings) -> Check:
         lacking = "kernel stacks" if probe.everywhere else f"cores {sorted(probe.refused)}"
         found = f"works on {len(probe.cores)} cores, without {lacking}"
         return SYSCALL.degraded(found, ALLOW, **facts)
-    reason = next(iter(probe.refused.values()), "no core to try it on")
+    reason = next(iter(probe.refused.values()), "no core found")
     fix = (
         ALLOW
         if reason.startswith(("EACCES", "EPERM"))
@@ -129,7 +126,7 @@ def _paranoid(host: doctor.Surroundings) -> Check:
             "this kernel has no perf events", "boot a kernel built with CONFIG_PERF_EVENTS=y"
         )
     if host.is_root:
-        return PARANOID.ok(f"{level}, which does not bind root", level=level)
+        return PARANOID.ok(f"{level} (does not apply to root)", level=level)
     if level < 0:
         return PARANOID.ok(str(level), level=level)
     return PARANOID.degraded(f"{level}: this user may not sample whole cores", ALLOW, level=level)
@@ -137,7 +134,7 @@ def _paranoid(host: doctor.Surroundings) -> Check:
 
 def _symbols(host: doctor.Surroundings) -> Check:
     if kernel.read_kallsyms_visible(host.root):
-        return SYMBOLS.ok("/proc/kallsyms has addresses")
+        return SYMBOLS.ok("/proc/kallsyms shows addresses")
     return SYMBOLS.degraded(
         "/proc/kallsyms hides its addresses",
         "sudo overnight …, or until the next reboot: sudo sysctl kernel.kptr_restrict=0",
@@ -147,19 +144,19 @@ def _symbols(host: doctor.Surroundings) -> Check:
 def _frame_pointers() -> Check:
     libc = _libc()
     if libc is None:
-        return FRAME_POINTERS.degraded("no libc found to look at", KEEP_FRAME_POINTERS)
+        return FRAME_POINTERS.degraded("no libc found to inspect", KEEP_FRAME_POINTERS)
     body = libc.read_bytes()
     density = round(1024 * len(PROLOGUE.findall(body)) / len(body), 3)
     facts = {"libc": str(libc), "prologues_per_kib": density}
     if density >= PROLOGUES_PER_KIB:
-        return FRAME_POINTERS.ok(f"{libc.name} of this system keeps them", **facts)
+        return FRAME_POINTERS.ok(f"{libc.name} of this system is built with them", **facts)
     return FRAME_POINTERS.degraded(
-        f"{libc.name} of this system was built without them", KEEP_FRAME_POINTERS, **facts
+        f"{libc.name} of this system is built without them", KEEP_FRAME_POINTERS, **facts
     )
 
 
 def _libc() -> pathlib.Path | None:
-    """The C library this very process runs on: it shows the distribution's build flags."""
+    """Return the C library of this process: it shows the build flags of the distribution."""
     for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
         path = line[line.find("/") :] if "/" in line else ""
         if re.search(r"/(libc\.so\.6|libc-[\d.]+\.so|ld-musl-[^/]+\.so\.1)$", path):
@@ -170,12 +167,12 @@ def _libc() -> pathlib.Path | None:
 def _decoder() -> Check:
     from importlib.util import find_spec
 
-    # Looked for, not imported: what it belongs to brings numpy.
+    # Not imported: its package imports numpy.
     folding = find_spec("overnight.store._tree") is not None
     if perfdata.HAS_EXTENSION and folding:
         return DECODER.ok("C extensions", extension=True)
     return DECODER.degraded(
-        "pure-Python fallback: the C extensions were not built at installation",
+        "pure-Python fallback: the C extensions were not built",
         "apt-get install gcc python3-dev && pip install --force-reinstall --no-deps overnight",
         extension=False,
     )
@@ -185,7 +182,5 @@ def _viewer() -> Check:
     import importlib.resources
 
     if importlib.resources.files("overnight").joinpath("reports/viewer.html").is_file():
-        return VIEWER.ok("built into this installation")
-    return VIEWER.degraded(
-        "not built into this installation", "make setup   (in the checkout; it needs Node.js 18.20)"
-    )
+        return VIEWER.ok("installed")
+    return VIEWER.degraded("not installed", "make setup   (in the checkout; needs Node.js 18.20)")

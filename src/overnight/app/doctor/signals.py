@@ -1,4 +1,4 @@
-"""Signals: the kernel log and the service manager."""
+"""Check signals: the kernel log and systemd."""
 
 from __future__ import annotations
 
@@ -19,15 +19,12 @@ ORDER = 3
 KERNEL_LOG = Question(
     "kmsg",
     "Kernel log",
-    "driver resets, lockups and stalls are said there: the anchor of every diagnosis",
+    "reports driver resets, lockups and stalls, where most diagnoses start",
 )
-SYSTEMD = Question(
-    "systemd", "systemd", "a unit that restarts for ever is found by its restart counter"
-)
+SYSTEMD = Question("systemd", "systemd", "its restart counters show crash-looping units")
 
 
 def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
-    """The kernel log and systemd."""
     return _kernel_log(host), _systemd(host)
 
 
@@ -46,13 +43,11 @@ def _kernel_log(host: doctor.Surroundings) -> Check:
 def _systemd(host: doctor.Surroundings) -> Check:
     if not systemd.booted(host.root):
         return SYSTEMD.missing(
-            "systemd does not run this host",
+            "this host is not run by systemd",
             "run overnight on the host itself, not in a container "
-            "(crash loops are still found by cgroup births)",
+            "(crash loops are still found by new cgroups)",
         )
     state = systemd.manager_state()
     if state is None:
-        return SYSTEMD.degraded(
-            "runs this host but does not answer", "systemctl status   (says what is wrong)"
-        )
+        return SYSTEMD.degraded("runs but does not answer", "systemctl status   (shows the reason)")
     return SYSTEMD.ok(state, state=state)

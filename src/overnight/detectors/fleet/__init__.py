@@ -1,8 +1,8 @@
-"""What sets the hosts that fail apart from those that do not: statistics over many hosts.
+"""What sets hosts that fail apart from the others: statistics over many hosts.
 
-Three questions to a `queries.fleet.Fleet` and a kind of event: does it follow a label (`cohort`), does it
-follow the time since the boot (`uptime`), does it follow something that is installed or set (`drift`)?
-The host is the unit in all three: events come in bursts, and a burst is one piece of evidence.
+Three questions about a `queries.fleet.Fleet` and a kind of event: does it follow a label (`cohort`), the
+uptime (`uptime`), or something that is installed or configured (`drift`)? The host is the unit in all three:
+events come in bursts, and a burst is one piece of evidence.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ALPHA", "DETECTORS", "FleetDetector", "look"]
 
-# How often a quiet fleet may be accused: one time in twenty, for each of the three questions.
+# How often a fleet without any effect may be accused: one time in twenty, for each of the three questions.
 ALPHA = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class FleetDetector:
-    """A question to all hosts of the home that an event's case was read from."""
+    """A question about all hosts in the data home of an event's case."""
 
     name: str
     module: str
@@ -35,11 +35,11 @@ class FleetDetector:
 
     def look(self, case: cases.Case) -> Answer:
         """Answer for the kind of the case's event."""
-        return self.ask(_fleet_of(case), case.event.kind)
+        return self.ask(_read_fleet(case), case.event.kind)
 
     def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
-        """Answer for a fleet and a kind of event; one that ends with a dot stands for all below it."""
-        # numpy and scipy are paid for when a question is asked.
+        """Answer for a fleet and a kind of event; a kind that ends with a dot stands for all below it."""
+        # Imported when needed: numpy and scipy are slow to import.
         answer: Answer = importlib.import_module(self.module).look(fleet, kind)
         return answer
 
@@ -52,13 +52,13 @@ DETECTORS = (
 
 
 def look(fleet: fleets.Fleet, kind: str) -> tuple[Answer, ...]:
-    """All three answers for a fleet that is at hand."""
+    """Ask all three detectors about one fleet."""
     return tuple(detector.ask(fleet, kind) for detector in DETECTORS)
 
 
-# The three ask for the same fleet one after the other; a case is read once and never changes.
+# All three ask for the same fleet one after the other; a case is read once and never changes.
 @functools.lru_cache(maxsize=1)
-def _fleet_of(case: cases.Case) -> fleets.Fleet:
+def _read_fleet(case: cases.Case) -> fleets.Fleet:
     from overnight.queries import fleet
 
     return fleet.read_fleet(case.home, [case.event.kind])

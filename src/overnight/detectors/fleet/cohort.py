@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from overnight.detectors import _base
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import permutation, skew
-from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
+from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -21,23 +22,39 @@ DETECTOR = "fleet.cohort"
 KIND = "fleet.cohort_skew"
 HOUR = 3600
 LEAST_SICK = 3  # two hosts that have something in common are a coincidence
-TINY = 20  # hosts; up to here tests of the plain table are shown, exact where a reader can recount them
+TINY = 20  # hosts; up to here exact tests of the plain table are shown, which a reader can recount
 MOST_FINDINGS = 5
+
+
+class P(NamedTuple):
+    """A p-value with the smallest value attainable on this fleet."""
+
+    value: float
+    smallest: float
+
+    @property
+    def is_significant(self) -> bool:
+        return self.value <= package.ALPHA
+
+    @property
+    def is_attainable(self) -> bool:
+        return self.smallest <= package.ALPHA
 
 
 @dataclasses.dataclass(frozen=True)
 class Explained:
-    """A cohort that stands out, and what is left of it within the values of each other label.
-
-    `within` has, for each label, its p there and the smallest p attainable there.
-    """
+    """A cohort that stands out, and its p within the values of each other label."""
 
     cohort: skew.Cohort
     group: int
-    within: dict[str, tuple[float, float]]
+    within: dict[str, P]
+    together: P  # within all the other labels at once
     shadow_of: str = ""  # the label that explains it away
-    undecided: tuple[str, ...] = ()  # labels from which it cannot be told apart on this fleet
-    together: tuple[float, float] = (1.0, 1.0)  # within all the other labels at once
+    undecided: tuple[str, ...] = ()  # labels whose effect this fleet cannot separate from it
+
+    @property
+    def name(self) -> str:
+        return _name(self.cohort)
 
 
 def look(fleet: fleets.Fleet, kind: str) -> Answer:
@@ -46,58 +63,59 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
     if len(hosts) < 2 * skew.LEAST_HOSTS:
         return _answer(
             Status.NO_DATA,
-            f"{len(hosts)} watched hosts with labels: there are no cohorts to compare",
+            f"no cohorts to compare: {len(hosts)} watched hosts have labels",
             Need.HOST,
         )
     events = np.array(
-        [sum(host.place(one) is not None for one in host.of_kind(kind)) for host in hosts], float
+        [sum(host.place(event) is not None for event in host.of_kind(kind)) for host in hosts],
+        float,
     )
     seconds = np.array([host.seconds for host in hosts])
     labels = _labels(hosts)
     groups = skew.form_groups(labels)
     sick = int((events > 0).sum())
     if not groups.names:
-        return _answer(Status.NO_DATA, "every host has the same labels, or one of its own")
-    if sick == 0:
         return _answer(
-            Status.CLEAR, f"no {kind} on {len(hosts)} hosts in the time that was watched"
+            Status.NO_DATA, "no cohorts to compare: all hosts have the same labels, or unique ones"
         )
+    if sick == 0:
+        return _answer(Status.CLEAR, f"no {kind} on {len(hosts)} hosts in the watched time")
     cohorts = skew.compare(events, seconds, groups, permutation.generator())
-    best = min(cohorts, key=lambda one: one.smallest_adjusted)
+    best = min(cohorts, key=lambda cohort: cohort.smallest_adjusted)
     if sick < LEAST_SICK or best.smallest_adjusted > package.ALPHA:
         return _answer(
             Status.NO_DATA,
             f"cannot conclude: {sick} of {len(hosts)} hosts had {kind}; even if all of them shared a "
-            f"label, p could be no smaller than {permutation.fraction(best.smallest)}, and "
-            f"{permutation.fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts looked at"
+            f"label, p could be no smaller than {permutation.fraction(best.smallest)}, or "
+            f"{permutation.fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts compared"
             + (f"; fewer than {LEAST_SICK} hosts prove nothing" if sick < LEAST_SICK else ""),
         )
-    standing = [one for one in cohorts if one.p <= package.ALPHA]
+    standing = [cohort for cohort in cohorts if cohort.p <= package.ALPHA]
     if not standing:
         best = cohorts[0]
         return _answer(
             Status.CLEAR,
-            f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}: the most "
-            f"striking, {_name(best)}, has p = {permutation.fraction(best.p)} among {len(cohorts)} "
-            f"cohorts (the smallest attainable here: {permutation.fraction(best.smallest)})",
+            f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}: the most striking of "
+            f"{len(cohorts)} cohorts, {_name(best)}, has p = {permutation.fraction(best.p)} (the smallest "
+            f"attainable here: {permutation.fraction(best.smallest)})",
         )
     explained = explain(events, seconds, labels, groups, standing, permutation.generator())
-    begin_us, end_us = fleet.window_us
-    window = Window(begin_us, end_us)
+    # Uptime has a detector of its own.
     shown = [
-        one for one in explained if not one.shadow_of and _labels_of(one) != {skew.UPTIME}
-    ]  # uptime has a detector of its own
+        entry
+        for entry in explained
+        if not entry.shadow_of and {label for label, _ in entry.cohort.names} != {skew.UPTIME}
+    ]
     if not shown:
-        leading = explained[0]
         return _answer(
             Status.CLEAR,
-            f"{_name(leading.cohort)} stands out, and it is the time since the boot that does it: "
-            "see fleet.uptime",
+            f"{explained[0].name} stands out, but uptime explains it: see fleet.uptime",
         )
-    found = tuple(
-        _finding(one, explained, events, kind, window, groups) for one in shown[:MOST_FINDINGS]
+    window = Window(*fleet.window_us)
+    findings = tuple(
+        _finding(entry, explained, events, kind, window, groups) for entry in shown[:MOST_FINDINGS]
     )
-    return Answer(DETECTOR, Status.FOUND, found, found[0].summary)
+    return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 
 
 def explain(
@@ -108,100 +126,101 @@ def explain(
     standing: list[skew.Cohort],
     chance: np.random.Generator,
 ) -> tuple[Explained, ...]:
-    """Ask each cohort that stands out again within the values of every other label.
+    """Test each cohort that stands out again within the values of every other label.
 
-    One is another's shadow when it is gone within the values of that label, although it could have
-    shown there, while the other stands within its. Where neither can be seen without the other, that
-    is said.
+    A cohort is another label's shadow if its effect disappears within the values of that label, although it
+    could have shown there, while the other stays within its values. Where neither can be seen without the
+    other, both are undecided.
     """
-    numbers = {names: g for g, names in enumerate(groups.names)}
-    asked: list[Explained] = []
+    numbers = {names: group for group, names in enumerate(groups.names)}
+    entries: list[Explained] = []
     for cohort in standing:
-        g = numbers[cohort.names]
-        member = groups.member[:, g]
-        others = [label for label in labels if label not in groups.labels(g)]
+        group = numbers[cohort.names]
+        member = groups.member[:, group]
+        others = [label for label in labels if label not in groups.labels(group)]
         within = {
-            label: _ask(events, seconds, member, skew.codes(labels[label]), chance)
+            label: _test(events, seconds, member, skew.codes(labels[label]), chance)
             for label in others
         }
-        together = (
-            _ask(events, seconds, member, skew.codes(*(labels[one] for one in others)), chance)
-            if others
-            else (cohort.p, cohort.smallest)
-        )
-        asked.append(Explained(cohort, g, within, together=together))
-    return tuple(_judge(one, asked, groups) for one in asked)
+        together = P(cohort.p, cohort.smallest)
+        if others:
+            strata = skew.codes(*(labels[label] for label in others))
+            together = _test(events, seconds, member, strata, chance)
+        entries.append(Explained(cohort, group, within, together))
+    return tuple(_judge(entry, entries, groups) for entry in entries)
 
 
-def _ask(
+def _test(
     events: permutation.Floats,
     seconds: permutation.Floats,
     member: permutation.Booleans,
     strata: permutation.Integers,
     chance: np.random.Generator,
-) -> tuple[float, float]:
+) -> P:
     smallest = skew.smallest_stratified(events, member, strata)
     if smallest > package.ALPHA:
-        return 1.0, smallest
-    return skew.within(events, seconds, member, strata, chance), smallest
+        return P(1.0, smallest)
+    return P(skew.within(events, seconds, member, strata, chance), smallest)
 
 
-def _judge(one: Explained, asked: list[Explained], groups: skew.Groups) -> Explained:
-    """Whose shadow it is, and from which labels it cannot be told apart."""
-    mine = groups.labels(one.group)
+def _judge(entry: Explained, entries: list[Explained], groups: skew.Groups) -> Explained:
+    """Fill in whose shadow it is, and from which labels it cannot be separated."""
+    own_labels = groups.labels(entry.group)
     shadow_of, undecided = "", []
-    for label, (p, smallest) in one.within.items():
-        if p <= package.ALPHA:
+    for label, p in entry.within.items():
+        if p.is_significant:
             continue
-        # A label none of whose cohorts stands out explains nothing: fewer hosts a stratum hide much.
-        rivals = [other for other in asked if label in groups.labels(other.group)]
+        # A label without a cohort that stands out explains nothing: small strata hide much.
+        rivals = [other for other in entries if label in groups.labels(other.group)]
         if not rivals:
             continue
-        stands = any(
-            min((other.within[name][0] for name in mine if name in other.within), default=1.0)
-            <= package.ALPHA
+        stays = any(
+            other.within[name].is_significant
             for other in rivals
+            for name in own_labels
+            if name in other.within
         )
-        if stands and smallest <= package.ALPHA:
+        if stays and p.is_attainable:
             shadow_of = shadow_of or label
         else:
             undecided.append(label)
-    return dataclasses.replace(one, shadow_of=shadow_of, undecided=tuple(undecided))
+    return dataclasses.replace(entry, shadow_of=shadow_of, undecided=tuple(undecided))
 
 
 def _labels(hosts: list[fleets.Host]) -> dict[str, list[str]]:
-    """Each label's value on every host, the band of its uptime among them."""
+    """Return each label's value on every host, with the band of its uptime as one more label."""
     names = sorted({name for host in hosts for name in host.labels})
-    found = {name: [host.labels.get(name, "") for host in hosts] for name in names}
-    found[skew.UPTIME] = [
+    labels = {name: [host.labels.get(name, "") for host in hosts] for name in names}
+    labels[skew.UPTIME] = [
         skew.uptime_band(
             sum((spell.uptime + spell.seconds / 2) * spell.seconds for spell in host.spells)
             / host.seconds
         )
         for host in hosts
     ]
-    return found
+    return labels
 
 
 def _finding(
-    one: Explained,
+    entry: Explained,
     explained: tuple[Explained, ...],
     events: permutation.Floats,
     kind: str,
     window: Window,
     groups: skew.Groups,
 ) -> Finding:
-    cohort = one.cohort
-    name = _name(cohort)
+    cohort, name = entry.cohort, entry.name
     sick, count = int((events > 0).sum()), len(events)
-    subject = Subject(cohort=name)
-    tables = _tables(cohort, sick, count)
+    tables = _exact_tests(cohort, sick, count)
+    exact = "".join(
+        f"; {test} of the plain table: p = {permutation.fraction(p)}" for test, p in tables.items()
+    )
+    on_others = f"{sick - cohort.sick} of {count - cohort.hosts}"
     evidence = [
         Evidence(
             f"{name}: {cohort.events:g} {kind} in {cohort.seconds / HOUR:,.0f} watched host hours, on "
-            f"{cohort.sick} of {cohort.hosts} hosts; the others: {events.sum() - cohort.events:g}, on "
-            f"{sick - cohort.sick} of {count - cohort.hosts} hosts. At the rate of all hosts it would "
-            f"have had {cohort.expected:.1f}",
+            f"{cohort.sick} of {cohort.hosts} hosts; {cohort.expected:.1f} are expected at the rate of all "
+            f"hosts. The others: {events.sum() - cohort.events:g}, on {on_others} hosts",
             "events",
             {
                 "events": cohort.events,
@@ -214,45 +233,44 @@ def _finding(
             f"overnight events --kind {kind}",
         ),
         Evidence(
-            f"hosts dealt to cohorts at random gave as much in {permutation.fraction(cohort.p)} of the "
-            f"deals, all cohorts counted; the smallest attainable is "
-            f"{permutation.fraction(cohort.smallest)}"
-            + "".join(f"; {test} of the plain table: p = {permutation.fraction(p)}" for test, p in tables.items()),
+            f"with hosts assigned to cohorts at random, {permutation.fraction(cohort.p)} of the draws gave as "
+            f"much in any cohort; the smallest attainable is {permutation.fraction(cohort.smallest)}{exact}",
             "events",
-            {"p": cohort.p, "smallest_p": cohort.smallest, **{f"p_{test}": p for test, p in tables.items()}},
+            {
+                "p": cohort.p,
+                "smallest_p": cohort.smallest,
+                **{f"p_{test}": p for test, p in tables.items()},
+            },
             window,
         ),
-        *_strata_evidence(one, explained, groups, window),
-    ]  # fmt: skip
-    against = tuple(
+        *_strata_evidence(entry, explained, groups, window),
+    ]
+    against = [
         Evidence(
-            f"{name} cannot be told apart from {label}: within its values p could be no smaller than "
-            f"{permutation.fraction(one.within[label][1])}"
-            if one.within[label][1] > package.ALPHA
-            else f"{name} and {label} go together: within its values p = {permutation.fraction(one.within[label][0])}",
+            f"{name} and {label} go together: within its values p = {permutation.fraction(p.value)}"
+            if p.is_attainable
+            else f"{name} cannot be told apart from {label}: within its values p could be no smaller than "
+            f"{permutation.fraction(p.smallest)}",
             "host",
-            {"p": one.within[label][0], "smallest_p": one.within[label][1]},
+            {"p": p.value, "smallest_p": p.smallest},
             window,
         )
-        for label in one.undecided
-    )
-    summary = (
-        f"{kind} follows {name}: {cohort.rate_ratio:.1f} times the rate of the other hosts "
-        f"({cohort.sick} of {cohort.hosts} hosts against {sick - cohort.sick} of "
-        f"{count - cohort.hosts}), p = {permutation.fraction(cohort.p)}"
-        + (f"; not to be told apart from {', '.join(one.undecided)}" if one.undecided else "")
-    )
-    return Finding(
-        finding_id(DETECTOR, KIND, subject, window.begin_us),
+        for label in entry.undecided
+        for p in [entry.within[label]]
+    ]
+    return _base.make(
         DETECTOR,
         KIND,
-        subject,
+        Subject(cohort=name),
         window,
-        min(0.99, 1 - cohort.p) * (0.5 if one.undecided else 1.0),
-        summary,
-        tuple(evidence),
+        min(0.99, 1 - cohort.p) * (0.5 if entry.undecided else 1.0),
+        f"{kind} follows {name}: {cohort.rate_ratio:.1f} times the rate of the other hosts "
+        f"({cohort.sick} of {cohort.hosts} hosts against {on_others}), p = "
+        f"{permutation.fraction(cohort.p)}"
+        + (f"; cannot be told apart from {', '.join(entry.undecided)}" if entry.undecided else ""),
+        evidence,
         {
-            "rate_ratio": round(cohort.rate_ratio, 3),
+            "rate_ratio": cohort.rate_ratio,
             "p_value": cohort.p,
             "smallest_p": cohort.smallest,
             "hosts": float(cohort.hosts),
@@ -263,55 +281,54 @@ def _finding(
 
 
 def _strata_evidence(
-    one: Explained,
+    entry: Explained,
     explained: tuple[Explained, ...],
     groups: skew.Groups,
     window: Window,
 ) -> list[Evidence]:
-    """What is left of it within other labels, and whom it explains away."""
-    found = []
-    stays = [label for label, (p, _) in one.within.items() if p <= package.ALPHA]
+    """Report its p within other labels, and the cohorts that it explains away."""
+    evidence = []
+    stays = {label: p for label, p in entry.within.items() if p.is_significant}
     if stays:
-        said = ", ".join(
-            f"{name} (p = {permutation.fraction(one.within[name][0])})" for name in stays
+        values = ", ".join(
+            f"{label} (p = {permutation.fraction(p.value)})" for label, p in stays.items()
         )
-        found.append(
+        evidence.append(
             Evidence(
-                f"it stays when only hosts alike in one other label are compared: within {said}",
-                "host", {f"p_within_{name}": one.within[name][0] for name in stays}, window,
+                f"it stays when only hosts with the same value of one other label are compared: within {values}",
+                "host",
+                {f"p_within_{label}": p.value for label, p in stays.items()},
+                window,
             )
-        )  # fmt: skip
-    p, smallest = one.together
-    said = (
-        f"p = {permutation.fraction(p)}"
-        if smallest <= package.ALPHA
-        else f"too few such hosts to say: p could be no smaller than {permutation.fraction(smallest)}"
-    )
-    found.append(
+        )
+    p, smallest = entry.together
+    result = f"p = {permutation.fraction(p)}"
+    if not entry.together.is_attainable:
+        result = f"too few hosts to conclude, p could be no smaller than {permutation.fraction(smallest)}"
+    evidence.append(
         Evidence(
-            f"among hosts alike in all other labels at once ({', '.join(one.within) or 'there are none'}): {said}",
+            f"within all other labels at once ({', '.join(entry.within) or 'there are none'}): {result}",
             "host",
             {"p": p, "smallest_p": smallest},
             window,
         )
     )
-    shadows = [
-        _name(other.cohort) for other in explained if other.shadow_of in groups.labels(one.group)
-    ]
+    shadows = [other.name for other in explained if other.shadow_of in groups.labels(entry.group)]
     if shadows:
-        found.append(
+        evidence.append(
             Evidence(
-                f"it explains away {', '.join(shadows)}: among hosts alike in it, nothing of that is left",
+                f"it explains away {', '.join(shadows)}: among hosts with the same value of it, no effect of"
+                " those is left",
                 "host",
                 {},
                 window,
             )
         )
-    return found
+    return evidence
 
 
-def _tables(cohort: skew.Cohort, sick: int, count: int) -> dict[str, float]:
-    """Exact tests of hosts with and without an event, where the fleet is small enough to recount."""
+def _exact_tests(cohort: skew.Cohort, sick: int, count: int) -> dict[str, float]:
+    """Return exact tests of hosts with and without an event, where the fleet is small enough to recount."""
     if count > TINY:
         return {}
     from scipy import stats
@@ -324,10 +341,6 @@ def _tables(cohort: skew.Cohort, sick: int, count: int) -> dict[str, float]:
         "fisher": float(stats.fisher_exact(table, alternative="greater").pvalue),
         "boschloo": float(stats.boschloo_exact(table, alternative="greater").pvalue),
     }
-
-
-def _labels_of(one: Explained) -> set[str]:
-    return {label for label, _ in one.cohort.names}
 
 
 def _name(cohort: skew.Cohort) -> str:

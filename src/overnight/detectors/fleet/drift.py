@@ -1,4 +1,4 @@
-"""Drift: what sick hosts have and healthy ones do not, or the other way round, by their snapshots."""
+"""Drift: items that sick hosts have and healthy ones do not, or the reverse, by their snapshots."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from overnight.detectors import _base
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import odds, permutation
-from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
+from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -23,16 +24,16 @@ Pairs = tuple[tuple[str, str], ...]
 
 DETECTOR = "fleet.drift"
 KIND = "fleet.drift"
-LEAST = 2  # hosts on each side; that this is seldom enough, the smallest attainable p says
+LEAST = 2  # hosts on each side; seldom enough, as the smallest attainable p shows
 MOST_FINDINGS = 10
 MOST_NAMED = 10
 UNIT_KINDS = (".service", ".socket", ".timer", ".mount", ".target", ".path", ".slice", ".automount", ".swap")  # fmt: skip
-# Which name stands for several that are the same on every host: what an operator can act on first.
+# Which item names several that are the same on every host: first what an operator can act on.
 ORDER = ("units", "packages", "modules", "sysctl", "cmdline")
 
 
 class Item(NamedTuple):
-    """Something a snapshot can say. `value` None: that the thing is there at all."""
+    """One fact of a snapshot. `value` None: that the thing is there at all."""
 
     part: str
     key: str
@@ -46,32 +47,32 @@ class Item(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One column with its items by name, the most telling first; those not `present` are absent where it is sick."""
+    """One column with its items, the most telling first; items not `present` are absent on sick hosts."""
 
     items: tuple[tuple[Item, bool], ...]
     column: odds.Column
-    stands: bool  # it passes the gate: p_max
+    stands: bool  # it is significant by p_max
 
     @property
     def name(self) -> str:
-        """The item that stands for all."""
+        """The item that names the column."""
         item, present = self.items[0]
         return str(item) if present else f"no {item}"
 
     @property
     def text(self) -> str:
-        """On how many of which hosts."""
-        one = self.column
+        """The name, and on how many hosts of each side it is."""
+        column = self.column
         more = len(self.items) - 1
         return (
-            f"{self.name}: on {one.sick_with} of {one.sick} sick hosts and {one.healthy_with} of "
-            f"{one.healthy} healthy ones" + (f"; {more} more items go with it" if more else "")
+            f"{self.name}: on {column.sick_with} of {column.sick} sick hosts and {column.healthy_with} of "
+            f"{column.healthy} healthy ones" + (f"; {more} more items go with it" if more else "")
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Everything that differs, ranked; `why_not` says why nothing could be concluded, where so."""
+    """All differences, ranked; `why_not` gives the reason where nothing can be concluded."""
 
     sick: tuple[str, ...]
     healthy: tuple[str, ...]
@@ -84,42 +85,45 @@ class Comparison:
 
     @property
     def standing(self) -> tuple[Difference, ...]:
-        """Those that chance does not explain."""
-        return tuple(one for one in self.differences if one.stands)
+        """The differences that chance does not explain."""
+        return tuple(difference for difference in self.differences if difference.stands)
 
 
 def look(fleet: fleets.Fleet, kind: str) -> Answer:
     """Answer for one kind of event: hosts that had it are sick."""
     sick = [host.name for host in fleet.hosts if host.of_kind(kind)]
-    made = compare(fleet, sick)
-    if made.why_not:
+    compared = compare(fleet, sick)
+    if compared.why_not:
         return Answer(
             DETECTOR,
             Status.NO_DATA,
-            why=made.why_not,
-            missing=(Need.SNAPSHOTS,) if made.without else (),
+            why=compared.why_not,
+            missing=(Need.SNAPSHOTS,) if compared.without else (),
         )
-    if not made.standing:
-        best = made.differences[0] if made.differences else None
-        said = (
-            f"the most striking, {best.text}, has p = {permutation.fraction(best.column.p_max)} among "
-            f"{made.columns} that differ (the smallest attainable here: {permutation.fraction(made.smallest_p)})"
-            if best
-            else "all snapshots say the same"
-        )
+    if not compared.standing:
+        why = "all snapshots are the same"
+        if compared.differences:
+            best = compared.differences[0]
+            why = (
+                f"the most striking of {compared.columns} that differ, {best.text}, has p = "
+                f"{permutation.fraction(best.column.p_max)} (the smallest attainable here: "
+                f"{permutation.fraction(compared.smallest_p)})"
+            )
         return Answer(
             DETECTOR,
             Status.CLEAR,
-            why=f"nothing tells {len(made.sick)} sick hosts from {len(made.healthy)} healthy ones: {said}",
+            why=f"no item tells {len(compared.sick)} sick hosts from {len(compared.healthy)} healthy ones: {why}",
         )
-    begin_us, end_us = fleet.window_us
-    window = Window(begin_us, end_us)
-    found = tuple(_finding(one, made, kind, window) for one in made.standing[:MOST_FINDINGS])
-    return Answer(DETECTOR, Status.FOUND, found, found[0].summary)
+    window = Window(*fleet.window_us)
+    findings = tuple(
+        _finding(difference, compared, kind, window)
+        for difference in compared.standing[:MOST_FINDINGS]
+    )
+    return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 
 
 def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
-    """Sick hosts against all others, by their snapshots."""
+    """Compare sick hosts with all others by their snapshots."""
     ill = set(sick)
     hosts = [host for host in fleet.hosts if host.snapshot is not None]
     without = tuple(host.name for host in fleet.hosts if host.snapshot is None)
@@ -127,17 +131,16 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
         tuple(host.name for host in hosts if host.name in ill),
         tuple(host.name for host in hosts if host.name not in ill),
     )
-    lone = _too_few(*sides, without)
-    if lone:
-        return Comparison(*sides, without, (), 0, 0, 1.0, lone)
+    too_few = _too_few(*sides, without)
+    if too_few:
+        return Comparison(*sides, without, (), 0, 0, 1.0, too_few)
     least = odds.smallest_p(len(sides[0]), len(sides[1]), permutation.DRAWS)
+    why_not = ""
     if least > package.ALPHA:
-        why = (
-            f"cannot conclude: {len(sides[0])} sick hosts against {len(sides[1])} healthy ones; even what "
-            f"tells them apart without exception has no smaller p than {permutation.fraction(least)}"
+        why_not = (
+            f"cannot conclude: {len(sides[0])} sick hosts against {len(sides[1])} healthy ones; even an item "
+            f"that tells them apart without exception has p = {permutation.fraction(least)}"
         )
-    else:
-        why = ""
     items, present, known = _table([host.snapshot for host in hosts if host.snapshot])
     columns, draws = odds.rank(
         present,
@@ -147,15 +150,15 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
     )
     differences = tuple(
         Difference(
-            tuple(sorted(((items[n], there) for n, there in one.items), key=_telling)),
-            one,
-            not why and one.p_max <= package.ALPHA,
+            tuple(sorted(((items[n], present) for n, present in column.items), key=_naming_order)),
+            column,
+            not why_not and column.p_max <= package.ALPHA,
         )
-        for one in columns
+        for column in columns
     )
     return Comparison(
         *sides, without, differences, len(columns), draws,
-        odds.smallest_p(len(sides[0]), len(sides[1]), draws) if draws else least, why,
+        odds.smallest_p(len(sides[0]), len(sides[1]), draws) if draws else least, why_not,
     )  # fmt: skip
 
 
@@ -163,62 +166,62 @@ def _too_few(sick: tuple[str, ...], healthy: tuple[str, ...], without: tuple[str
     if len(sick) >= LEAST and len(healthy) >= LEAST:
         return ""
     return (
-        f"cannot conclude: snapshots of {len(sick)} sick and {len(healthy)} healthy hosts, and {LEAST} of "
-        "each are the least"
+        f"cannot conclude: there are snapshots of {len(sick)} sick and {len(healthy)} healthy hosts; at "
+        f"least {LEAST} of each are needed"
         + (f"; {len(without)} hosts have none (overnight snapshot takes one)" if without else "")
     )
 
 
 def parse_items(part: str, key: str, value: Value) -> tuple[Item, ...]:
-    """What one thing of a snapshot says: that it is there, and each value of it.
+    """Return the items of one thing in a snapshot: that it is there, and each value of it.
 
     >>> [str(item) for item in parse_items("sysctl", "vm.swappiness", "10")]
     ['sysctl: vm.swappiness', 'sysctl: vm.swappiness = 10']
     """
-    each = (("", value),) if isinstance(value, str) else value.items()
-    return (Item(part, key), *(Item(part, key, name, text) for name, text in each))
+    values = (("", value),) if isinstance(value, str) else value.items()
+    return (Item(part, key), *(Item(part, key, name, text) for name, text in values))
 
 
-def _variants(taken: list[Snapshot]) -> Iterator[tuple[tuple[Item, ...], list[int]]]:
-    """Each thing as some hosts have it, but not all, and which hosts those are."""
-    for part in sorted({name for one in taken for name in one.parts}):
+def _variants(snapshots: list[Snapshot]) -> Iterator[tuple[tuple[Item, ...], list[int]]]:
+    """Yield each thing as some hosts have it, but not all, and the rows of those hosts."""
+    for part in sorted({name for snapshot in snapshots for name in snapshot.parts}):
         rows: dict[tuple[str, str | Pairs], list[int]] = {}
         value: Value
-        for row, one in enumerate(taken):
-            for key, value in one.parts.get(part, {}).items():
-                # As it is written, which is sorted; a value is no key of a dict.
-                said = value if isinstance(value, str) else tuple(value.items())
-                rows.setdefault((key, said), []).append(row)
-        for (key, said), having in rows.items():
-            if len(having) < len(taken):
-                value = said if isinstance(said, str) else dict(said)
+        for row, snapshot in enumerate(snapshots):
+            for key, value in snapshot.parts.get(part, {}).items():
+                # Snapshots are written sorted, so equal dicts give equal tuples, which can be keys.
+                pairs = value if isinstance(value, str) else tuple(value.items())
+                rows.setdefault((key, pairs), []).append(row)
+        for (key, pairs), having in rows.items():
+            if len(having) < len(snapshots):
+                value = pairs if isinstance(pairs, str) else dict(pairs)
                 yield parse_items(part, key, value), having
 
 
 def _table(
-    taken: list[Snapshot],
+    snapshots: list[Snapshot],
 ) -> tuple[list[Item], permutation.Booleans, permutation.Booleans]:
-    """All items that differ, which host has which, and of which that is known at all."""
+    """Return all items that differ, which host has which, and where that is known."""
     number: dict[Item, int] = {}
     having: list[list[int]] = []
-    for mine, rows in _variants(taken):
-        for item in mine:
+    for variant, rows in _variants(snapshots):
+        for item in variant:
             n = number.setdefault(item, len(number))
             if n == len(having):
                 having.append([])
             having[n] += rows
     items = list(number)
-    present = np.zeros((len(taken), len(items)), np.bool_)
-    known = np.ones((len(taken), len(items)), np.bool_)
+    present = np.zeros((len(snapshots), len(items)), np.bool_)
+    known = np.ones((len(snapshots), len(items)), np.bool_)
     for n, rows in enumerate(having):
         present[rows, n] = True
     parts = np.array([item.part for item in items], dtype=object)
     of_part = {part: parts == part for part in set(parts.tolist())}
-    for row, one in enumerate(taken):
+    for row, snapshot in enumerate(snapshots):
         for part, here in of_part.items():
-            # What could not be read is neither there nor absent. Of a part that was read in pieces not
-            # even what is there counts: hosts would be known to have it, and never not to.
-            unread = _unread(one, part)
+            # Unread items are neither present nor absent. In a part that was read incompletely, present
+            # items do not count either: hosts could be known to have them, but never to lack them.
+            unread = _unread(snapshot, part)
             if unread is None:
                 known[row, here] = False
             elif unread:
@@ -228,58 +231,60 @@ def _table(
     return items, present, known
 
 
-def _unread(one: Snapshot, part: str) -> set[str] | None:
-    """The things of a part that a snapshot has gaps for; None: it cannot be said which."""
-    if part not in one.parts:
+def _unread(snapshot: Snapshot, part: str) -> set[str] | None:
+    """Return the things of a part that a snapshot could not read; None: it is not known which."""
+    if part not in snapshot.parts:
         return None
-    found = set()
-    for gap in one.gaps:
+    unread = set()
+    for gap in snapshot.gaps:
         if gap.part != part:
             continue
-        # A unit's file, or a drop-in of it, is a gap of that unit alone.
+        # An unread unit file or drop-in concerns that unit alone.
         names = [name.removesuffix(".d") for name in gap.what.split("/")[:0:-1]]
         named = [name for name in names if part == "units" and name.endswith(UNIT_KINDS)]
         if named:
-            found.add(named[0])
+            unread.add(named[0])
         elif gap.what.startswith("/") or gap.what == part:
             return None
         else:
-            found.add(gap.what)
-    return found
+            unread.add(gap.what)
+    return unread
 
 
 def _is_unread(item: Item, unread: set[str]) -> bool:
-    """Whether a gap names it, or what it belongs to: `net.ipv6` stands for all below it."""
+    """Return whether the item or a parent of it is unread: `net.ipv6` stands for all below it."""
     if item.key in unread:
         return True
     words = item.key.split(".")
     return any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
 
 
-def _telling(one: tuple[Item, bool]) -> tuple[int, str, str, bool, str]:
-    item, present = one
-    place = ORDER.index(item.part) if item.part in ORDER else len(ORDER)
-    # A setting's value says more than that there is one; a unit or package is rather there or not.
-    bare = (item.value is None) != (item.part in ("units", "packages", "modules"))
+def _naming_order(pair: tuple[Item, bool]) -> tuple[int, str, str, bool, str]:
+    item, present = pair
+    rank = ORDER.index(item.part) if item.part in ORDER else len(ORDER)
+    # The value of a setting is more telling than its presence; of a unit or package, the presence is.
+    is_bare = (item.value is None) != (item.part in ("units", "packages", "modules"))
     return (
-        place + (0 if present else len(ORDER) + 1),
+        rank + (0 if present else len(ORDER) + 1),
         item.key,
         item.property,
-        bare,
+        is_bare,
         str(item.value),
     )
 
 
-def _finding(one: Difference, made: Comparison, kind: str, window: Window) -> Finding:
-    item, present = one.items[0]
-    column = one.column
-    subject = Subject(item=one.name, unit=item.key if item.part == "units" else "")
-    named = [f"{'' if there else 'no '}{other}" for other, there in one.items[1 : MOST_NAMED + 1]]
-    left = len(one.items) - 1 - len(named)
+def _finding(difference: Difference, compared: Comparison, kind: str, window: Window) -> Finding:
+    item, is_present = difference.items[0]
+    column = difference.column
+    named = [
+        str(other) if present else f"no {other}"
+        for other, present in difference.items[1 : MOST_NAMED + 1]
+    ]
+    left = len(difference.items) - 1 - len(named)
     evidence = [
         Evidence(
-            f"{one.text}. A host {'with' if present else 'without'} it is {column.lift:.1f} times as "
-            "likely sick as any host",
+            f"{difference.text}. A host {'with' if is_present else 'without'} it is {column.lift:.1f} times as "
+            "likely to be sick as any host",
             "snapshots",
             {
                 "sick_hosts_with": column.sick_with,
@@ -292,42 +297,46 @@ def _finding(one: Difference, made: Comparison, kind: str, window: Window) -> Fi
             f"overnight drift --kind {kind}",
         ),
         Evidence(
-            f"log-odds {column.log_odds:.2f}, its lower 95 % bound {column.low:.2f}; Fisher's p = "
+            f"log-odds {column.log_odds:.2f}, lower 95 % bound {column.low:.2f}; Fisher's p = "
             f"{permutation.fraction(column.p)}, q = {permutation.fraction(column.q)}; with sick hosts chosen at "
-            f"random the best of {made.columns} columns was as good in {permutation.fraction(column.p_max)} of the "
-            f"draws (the smallest attainable is {permutation.fraction(made.smallest_p)})",
+            f"random, the best of {compared.columns} columns was as good in {permutation.fraction(column.p_max)} "
+            f"of the draws (the smallest attainable is {permutation.fraction(compared.smallest_p)})",
             "snapshots",
-            {"p": column.p, "q": column.q, "p_max": column.p_max, "smallest_p": made.smallest_p},
+            {
+                "p": column.p,
+                "q": column.q,
+                "p_max": column.p_max,
+                "smallest_p": compared.smallest_p,
+            },
             window,
         ),
     ]
     if named:
         evidence.append(
             Evidence(
-                f"the same on every host, so not to be told apart: {', '.join(named)}"
+                f"the same on every host, so they cannot be told apart: {', '.join(named)}"
                 + (f" and {left} more" if left else ""),
                 "snapshots",
-                {"items": len(one.items)},
+                {"items": len(difference.items)},
                 window,
             )
         )
-    return Finding(
-        finding_id(DETECTOR, KIND, subject, window.begin_us),
+    return _base.make(
         DETECTOR,
         KIND,
-        subject,
+        Subject(item=difference.name, unit=item.key if item.part == "units" else ""),
         window,
-        # Several things that go together: one of them, and none is surer than its share.
-        min(0.99, 1 - column.p_max) * (1.0 if len(one.items) <= 3 else 0.8),
-        f"hosts with {kind} differ from healthy ones in {one.text}; p = {permutation.fraction(column.p_max)}",
-        tuple(evidence),
+        # One of several items that go together is the cause, so that each is less sure.
+        min(0.99, 1 - column.p_max) * (1.0 if len(difference.items) <= 3 else 0.8),
+        f"hosts with {kind} differ from healthy ones in {difference.text}; p = {permutation.fraction(column.p_max)}",
+        evidence,
         {
-            "log_odds": round(column.log_odds, 4),
-            "log_odds_low": round(column.low, 4),
-            "lift": round(column.lift, 4),
+            "log_odds": column.log_odds,
+            "log_odds_low": column.low,
+            "lift": column.lift,
             "p_value": column.p,
             "q_value": column.q,
             "p_max": column.p_max,
-            "items": float(len(one.items)),
+            "items": float(len(difference.items)),
         },
     )

@@ -1,11 +1,11 @@
 """The statistics of uptime hazard: do hosts fail more often the longer they have been up? Pure.
 
-Events are always divided by watched time: most hosts are young most of the time, and more happens where
-there is more time. The model is a Poisson rate for each band of uptime with the logarithm of watched time
-as offset, whose fit is events by time, and its contrasts: the rate beyond an edge against the rate before.
+Events are always divided by watched time: most hosts are young most of the time, and more time has more
+events. The model is a Poisson rate per band of uptime with the logarithm of watched time as offset, whose
+fit is events by time, and its contrasts: the rate beyond an edge against the rate before.
 
-Chance is made by moving each host's events as they are, bursts and all, to a random host (in proportion to
-watched time) and a random moment of it: a constant hazard would not care.
+The null distribution moves each host's events, with their bursts, to a random host (in proportion to watched
+time) and a random moment there: a constant hazard is not changed by that.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from overnight.detectors.fleet import permutation
 __all__ = ["DAY", "EDGES", "Band", "Onset", "Rise", "Timeline", "bands", "find_onset", "find_rise"]
 
 DAY = 86400.0
-# Hours first, then days, then weeks: what piles up does so by the cron job, the night or the release.
+# Hours first, then days, then weeks: state accumulates by the cron job, the night or the release.
 EDGES = tuple(DAY * d for d in (0.25, 0.5, 1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 180))
-SHARE = 0.05  # of the watched time on each side of an edge: with less there is nothing to compare
+SHARE = 0.05  # of the watched time on each side of an edge: less cannot be compared
 BOOTSTRAPS = 499
 MOST_CANDIDATES = 200
-# Of the log-likelihood, for 95 %. The place of a step is no regular parameter and chi-squared's 1.92 covers
-# 89 % (simulated); this is half of the 7.35 of thresholds (Hansen, Econometrica 68, 2000) and covers 95 %.
+# Of the log-likelihood, for 95 %. The position of a step is not a regular parameter: chi-squared's 1.92
+# covers 89 % (simulated). This is half of the 7.35 of thresholds (Hansen, Econometrica 68, 2000) and covers 95 %.
 DROP = 3.68
 
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """Watched time, spell after spell and host after host, in seconds, and where events fell in it."""
+    """Watched time in seconds, spell by spell and host by host, and the events in it."""
 
     host: permutation.Integers  # of each spell, ascending from 0
     uptime: permutation.Floats  # at the begin of each spell
@@ -41,23 +41,21 @@ class Timeline:
 
     @property
     def event_uptime(self) -> permutation.Floats:
-        """Uptime at each event."""
         return np.asarray(self.uptime[self.event_spell] + self.event_into, np.float64)
 
     @property
     def event_host(self) -> permutation.Integers:
-        """The host of each event."""
         return np.asarray(self.host[self.event_spell], np.int64)
 
     def above(self, edges: permutation.Floats) -> permutation.Floats:
-        """Watched seconds of each spell with at least so much uptime: [spell][edge]."""
+        """Return the watched seconds of each spell beyond each edge of uptime: [spell][edge]."""
         end = (self.uptime + self.seconds)[:, None]
         return np.maximum(0.0, end - np.maximum(self.uptime[:, None], edges[None, :]))
 
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """Events and watched seconds of a stretch of uptime, with the exact 95 % interval of the rate."""
+    """Events and watched seconds of a band of uptime, with the exact 95 % interval of the rate."""
 
     low: float
     high: float
@@ -74,25 +72,25 @@ class Rise:
     edge: float
     z: float  # below 0: fewer events beyond the edge
     p: float
-    smallest: float  # p if all events lay on the smaller side of an edge
+    smallest: float  # p if all events were on the smaller side of an edge
 
 
 @dataclasses.dataclass(frozen=True)
 class Onset:
-    """From which uptime on the rate is another, with a 95 % interval.
+    """The uptime from which the rate differs, with a 95 % interval.
 
-    The interval covers that of a bootstrap over hosts and that of the likelihood: the first sees bursts,
-    the second that the change may lie a while before the first event that shows it.
+    The interval covers that of a bootstrap over hosts, which accounts for bursts, and that of the likelihood:
+    the change may come some time before the first event that shows it.
     """
 
     uptime: float
     low: float
     high: float
-    rate_ratio: float  # beyond by before, half an event added to each
+    rate_ratio: float  # beyond by before, with half an event added to each
 
 
 def bands(line: Timeline, edges: permutation.Floats | None = None) -> tuple[Band, ...]:
-    """The fit of the Poisson regression on bands: events by watched time; bands without time are left out."""
+    """Fit the Poisson regression on bands: events by watched time; bands without time are left out."""
     from scipy import special
 
     inner = np.array(EDGES) if edges is None else edges
@@ -101,19 +99,19 @@ def bands(line: Timeline, edges: permutation.Floats | None = None) -> tuple[Band
     seconds = beyond[:-1] - beyond[1:]
     counts = np.histogram(line.event_uptime, np.concatenate((cuts, [np.inf])))[0]
     ends = np.concatenate((inner, [np.inf]))
-    found = []
+    fitted = []
     for low, high, count, time in zip(cuts, ends, counts, seconds, strict=True):
         if time > 0:
             least = special.gammaincinv(count, 0.025) / time if count else 0.0
             most = special.gammaincinv(count + 1, 0.975) / time
-            found.append(
+            fitted.append(
                 Band(float(low), float(high), int(count), float(time), float(least), float(most))
             )
-    return tuple(found)
+    return tuple(fitted)
 
 
 def usable_edges(line: Timeline) -> tuple[permutation.Floats, permutation.Floats]:
-    """Edges with watched time on both sides, and the share of time beyond each."""
+    """Return edges with watched time on both sides, and the share of time beyond each."""
     edges = np.array(EDGES)
     share = line.above(edges).sum(axis=0) / line.seconds.sum()
     kept = (share >= SHARE) & (share <= 1 - SHARE)
@@ -127,10 +125,10 @@ def find_rise(
     *,
     same_host: bool = False,
 ) -> Rise | None:
-    """The strongest contrast; None without events, or where all hosts were watched at one uptime.
+    """Find the strongest contrast; None without events, or where all hosts were watched at one uptime.
 
-    With `same_host` events move along their own host alone: what hosts differ in otherwise is out then,
-    and hosts that were not seen at several uptimes tell nothing.
+    With `same_host` events move only along their own host: this removes all other differences between hosts,
+    and hosts that were not watched at several uptimes do not count.
     """
     edges, share = usable_edges(line)
     uptime = line.event_uptime
@@ -153,9 +151,9 @@ def find_rise(
 def _moved(
     line: Timeline, chance: np.random.Generator, draws: int, *, same_host: bool
 ) -> permutation.Floats:
-    """Uptimes of the events had they come at any other time: a row a draw.
+    """Move the events to random times and return their uptimes, one row per draw.
 
-    The events of a host keep their distances in watched time, wrapping at its end, so that a burst stays one.
+    The events of a host keep their distances in watched time and wrap at its end, so that bursts stay bursts.
     """
     begins = np.concatenate(([0.0], np.cumsum(line.seconds)))
     hosts = int(line.host.max()) + 1
@@ -177,7 +175,7 @@ def _moved(
 
 
 def find_onset(line: Timeline, chance: np.random.Generator, *, rising: bool) -> Onset | None:
-    """Where the rate changes: the step of greatest likelihood, with at least a little time on both sides."""
+    """Find the step of greatest likelihood, with some time on both sides."""
     candidates = np.unique(line.event_uptime)
     if len(candidates) > MOST_CANDIDATES:
         candidates = candidates[np.linspace(0, len(candidates) - 1, MOST_CANDIDATES).astype(int)]
@@ -214,6 +212,6 @@ def find_onset(line: Timeline, chance: np.random.Generator, *, rising: bool) -> 
 
 
 def _poisson(events: permutation.Floats, seconds: permutation.Floats) -> permutation.Floats:
-    """The log-likelihood of the rate that fits best, less what all rates have in common."""
+    """Return the log-likelihood of the best rate, without the terms common to all rates."""
     rate = np.divide(events, seconds, out=np.ones_like(events), where=(events > 0) & (seconds > 0))
     return np.asarray(events * np.log(rate), np.float64)

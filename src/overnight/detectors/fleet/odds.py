@@ -1,6 +1,6 @@
-"""The statistics of drift: which columns of a table tell sick hosts from healthy ones. Pure.
+"""The statistics of drift: columns of a table that tell sick hosts from healthy ones. Pure.
 
-Bare lift is fooled by what is rare: two hosts have it, both are sick, no lift is higher. So columns are
+Plain lift prefers rare items: if two hosts have one and both are sick, no lift is higher. So columns are
 ranked by the lower 95 % bound of the logarithm of the odds ratio, with half a host added to each of the four
 counts: |ln((a + .5)(d + .5) / ((b + .5)(c + .5)))| - 1.96 sqrt(1/(a + .5) + 1/(b + .5) + 1/(c + .5) + 1/(d + .5)).
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from overnight.detectors import _rate_ratios
 from overnight.detectors.fleet import permutation
 
 __all__ = ["Column", "bound", "fisher", "lift", "rank", "smallest_p"]
@@ -22,26 +23,26 @@ QUANTILE = 1.96  # two-sided 95 % of the normal distribution
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """What some hosts have: columns that are the same on every host are one, and so are opposites.
+    """An item that some hosts have; items that are equal or opposite on every host are one column.
 
-    `items` are (index, present): with `present` False it is the item's absence that goes with being sick.
+    `items` are (index, present): with `present` False the absence of the item goes with being sick.
     """
 
     items: tuple[tuple[int, bool], ...]
     sick_with: int
-    sick: int  # of which it is known
+    sick: int  # hosts on which it is known
     healthy_with: int
     healthy: int
     log_odds: float
     low: float  # the lower bound, by which columns are ranked
-    lift: float  # how much likelier a host that has it is sick than any host
+    lift: float  # probability that a host with it is sick, by that of any host
     p: float  # Fisher, two-sided
     q: float  # Benjamini and Hochberg, over all columns
     p_max: float  # against the best of all columns when sick hosts are chosen at random
 
 
 def lift(a: permutation.Floats, b: permutation.Floats, c: permutation.Floats, d: permutation.Floats) -> permutation.Floats:  # fmt: skip
-    """The share of sick hosts among those that have it, by the share among all."""
+    """Return the share of sick hosts among those that have it, by the share among all."""
     having, sick, count = a + c, a + b, a + b + c + d
     return np.where((having > 0) & (sick > 0), a * count / np.maximum(1e-9, having * sick), 0.0)
 
@@ -49,7 +50,7 @@ def lift(a: permutation.Floats, b: permutation.Floats, c: permutation.Floats, d:
 def bound(
     a: permutation.Floats, b: permutation.Floats, c: permutation.Floats, d: permutation.Floats
 ) -> tuple[permutation.Floats, permutation.Floats]:
-    """Log-odds, and its lower 95 % bound in the direction it points: sick with and without, healthy so."""
+    """Return log-odds and its lower 95 % bound in its direction; counts: sick with, without, healthy with, without."""
     a, b, c, d = a + 0.5, b + 0.5, c + 0.5, d + 0.5
     log_odds = np.log(a * d / (b * c))
     return log_odds, np.abs(log_odds) - QUANTILE * np.sqrt(1 / a + 1 / b + 1 / c + 1 / d)
@@ -62,7 +63,7 @@ def rank(
     chance: np.random.Generator,
     draws: int | None = None,
 ) -> tuple[tuple[Column, ...], int]:
-    """Columns that differ between hosts, the surest first, and the number of draws behind `p_max`.
+    """Rank columns that differ between hosts, the surest first; return also the number of draws for `p_max`.
 
     `present[host][item]` counts where `known[host][item]`.
     """
@@ -92,8 +93,8 @@ def rank(
     )
     p_max = permutation.adjusted(low, best)
     p = fisher(a, b, c, d)
-    q = permutation.false_discovery(p)
-    found = [
+    q = _rate_ratios.benjamini_hochberg(p)
+    ranked = [
         Column(
             tuple((int(where[n]), not bool(flip[n])) for n in numbers),
             int(a[k]), int(a[k] + b[k]), int(c[k]), int(c[k] + d[k]),
@@ -101,11 +102,11 @@ def rank(
         )
         for k, numbers in enumerate(groups.values())
     ]  # fmt: skip
-    return tuple(sorted(found, key=lambda one: (-one.low, one.p, one.items))), many
+    return tuple(sorted(ranked, key=lambda row: (-row.low, row.p, row.items))), many
 
 
 def smallest_p(sick: int, healthy: int, draws: int) -> float:
-    """The smallest `p_max` attainable: a column that only the sick hosts have, or only the healthy ones."""
+    """Return the smallest attainable `p_max`: of a column that only sick hosts have, or only healthy ones."""
     if not sick or not healthy:
         return 1.0
     ways = math.comb(sick + healthy, sick)
@@ -115,21 +116,21 @@ def smallest_p(sick: int, healthy: int, draws: int) -> float:
 def _counts(
     has: permutation.Booleans, known: permutation.Booleans, ill: permutation.Floats
 ) -> tuple[permutation.Floats, permutation.Floats, permutation.Floats, permutation.Floats]:
-    """Sick with and without, healthy with and without; a row of counts for each row of `ill`."""
-    with_it, told = has.astype(np.float64), known.astype(np.float64)
+    """Count sick with and without, healthy with and without; one row per row of `ill`."""
+    with_it, counted = has.astype(np.float64), known.astype(np.float64)
     a = ill @ with_it
-    b = ill @ told - a
+    b = ill @ counted - a
     c = with_it.sum(axis=0) - a
-    d = told.sum(axis=0) - a - b - c
+    d = counted.sum(axis=0) - a - b - c
     return a, b, c, d
 
 
 def fisher(
     a: permutation.Floats, b: permutation.Floats, c: permutation.Floats, d: permutation.Floats
 ) -> permutation.Floats:
-    """Fisher's exact test of each table, two-sided: all tables with these margins that are no likelier.
+    """Compute Fisher's exact test of each table, two-sided: all tables with these margins that are not likelier.
 
-    scipy's own takes a table at a time, 0.3 ms each; thousands come here.
+    scipy's own takes one table at a time, 0.3 ms each; here there are thousands.
     """
     from scipy import special
 
@@ -143,7 +144,7 @@ def fisher(
     )
     log_p -= _log_ways(special.gammaln, total, column)
     seen = np.take_along_axis(log_p, a[:, None].astype(np.int64), axis=1)
-    # The margin is scipy's, for tables that are equally likely but for rounding.
+    # The margin is scipy's, for tables that differ only by rounding.
     return np.asarray(
         np.minimum(
             1.0, np.where(possible & (log_p <= seen + 1e-7), np.exp(log_p), 0.0).sum(axis=1)

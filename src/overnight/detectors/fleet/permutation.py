@@ -1,4 +1,4 @@
-"""Chance, as it is on this fleet: what else could have come out had the labels meant nothing."""
+"""Permutation tests: the results that chance gives on this very fleet if labels mean nothing."""
 
 from __future__ import annotations
 
@@ -13,39 +13,37 @@ __all__ = [
     "Integers",
     "adjusted",
     "draws_for",
-    "false_discovery",
     "fraction",
     "generator",
     "shuffled",
     "smallest_p",
-    "smallest_table_p",
 ]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
-DRAWS = 4999  # the smallest p is 1 in 5000; twenty times finer than what is needed to decide at 5 %
-CELLS = 10_000_000  # numbers held at once
-# The same evidence gives the same answer, here and wherever a bundle of it is opened.
+DRAWS = 4999  # the smallest p is 1/5000: fine enough to decide at 5 %
+CELLS = 10_000_000  # numbers in memory at once
+# The same evidence gives the same answer, also in a bundle on another machine.
 SEED = 31407
-EQUAL = 1e-9  # sums of floats that ought to be equal
+EQUAL = 1e-9  # tolerance for sums of floats that should be equal
 
 
 def generator() -> np.random.Generator:
-    """Chance that repeats itself."""
+    """Return a generator with the fixed seed."""
     return np.random.default_rng(SEED)
 
 
 def draws_for(cells: int) -> int:
-    """How many draws of so many numbers are affordable; never so few that 5 % cannot be seen."""
+    """Return the number of draws that fits in memory; never so few that 5 % cannot be decided."""
     return max(199, min(DRAWS, CELLS // max(1, cells)))
 
 
 def adjusted(seen: Floats, largest: Floats) -> Floats:
-    """The p of each value against the largest of all in each draw: as many looks as were had are paid for.
+    """Return the p of each value against the largest of all in each draw, adjusted for all comparisons.
 
-    What was seen counts as one of the draws, so that no p is 0.
+    The observed value counts as one of the draws, so that no p is 0.
     """
     order = np.sort(largest)
     above = len(order) - np.searchsorted(order, seen - EQUAL, side="left")
@@ -53,7 +51,7 @@ def adjusted(seen: Floats, largest: Floats) -> Floats:
 
 
 def shuffled(values: Floats, strata: Integers, draws: int, chance: np.random.Generator) -> Floats:
-    """`values` dealt out anew within each stratum, a row a draw."""
+    """Permute `values` within each stratum, one row per draw."""
     keys = strata[None, :] + chance.random((draws, len(values)))
     rows = np.empty((draws, len(values)))
     rows[:, np.argsort(strata, kind="stable")] = values[np.argsort(keys, axis=1)]
@@ -61,9 +59,9 @@ def shuffled(values: Floats, strata: Integers, draws: int, chance: np.random.Gen
 
 
 def smallest_p(hosts: int, group: int, sick: int) -> float:
-    """The smallest p that a group of hosts can get when so many of all are sick.
+    """Return the smallest p that a group of hosts can get with this number of sick hosts.
 
-    All sick hosts in the group, or, where there are more of them, the group the sickest of all.
+    It has all sick hosts, or, where there are more of them, it is the sickest group possible.
 
     >>> round(1 / smallest_p(12, 3, 3))
     220
@@ -75,33 +73,8 @@ def smallest_p(hosts: int, group: int, sick: int) -> float:
     return 1 / math.comb(hosts, group)
 
 
-def smallest_table_p(hosts: int, group: int, sick: int) -> float:
-    """The smallest p of Fisher's test with these margins, towards more sick hosts in the group.
-
-    >>> round(1 / smallest_table_p(12, 3, 3)), round(smallest_table_p(4, 2, 2), 3)
-    (220, 0.167)
-    """
-    if not 0 < group < hosts or not 0 < sick < hosts:
-        return 1.0
-    most = min(group, sick)
-    return math.comb(group, most) * math.comb(hosts - group, sick - most) / math.comb(hosts, sick)
-
-
-def false_discovery(p: Floats) -> Floats:
-    """Benjamini and Hochberg's q: the share of false ones among all that are no less sure.
-
-    >>> false_discovery(np.array([0.01, 0.04, 0.03])).round(3).tolist()
-    [0.03, 0.04, 0.04]
-    """
-    order = np.argsort(p)
-    q = p[order] * len(p) / np.arange(1, len(p) + 1)
-    found = np.empty(len(p))
-    found[order] = np.minimum(1.0, np.minimum.accumulate(q[::-1])[::-1])
-    return found
-
-
 def fraction(p: float) -> str:
-    """A p in words: small ones as one in so many.
+    """Format a p; small ones as a fraction.
 
     >>> fraction(1 / 220), fraction(0.031), fraction(1.0)
     ('1/220', '0.031', '1')

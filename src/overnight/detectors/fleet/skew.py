@@ -1,12 +1,12 @@
 """The statistics of cohort skew: do hosts that share a label fail more often? Pure.
 
-A host's excess is its events less what its watched time would give at the rate of all hosts,
-e_i - t_i * (sum e / sum t). A cohort's excess is the sum over its hosts, divided by the spread that this sum
-has when hosts are dealt to cohorts at random. p is against the largest such number of any cohort in each
-of some thousand deals: events in bursts, and as many labels as were looked at, are paid for by that.
+A host's excess is its events minus the number that its watched time gives at the rate of all hosts,
+e_i - t_i * (sum e / sum t). A cohort's statistic is the sum over its hosts, divided by the spread of this sum
+when hosts are assigned to cohorts at random. p is against the largest statistic of any cohort in each of
+thousands of random assignments, which accounts for bursts and for the number of labels.
 
-Labels go together (one image, one zone). So a cohort that stands out is asked again within each value of
-every other label, and whoever is gone then was only the other's shadow.
+Labels are correlated (one image, one zone). So a cohort that stands out is tested again within each value of
+every other label; an effect that disappears there belongs to the other label.
 """
 
 from __future__ import annotations
@@ -33,15 +33,13 @@ __all__ = [
     "within",
 ]
 
-UPTIME = (
-    "uptime"  # a label that is made here, of how long each host had been up while it was watched
-)
-LEAST_HOSTS = 2  # a cohort of one is that host, not a cohort
+UPTIME = "uptime"  # a label computed here, from the mean uptime while a host was watched
+LEAST_HOSTS = 2  # one host is not a cohort
 
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """Every set of hosts that shares a label's value; sets that are the same hosts are one.
+    """Every set of hosts that shares a label's value; equal sets are one.
 
     `member[host][group]`; `names[group]` are all labels with that value, as (label, value).
     """
@@ -50,7 +48,7 @@ class Groups:
     member: permutation.Booleans
 
     def labels(self, group: int) -> frozenset[str]:
-        """The labels that make this set of hosts."""
+        """Return the labels that define this set of hosts."""
         return frozenset(label for label, _ in self.names[group])
 
 
@@ -58,8 +56,8 @@ class Groups:
 class Cohort:
     """One set of hosts against the others; `p` is adjusted for all sets.
 
-    `smallest` is what it could have been at best, with as many sick hosts, had it been the only set that
-    was looked at; `smallest_adjusted` what it could have been among all of them.
+    `smallest` is the smallest p attainable with this number of sick hosts if it were the only set;
+    `smallest_adjusted` is the same among all sets.
     """
 
     names: tuple[tuple[str, str], ...]
@@ -67,8 +65,8 @@ class Cohort:
     sick: int  # hosts with an event
     events: float
     seconds: float
-    expected: float  # events, had it the rate of all
-    rate_ratio: float  # its rate by that of the others, half an event added to each
+    expected: float  # events at the rate of all hosts
+    rate_ratio: float  # its rate by that of the others, with half an event added to each
     z: float
     p: float
     smallest: float
@@ -76,13 +74,13 @@ class Cohort:
 
 
 def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
-    """All cohorts of two hosts or more that are not the whole fleet; "" is a value that is not known."""
+    """Form all cohorts of two hosts or more that are not the whole fleet; "" is an unknown value."""
     found: dict[bytes, tuple[list[tuple[str, str]], permutation.Booleans]] = {}
     count = 0
     for label, values in labels.items():
         column = np.array(values, dtype=object)
         count = len(column)
-        for value in sorted({str(one) for one in values} - {""}):
+        for value in sorted({str(text) for text in values} - {""}):
             member = np.asarray(column == value, np.bool_)
             if LEAST_HOSTS <= int(member.sum()) < count:
                 found.setdefault(member.tobytes(), ([], member))[0].append((label, value))
@@ -97,7 +95,7 @@ def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
 def excess(
     events: permutation.Floats, seconds: permutation.Floats, strata: permutation.Integers
 ) -> permutation.Floats:
-    """Events of each host less what its watched time gives at the rate of its stratum."""
+    """Return the events of each host minus the number at the rate of its stratum."""
     count = int(strata.max()) + 1
     total = np.bincount(strata, events, count)
     time = np.bincount(strata, seconds, count)
@@ -112,7 +110,7 @@ def compare(
     chance: np.random.Generator,
     draws: int | None = None,
 ) -> tuple[Cohort, ...]:
-    """Every cohort against the others, the most striking first; p adjusted for all of them."""
+    """Compare every cohort with the others, the most striking first; p is adjusted for all of them."""
     count = len(events)
     if not groups.names or events.sum() == 0:
         return ()
@@ -155,7 +153,7 @@ def within(
     chance: np.random.Generator,
     draws: int | None = None,
 ) -> float:
-    """The p of one cohort when hosts are dealt anew only within strata: what the strata explain is taken out."""
+    """Return the p of one cohort with hosts permuted only within strata, which removes the effect of the strata."""
     z, drawn = _statistics(events, seconds, member[:, None], strata, chance, draws)
     return float(permutation.adjusted(z, drawn[:, 0])[0])
 
@@ -163,9 +161,9 @@ def within(
 def smallest_stratified(
     events: permutation.Floats, member: permutation.Booleans, strata: permutation.Integers
 ) -> float:
-    """The smallest p that `within` could give: each stratum has its own, and they multiply.
+    """Return the smallest p that `within` can give: the product over the strata.
 
-    A stratum that holds no other cohort, or no event, tells nothing: 1.
+    A stratum without another cohort, or without events, has no information: 1.
     """
     product = 1.0
     for stratum in np.unique(strata):
@@ -183,7 +181,7 @@ def _statistics(
     chance: np.random.Generator,
     draws: int | None,
 ) -> tuple[permutation.Floats, permutation.Floats]:
-    """Excess of each cohort in units of its spread under chance: as seen, and a row for each draw."""
+    """Return the excess of each cohort in units of its spread under chance: observed, and one row per draw."""
     scores = excess(events, seconds, strata)
     inside = member.astype(np.float64)
     mean = np.zeros(inside.shape[1])
@@ -192,18 +190,18 @@ def _statistics(
         here = strata == stratum
         size = int(here.sum())
         taken = inside[here].sum(axis=0)
-        mine = scores[here]
-        mean += taken * mine.mean()
+        own = scores[here]
+        mean += taken * own.mean()
         if size > 1:
-            # Drawing `taken` of `size` without putting back.
-            spread = ((mine - mine.mean()) ** 2).sum() / (size - 1)
+            # Drawing `taken` of `size` without replacement.
+            spread = ((own - own.mean()) ** 2).sum() / (size - 1)
             variance += taken * (size - taken) / size * spread
     scale = np.sqrt(np.maximum(variance, 1e-300))
-    told = variance > 1e-12
-    seen = np.where(told, (scores @ inside - mean) / scale, 0.0)
+    varies = variance > 1e-12
+    seen = np.where(varies, (scores @ inside - mean) / scale, 0.0)
     count = draws or permutation.draws_for(len(scores))
     drawn = permutation.shuffled(scores, strata, count, chance) @ inside
-    return seen, np.where(told, (drawn - mean) / scale, 0.0)
+    return seen, np.where(varies, (drawn - mean) / scale, 0.0)
 
 
 def _best(
@@ -212,7 +210,7 @@ def _best(
     member: permutation.Booleans,
     strata: permutation.Integers,
 ) -> permutation.Floats:
-    """The largest statistic that each cohort could have: the hosts with the most excess are its own."""
+    """Return the largest statistic attainable for each cohort: with the hosts of the most excess."""
     scores = excess(events, seconds, strata)
     scores = scores - scores.mean()
     count = len(scores)
@@ -224,14 +222,14 @@ def _best(
 
 
 def codes(*columns: Sequence[str]) -> permutation.Integers:
-    """A number for each combination of values: the strata of several labels together."""
+    """Number each combination of values: the strata of several labels together."""
     numbers: dict[tuple[str, ...], int] = {}
     rows = zip(*columns, strict=True)
     return np.array([numbers.setdefault(tuple(row), len(numbers)) for row in rows], np.int64)
 
 
 def uptime_band(uptime_seconds: float) -> str:
-    """The band of a host's mean uptime while it was watched.
+    """Return the band of a host's mean uptime while it was watched.
 
     >>> uptime_band(5 * 86400)
     '3d to 7d'

@@ -1,6 +1,6 @@
-"""Captures that other tools wrote: a module a format, each a `Reader`.
+"""Reads captures of other tools: one module per format, each a `Reader`.
 
-What they share is here: opening a file whatever its compression, and building a `Capture`.
+This module has what they share: opening compressed files, and building a `Capture`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ import zstandard
 from overnight import errors
 from overnight.store import capture
 
-__all__ = ["HEAD_SIZE", "Builder", "Reader", "Text", "is_kernel", "open_text", "read_head"]
+__all__ = [
+    "HEAD_SIZE",
+    "TRUNCATED",
+    "Builder",
+    "Reader",
+    "Text",
+    "is_kernel",
+    "open_text",
+    "read_head",
+]
 
 HEAD_SIZE = 64 * 1024
 TEXT_LIMIT = 64 << 30
@@ -25,19 +34,20 @@ TEXT_LIMIT = 64 << 30
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 READ_SIZE = 1 << 17
-# As much compressed input at a time as can swell to about 16 MiB: deflate reaches 1:1032, a zstd
-# run-length block 4 bytes:128 KiB.
+# Compressed input that expands to at most about 16 MiB: deflate reaches 1:1032, a zstd run-length block
+# turns 4 bytes into 128 KiB.
 GZIP_STEP = 16 * 1024
 ZSTD_STEP = 512
-ZSTD_WINDOW = 128 << 20  # what the zstd tool accepts unasked; a hostile header may ask for 2 TiB
+ZSTD_WINDOW = 128 << 20  # the zstd tool's default limit; a hostile header may ask for 2 TiB
 
 # 64 Mi frames in distinct stacks are 256 MB; a night of 96 cores has about 10 Mi.
 STACK_FRAMES_LIMIT = 64 << 20
 FRAMES_LIMIT = 4 << 20
 NAMES_LIMIT = 256 << 20  # characters in all names of frames
-TASKS_LIMIT = 4 << 20  # as many as Linux can number
+TASKS_LIMIT = 4 << 20  # Linux's largest number of PIDs
 EVENTS_LIMIT = 256
 ROWS_LIMIT = 128 << 20  # 5 GB; a night of 4 cores at 97 Hz has 17 Mi
+TRUNCATED = "the compressed file is truncated; everything before the damage was read"
 KERNEL_NAMES = frozenset(
     {"[kernel]", "[kernel.kallsyms]", "[kernel.vmlinux]", "[guest.kernel.kallsyms]", "vmlinux"}
 )
@@ -45,26 +55,26 @@ USER_NAMES = frozenset({"[vdso]", "[vdso32]", "[vsyscall]", "[heap]", "[stack]",
 
 
 class Reader(Protocol):
-    """One format. A module of this package is a reader."""
+    """One format. Each module of this package is a reader."""
 
     NAME: str
     SUFFIXES: tuple[str, ...]
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file that begins so, decompressed, is of this format."""
+        """Return whether a file with these first bytes, decompressed, has this format."""
 
     def read(self, path: pathlib.Path, host: str) -> capture.Capture:
-        """The whole file; `host` '' takes the name that the file gives, or else "unknown".
+        """Read the whole file; without `host` use the name in the file, or "unknown".
 
-        Raises DamagedFileError, and nothing else, for a file that is not of this format.
+        Raises only DamagedFileError for a file that does not have this format.
         """
 
 
 class Text:
-    """A file's bytes, decompressed, in small pieces; plain, gzip or zstd by its first bytes.
+    """A file's decompressed bytes in small pieces; plain, gzip or zstd by its first bytes.
 
-    `offset` is how far decompression has come. `cut_short` says, once all did, that the
-    compressed file ends too early: its writer was killed, and what it held until then is good.
+    `offset` counts the decompressed bytes. `cut_short` is set at the end if the compressed file is
+    truncated: its writer was killed, and the contents up to there are good.
     """
 
     def __init__(self, path: pathlib.Path, limit: int = TEXT_LIMIT) -> None:
@@ -98,13 +108,13 @@ class Text:
             at, engine, fresh = 0, _engine(magic), True
             while data := file.read(step):
                 at += len(data)
-                # Files of several members come from appending and from pigz; zeros pad a block.
+                # Appending and pigz create files of several members; zeros pad a block.
                 while data and not (fresh and not data.strip(b"\0")):
                     try:
                         piece = engine.decompress(data)
                     except (zlib.error, zstandard.ZstdError) as error:
                         raise errors.DamagedFileError(
-                            str(self.path), at - len(data), f"its compression is broken ({error})"
+                            str(self.path), at - len(data), f"invalid compressed data ({error})"
                         ) from error
                     if piece:
                         yield piece
@@ -129,12 +139,11 @@ def _engine(magic: bytes) -> _Engine:
 
 
 def open_text(path: pathlib.Path, limit: int = TEXT_LIMIT) -> Text:
-    """The bytes of a file to iterate over, never all in memory."""
     return Text(path, limit)
 
 
 def read_head(path: pathlib.Path) -> bytes:
-    """The first bytes, decompressed, for `Reader.sniff`."""
+    """Read the first decompressed bytes, for `Reader.sniff`."""
     head = b""
     for piece in open_text(path):
         head += piece
@@ -144,7 +153,7 @@ def read_head(path: pathlib.Path) -> bytes:
 
 
 def is_kernel(module: str) -> bool:
-    """Whether a binary, named as perf or pprof do, is the kernel or one of its modules."""
+    """Return whether a binary, named as perf or pprof do, is the kernel or a kernel module."""
     if module in KERNEL_NAMES:
         return True
     name = module.rpartition("/")[2]
@@ -159,9 +168,9 @@ def is_kernel(module: str) -> bool:
 
 
 class Builder:
-    """Collects samples in any order, keeps each frame, stack and task once, makes the `Capture`.
+    """Collects samples in any order, stores each frame, stack and task once, and builds the `Capture`.
 
-    `at` is the byte that a reader has come to, for the error when a file asks for too much.
+    `at` is the reader's position in the file, for the error when a file exceeds a limit.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -181,11 +190,11 @@ class Builder:
         return len(self.time)
 
     def too_much(self, what: str) -> errors.DamagedFileError:
-        """The error for a file that asks for more than any capture needs."""
+        """Create the error for a file that exceeds a limit."""
         return errors.DamagedFileError(str(self.path), self.at, f"more than {what}")
 
     def frame(self, name: str, module: str, kind: int) -> int:
-        """The number of a frame."""
+        """Return the number of a frame."""
         key = name or "[unknown]", module, kind
         number = self._frames.get(key)
         if number is None:
@@ -196,7 +205,7 @@ class Builder:
         return number
 
     def stack(self, frames: Sequence[int]) -> int:
-        """The number of a stack, given root first."""
+        """Return the number of a stack, given root first."""
         packed = array("I", frames)
         key = packed.tobytes()
         number = self._stacks.get(key)
@@ -209,28 +218,27 @@ class Builder:
         return number
 
     def task(self, pid: int, tid: int, thread: str, process: str = "") -> int:
-        """The number of a thread under this name."""
+        """Return the number of a thread with this name."""
         number = self._tasks.setdefault((pid, tid, thread, process), len(self._tasks))
         if number >= TASKS_LIMIT:
             raise self.too_much(f"{TASKS_LIMIT} threads")
         return number
 
     def event(self, name: str) -> int:
-        """The number of an event."""
+        """Return the number of an event."""
         number = self.events.setdefault(name, len(self.events))
         if number >= EVENTS_LIMIT:
             raise self.too_much(f"{EVENTS_LIMIT} kinds of events")
         return number
 
     def check_rows(self) -> None:
-        """Refuse more rows than memory should hold; split the file instead."""
+        """Raise if there are too many rows for memory."""
         if len(self.time) > ROWS_LIMIT:
             raise self.too_much(f"{ROWS_LIMIT} samples in one file")
 
     def add(
         self, time: int, cpu: int, task: int, stack: int, event: int, count: int, period: int
     ) -> None:
-        """One row."""
         self.time.append(time)
         self.cpu.append(cpu)
         self.task_of.append(task)
@@ -240,7 +248,7 @@ class Builder:
         self.period.append(period)
 
     def name_processes(self) -> None:
-        """Give each thread the name of its process: that of the main thread, the newest one."""
+        """Give each thread the name of its process: the latest name of its main thread."""
         names = {pid: thread for pid, tid, thread, _ in self._tasks if 0 <= pid == tid}
         self._tasks = {
             (pid, tid, thread, thread if 0 <= pid == tid else names.get(pid, "")): number
@@ -248,11 +256,10 @@ class Builder:
         }
 
     def rename_event(self, name: str, new: str) -> None:
-        """Call an event otherwise."""
         self.events = {new if event == name else event: n for event, n in self.events.items()}
 
     def lacks_processes(self) -> bool:
-        """Whether there are threads whose process is not known."""
+        """Return whether there are threads with an unknown process."""
         return any(pid < 0 <= tid for pid, tid, _, _ in self._tasks)
 
     def build(
@@ -267,9 +274,9 @@ class Builder:
         timed: bool = True,
         notes: Sequence[str] = (),
     ) -> capture.Capture:
-        """The capture, in time order, every time moved by `shift`. There must be a row.
+        """Build the capture in time order, with every time moved by `shift`; there must be a row.
 
-        `span` is the stretch recorded where that is known; else it is that of the samples.
+        `span` is the recorded span if known; the default is that of the samples.
         """
         time = np.frombuffer(self.time, np.int64)
         order = np.argsort(time, kind="stable")

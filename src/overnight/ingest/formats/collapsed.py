@@ -1,12 +1,12 @@
-"""Collapsed stacks, as flame graph tools write them: a stack a line, root first, and its count.
+"""Reads collapsed stacks, as flame graph tools write them: a stack a line, root first, and its count.
 
 ::
 
     nginx;main;ngx_worker;epoll_wait;do_syscall_64_[k];ep_poll_[k] 42
 
-`_[k]` marks a kernel function, `_[j]` a jitted, `_[i]` an inlined one. The format holds no times:
-every row gets the time of the file. Where each line begins with what can only be a process, that
-becomes the task, with the `-PID/TID` that stackcollapse-perf.pl may put behind it.
+`_[k]` marks a kernel function, `_[j]` a jitted, `_[i]` an inlined one. The format has no times: every row gets
+the time of the file. Where each line begins with a name that can only be a process, that becomes the task, with
+the `-PID/TID` that stackcollapse-perf.pl may append.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ import pathlib
 import re
 import sys
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.ingest import formats
-from overnight.store import capture
+from overnight.model.flame import FrameKind
+
+if TYPE_CHECKING:
+    from overnight.store import capture
 
 __all__ = ["NAME", "SUFFIXES", "read", "sniff"]
 
@@ -28,7 +32,7 @@ SUFFIXES = (".collapsed", ".folded", ".txt")
 
 LINE = re.compile(rb"(.*\S)\s+(\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?)\s*", re.DOTALL)
 MARK = re.compile(r"_\[([kjiw])\]$")
-# A bare number at the end stays: `pool-7` is a name of its own.
+# A number alone at the end stays: `pool-7` is a name.
 PROCESS = re.compile(r"(.*?)(?:-([0-9]{1,9}|\?)/([0-9]{1,9})|-\?)?", re.DOTALL)
 NO_PROCESS = re.compile(r"\(\)|[(<].*[)>]|::|^\[|_\[[kjiw]\]$", re.DOTALL)
 COMM_SIZE = 15  # TASK_COMM_LEN without its zero
@@ -40,7 +44,7 @@ DIGITS = 6  # kept of fractions
 
 
 def sniff(head: bytes) -> bool:
-    """Whether nearly every line is a stack and a count; a perf script text also has some such."""
+    """Return whether nearly every line is a stack and a count; perf script texts have a few too."""
     lines = [line for line in head.split(b"\n")[:-1] or [head] if line.strip()]
     lines = [line for line in lines if not line.startswith(b"#")][:1000]
     good = sum(1 for line in lines if LINE.fullmatch(line) and not line.startswith(b"\t"))
@@ -48,15 +52,15 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: pathlib.Path, host: str) -> capture.Capture:
-    """Every different stack as one row; see `formats.Reader`."""
+    """Read each distinct stack as one row; see `formats.Reader`."""
     builder = formats.Builder(path)
     weights, notes = _weights(path)
     counts, scale = _counts(list(weights.values()))
     if scale != 1:
-        notes.append(f"counts are those of the file times {scale:g}, to be whole and fit")
+        notes.append(f"counts were multiplied by {scale:g} to fit whole numbers")
     processes = _begin_with_processes(weights)
     if processes:
-        notes.append("the first name of each line is taken for the process")
+        notes.append("the first name of each line is used as the process")
     mtime = path.stat().st_mtime_ns
     event = builder.event("samples")
     for stack, count in zip(weights, counts, strict=True):
@@ -68,7 +72,7 @@ def read(path: pathlib.Path, host: str) -> capture.Capture:
 
 
 def _weights(path: pathlib.Path) -> tuple[dict[str, float], list[str]]:
-    """What each different stack weighs, and what to note."""
+    """Return the weight of each distinct stack, and notes."""
     weights: dict[str, float] = {}
     notes: list[str] = []
     bad, first_bad, other, size = 0, 0, 0, 0
@@ -86,21 +90,23 @@ def _weights(path: pathlib.Path) -> tuple[dict[str, float], list[str]]:
                 size += len(stack)
             weights[stack] = min(weights.get(stack, 0.0) + weight, sys.float_info.max)
         if size > STACKS_LIMIT:
-            raise errors.DamagedFileError(str(path), offset, "too many different stacks")
+            raise errors.DamagedFileError(str(path), offset, "too many distinct stacks")
         other += match is None
         if other > OTHER_LINES_LIMIT + 10 * len(weights):
-            raise errors.DamagedFileError(str(path), first_bad, "mostly no stacks with a count")
+            raise errors.DamagedFileError(
+                str(path), first_bad, "most lines are not stacks with a count"
+            )
     if not weights:
-        raise errors.DamagedFileError(str(path), first_bad, "no stack with a count behind it")
+        raise errors.DamagedFileError(str(path), first_bad, "no stack with a count")
     if bad:
-        notes.append(f"{bad} lines were not understood and left out, the first at byte {first_bad}")
+        notes.append(f"{bad} unknown lines were skipped, the first at byte {first_bad}")
     if text.cut_short:
-        notes.append("the compressed file ends too early; what it held until then is here")
+        notes.append(formats.TRUNCATED)
     return weights, notes
 
 
 def _lines(text: formats.Text) -> Iterator[tuple[int, bytes]]:
-    """Each line and where it begins. One without its end is none where the file was cut."""
+    """Yield each line and its offset; skip an unfinished last line of a truncated file."""
     left, offset = b"", 0
     for piece in text:
         *lines, left = (left + piece).split(b"\n")
@@ -116,7 +122,7 @@ def _lines(text: formats.Text) -> Iterator[tuple[int, bytes]]:
 
 
 def _counts(weights: list[float]) -> tuple[list[int], float]:
-    """Whole numbers that fit 32 bits, in the same proportions, and what they were multiplied by."""
+    """Scale to whole numbers of 32 bits; return them and the factor."""
     largest = max(weights)
     scale = 1.0
     if any(weight != int(weight) for weight in weights):
@@ -127,7 +133,7 @@ def _counts(weights: list[float]) -> tuple[list[int], float]:
 
 
 def _begin_with_processes(stacks: Collection[str]) -> bool:
-    """Whether the roots are names a process can have, and nowhere the name of a function."""
+    """Return whether all roots can be names of processes, and none is also a function."""
     roots = {stack.partition(";")[0] for stack in stacks}
     for root in roots:
         name = PROCESS.fullmatch(root)
@@ -150,6 +156,6 @@ def _task(builder: formats.Builder, root: str) -> int:
 def _frame(builder: formats.Builder, name: str) -> int:
     match = MARK.search(name)
     if match is None:
-        return builder.frame(name, "", capture.Kind.USER)
-    kind = capture.Kind.KERNEL if match[1] == "k" else capture.Kind.USER
+        return builder.frame(name, "", FrameKind.USER)
+    kind = FrameKind.KERNEL if match[1] == "k" else FrameKind.USER
     return builder.frame(name[: match.start()], "", int(kind))

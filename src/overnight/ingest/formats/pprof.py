@@ -1,8 +1,8 @@
-"""pprof profiles, as Go, Parca, Pyroscope and many others write them (profile.proto).
+"""Reads pprof profiles, as Go, Parca, Pyroscope and many others write them (profile.proto).
 
-A profile is one stretch without times inside: every row stands at its beginning. Where there is a
-count of samples, that is the event; else each of its measures becomes an event. Labels `comm`,
-`thread`, `pid`, `tid` and `cpu` name the task and the core.
+A profile is one time span without times inside: every row gets its beginning. Where there is a count of
+samples, that is the event; otherwise each measure becomes an event. Labels `comm`, `thread`, `pid`, `tid` and
+`cpu` name the task and the core.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COUNT_MAX = (1 << 32) - 1
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the bytes are fields of a Profile, the samples' type among the first of them."""
+    """Return whether the bytes are fields of a Profile, with the samples' type among the first."""
     seen = 0
     try:
         for field in protobuf.fields(memoryview(head)):
@@ -58,11 +58,11 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: pathlib.Path, host: str) -> capture.Capture:
-    """Every sample as a row for each of its measures; see `formats.Reader`."""
+    """Read each sample as one row per measure; see `formats.Reader`."""
     text = formats.open_text(path, SIZE_LIMIT)
     data = b"".join(text)
     if text.cut_short:
-        raise errors.DamagedFileError(str(path), path.stat().st_size, "it ends too early,")
+        raise errors.DamagedFileError(str(path), path.stat().st_size, "the file is truncated")
     try:
         return _Profile(path, memoryview(data)).capture(host)
     except protobuf.WireError as error:
@@ -71,7 +71,7 @@ def read(path: pathlib.Path, host: str) -> capture.Capture:
 
 @dataclasses.dataclass(frozen=True)
 class _Measure:
-    """One of the values of each sample: which, and how it becomes a count and a period."""
+    """One of the values of each sample, with its event and period."""
 
     index: int
     event: int
@@ -79,7 +79,7 @@ class _Measure:
 
 
 class _Profile:
-    """The tables of one message, and the capture that they make."""
+    """The tables of one message."""
 
     def __init__(self, path: pathlib.Path, data: memoryview) -> None:
         self.path = path
@@ -96,11 +96,11 @@ class _Profile:
         self._stacks: dict[tuple[int, ...], int] = {}
         self._expanded = 0
         for field in protobuf.fields(data):
-            self._take(field)
+            self._add_field(field)
         if not self.samples:
             raise protobuf.WireError("no sample", len(data))
 
-    def _take(self, field: protobuf.Field) -> None:
+    def _add_field(self, field: protobuf.Field) -> None:
         if isinstance(field.value, int):
             self.numbers[field.number] = field.value
         elif field.number == STRING:
@@ -143,7 +143,7 @@ class _Profile:
         return text
 
     def _measures(self, builder: formats.Builder) -> list[_Measure]:
-        """The count of samples where there is one, else every measure."""
+        """Return the count of samples if there is one, else every measure."""
         names = [(self._string(kind), self._string(unit)) for kind, unit in self.types]
         period = self.numbers.get(PERIOD, 0)
         period = period if 0 < period < U64 // 2 else 0
@@ -156,12 +156,12 @@ class _Profile:
         ]
 
     def _expand(self, builder: formats.Builder, location: int) -> list[int]:
-        """The frames of one address, outermost first: inlined functions share it."""
+        """Return the frames of one address, outermost first: inlined functions share it."""
         known = self._frames.get(location)
         if known is not None:
             return known
         if location not in self.locations:
-            raise protobuf.WireError(f"location {location}, which is nowhere described,", 0)
+            raise protobuf.WireError(f"undefined location {location}", 0)
         mapping, address, functions = self.locations[location]
         module = self._string(self.mappings.get(mapping, 0)) if mapping else ""
         kernel = formats.is_kernel(module) or (address >= 1 << 63 and module != "[vsyscall]")
@@ -182,7 +182,7 @@ class _Profile:
         frames: list[int] = []
         for location in reversed(locations):
             frames.extend(self._expand(builder, location))
-            # One byte may stand for many frames, so that a small file could ask for hours.
+            # One byte may expand to many frames, so that a small file could take hours.
             deep = len(frames) > DEPTH_LIMIT
             if deep or self._expanded + len(frames) > formats.STACK_FRAMES_LIMIT:
                 raise protobuf.WireError("too many frames in its stacks", sample.offset)
@@ -198,32 +198,31 @@ class _Profile:
                 yield self._string(numbers.get(1, 0)), text or numbers.get(3, 0)
 
     def capture(self, host: str) -> capture.Capture:
-        """All samples with their names."""
         builder = formats.Builder(self.path)
         measures = self._measures(builder)
         time = self.numbers.get(TIME, 0)
         notes: list[str] = []
         if not 0 < time < TIME_LIMIT:
             time = self.path.stat().st_mtime_ns
-            notes.append("the profile does not say when it was taken: it is put at its file's time")
+            notes.append("the profile has no time: the file's modification time is used")
         largest, rows = 0, []
         for sample in self.samples:
             builder.at = sample.offset
             stack = self._stack(builder, sample)
             values = protobuf.repeated(sample, 2)
-            cpu, task = self._who(builder, dict(self._labels(sample)))
+            cpu, task = self._core_and_task(builder, dict(self._labels(sample)))
             for measure in measures:
                 value = protobuf.signed(values[measure.index]) if measure.index < len(values) else 0
                 if value > 0:
                     rows.append((cpu, task, stack, measure.event, value, measure.period))
                     largest = max(largest, value)
         if not rows:
-            raise protobuf.WireError("no sample that weighs more than nothing", 0)
+            raise protobuf.WireError("no sample with a positive value", 0)
         scale = 1
         while largest // scale > COUNT_MAX:
             scale *= 10
         if scale > 1:
-            notes.append(f"counts are those of the profile divided by {scale}, to fit")
+            notes.append(f"counts were divided by {scale} to fit")
         for cpu, task, stack, event, value, period in rows:
             builder.add(time, cpu, task, stack, event, max(1, value // scale), period)
         duration = self.numbers.get(DURATION, 0)
@@ -237,8 +236,10 @@ class _Profile:
         in_ns = self.period_type[1] and self._string(self.period_type[1]) == "nanoseconds"
         return round(1e9 / period) if in_ns and 0 < period <= 1_000_000_000 else 0
 
-    def _who(self, builder: formats.Builder, labels: dict[str, str | int]) -> tuple[int, int]:
-        """The core, -1 where not said, and the task."""
+    def _core_and_task(
+        self, builder: formats.Builder, labels: dict[str, str | int]
+    ) -> tuple[int, int]:
+        """Return the core (-1: unknown) and the task."""
         process = _first(labels, PROCESS_NAMES)
         task = builder.task(
             _number(_first(labels, PROCESS_IDS)),

@@ -1,1 +1,1 @@
-"""Which function an address lies in: from ELF files, kallsyms, the vdso and maps of JIT compilers."""
+"""Resolves addresses to functions, from ELF files, kallsyms, the vdso and maps of JIT compilers."""

@@ -1,4 +1,4 @@
-"""C++ names, by the demangler of the C++ library, in the form of `perf script`: no signature."""
+"""Demangles C++ names with the C++ library, in the form of `perf script`: no signature."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["demangle", "expect"]
 SUFFIX = re.compile(r"[.@]")
 QUALIFIERS = (" const", " volatile", " restrict", " noexcept", " &", " &&")
 PARENTHESIS = re.compile(r"[()]")
-# The parts of a name that tell where its return type ends: brackets and spaces. What looks like
-# one and is none comes first: `operator<< <int>`, and the qualifiers of a function around the one
-# that is named, as in `f() const::{lambda()#1}::operator()`.
+# The parts of a name that show where its return type ends: brackets and spaces. False ones come first:
+# `operator<< <int>`, and the qualifiers of an enclosing function, as in
+# `f() const::{lambda()#1}::operator()`.
 PART = re.compile(
     r"(?P<none>operator(?:<=>|<<=?|>>=?|<=?|>=?|->\*?|\(\)|\[\]) ?"
     r"|(?<=\))(?: (?:const|volatile|&&?))+(?=::))"
@@ -32,18 +32,18 @@ PART = re.compile(
 )
 
 PATIENCE = 1.0  # seconds for one name; a real one takes microseconds
-# Names asked for together, in bytes: less than a pipe holds, so that nobody waits for the other to
-# read. What they stand for is 4 times as long (measured).
+# Bytes of names in one batch: less than a pipe holds, so that neither side blocks. The replies are 4 times
+# as long (measured).
 TOGETHER, MOST_ANSWERED = 32 << 10, 4 << 20
 MOST_EXPECTED = 1 << 14
-MOST_STARTS = 16  # of the worker: after that, names stay as the linker has them
+MOST_STARTS = 16  # of the worker; after that, names stay mangled
 
 
 @functools.lru_cache(1 << 16)
 def demangle(name: str) -> str | None:
-    """The name without parameters and return type; None if it is not C++'s or cannot be read.
+    """Return the name without parameters and return type; None if it cannot be demangled.
 
-    The suffix of a compiler's copy (`.cold`, `.isra.0`) and a version (`@@GLIBCXX_3.4`) go too.
+    The suffix of a compiler's clone (`.cold`, `.isra.0`) and a version (`@@GLIBCXX_3.4`) are removed too.
     """
     mangled = _mangled(name)
     if mangled is None:
@@ -55,34 +55,34 @@ def demangle(name: str) -> str | None:
 
 
 def expect(names: Iterable[str]) -> None:
-    """Say which names will be asked for next: together they cost a tenth of what each costs alone."""
+    """Demangle the next names in a batch, which costs a tenth of demangling each alone."""
     WORKER.expect(filter(None, map(_mangled, dict.fromkeys(names))))
 
 
 def _mangled(name: str) -> str | None:
-    """What the C++ library is to read; None if it cannot be a name of C++."""
+    """Return the mangled part of a name; None if it cannot be C++."""
     mangled = SUFFIX.split(name, maxsplit=1)[0]
     return mangled if mangled.isascii() and mangled.isprintable() else None
 
 
 def _without_signature(text: str) -> str:
-    """`void f<int>(int) const` -> `f<int>`. Only the outermost function loses its signature."""
+    """Turn `void f<int>(int) const` into `f<int>`; enclosing functions keep their signature."""
     bare = text
     while bare.endswith(QUALIFIERS):
         bare = bare[: bare.rindex(" ")]
     if not bare.endswith(")"):
         return text
     depth = 0
-    for found in reversed(list(PARENTHESIS.finditer(bare))):
-        depth += 1 if found[0] == ")" else -1
+    for bracket in reversed(list(PARENTHESIS.finditer(bare))):
+        depth += 1 if bracket[0] == ")" else -1
         if not depth:
-            name = bare[: found.start()]
+            name = bare[: bracket.start()]
             return name[_return_type(name) :] if name else text
     return text
 
 
 def _return_type(name: str) -> int:
-    """Where the name begins after a return type, which only instances of templates show."""
+    """Return where the name begins after a return type, which only template instances have."""
     if " " not in name:
         return 0
     begin = depth = 0
@@ -100,7 +100,7 @@ def _return_type(name: str) -> int:
 
 
 class _Worker:
-    """The other end of `cxa_worker`: started at the first name, again if a name is too much."""
+    """A client of `cxa_worker`, which starts at the first name, and again if a name was too much for it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -111,7 +111,7 @@ class _Worker:
         self._together = True
 
     def expect(self, mangled: Iterable[str]) -> None:
-        """Have these answered, as far as that goes well; forgets those of the time before."""
+        """Demangle these names, as far as possible, and forget the previous ones."""
         with self._lock:
             self._expected = {}
             batch: list[str] = []
@@ -136,7 +136,7 @@ class _Worker:
             process.stdin.write("".join(f"{name}\n" for name in names).encode("ascii"))
             answers = self._answer(process.stdout.fileno(), len(names))
         except (OSError, TimeoutError):
-            # One of them is too much, and who knows which: from now on, one at a time.
+            # One of them is too much, and it is unknown which: from now on, one at a time.
             self._together = False
             self._end()
             return
@@ -159,7 +159,7 @@ class _Worker:
         return answer.decode("utf-8", "replace") or None
 
     def _running(self) -> subprocess.Popen[bytes] | None:
-        if self._owner != os.getpid():  # a fork must not read answers meant for its parent
+        if self._owner != os.getpid():  # a fork must not read its parent's replies
             self._process, self._owner = None, os.getpid()
         if self._process is None and self._starts < MOST_STARTS:
             self._starts += 1
@@ -179,7 +179,7 @@ class _Worker:
         return self._process
 
     def _answer(self, descriptor: int, lines: int = 1) -> bytes:
-        """So many lines, the last one's end left out."""
+        """Read this many lines, without the last newline."""
         until = time.monotonic() + PATIENCE
         parts: list[bytes] = []
         ends = size = 0
@@ -205,7 +205,7 @@ class _Worker:
                 pass
 
     def close(self) -> None:
-        """Ends the worker; the next name starts it again."""
+        """End the worker; the next name starts it again."""
         if self._owner == os.getpid():
             with self._lock:
                 self._end()

@@ -1,10 +1,10 @@
-"""A process of its own that turns C++ names into readable ones, a line in and a line out.
+"""A separate process that demangles C++ names: one line in, one line out.
 
-Lines that come together are answered together: to wait for each other cost most of the time.
+Lines that arrive together are answered together, because waiting for each other took most of the time.
 
-A mangled name of 250 letters can stand for gigabytes of text, and the C++ library would write it
-all. Names come from files that anybody may have put on the host; so the work is done where memory
-is limited, and where it can be ended. An empty line is the answer to a name that is not C++.
+A mangled name of 250 letters can expand to gigabytes of text, and the C++ library would write it all. Names
+come from untrusted files, so a process with limited memory does the work, and can be killed. The reply to a
+name that is not C++ is an empty line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST = 64 << 10
 
 
 def main() -> None:
-    """Answers until its input ends."""
+    """Answer until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     library = ctypes.CDLL("libstdc++.so.6")

@@ -1,6 +1,6 @@
-"""Names as people wrote them, from the names that compilers of C++, Rust and OCaml give to linkers.
+"""Demangles names of C++, Rust and OCaml.
 
-The form is that of `perf script`: no parameters, no return type, no suffix of a compiler's copy.
+The form is that of `perf script`: no parameters, no return type, no suffix of a compiler's clone.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from overnight.ingest.symbols import cplusplus, rust
 
 __all__ = ["expect", "readable"]
 
-# Longer ones exist in template-heavy programs, and are of no use to a reader in either form.
+# Longer names exist in template-heavy programs, and are unreadable in either form.
 LONGEST = 4096
-EXPECTED = b"_Z"  # how names begin that it helps to say before
+EXPECTED = b"_Z"  # the prefix of names that are worth announcing with `expect`
 
 RUST_HASH = re.compile(r"17h[0-9a-f]{16}E")  # at the end of Rust's older names, which look like C++
 OCAML = re.compile(r"caml[A-Z]")
@@ -22,14 +22,14 @@ OCAML_PART = re.compile(r"__|\$([0-9a-fA-F]{2})")
 
 
 def readable(name: str) -> str:
-    """The name that perf would show; the name itself where no compiler's scheme fits."""
+    """Return the name that perf would show; the name itself where no mangling scheme matches."""
     if name.endswith("@plt"):
         return _plain(name[:-4]) + "@plt"
     return _plain(name)
 
 
 def expect(names: Iterable[str]) -> None:
-    """Say which names `readable` will be asked for next; it is quicker then."""
+    """Announce the next names for `readable`, to demangle them in one batch."""
     plain = (name.removesuffix("@plt") for name in names if name.startswith("_Z"))
     cplusplus.expect(name for name in plain if len(name) <= LONGEST and not RUST_HASH.search(name))
 
@@ -37,11 +37,11 @@ def expect(names: Iterable[str]) -> None:
 def _plain(name: str) -> str:
     if len(name) > LONGEST:
         return name
-    found = None
+    demangled = None
     if name.startswith(("_R", "_ZN")):
-        found = rust.demangle(name)
-    if found is None and name.startswith("_Z"):
-        found = cplusplus.demangle(name)
-    if found is None and OCAML.match(name):
+        demangled = rust.demangle(name)
+    if demangled is None and name.startswith("_Z"):
+        demangled = cplusplus.demangle(name)
+    if demangled is None and OCAML.match(name):
         return OCAML_PART.sub(lambda part: chr(int(part[1], 16)) if part[1] else ".", name[4:])
-    return name if found is None else found
+    return name if demangled is None else demangled

@@ -1,8 +1,8 @@
 """Functions of an ELF file, by offset in the file: address - start of the mapping + its offset.
 
-Taken, as perf does (tools/perf/util/symbol-elf.c), from .symtab, here or in the file of debug
-symbols with the same build id, and from .dynsym; then from the jump tables through which a program
-calls its libraries (`strlen@plt`). Fedora's small symbol tables (.gnu_debugdata) are read too.
+Like perf (tools/perf/util/symbol-elf.c), reads .symtab, from the file or from the debug file with the same
+build id, and .dynsym; then the jump tables through which a program calls its libraries (`strlen@plt`).
+Fedora's small symbol tables (.gnu_debugdata) are read too.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def read_elf_symbols(
     name: str = "memory",
     debug_dirs: Sequence[str | pathlib.Path] = DEBUG_DIRS,
 ) -> table.SymbolTable:
-    """The functions of a file, or of an image in memory that is called `name` in errors.
+    """Read the functions of a file, or of an image in memory, called `name` in errors.
 
-    Empty for ELF files of other kinds (32-bit, big-endian, object files); DamagedFileError where
-    the file is not ELF or breaks its own rules.
+    Empty for other kinds of ELF files (32-bit, big-endian, object files). Raises DamagedFileError where
+    the file is not ELF or not valid.
     """
     with image.open_image(source, name) as elf:
         if not elf.known:
@@ -66,7 +66,7 @@ def read_elf_symbols(
 
 
 def read_build_id(source: pathlib.Path | bytes) -> str | None:
-    """The id that the linker gave this build, in hex; None where it has none or is no ELF file."""
+    """Read the build id in hex; None where there is none, or the file is not ELF."""
     try:
         with image.open_image(source) as elf:
             return elf.build_id()
@@ -77,17 +77,17 @@ def read_build_id(source: pathlib.Path | bytes) -> str | None:
 def _separate_symbols(
     elf: image.Image, debug_dirs: Sequence[str | pathlib.Path]
 ) -> list[table.Symbols]:
-    """What was split off when the file was stripped, where it can be found and read."""
+    """Find the symbols that were split off when the file was stripped."""
     build_id = elf.build_id()
     if build_id:
         name = f".build-id/{build_id[:2]}/{build_id[2:]}.debug"
         for folder in debug_dirs:
-            found = _symbols_elsewhere(elf, pathlib.Path(folder, name))
-            if found:
-                return [found]
+            symbols = _symbols_elsewhere(elf, pathlib.Path(folder, name))
+            if symbols:
+                return [symbols]
     packed = elf.section(b".gnu_debugdata")
-    found = _symbols_elsewhere(elf, _unpack(elf, packed)) if packed else None
-    return [found] if found else []
+    symbols = _symbols_elsewhere(elf, _unpack(elf, packed)) if packed else None
+    return [symbols] if symbols else []
 
 
 def _symbols_elsewhere(elf: image.Image, source: pathlib.Path | bytes) -> table.Symbols | None:
@@ -95,7 +95,7 @@ def _symbols_elsewhere(elf: image.Image, source: pathlib.Path | bytes) -> table.
         with image.open_image(source) as other:
             section = other.section(b".symtab")
             return _symbols(other, elf, section) if section else None
-    except errors.DamagedFileError:  # the file itself is sound: its own symbols have to do
+    except errors.DamagedFileError:  # the main file is valid: use its own symbols
         return None
 
 
@@ -108,7 +108,7 @@ def _unpack(elf: image.Image, section: image.Section) -> bytes:
 
 
 def _symbols(elf: image.Image, loaded: image.Image, section: image.Section) -> table.Symbols:
-    """The functions and objects of one symbol table of `elf`, as `loaded` lies in its file."""
+    """Read the functions and objects of a symbol table of `elf`, by offset in the file of `loaded`."""
     raw = elf.read(section)
     entries = np.frombuffer(raw, SYMBOL, len(raw) // SYMBOL.itemsize)
     strings = elf.linked(section)
@@ -116,10 +116,10 @@ def _symbols(elf: image.Image, loaded: image.Image, section: image.Section) -> t
     entries = entries[_wanted(elf, entries) & (entries["name"] < len(names))]
     if elf.machine == image.MACHINE_AARCH64:
         entries = entries[~_marks(entries["name"], names)]
-    start, found = loaded.file_offsets(entries["value"])
-    entries = entries[found]
+    start, loaded_mask = loaded.file_offsets(entries["value"])
+    entries = entries[loaded_mask]
     return table.Symbols(
-        start=start[found],
+        start=start[loaded_mask],
         size=entries["size"].astype(np.uint64),
         binding=(entries["info"] >> 4).astype(np.uint8),
         name_at=entries["name"].astype(np.int64),
@@ -128,7 +128,7 @@ def _symbols(elf: image.Image, loaded: image.Image, section: image.Section) -> t
 
 
 def _wanted(elf: image.Image, entries: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-    """Which symbols perf takes: functions, objects, and labels in text or data that are visible."""
+    """Select the symbols that perf uses: functions, objects, and visible labels in text or data."""
     kind = entries["info"] & 15
     section = entries["section"]
     label = (kind == UNTYPED) & ((entries["other"] & 3 == 0) | (entries["other"] & 3 == 3))
@@ -142,13 +142,13 @@ def _wanted(elf: image.Image, entries: npt.NDArray[np.void]) -> npt.NDArray[np.b
     for index, name in enumerate(elf.section_names[:RESERVED]):
         labelled[index] = b".text" in name or b".data" in name
     at = np.minimum(section, RESERVED)
-    # 0xffff says that the section's number is kept elsewhere: a file of more than 65,279 sections.
+    # 0xffff means that the section's number is stored elsewhere: more than 65,279 sections.
     wanted &= (section != ABSOLUTE) & loaded[at] & (typed | labelled[at])
     return np.asarray(wanted, np.bool_)
 
 
 def _marks(at: npt.NDArray[np.uint32], names: bytes) -> npt.NDArray[np.bool_]:
-    """ARM's `$x` and `$d`, which say where code and data begin, not where functions do."""
+    """Find ARM's `$x` and `$d`, which mark where code and data begin, not functions."""
     block = np.frombuffer(names + b"\0\0\0", np.uint8)
     second, third = block[at + np.uint32(1)], block[at + np.uint32(2)]
     letter = np.isin(second, np.frombuffer(b"adtx", np.uint8))

@@ -1,4 +1,4 @@
-"""Where the file that a process has mapped can be read, containers included."""
+"""Finds the file that a process has mapped, also in containers."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ LARGEST_PERF_MAP = 64 << 20
 
 @dataclasses.dataclass(frozen=True)
 class LiveFiles:
-    """Files of the processes of this host, while they live and after.
+    """Files of this host's processes, while they run and afterwards.
 
-    `build_ids` are those that the capture recorded, by module and pid, or pid -1 for all processes.
-    A file with another id, which was replaced since, is not taken: it would name every function
-    wrongly.
+    `build_ids` are those recorded in the capture, by module and pid, or pid -1 for all processes. A file
+    with another id was replaced since and is ignored: it would give wrong names.
     """
 
     root: pathlib.Path = pathlib.Path("/")
     build_ids: dict[tuple[str, int], str] = dataclasses.field(default_factory=dict)
 
     def find(self, module: str, pid: int) -> pathlib.Path | None:
-        """The file behind a mapping of this process: as the process sees it, else as we do."""
+        """Find the file of a mapping: in the process's root, else in this host's."""
         wanted = self.build_ids.get((module, pid)) or self.build_ids.get((module, -1))
-        for path in self._places(module, pid):
+        for path in self._candidates(module, pid):
             if _is_file(path) and (wanted is None or elf.read_build_id(path) == wanted):
                 return path
         return None
 
     def perf_map(self, pid: int) -> bytes | None:
-        """The map that a just-in-time compiler keeps, under the pid that it has in its container."""
+        """Read the map of a JIT compiler, which is named by its pid inside its container."""
         for inside in dict.fromkeys((self._own_pid(pid), pid)):
-            for path in self._places(f"/tmp/perf-{inside}.map", pid):  # noqa: S108 - where JIT compilers put it
+            for path in self._candidates(f"/tmp/perf-{inside}.map", pid):  # noqa: S108 - where JIT compilers put it
                 if _is_file(path):
                     try:
                         return image.read_whole(path, LARGEST_PERF_MAP)
@@ -45,7 +44,7 @@ class LiveFiles:
                         continue
         return None
 
-    def _places(self, module: str, pid: int) -> list[pathlib.Path]:
+    def _candidates(self, module: str, pid: int) -> list[pathlib.Path]:
         relative = module.lstrip("/")
         if not module.startswith("/") or "\0" in module:
             return []
@@ -65,7 +64,7 @@ class LiveFiles:
 
 
 def _is_file(path: pathlib.Path) -> bool:
-    """False as well where we may not look: `Path.is_file` would raise, as for other users' roots."""
+    """Like `Path.is_file`, but False without permission, as for other users' roots."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):

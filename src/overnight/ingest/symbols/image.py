@@ -1,7 +1,7 @@
-"""An ELF file taken apart: sections, segments, build id. Nothing that the file claims is believed.
+"""Parses ELF files: sections, segments, build id. Every claim of the file is checked.
 
-The file is read piece by piece with `pread`, not mapped: a process in a container may shorten its
-own library while we read it, and a mapping would end us with SIGBUS.
+The file is read in pieces with `pread`, not mapped: a process in a container may truncate its own library
+meanwhile, and a mapping would kill this process with SIGBUS.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SEGMENT = np.dtype(
     ]
 )
 
-# A sparse file may claim any size. The largest real symbol tables (browsers) are a tenth of this.
+# A sparse file may have any size. The largest real symbol tables (browsers) are a tenth of this.
 MOST_BYTES = 256 << 20
 MOST_NOTES = 64 << 10
 MOST_SEGMENTS = 4096
@@ -65,7 +65,7 @@ LONGEST_SECTION_NAME = 64
 
 
 class _Pieces:
-    """Bytes of a file or of memory, by offset; a piece past the end is DamagedFileError."""
+    """Bytes of a file or of memory, by offset; a read past the end raises DamagedFileError."""
 
     def __init__(self, name: str, size: int, data: bytes | None, descriptor: int) -> None:
         self.name = name
@@ -75,7 +75,9 @@ class _Pieces:
 
     def read(self, offset: int, size: int) -> bytes:
         if offset > self.size or size > self.size - offset:
-            raise errors.DamagedFileError(self.name, offset, f"{size} bytes lie past its end")
+            raise errors.DamagedFileError(
+                self.name, offset, f"{size} bytes past the end of the file"
+            )
         if size > MOST_BYTES:
             raise errors.DamagedFileError(self.name, offset, f"a part of {size} bytes is too large")
         if self._data is not None:
@@ -87,7 +89,7 @@ class _Pieces:
             except OSError as error:
                 raise errors.DamagedFileError(self.name, offset, str(error)) from error
             if not part:
-                raise errors.DamagedFileError(self.name, offset, "the file became shorter")
+                raise errors.DamagedFileError(self.name, offset, "the file was truncated meanwhile")
             parts.append(part)
             size -= len(part)
             offset += len(part)
@@ -125,7 +127,7 @@ class Image:
         self.section_names: list[bytes] = []
         ident = pieces.read(0, min(pieces.size, 16))
         if ident[:4] != b"\x7fELF":
-            raise errors.DamagedFileError(self.path, 0, "it does not begin as ELF files do")
+            raise errors.DamagedFileError(self.path, 0, "not an ELF file")
         if ident[4:6] == b"\x02\x01":
             self._read_headers()
 
@@ -144,7 +146,7 @@ class Image:
             raw = self._pieces.read(segments_at, min(segments, MOST_SEGMENTS) * segment_size)
             self.segments = np.frombuffer(raw, SEGMENT)
         if sections_at and section_size == SECTION.itemsize:
-            if not sections:  # more than fit the header: section 0 has the count
+            if not sections:  # too many for the header: section 0 has the count
                 raw = self._pieces.read(sections_at, section_size)
                 sections = int(np.frombuffer(raw, SECTION)[0]["size"])
             sections = min(sections, MOST_SECTIONS)
@@ -165,24 +167,23 @@ class Image:
         return names
 
     def section(self, name: bytes) -> Section | None:
-        """The first section of this name that has bytes in the file."""
+        """Return the first section with this name that has bytes in the file."""
         for index, candidate in enumerate(self.section_names):
             if candidate == name and int(self.sections[index]["type"]) != NOBITS:
                 return Section(self.sections[index], index)
         return None
 
     def holds(self, section: Section) -> bool:
-        """Whether the file is long enough for what the section claims."""
+        """Return whether the section is within the file."""
         return section.offset + section.size <= self._pieces.size
 
     def linked(self, section: Section) -> Section | None:
-        """The section that another one refers to."""
+        """Return the section that another one refers to."""
         if section.link >= len(self.sections):
             return None
         return Section(self.sections[section.link], section.link)
 
     def read(self, section: Section) -> bytes:
-        """A section's bytes."""
         if section.type == NOBITS:
             return b""
         return self._pieces.read(section.offset, section.size)
@@ -190,19 +191,18 @@ class Image:
     def file_offsets(
         self, addresses: npt.NDArray[np.uint64]
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-        """Where in the file each address comes from, and whether any loaded segment holds it."""
+        """Return each address's offset in the file, and whether a loaded segment contains it."""
         offsets = addresses.copy()
-        found = np.zeros(len(addresses), np.bool_)
+        mapped = np.zeros(len(addresses), np.bool_)
         for segment in self.segments[self.segments["type"] == LOAD]:
             begin = segment["address"]
             held = np.maximum(segment["memory_size"], segment["file_size"])
-            inside = ~found & (addresses >= begin) & (addresses - begin < held)
+            inside = ~mapped & (addresses >= begin) & (addresses - begin < held)
             offsets[inside] = addresses[inside] - begin + segment["offset"]
-            found |= inside
-        return offsets, found
+            mapped |= inside
+        return offsets, mapped
 
     def build_id(self) -> str | None:
-        """The id that the linker gave this build, in hex."""
         notes = [
             (int(part["offset"]), int(part["file_size"]))
             for part in self.segments[self.segments["type"] == NOTE]
@@ -212,9 +212,9 @@ class Image:
         ]
         for offset, size in notes:
             if size <= MOST_NOTES:
-                found = _build_id_of(self._pieces.read(offset, size))
-                if found:
-                    return found
+                build_id = _build_id_of(self._pieces.read(offset, size))
+                if build_id:
+                    return build_id
         return None
 
 
@@ -225,14 +225,14 @@ def _build_id_of(notes: bytes) -> str | None:
         name = at + NOTE_HEADER.size
         begin = name + (name_size + 3 & ~3)
         if kind == BUILD_ID and notes[name : name + name_size] == b"GNU\0":
-            found = notes[begin : begin + size]
-            return found.hex() if 2 <= len(found) <= 64 else None
+            build_id = notes[begin : begin + size]
+            return build_id.hex() if 2 <= len(build_id) <= 64 else None
         at = begin + (size + 3 & ~3)
     return None
 
 
 def open_image(source: pathlib.Path | bytes, name: str = "memory") -> Image:
-    """An ELF file, or one held in memory; DamagedFileError where it is none. Close it after use."""
+    """Open an ELF file, or an image in memory; raise DamagedFileError where it is not ELF."""
     if isinstance(source, bytes):
         return Image(_Pieces(name, len(source), source, -1))
     descriptor, size = _open_regular(source)
@@ -245,14 +245,14 @@ def open_image(source: pathlib.Path | bytes, name: str = "memory") -> Image:
 
 
 def read_whole(path: pathlib.Path, most: int) -> bytes:
-    """At most the first `most` bytes of a regular file; DamagedFileError where it is no such."""
+    """Read the first `most` bytes of a regular file; raise DamagedFileError where it is not one."""
     descriptor, size = _open_regular(path)
     with os.fdopen(descriptor, "rb") as file:
         return file.read(min(size, most))
 
 
 def _open_regular(path: pathlib.Path) -> tuple[int, int]:
-    """Opens without waiting: a pipe or a device put in a library's place must not hold us."""
+    """Open without blocking: a pipe or a device in place of a library must not hang this process."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except (OSError, ValueError) as error:
@@ -260,5 +260,5 @@ def _open_regular(path: pathlib.Path) -> tuple[int, int]:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise errors.DamagedFileError(str(path), 0, "it is not a regular file")
+        raise errors.DamagedFileError(str(path), 0, "not a regular file")
     return descriptor, status.st_size

@@ -26,7 +26,7 @@ KERNEL = "[kernel]"
 
 DIGITS = 16
 TYPE_AT, NAME_AT = 17, 19
-# What perf takes: text, weak, data, bss; local or global.
+# The types that perf uses: text, weak, data, bss; local or global.
 WANTED = np.isin(np.arange(256), np.frombuffer(b"TtWwDdBb", np.uint8))
 UPPER = np.isin(np.arange(256), np.frombuffer(b"TWDB", np.uint8))
 VALUE = np.full(256, 255, np.uint8)
@@ -36,9 +36,9 @@ ENDS = bytes.maketrans(b"\n\t", b"\0\0")
 
 @dataclasses.dataclass(frozen=True)
 class KernelSymbols:
-    """All that the kernel ran at one time. `module_of[i]` is the place of symbol i's in `modules`.
+    """The symbols of a running kernel. `module_of[i]` is the index of symbol i's module in `modules`.
 
-    The kernel itself is `[kernel]`, always first; a module is called `[nf_conntrack]`, and a BPF
+    The kernel itself is `[kernel]`, always first; a module is named like `[nf_conntrack]`, and a BPF
     program belongs to `[bpf]`.
     """
 
@@ -48,9 +48,9 @@ class KernelSymbols:
 
 
 def read_kallsyms(root: pathlib.Path = pathlib.Path("/")) -> bytes | None:
-    """The kernel's list, for `parse_kallsyms`; None where the kernel keeps none.
+    """Read the kernel's list, for `parse_kallsyms`; None where the kernel has none.
 
-    Without privilege every address in it is zero, and the table made of it is empty.
+    Without permission every address in it is zero, and the table is empty.
     """
     try:
         return (root / "proc/kallsyms").read_bytes()
@@ -59,9 +59,9 @@ def read_kallsyms(root: pathlib.Path = pathlib.Path("/")) -> bytes | None:
 
 
 def parse_kallsyms(text: bytes) -> KernelSymbols:
-    """The table that perf makes of kallsyms. Lines that make no sense are passed over.
+    """Build the same table as perf, skipping invalid lines.
 
-    Where several symbols begin at one address the last one counts; each reaches to the next one.
+    Where several symbols begin at one address the last one counts; each extends to the next one.
     """
     block = np.frombuffer(text, np.uint8)
     breaks = np.flatnonzero(block == ord("\n"))
@@ -74,7 +74,7 @@ def parse_kallsyms(text: bytes) -> KernelSymbols:
         kept = spaced & WANTED[block[begins + TYPE_AT]] & (block[begins + NAME_AT] != ord("$"))
         begins, ends = begins[kept], ends[kept]
     address, sound = _hex(block, begins)
-    sound &= address != 0  # all of them are, for readers whom the kernel does not trust
+    sound &= address != 0  # all are zero without permission
     begins, ends, address = begins[sound], ends[sound], address[sound]
     if not len(begins):
         return KernelSymbols(table.EMPTY, np.zeros(0, np.uint16), (KERNEL,))
@@ -85,7 +85,7 @@ def parse_kallsyms(text: bytes) -> KernelSymbols:
     last = np.append(start[1:] != start[:-1], True)
     order, start, module_of = order[last], start[last], module_of[last]
     end = table.fill_ends(start, start)
-    # The gap after the last symbol of the kernel, or of a module, is nobody's code.
+    # The gap after the last symbol of the kernel or of a module has no code.
     edge = np.flatnonzero(module_of[1:] != module_of[:-1])
     end[edge] = np.minimum(end[edge], table.page_after(start[edge] + np.uint64(1)))
     symbols = table.Symbols(
@@ -118,7 +118,7 @@ def _modules(
     begins: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.uint16], tuple[str, ...]]:
-    """Which module each line names; the kernel's own lines name none."""
+    """Find the module of each line; the kernel's own lines have none."""
     known = {b"": 0}
     module_of = np.zeros(len(begins), np.uint16)
     tabs = np.flatnonzero(block == ord("\t"))

@@ -1,6 +1,6 @@
-"""Functions that a just-in-time compiler made, from the /tmp/perf-PID.map it keeps for profilers.
+"""Functions of a JIT compiler, from the /tmp/perf-PID.map that it writes for profilers.
 
-A line is an address and a size in hex, and a name that may hold spaces::
+A line is an address and a size in hex, and a name that may contain spaces::
 
     7f3a2c001000 1c0 LazyCompile:*main /srv/app.js:12
 """
@@ -23,15 +23,15 @@ MODULE = re.compile(r"/tmp/perf-(\d{1,10})\.map")  # noqa: S108 - a name to reco
 
 
 def perf_map_pid(module: str) -> int | None:
-    """The process whose map this is, as perf calls memory that no file stands behind."""
+    """Return the process of a map: perf uses this name for memory without a file."""
     match = MODULE.fullmatch(module)
     return int(match[1]) if match else None
 
 
 def parse_perf_map(text: bytes) -> table.SymbolTable:
-    """The functions by address. Lines that make no sense are passed over.
+    """Parse the functions by address, skipping invalid lines.
 
-    Compilers use memory again: where two functions begin at one address, the later line counts.
+    Compilers reuse memory: where two functions begin at one address, the later line counts.
     """
     start, size, name_at = [], [], []
     for line in LINE.finditer(text):

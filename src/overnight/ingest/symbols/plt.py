@@ -18,7 +18,7 @@ SYMBOL_SIZE = 24
 ENTRY, SHORT_ENTRY = 16, 8
 HEADERS = {image.MACHINE_X86_64: 16, image.MACHINE_AARCH64: 32}
 
-# `jmp *slot(%rip)`, behind nothing, `bnd`, `endbr64`, or both.
+# `jmp *slot(%rip)`, alone or after `bnd`, `endbr64`, or both.
 JUMP = (0xFF, 0x25)
 JUMP_AT = (0, 1, 4, 5)
 JUMP_SIZE = 6
@@ -30,10 +30,10 @@ SUFFIX = b"@plt\0"
 
 
 def read_jump_tables(elf: image.Image) -> list[table.Symbols]:
-    """Names for the entries of .plt, .plt.sec and .plt.got.
+    """Name the entries of .plt, .plt.sec and .plt.got.
 
-    Entries of .plt follow the order of its relocations. Those of the other two, which perf before
-    6.3 does not name, are found by the slot that each one jumps through.
+    Entries of .plt are in the order of its relocations. Those of the other two, which perf before 6.3 does
+    not name, are identified by the slot that each jumps through.
     """
     header = HEADERS.get(elf.machine)
     if header is None:
@@ -65,7 +65,7 @@ def _relocations(elf: image.Image, name: bytes) -> npt.NDArray[np.void]:
 def _by_slot(
     elf: image.Image, section: image.Section, size: int, relocations: npt.NDArray[np.void]
 ) -> table.Symbols:
-    """Entries of a table, each called after the function whose address its slot receives."""
+    """Name the entries of a table after the function whose address is in their slot."""
     code = np.frombuffer(elf.read(section)[: MOST_ENTRIES * size], np.uint8)
     entries = code[: len(code) // size * size].reshape(-1, size)
     relocations = relocations[relocations["symbol"] != 0]
@@ -95,14 +95,14 @@ def _named(
     symbols: npt.NDArray[np.uint32],
     size: int,
 ) -> table.Symbols:
-    """Entries at `start`, named after the dynamic symbols of these numbers."""
+    """Create entries at `start`, named after the dynamic symbols with these numbers."""
     dynamic = elf.section(b".dynsym")
     strings = elf.linked(dynamic) if dynamic else None
     raw = elf.read(dynamic) if dynamic else b""
     block = elf.read(strings) if strings else b""
     name_at = np.frombuffer(raw, "<u4", len(raw) // SYMBOL_SIZE * 6 if raw else 0)[::6]
     wanted = symbols[:MOST_ENTRIES]
-    # A number past the table's end has no name, as has one that lies past the end of the names.
+    # A number past the end of the table, or of the names, has no name.
     at = np.full(len(wanted), len(block), np.int64)
     listed = wanted < len(name_at)
     at[listed] = name_at[wanted[listed]]

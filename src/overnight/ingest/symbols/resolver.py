@@ -1,4 +1,4 @@
-"""Names for addresses, whatever they lie in: programs, libraries, the kernel, JIT code, the vdso."""
+"""Resolves addresses to names in programs, libraries, the kernel, JIT code and the vdso."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ __all__ = ["UNKNOWN", "Named", "Resolver"]
 UNKNOWN = "[unknown]"
 MOST_KEPT = 256 << 20
 MOST_SEEN = 1 << 16
-TABLE_COST = 4096  # what a table takes beside its arrays, so that many empty ones count as well
+TABLE_COST = 4096  # bytes of a table besides its arrays, so that empty ones count too
 
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """Functions for a column of addresses: address i lies in `names[which[i]]`."""
+    """Functions for a column of addresses: address i is in `names[which[i]]`."""
 
-    names: list[str]  # `[unknown]` where no function holds the address
+    names: list[str]  # `[unknown]` where no function contains the address
     modules: list[str]  # the module that each name belongs to
     which: npt.NDArray[np.uint32]
 
-    def listed(self) -> list[str]:
-        """The name for each address."""
+    def by_address(self) -> list[str]:
+        """Return the name for each address."""
         return [self.names[i] for i in self.which.tolist()]
 
 
 class Resolver:
-    """Finds names; keeps the tables it has read, the latest used ones up to `most_kept` bytes.
+    """Resolves names; caches the most recently used tables, up to `most_kept` bytes.
 
-    `problems` says for which modules there are no names, and why.
+    `problems` lists the modules without names, and why.
     """
 
     def __init__(
@@ -69,21 +69,21 @@ class Resolver:
         self._tables: collections.OrderedDict[_Key, table.SymbolTable] = collections.OrderedDict()
 
     def resolve(self, module: str, offsets: npt.NDArray[np.uint64], pid: int = -1) -> Named:
-        """Functions at offsets in a module's file, as a process with this pid has it mapped.
+        """Find the functions at offsets in a module's file, as the process with this pid has it mapped.
 
-        For `/tmp/perf-PID.map` (memory that no file stands behind) the offsets are addresses.
+        For `/tmp/perf-PID.map` (memory without a file) the offsets are addresses.
         """
-        found = self._table(module, pid)
-        return _named(found, offsets, lambda _: module, module)
+        symbols = self._table(module, pid)
+        return _named(symbols, offsets, lambda _: module, module)
 
     def resolve_kernel(self, addresses: npt.NDArray[np.uint64]) -> Named:
-        """Functions of the kernel at addresses, with the kernel modules they belong to."""
+        """Find the kernel functions at addresses, with their kernel modules."""
         if self._kernel is None:
             self._kernel = kallsyms.parse_kallsyms(self._kallsyms or b"")
             self._kallsyms = None
             if not len(self._kernel.functions):
                 self.problems[kallsyms.KERNEL] = (
-                    "kallsyms is missing, or was read without privilege"
+                    "kallsyms is missing, or was read without permission"
                 )
         kernel = self._kernel
         return _named(
@@ -105,24 +105,24 @@ class Resolver:
             self._tables.move_to_end(key)
             return known
         try:
-            made = self._read(module, path)
+            symbols = self._read(module, path)
         except errors.DamagedFileError as error:
             self.problems[module] = error.what
-            made = table.EMPTY
-        self._tables[key] = made
-        self._kept += made.nbytes + TABLE_COST
+            symbols = table.EMPTY
+        self._tables[key] = symbols
+        self._kept += symbols.nbytes + TABLE_COST
         while self._kept > self._most_kept and len(self._tables) > 1:
             _, dropped = self._tables.popitem(last=False)
             self._kept -= dropped.nbytes + TABLE_COST
-        return made
+        return symbols
 
     def _identify(self, module: str, pid: int) -> tuple[_Key, pathlib.Path | None]:
-        """The file behind a module: containers have different ones under the same path."""
+        """Identify the file of a module: containers have different files under the same path."""
         if not module.startswith("/") or perfmap.perf_map_pid(module) is not None:
             return module, None
         path = self._find_file(module, pid)
         if path is None:
-            self.problems[module] = "the file is gone, or is not the one that ran"
+            self.problems[module] = "the file was removed or replaced"
             return "", None
         try:
             status = path.stat()
@@ -138,21 +138,21 @@ class Resolver:
             text = self._perf_map(compiled_for)
             if text is not None:
                 return perfmap.parse_perf_map(text)
-            self.problems[module] = "the compiler keeps no map of its functions"
+            self.problems[module] = "the JIT compiler does not write a perf map"
         if module == vdso.VDSO and self._vdso is not None:
             return elf.read_elf_symbols(self._vdso, name=module)
         return table.EMPTY
 
 
 def _distinct(
-    found: npt.NDArray[np.int64], size: int
+    indices: npt.NDArray[np.int64], size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The distinct ones of places in a table, -1 among them, and each one's place among those."""
-    if size > 16 * len(found):
-        return np.unique(found, return_inverse=True)
-    there = np.zeros(size + 1, np.bool_)
-    there[found + 1] = True
-    return np.flatnonzero(there) - 1, (np.cumsum(there) - 1)[found + 1]
+    """Return the distinct indices into a table, including -1, and the position of each among them."""
+    if size > 16 * len(indices):
+        return np.unique(indices, return_inverse=True)
+    present = np.zeros(size + 1, np.bool_)
+    present[indices + 1] = True
+    return np.flatnonzero(present) - 1, (np.cumsum(present) - 1)[indices + 1]
 
 
 def _named(
@@ -161,19 +161,19 @@ def _named(
     module_of: Callable[[int], str],
     nowhere: str,
 ) -> Named:
-    indices, which = _distinct(functions.find(addresses), len(functions))
+    indices, index_of = _distinct(functions.find(addresses), len(functions))
     demangle.expect(functions.linked_names(indices.tolist(), demangle.EXPECTED))
     distinct: dict[tuple[str, str], int] = {}
-    place = np.zeros(len(indices), np.uint32)
+    name_index = np.zeros(len(indices), np.uint32)
     for i, index in enumerate(indices.tolist()):
         function = (
             (functions.name(index) or UNKNOWN, module_of(index))
             if index >= 0
             else (UNKNOWN, nowhere)
         )
-        place[i] = distinct.setdefault(function, len(distinct))
+        name_index[i] = distinct.setdefault(function, len(distinct))
     return Named(
         names=[name for name, _ in distinct],
         modules=[module for _, module in distinct],
-        which=place[which].astype(np.uint32),
+        which=name_index[index_of].astype(np.uint32),
     )

@@ -1,4 +1,4 @@
-"""Rust's names for linkers, both schemes: `_ZN...17h<hash>E` (legacy) and `_R...` (v0, RFC 2603)."""
+"""Demangles Rust names of both schemes: `_ZN...17h<hash>E` (legacy) and `_R...` (v0, RFC 2603)."""
 
 from __future__ import annotations
 
@@ -14,41 +14,20 @@ ESCAPE = re.compile(r"\$(SP|BP|RF|LT|GT|LP|RP|C|u[0-9a-f]{1,6})\$|\.\.|\.")
 ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 
 BASE_62 = {c: i for i, c in enumerate(string.digits + string.ascii_letters)}
-BASIC = dict(
-    entry.split("=")
-    for entry in [
-        "a=i8",
-        "b=bool",
-        "c=char",
-        "d=f64",
-        "e=str",
-        "f=f32",
-        "h=u8",
-        "i=isize",
-        "j=usize",
-        "l=i32",
-        "m=u32",
-        "n=i128",
-        "o=u128",
-        "p=_",
-        "s=i16",
-        "t=u16",
-        "u=()",
-        "v=...",
-        "x=i64",
-        "y=u64",
-        "z=!",
-    ]
-)
+BASIC = {
+    "a": "i8", "b": "bool", "c": "char", "d": "f64", "e": "str", "f": "f32", "h": "u8",
+    "i": "isize", "j": "usize", "l": "i32", "m": "u32", "n": "i128", "o": "u128", "p": "_",
+    "s": "i16", "t": "u16", "u": "()", "v": "...", "x": "i64", "y": "u64", "z": "!",
+}  # fmt: skip
 SIGNED, UNSIGNED = "aslxni", "htmyoj"
 
-# A name may refer back to itself again and again, and so grow without end.
+# A name may refer back to itself repeatedly, and so grow without end.
 MOST_STEPS = 100_000  # letters read
 DEEPEST = 120
 
 
 def demangle(name: str) -> str | None:
-    """The path that a Rust programmer would write, without the hash; None if this is not Rust's."""
+    """Return the path as written in Rust, without the hash; None if the name is not Rust's."""
     if name.startswith("_ZN"):
         return _legacy(name)
     if name.startswith("_R"):
@@ -104,7 +83,7 @@ class _Path:
             raise _NotRustError
         path = self._path(in_value=True)
         if self._at < len(self._mangled):
-            self._path(in_value=False)  # the crate that the function was made for
+            self._path(in_value=False)  # the crate that instantiated the function
         if self._at < len(self._mangled):
             raise _NotRustError
         return path
@@ -164,15 +143,15 @@ class _Path:
         return name
 
     def _again(self, rule: Callable[[], str]) -> str:
-        """What an earlier part of the name says, read by the same rule."""
-        here = self._at - 1
-        there = self._number()
-        if there >= here:
+        """Read an earlier part of the name with the same rule."""
+        reference = self._at - 1
+        target = self._number()
+        if target >= reference:
             raise _NotRustError
-        back = self._at
-        self._at = there
+        resume = self._at
+        self._at = target
         text = self._deeper(rule)
-        self._at = back
+        self._at = resume
         return text
 
     def _deeper(self, rule: Callable[[], str]) -> str:
@@ -218,10 +197,10 @@ class _Path:
         return f"{path}::{{{kind}{':' + name if name else ''}#{number}}}"
 
     def _until_end(self, rule: Callable[[], str]) -> list[str]:
-        found = []
+        items = []
         while not self._takes("E"):
-            found.append(rule())
-        return found
+            items.append(rule())
+        return items
 
     def _argument(self) -> str:
         if self._takes("L"):
@@ -273,7 +252,7 @@ class _Path:
         return self._path(in_value=False)
 
     def _bound(self, rule: Callable[[], str]) -> str:
-        """`for<'a> ...`: lifetimes that hold within the rule."""
+        """Read `for<'a> ...`: lifetimes that are valid within the rule."""
         count = self._optional_number("G")
         if count > 64:
             raise _NotRustError
@@ -294,7 +273,7 @@ class _Path:
         return f"{unsafe}{abi}fn({arguments}){result}"
 
     def _dynamic(self) -> str:
-        """A trait, with what its associated types are: `Iterator<Item = u8>`."""
+        """Read a trait with its associated types: `Iterator<Item = u8>`."""
         path = self._path(in_value=False)
         bindings = []
         while self._takes("p"):

@@ -1,7 +1,7 @@
-"""A sorted table of functions: which one holds an address, and what it is called.
+"""A sorted table of functions: finds the function that contains an address, and its name.
 
-The rules are those of perf (tools/perf/util/symbol.c), so that both print the same name. Names stay
-in one block of bytes until somebody asks for them: a table of 110,000 symbols loads in milliseconds.
+The rules are those of perf (tools/perf/util/symbol.c), so that both print the same name. Names stay in one
+block of bytes until they are needed: a table of 110,000 symbols loads in milliseconds.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ __all__ = [
     "page_after",
 ]
 
-LOCAL, GLOBAL, WEAK = 0, 1, 2  # how a symbol is bound, as ELF counts
+LOCAL, GLOBAL, WEAK = 0, 1, 2  # ELF's numbers for a symbol's binding
 
 PAGE = 4096
 LAST = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 NOWHERE = np.zeros(1, np.uint64)
 
-# Limits that no real file meets, so that a hostile one costs no more than its size.
+# Limits that no real file reaches, so that a hostile one costs no more than its size.
 LONGEST_NAME = 8192
 MOST_ALIASES = 256
 MOST_UNEQUAL = 4096
-# Bytes for names that were asked for, beside a quarter of the table's own; what one takes by itself.
+# Bytes for cached names, besides a quarter of the table's own; Python's overhead for one name.
 ROOM, NAME_COST = 4096, 160
 
 
 @dataclasses.dataclass(frozen=True)
 class Symbols:
-    """Symbols as a file lists them, in its order; a name runs from `name_at` to the next NUL."""
+    """Symbols in the order of the file; a name extends from `name_at` to the next NUL."""
 
     start: Addresses
-    size: Addresses  # 0 where the file does not say
+    size: Addresses  # 0 if unknown
     binding: npt.NDArray[np.uint8]
     name_at: npt.NDArray[np.int64]
     names: bytes
@@ -60,7 +60,7 @@ class Symbols:
 
 
 def join(parts: list[Symbols]) -> Symbols:
-    """Several lists as one, in their order."""
+    """Concatenate several lists."""
     if len(parts) == 1:
         return parts[0]
     base = 0
@@ -84,7 +84,7 @@ class _Names:
     readable: Callable[[str], str] | None
 
     def linked(self, i: int) -> str:
-        """The name that the linker knows."""
+        """Return the linker's name."""
         begin = int(self.at[i])
         end = self.block.find(b"\0", begin, begin + LONGEST_NAME)
         raw = self.block[begin : end if end >= 0 else begin + LONGEST_NAME]
@@ -95,7 +95,7 @@ class _Names:
         return self.readable(text) if self.readable else text
 
     def choose(self, first: int, count: int) -> tuple[int, str]:
-        """Among aliases: fewest leading underscores, then longest, then first in the file."""
+        """Choose among aliases: fewest leading underscores, then longest, then first in the file."""
         if count == 1:
             return first, self.name(first)
         listed = [(i, self.name(i)) for i in range(first, first + count)]
@@ -103,7 +103,7 @@ class _Names:
 
 
 class SymbolTable:
-    """Functions by address. `start` ascends without repeats; an index stands for one function."""
+    """Functions by address. `start` is strictly ascending; an index identifies a function."""
 
     def __init__(
         self,
@@ -131,20 +131,20 @@ class SymbolTable:
 
     @property
     def nbytes(self) -> int:
-        """How much memory the table keeps, about."""
+        """Return the approximate memory of the table."""
         arrays = [self.start, self.end, self._first, self._aliases, self._names.at]
         if self._widest is not None:
             arrays.append(self._widest)
         return sum(array.nbytes for array in arrays) + len(self._names.block)
 
     def find(self, addresses: Addresses) -> npt.NDArray[np.int64]:
-        """The index of the function that holds each address, the innermost first; -1 where none."""
+        """Return the index of the innermost function that contains each address; -1 where none does."""
         if not len(self):
             return np.full(len(addresses), -1, np.int64)
         at = np.searchsorted(self.start, addresses, "right").astype(np.int64) - 1
         inside = (at >= 0) & (addresses < self.end[at])
         if self._widest is not None:
-            # Past the end of the nearest symbol, but maybe still inside one that encloses it.
+            # Past the end of the nearest symbol, but maybe inside one that encloses it.
             outer = self._widest[at]
             enclosed = ~inside & (at >= 0) & (addresses < self.end[outer])
             at = np.where(enclosed, outer, at)
@@ -152,7 +152,7 @@ class SymbolTable:
         return np.where(inside, at, -1)
 
     def linked_names(self, indices: list[int], prefix: bytes) -> Iterator[str]:
-        """As the linker has them: names of functions that were not asked for before."""
+        """Yield the linker's names of functions that are not cached yet."""
         names = self._names
         if names.readable is None:
             return
@@ -164,11 +164,11 @@ class SymbolTable:
                         yield names.linked(i)
 
     def name(self, index: int) -> str:
-        """What the function is called, as perf would print it."""
+        """Return the function's name as perf prints it."""
         known = self._known.get(index)
         if known is None:
             known = self._names.choose(int(self._first[index]), int(self._aliases[index]))[1]
-            # The next segment runs through the same functions.
+            # The next segment has the same functions.
             self._room -= len(known) + NAME_COST
             if self._room > 0:
                 self._known[index] = known
@@ -176,10 +176,10 @@ class SymbolTable:
 
 
 def make_table(symbols: Symbols, readable: Callable[[str], str] | None = None) -> SymbolTable:
-    """The table that perf would make of these symbols; `readable` turns a linker's name into ours.
+    """Build the same table as perf; `readable` demangles a linker's name.
 
-    Symbols that begin at the same byte are aliases. One with a size wins over one without, then a
-    strong one over a weak one, a global one over a local one; then the names decide.
+    Symbols that begin at the same byte are aliases. A sized one wins over an unsized one, then a strong one
+    over a weak one, a global one over a local one; then the names decide.
     """
     if not len(symbols):
         return EMPTY
@@ -187,7 +187,7 @@ def make_table(symbols: Symbols, readable: Callable[[str], str] | None = None) -
     start, size = symbols.start[order], symbols.size[order]
     labels = size == 0
     if labels.any() and not labels.all():
-        # A label inside a function that has a size is no function of its own.
+        # A label inside a sized function is not a function.
         reach = np.maximum.accumulate(_ends(start, size))
         kept = ~(labels & (np.concatenate((NOWHERE, reach[:-1])) > start))
         order, start, size = order[kept], start[kept], size[kept]
@@ -214,13 +214,13 @@ def _ends(start: Addresses, size: Addresses) -> Addresses:
 
 
 def fill_ends(start: Addresses, end: Addresses) -> Addresses:
-    """A symbol without a size reaches to the next one; the last one to the end of a page after."""
+    """Extend a symbol without a size to the next one, and the last one to the end of a page after it."""
     after = np.append(start[1:], page_after(start[-1:]))
     return np.where(end == start, after, end)
 
 
 def page_after(address: Addresses) -> Addresses:
-    """The end of the page that begins at or after each address."""
+    """Return the end of the page that begins at or after each address."""
     page = np.uint64(PAGE)
     begin = np.minimum(address, LAST - page - page) + page - np.uint64(1)
     end: Addresses = np.maximum((begin & ~(page - np.uint64(1))) + page, address)
@@ -233,12 +233,12 @@ def _chosen_ends(
     aliases: npt.NDArray[np.int64],
     names: _Names,
 ) -> Addresses:
-    """Where aliases differ in size, the one whose name wins says where the function ends."""
+    """Return the ends: where aliases differ in size, the one whose name is chosen decides."""
     ends = end[first]
     other = first[aliases > 1]
     if not len(other):
         return ends
-    # Almost all aliases agree, and those wait until somebody asks for a name.
+    # Almost all aliases agree, and their names are not needed yet.
     member = np.repeat(np.arange(len(first)), aliases)
     position = np.arange(len(member)) - np.repeat(np.cumsum(aliases) - aliases, aliases)
     differs = end[first[member] + position] != ends[member]

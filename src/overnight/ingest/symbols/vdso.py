@@ -1,6 +1,6 @@
 """The vdso: the small library that the kernel maps into every process (`clock_gettime`).
 
-It is no file. All 64-bit processes of one boot share it, so a recorder keeps its own copy.
+It is not a file. All 64-bit processes of one boot share it, so this process's own copy is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LARGEST = 1 << 20
 
 
 def read_vdso(proc: pathlib.Path = pathlib.Path("/proc/self")) -> bytes | None:
-    """The image in our own memory; None where the kernel has none or does not let us read it."""
+    """Read the image from this process's memory; None where it is missing or not readable."""
     try:
         mapping = MAPPING.search((proc / "maps").read_bytes())
         if mapping is None:

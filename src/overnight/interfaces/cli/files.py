@@ -1,4 +1,4 @@
-"""Results that are files: to a path, or to standard output when it is not a terminal."""
+"""Results that are files: written to a path, or to standard output."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ __all__ = ["FileOption", "check_text", "deliver", "deliver_json"]
 
 FileOption = Annotated[
     pathlib.Path | None,
-    typer.Option("-o", "--file", metavar="FILE", help="Write there instead of to standard output."),
+    typer.Option("-o", "--file", metavar="FILE", help="File to write. Default: standard output."),
 ]
 
 
 def check_text(file: pathlib.Path | None) -> None:
-    """Text is for the terminal: a file that was named would stay unwritten."""
+    """Refuse -o for text, which is laid out for a terminal."""
     if file is not None:
         raise errors.UsageError(
-            f"text is not written to {file}",
-            why="text is made for the width and the colours of a terminal",
-            todo=f"choose a format with -O, or send it there: > {file}",
+            f"text cannot be written to {file}",
+            why="text is laid out for the width and colours of a terminal",
+            todo=f"choose another format with -O, or redirect: > {file}",
         )
 
 
 def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, binary: bool) -> None:
-    """Write a result; a binary one never reaches a terminal. A file appears when it is whole."""
+    """Write a result atomically to a file, or to standard output; never binary data to a terminal."""
     if file is None:
         if binary and sys.stdout.isatty():
             raise errors.UsageError(
-                "this format is not for a terminal",
-                why="it is compressed",
-                todo="name a file with -o FILE, or send it into a pipe",
+                "refusing to write binary data to a terminal",
+                why="this format is compressed",
+                todo="use -o FILE, or redirect standard output",
             )
         write(sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -52,16 +52,15 @@ def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, bin
         raise errors.CannotError(
             f"{file} cannot be written",
             why=error.strerror or str(error),
-            todo="choose another place with -o FILE",
+            todo="choose another file with -o FILE",
         ) from error
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink()
-    typer.echo(f"written: {file} ({_size(file.stat().st_size)})", err=True)
+    typer.echo(f"wrote {file} ({_size(file.stat().st_size)})", err=True)
 
 
 def deliver_json(document: dict[str, object], file: pathlib.Path | None) -> None:
-    """One JSON document, as every command prints it."""
     text = json.dumps(document, indent=2) + "\n"
     deliver(lambda out: _write(out, text), file, binary=False)
 

@@ -1,4 +1,4 @@
-"""`-O`: which formats a question's answer can be written as, and why not as the others."""
+"""`-O` of commands about profiles: the formats of each, and why it has no others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ __all__ = ["Format", "option"]
 
 
 class Format(enum.StrEnum):
-    """Every format that an answer about profiles is written as somewhere."""
-
     TEXT = "text"
     JSON = "json"
     COLLAPSED = "collapsed"
@@ -35,12 +33,12 @@ HOLDS = {
 
 
 def option(what: str, but: str, *fit: Format) -> Any:
-    """`-O` for a command whose answer is `what`; `but` ends the sentence why no other format fits."""
+    """Return `-O` for a command that prints `what`; `but` completes why other formats do not fit."""
     return typer.Option(
         "-O",
         "--output",
         metavar=f"<{'|'.join(fit)}>",
-        help="The format.",
+        help="Output format.",
         parser=_parser(what, but, fit),
         callback=_choose,
     )
@@ -69,7 +67,7 @@ def _parser(what: str, but: str, fit: tuple[Format, ...]) -> Callable[[str], For
 
 
 def _choose(context: typer.Context, value: Format) -> Format:
-    # Known before the command runs, so that its errors come in the same format.
+    # Set before the command runs, so that its errors have the same format.
     current: session.Session = context.obj
     if value is Format.JSON:
         current.output = session.Output.JSON

@@ -1,4 +1,4 @@
-"""What every command shares: the data home, the output format, a console."""
+"""What all commands share: the data home, the output format, consoles."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ __all__ = ["Output", "OutputOption", "Session", "printable"]
 
 
 class Output(enum.StrEnum):
-    """The formats that every command has."""
-
     TEXT = "text"
     JSON = "json"
 
@@ -35,38 +33,36 @@ class Session:
 
     @property
     def home(self) -> pathlib.Path:
-        """The data home in force."""
         from overnight.app import home
 
         return home.data_home(self.chosen_home)
 
     def console(self) -> rich.console.Console:
-        """For results, on standard output."""
+        """Return the console for results, on standard output."""
         import rich.console
 
         return rich.console.Console(highlight=False)
 
     def notes(self) -> rich.console.Console:
-        """For progress and remarks, on standard error, out of the way of a pipe."""
+        """Return the console for progress and notes, on standard error."""
         import rich.console
 
         return rich.console.Console(highlight=False, stderr=True)
 
     def print_json(self, document: dict[str, object]) -> None:
-        """One JSON document on standard output."""
         json.dump(document, sys.stdout, indent=2)
         sys.stdout.write("\n")
 
 
 def _choose(context: typer.Context, value: Output) -> Output:
-    # Known before the command runs, so that its errors come in the same format.
+    # Set before the command runs, so that its errors have the same format.
     current: Session = context.obj
     current.output = value
     return value
 
 
 OutputOption = Annotated[
-    Output, typer.Option("-O", "--output", callback=_choose, help="For people or for programs.")
+    Output, typer.Option("-O", "--output", callback=_choose, help="Output format.")
 ]
 
 

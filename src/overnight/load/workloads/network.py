@@ -6,11 +6,11 @@ import contextlib
 import os
 import shutil
 import socket
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
 from overnight import errors, load
+from overnight.machines import network
 
 if TYPE_CHECKING:
     from overnight.load import worker
@@ -155,26 +155,8 @@ def _create_veth(journal: journal.Journal, n: int) -> tuple[str, str]:
             why="network namespaces need root and the program ip (iproute2)",
             todo="sudo overnight load network --veth, or leave --veth out for loopback",
         )
-    names = tuple(f"{journal.run}-{n}{end}" for end in "ab")
-    for name in names:
-        journal.write("netns", name)
-        _ip("netns", "add", name)
-    a, b = names
-    _ip("link", "add", "out", "netns", a, "type", "veth", "peer", "name", "in", "netns", b)
-    for name, link, address in ((a, "out", HERE), (b, "in", THERE)):
-        _ip("-n", name, "address", "add", f"{address}/30", "dev", link)
-        _ip("-n", name, "link", "set", link, "up")
-    return f"/run/netns/{a}", f"/run/netns/{b}"
-
-
-def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode:
-        raise errors.CannotError(
-            f"ip {' '.join(words)} failed",
-            why=done.stderr.strip() or f"exit code {done.returncode}",
-            todo="leave --veth out for loopback, or load the kernel module veth",
-        )
+    here, there = (f"{journal.run}-{n}{end}" for end in "ab")
+    return network.connect(journal, (here, "out", HERE), (there, "in", THERE))
 
 
 WORKLOAD = Network()

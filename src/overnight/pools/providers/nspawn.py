@@ -215,7 +215,7 @@ def _spawn(place: pathlib.Path) -> subprocess.Popen[bytes]:
     operations.NSPAWN.mkdir(parents=True, exist_ok=True)
     lower = sorted(path.name for path in place.glob("lower*"))
     _, bound = container.interpreter()
-    words = container.words(_name(place), place / "root", read_only=bound)
+    words = container.nspawn_arguments(_name(place), place / "root", read_only=bound)
     with (place / "log").open("ab") as log:
         # A session of its own, so that Ctrl-C does not reach it.
         return subprocess.Popen(

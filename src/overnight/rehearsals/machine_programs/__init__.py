@@ -1,1 +1,1 @@
-"""Programs that run inside a machine of a rehearsal: each a file by itself, standard library only."""
+"""Programs that run inside a rehearsal's machine: single files, standard library only."""

@@ -1,6 +1,6 @@
-"""An agent that reads files again and again with several workers, as one that collects statistics does.
+"""An agent that reads files repeatedly with several workers, like a statistics collector.
 
-Its page cache is charged to a cgroup that is at its limit: the kernel must make room for each page.
+Its page cache is charged to a cgroup at its limit, so the kernel must reclaim a page for each one read.
 """
 
 from __future__ import annotations
@@ -10,33 +10,30 @@ import pathlib
 import sys
 
 PAGE = 4096
-LOOK = 4 << 20  # bytes between two looks whether the parent is still there
+CHECK = 4 << 20  # bytes between two checks that the parent still runs
 
 
 def read(path: str, parent: int) -> None:
-    """The file from begin to end, for ever, page by page: no page waits for a disk, for it has no blocks.
-
-    Not longer than its parent is there: whoever ends the agent ends its workers.
-    """
+    """Read the file page by page until the parent ends. It has no blocks, so no read waits for a disk."""
     file = os.open(path, os.O_RDONLY)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
     size = os.fstat(file).st_size
     room = bytearray(PAGE)
     while True:
         for at in range(0, size, PAGE):
-            if at % LOOK == 0 and os.getppid() != parent:
+            if at % CHECK == 0 and os.getppid() != parent:
                 return
             os.preadv(file, [room], at)
 
 
 def main() -> None:
-    """Words: its cgroup, then a file for each worker."""
+    """Arguments: its cgroup, then a file for each worker."""
     (pathlib.Path(sys.argv[1]) / "cgroup.procs").write_text("0")
     parent, own = os.getppid(), os.getpid()
     for path in sys.argv[3:]:
         if not os.fork():
-            # A session each: where the kernel shares a core among sessions first (autogroup), every worker
-            # gets as much as anybody else there.
+            # A session each: with autogroup the kernel shares a core among sessions first, so every worker
+            # gets a full share.
             os.setsid()
             read(path, own)
             return

@@ -1,7 +1,7 @@
-"""An agent whose task dies at each start, and that starts it again for ever, each time in a new cgroup.
+"""An agent whose task crashes at each start, and which restarts it forever, each time in a new cgroup.
 
-What the task wrote to memory outlives it, so its cgroup never goes: a zombie for each start. systemd sees
-a unit that runs without a fault.
+A file that the task wrote to memory outlives it, so its cgroup stays dying: one zombie per start. systemd
+sees a healthy unit.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ LONG_NAP = 0.5
 
 
 def enter(folder: pathlib.Path) -> None:
-    """Put this process into a cgroup."""
     (folder / "cgroup.procs").write_text("0")
 
 
-def hurry(unit: pathlib.Path, home: pathlib.Path, state: pathlib.Path, many: int) -> None:
-    """The weeks before in fast motion: what `many` tasks leave behind, without starting each."""
-    for number in range(many):
+def leave_zombies(unit: pathlib.Path, home: pathlib.Path, state: pathlib.Path, count: int) -> None:
+    """Create what `count` crashed tasks leave behind, without starting each: weeks in seconds."""
+    for number in range(count):
         group = unit / f"past-{number}"
         group.mkdir()
         enter(group)
@@ -32,25 +31,25 @@ def hurry(unit: pathlib.Path, home: pathlib.Path, state: pathlib.Path, many: int
 
 
 def start(program: str, group: pathlib.Path, state: pathlib.Path) -> None:
-    """One start of the task, to its end."""
+    """Run the task once, to its end."""
     group.mkdir()
-    words = [program, "-c", TASK, program, str(group), str(state)]
-    os.waitpid(os.posix_spawn(program, words, {}), 0)
+    arguments = [program, "-c", TASK, program, str(group), str(state)]
+    os.waitpid(os.posix_spawn(program, arguments, {}), 0)
     group.rmdir()
 
 
 def main() -> None:
-    """Words: cgroup of the unit, cgroup to rest in, folder for states, task, how many before, starts a second."""
+    """Arguments: cgroup of the unit, own cgroup, state folder, task, zombies at first, starts per second."""
     unit, home, state = (pathlib.Path(word) for word in sys.argv[1:4])
-    program, many, rate = sys.argv[4], int(sys.argv[5]), float(sys.argv[6])
+    program, zombies, rate = sys.argv[4], int(sys.argv[5]), float(sys.argv[6])
     state.mkdir(parents=True, exist_ok=True)
-    hurry(unit, home, state, many)
+    leave_zombies(unit, home, state, zombies)
     (state / "ready").touch()
     number, next_at = 0, time.monotonic()
     while True:
         number += 1
         start(program, unit / f"task-{number}", state / f"task-{number}")
-        # Late starts are not made up for: a supervisor backs off, it does not catch up.
+        # Missed starts are dropped: a supervisor backs off, it does not catch up.
         next_at = max(next_at + 1 / rate, time.monotonic() - LONG_NAP)
         time.sleep(max(0.0, next_at - time.monotonic()))
 

@@ -1,7 +1,7 @@
 """A verdict as a report: one module a format, each from the same two values.
 
-A `Verdict` says what was concluded; `Material` is what a reader wants to see beside it, as far as it was
-recorded. Nothing in here reads a disk, and every part of the material may be missing.
+A `Verdict` is the conclusion; `Material` is the evidence shown beside it, as far as it was recorded. Nothing
+in this package reads a disk, and every part of the material may be missing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from overnight.diagnosis import knowledge
     from overnight.model.event import Event
     from overnight.model.finding import Finding
     from overnight.model.flame import Folded
@@ -26,7 +27,7 @@ class Lift:
     """How much more one (unit, process, function) ran before events than at other times.
 
     `lift` is the ratio of the rates, `low` the lower bound of its logarithm, `q_value` the expected share of
-    false ones among those that are listed up to here.
+    false positives among the rows up to this one.
     """
 
     unit: str
@@ -41,7 +42,7 @@ class Lift:
 
 @dataclasses.dataclass(frozen=True)
 class Census:
-    """Memory cgroups at one look: those the kernel tracks, those with a directory, those that are dying."""
+    """Memory cgroups at one instant: tracked by the kernel, with a directory, and dying."""
 
     time_us: int
     tracked: int
@@ -51,18 +52,19 @@ class Census:
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """What is shown beside a verdict; None or empty is what nobody recorded.
+    """What is shown beside a verdict; None or empty was not recorded.
 
-    `core` is the one the report looks at, `hot` the seconds of it, `baseline` what these are compared with.
-    `cores` spans more than `hot`, so that a reader sees it begin and end.
+    `core` is the core in focus, `incident` its seconds, `baseline` what they are compared with. `cores` spans
+    more than `incident`, so that a reader sees it begin and end. `known` has the titles of kinds and
+    the formats of numbers; None: the built-in knowledge.
     """
 
     core: int = -1
-    hot: Window | None = None
+    incident: Window | None = None
     baseline: Window | None = None
     cores: signals.Cores | None = None
     events: tuple[Event, ...] = ()
-    processes: top.Top | None = None  # of `core` in `hot`
+    processes: top.Top | None = None  # of `core` in `incident`
     flame: Folded | None = None
     compared: difference.Compared | None = None  # both flame graphs of that core
     difference: diff.Difference | None = None
@@ -70,7 +72,8 @@ class Material:
     census: tuple[Census, ...] = ()
     fleet: tuple[Finding, ...] = ()
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the host: zone, kernel
-    problems: tuple[str, ...] = ()  # what could not be gathered, and why
+    problems: tuple[str, ...] = ()  # what could not be read, and why
+    known: knowledge.Knowledge | None = None
 
 
 EMPTY = Material()

@@ -1,4 +1,4 @@
-"""The report for programs: `Verdict.as_json`, which docs/schemas/diagnosis-1.json describes."""
+"""The report for programs: `Verdict.as_json`, described in docs/schemas/diagnosis-1.json."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ SUFFIX = ".json"
 
 
 def write(
-    told: Verdict,
+    verdict: Verdict,
     file: BinaryIO,
     material: diagnosis.Material | None = None,  # noqa: ARG001 - every format takes it
 ) -> None:
-    """One document, ASCII, a final newline."""
-    file.write(json.dumps(document(told), indent=2, allow_nan=False).encode() + b"\n")
+    """Write one document, ASCII, with a final newline."""
+    file.write(json.dumps(document(verdict), indent=2, allow_nan=False).encode() + b"\n")
 
 
-def document(told: Verdict) -> dict[str, object]:
-    """`Verdict.as_json`; a number that JSON cannot hold (infinite, or none) is null."""
-    made = _plain(told.as_json())
-    assert isinstance(made, dict)
-    return made
+def document(verdict: Verdict) -> dict[str, object]:
+    """Return `Verdict.as_json`; a number that JSON cannot hold (infinite, not a number) is null."""
+    plain = _plain(verdict.as_json())
+    assert isinstance(plain, dict)
+    return plain
 
 
 def _plain(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(inner) for inner in value]
     if value is None or isinstance(value, str | int):
         return value
-    # A numpy number of a detector, or anything else that only looks like a value.
+    # A numpy number of a detector, or anything else that only resembles a value.
     number = getattr(value, "item", None)
     return _plain(number()) if callable(number) else str(value)

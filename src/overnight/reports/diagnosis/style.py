@@ -1,4 +1,4 @@
-"""The page's style and its one small script: light, dark and paper."""
+"""Style sheet and script of the page: light, dark and paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from overnight.reports.pictures import colours
 
 __all__ = ["COPY_SCRIPT", "policy", "sheet"]
 
-# Light, dark. What differs only in hue also differs in lightness: a grey print tells it apart.
+# Light, dark. Colours that differ in hue also differ in lightness, so that a grey print shows it.
 INKS = {
     "ground": ("#ffffff", "#14161a"),
     "card": ("#f5f5f3", "#1d2026"),
@@ -40,10 +40,14 @@ COPY_SCRIPT = """for (const button of document.querySelectorAll("button.copy")) 
       document.execCommand("copy");
     }
     button.textContent = "copied";
-    document.getElementById("said").textContent = "The command was copied.";
+    document.getElementById("said").textContent = "Command copied.";
     setTimeout(() => { button.textContent = "copy"; }, 2000);
   });
 }
+// Paper has no folds.
+addEventListener("beforeprint", () => {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+});
 """
 
 LAYOUT = """
@@ -62,13 +66,18 @@ a{color:var(--link)}
 .facts{display:flex;flex-wrap:wrap;gap:.1rem 1.4rem;margin:.3rem 0;padding:0;list-style:none;color:var(--soft);font-size:.9rem}.facts li{min-width:0;overflow-wrap:anywhere}
 .facts b{color:var(--ink);font-weight:600}
 .verdict{border:2px solid var(--ink);border-radius:8px;padding:14px 18px;margin:14px 0;background:var(--card)}
-.verdict p.said{font-size:1.08rem;max-width:100ch}.verdict p.small{max-width:125ch}header>p.small{max-width:130ch}
-.badge{display:inline-block;font-weight:700;border:2px solid;border-radius:5px;padding:1px 10px;margin-right:12px;white-space:nowrap}
-.badge.cause-found{color:var(--bad)}.badge.inconclusive{color:var(--warn)}.badge.no-cause{color:var(--good)}
+.verdict p.small{max-width:125ch}
+.about{color:var(--soft);font-weight:600;max-width:none;overflow-wrap:anywhere}
+.headline{display:flex;flex-wrap:wrap;justify-content:space-between;align-items:baseline;gap:.2rem 1.2rem}
+.headline h1{min-width:0;flex:1 1 24ch}
+.cause-found h1{color:var(--bad)}.inconclusive h1{color:var(--warn)}.no-cause h1{color:var(--good)}
+dl.form{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.45rem 1.1rem;margin:.7rem 0}
+dl.form dt{font-weight:650;color:var(--soft)}dl.form dd{margin:0;max-width:90ch;white-space:pre-wrap}
+details{border-top:1px solid var(--line);padding:.45rem 0}
+summary{cursor:pointer;font-weight:600}details[open]>summary{margin-bottom:.5rem}
 .confidence{display:inline-flex;align-items:center;gap:8px;font-weight:600}
 .bar{display:inline-block;width:130px;height:12px;border:1px solid var(--ink);background:var(--ground)}
 .bar i{display:block;height:100%;background:var(--ink)}
-nav ul{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;padding:0;margin:.6rem 0;list-style:none;font-size:.92rem}
 ol.steps{padding-left:1.4rem}ol.steps>li{margin:.9rem 0}
 ul.evidence{padding-left:1.1rem;margin:.3rem 0}ul.evidence>li{margin:.45rem 0}
 .against{color:var(--warn);font-weight:600}
@@ -86,7 +95,7 @@ figure{margin:.6rem 0}
 svg{display:block;max-width:100%;height:auto}
 .scroll{overflow-x:auto}
 dl.plain{display:grid;grid-template-columns:minmax(0,max-content) minmax(0,1fr);gap:2px 16px;margin:.3rem 0}dl.plain dt{color:var(--soft);max-width:24ch;overflow-wrap:anywhere}
-@media (max-width:640px){dl.plain{grid-template-columns:minmax(0,1fr)}}
+@media (max-width:640px){dl.plain,dl.form{grid-template-columns:minmax(0,1fr)}dl.form dd{margin:0 0 .4rem}}
 dl.plain dd{margin:0}
 #said{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 """
@@ -126,18 +135,17 @@ PAPER = """
 @page{size:A4;margin:14mm 13mm}
 @media print{
 html{font-size:11.5px}body{max-width:none;padding:0}
-nav,.skip,button.copy,#said{display:none!important}
+.skip,button.copy,#said{display:none!important}
 h2{margin-top:1.4rem;break-after:avoid}h3,caption,thead{break-after:avoid}
 figure,.verdict,tr,ul.evidence>li,.command{break-inside:avoid}
 svg{max-height:235mm}.scroll{overflow:visible}
-.badge,.bar i,svg{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.bar i,svg{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 a{color:inherit;text-decoration:none}
 }
 """
 
 
 def sheet() -> str:
-    """The whole style."""
     light = _inks(0)
     dark = _inks(1)
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{LAYOUT}{PICTURES}{_heat()}{NARROW}{PAPER}"
@@ -158,7 +166,7 @@ def _heat() -> str:
 
 
 def policy() -> str:
-    """What the page may do: show itself, and run the one script that is known by its sum."""
+    """Return the content security policy: no network, and only the one script, by its hash."""
     digest = base64.b64encode(hashlib.sha256(COPY_SCRIPT.encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "

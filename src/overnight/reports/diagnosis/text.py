@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from overnight.model.finding import Status
+from overnight.model.times import HOUR_US, SECOND_US
+from overnight.model.verdict import VerdictStatus
 from overnight.reports import diagnosis
 from overnight.reports.diagnosis import wording
 
@@ -12,46 +15,49 @@ if TYPE_CHECKING:
     import rich.console
     import rich.text
 
+    from overnight.diagnosis import knowledge
     from overnight.model.finding import Finding
     from overnight.model.verdict import Link, Step, Verdict
 
 __all__ = ["render"]
 
-STYLES = {"cause-found": "bold red", "inconclusive": "bold yellow", "no-cause": "bold green"}
+STYLES = {
+    VerdictStatus.CAUSE_FOUND: "bold red",
+    VerdictStatus.INCONCLUSIVE: "bold yellow",
+    VerdictStatus.NO_CAUSE: "bold green",
+}
 MOST_ROWS = 5
 LONGEST = 72  # characters of a command on one line
 
 
-def render(told: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> rich.console.Group:
-    """Verdict, chain, who ran there, what is missing, what next; names are text, never markup."""
+def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> rich.console.Group:
+    """Render the verdict and its details; names are text, never markup."""
     import rich.console
 
+    known = wording.knowledge_of(material)
     return rich.console.Group(
-        *_head(told),
-        *_chain(told),
-        *_who(material),
-        *_alternatives(told),
-        *_ruled_out(told),
-        *_gaps(told, material),
-        *_steps("Confirm or refute", told.next),
-        *_steps("Fix", told.fix),
-        *_answers(told),
+        *_verdict(verdict),
+        *_steps("Fix", verdict.fix),
+        *_steps("Experiment" if wording.is_claimed(verdict) else "Next steps", verdict.next),
+        *_chain(verdict, known),
+        *_processes(material),
+        *_alternatives(verdict, known),
+        *_ruled_out(verdict, known),
+        *_gaps(verdict, material),
+        *_answers(verdict, known),
     )
 
 
 def _line(*parts: tuple[str, str] | str, indent: int = 0) -> rich.console.RenderableType:
-    """Wrapped text; what does not fit begins under the first word."""
+    """Return wrapped text; continuation lines begin under the first word."""
     import rich.padding
-    import rich.text
 
-    text = rich.text.Text()
-    for part in parts:
-        text.append(part) if isinstance(part, str) else text.append(*part)
+    text = _text(*parts)
     return rich.padding.Padding(text, (0, 0, 0, indent)) if indent else text
 
 
-def _behind(lead: str, body: rich.text.Text, style: str = "") -> rich.console.RenderableType:
-    """A lead in a column of its own, so that wrapped lines keep their place."""
+def _behind(lead: str, body: rich.console.RenderableType, style: str = "") -> rich.console.RenderableType:  # fmt: skip
+    """Put a lead in a column of its own, so that wrapped lines stay aligned."""
     import rich.table
 
     grid = rich.table.Table.grid(padding=0)
@@ -64,10 +70,10 @@ def _behind(lead: str, body: rich.text.Text, style: str = "") -> rich.console.Re
 def _text(*parts: tuple[str, str] | str) -> rich.text.Text:
     import rich.text
 
-    made = rich.text.Text()
+    text = rich.text.Text()
     for part in parts:
-        made.append(part) if isinstance(part, str) else made.append(*part)
-    return made
+        text.append(part) if isinstance(part, str) else text.append(*part)
+    return text
 
 
 def _heading(name: str) -> Iterator[rich.console.RenderableType]:
@@ -75,53 +81,74 @@ def _heading(name: str) -> Iterator[rich.console.RenderableType]:
     yield _line((name, "bold underline"))
 
 
-def _head(told: Verdict) -> Iterator[rich.console.RenderableType]:
-    yield _line((wording.title(told), "bold"))
-    status = wording.STATUS.get(told.status, wording.clean(told.status, 40))
-    sure = wording.confidence_words(told)
-    yield _line(
-        (status.upper(), STYLES.get(told.status, "bold")),
-        f", {sure}" if sure else "",
-    )
+def _verdict(verdict: Verdict) -> Iterator[rich.console.RenderableType]:
+    import rich.console
+
+    style = STYLES.get(verdict.status, "bold")
+    headline = wording.clean(verdict.narrative.headline, 600)
+    yield _Headline(_text((headline, style)), wording.format_confidence(verdict))
     yield _line("")
-    yield _line(wording.clean(told.summary, 3000))
-    yield _line("")
-    yield _line((wording.confidence_means(told), "dim"))
+    for part in verdict.narrative.parts:
+        lines: list[rich.console.RenderableType] = [_text(wording.clean(part.text, 1500))]
+        lines += [_text((line, "green")) for line in _split_command(part.command)]
+        yield _behind(f"  {part.label:<10}  ", rich.console.Group(*lines), "bold")
+    if meaning := wording.explain_confidence(verdict):
+        yield _line("")
+        yield _line((meaning, "dim"))
 
 
-def _chain(told: Verdict) -> Iterator[rich.console.RenderableType]:
-    yield from _heading(wording.chain_heading(told))
-    if not told.chain or not told.chain.steps:
-        yield _line("No chain is claimed.")
+class _Headline:
+    """A headline with the confidence at the right edge, or below it where there is no room."""
+
+    def __init__(self, headline: rich.text.Text, right: str) -> None:
+        self.headline, self.right = headline, right
+
+    def __rich_console__(
+        self, console: rich.console.Console, options: rich.console.ConsoleOptions
+    ) -> rich.console.RenderResult:
+        import rich.text
+
+        width = min(options.max_width, 100)
+        free = width - self.headline.cell_len - len(self.right)
+        if self.right and free >= 2:
+            yield rich.text.Text.assemble(self.headline, " " * free, self.right)
+            return
+        yield self.headline
+        if self.right:
+            yield rich.text.Text(self.right)
+
+
+def _chain(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[rich.console.RenderableType]:
+    if not verdict.chain or not verdict.chain.steps:
         return
-    following = {link.cause: link for link in told.chain.links}
-    last = len(told.chain.steps) - 1
-    for at, step in enumerate(told.chain.steps):
+    yield from _heading(wording.chain_heading(verdict))
+    following = {link.cause: link for link in verdict.chain.links}
+    last = len(verdict.chain.steps) - 1
+    for at, step in enumerate(verdict.chain.steps):
         rail = "│" if at < last else " "
         mark = "●" if at in (0, last) else "○"
-        yield _behind(
-            f"{mark} ", _text((wording.kind_words(step.kind), "bold"), f"  {_when(step)}")
-        )
+        kind = wording.clean(known.title(step.kind))
+        yield _behind(f"{mark} ", _text((kind, "bold"), f"  {_when(step)}"))
         for detail, style in (
-            (wording.who_words(step.subject), "cyan"),
-            (wording.place_words(step.subject), ""),
-            (wording.number_words(step), ""),
+            (wording.describe_subject(step.subject), "cyan"),
+            (wording.format_place(step.subject), ""),
+            (wording.format_numbers(step, known), ""),
         ):
             if detail:
                 yield _Railed(rail, _text((detail, style)))
-        for one in step.evidence[:3]:
-            yield _Railed(rail, _text(("· ", "dim"), wording.clean(one.text, 600)))
-            if one.look:
-                yield _Railed(rail, _text(("  $ " + wording.command(one.look), "dim")))
-        for one in step.against[:2]:
-            yield _Railed(rail, _text(("against: ", "yellow"), wording.clean(one.text, 600)))
-        link = following.get(step.id)
+        for evidence in step.evidence[:3]:
+            yield _Railed(rail, _text(("· ", "dim"), wording.clean(evidence.text, 600)))
+            if evidence.look:
+                yield _Railed(rail, _text(("  $ " + wording.command(evidence.look), "dim")))
+        for evidence in step.against[:2]:
+            yield _Railed(rail, _text(("against: ", "yellow"), wording.clean(evidence.text, 600)))
         if at < last:
-            yield _Railed("│", _link(link) if link else _text("no link is recorded"), "▼")
+            link = following.get(step.id)
+            yield _Railed("│", _link(link) if link else _text("no link"), "▼")
 
 
 class _Railed:
-    """Text behind a rail that goes on through all of its lines, and ends in `tip` in the last one."""
+    """Text behind a rail that continues through all of its lines, and ends in `tip`."""
 
     def __init__(self, rail: str, body: rich.text.Text, tip: str = "") -> None:
         self.rail, self.body, self.tip = rail, body, tip or rail
@@ -129,7 +156,6 @@ class _Railed:
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> rich.console.RenderResult:
-        """What Rich asks for."""
         import rich.text
 
         lines = self.body.wrap(console, max(10, options.max_width - 4), overflow="fold")
@@ -140,72 +166,79 @@ class _Railed:
 
 
 def _link(link: Link) -> rich.text.Text:
-    strength = f"{link.strength:.2f} {wording.strength_words(link.strength)}"
     against = f"; against: {wording.clean('; '.join(link.against))}" if link.against else ""
     return _text(
-        (f"leads to the next, {strength}: ", "italic"),
+        (f"leads to the next, {wording.format_strength(link.strength)}: ", "italic"),
         f"{wording.clean('; '.join(link.reasons))}{against}",
     )
 
 
 def _when(step: Finding) -> str:
     begin, end = step.window.begin_us, step.window.end_us
-    if end - begin >= 3_600_000_000:
+    if end - begin >= HOUR_US:
         return f"since {wording.clock(begin, '%Y-%m-%d %H:%M')}"
-    length = wording.length_words((end - begin) / 1e6)
+    length = wording.format_length((end - begin) / SECOND_US)
     return wording.clock(begin, "%H:%M:%S") + (f", {length}" if length else "")
 
 
-def _who(material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
+def _processes(material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
     if not material.processes or not material.processes.rows:
         return
     import rich.table
     import rich.text
 
     where = f"core {material.core}" if material.core >= 0 else "all cores"
-    yield from _heading(f"Who ran on {where} in the hot window")
+    yield from _heading(f"Top consumers of {where} in the incident window")
     table = rich.table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(material.processes.kind, overflow="fold")
     for name in ("samples", *(name for name, _ in wording.DENOMINATORS)):
         table.add_column(name, justify="right")
     for row in material.processes.rows[:MOST_ROWS]:
         table.add_row(
-            rich.text.Text(wording.clean(row.name, 60)), f"{row.samples:,}", wording.percent(row.share_of_samples),
-            wording.percent(row.share_of_capacity), "-" if row.cores is None else f"{row.cores:.2f}",
-        )  # fmt: skip
+            rich.text.Text(wording.clean(row.name, 60)),
+            f"{row.samples:,}",
+            wording.percent(row.share_of_samples),
+            wording.percent(row.share_of_capacity),
+            "-" if row.cores is None else f"{row.cores:.2f}",
+        )
     yield table
     yield _line((f"{material.processes.coverage.lost:,} samples were lost.", "dim"))
 
 
-def _alternatives(told: Verdict) -> Iterator[rich.console.RenderableType]:
-    if not told.alternatives:
+def _alternatives(
+    verdict: Verdict, known: knowledge.Knowledge
+) -> Iterator[rich.console.RenderableType]:
+    if not verdict.alternatives:
         return
-    yield from _heading("Alternatives, and why each lost")
-    for number, one in enumerate(told.alternatives, 1):
-        line = " → ".join(wording.kind_words(step.kind) for step in one.steps)
-        why = wording.clean(one.why_not, 1000) or "It scored less."
-        yield _behind(f"{number}. ", _text(f"{wording.clean(line, 600)} (score {one.score:.2f}). ", why))  # fmt: skip
+    yield from _heading("Alternatives")
+    for number, chain in enumerate(verdict.alternatives, 1):
+        line = " → ".join(known.title(step.kind) for step in chain.steps)
+        why = wording.clean(chain.why_not, 1000) or "it scores less"
+        yield _behind(f"{number}. ", _text(f"{wording.clean(line, 600)} (score {chain.score:.2f}): ", why))  # fmt: skip
 
 
-def _ruled_out(told: Verdict) -> Iterator[rich.console.RenderableType]:
-    if not told.ruled_out:
+def _ruled_out(
+    verdict: Verdict, known: knowledge.Knowledge
+) -> Iterator[rich.console.RenderableType]:
+    if not verdict.ruled_out:
         return
-    yield from _heading("Found, but in no chain")
-    for one in told.ruled_out:
-        yield _behind("- ", _text(f"{wording.kind_words(one.kind)}: {wording.clean(one.why, 600)}"))
+    yield from _heading("Also found, not linked to this event")
+    for ruled_out in verdict.ruled_out:
+        kind, why = wording.clean(known.title(ruled_out.kind)), wording.clean(ruled_out.why, 600)
+        yield _behind("- ", _text(f"{kind}: {why}"))
 
 
-def _gaps(told: Verdict, material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
-    yield from _heading("What is missing")
-    if told.gaps:
+def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
+    yield from _heading("Missing evidence")
+    if verdict.gaps:
         yield _line(("Each multiplies the confidence by its factor.", "dim"))
-    for gap in told.gaps:
+    for gap in verdict.gaps:
         body = f"{wording.clean(gap.what)}: {wording.clean(gap.why)}"
         yield _behind(f"{gap.factor:.2f}  ", _text(body))
     for problem in material.problems:
         yield _behind("not shown  ", _text(wording.clean(problem)))
-    if not told.gaps and not material.problems:
-        yield _line(wording.nothing_missing(told))
+    if not verdict.gaps and not material.problems:
+        yield _line(wording.nothing_missing(verdict))
 
 
 def _steps(heading: str, steps: tuple[Step, ...]) -> Iterator[rich.console.RenderableType]:
@@ -214,35 +247,31 @@ def _steps(heading: str, steps: tuple[Step, ...]) -> Iterator[rich.console.Rende
     yield from _heading(heading)
     for number, step in enumerate(steps, 1):
         yield _behind(f"{number}. ", _text(wording.clean(step.what, 1000)))
-        for line in _command_lines(step.command):
+        for line in _split_command(step.command):
             # Without a prompt: what is selected is what is run.
             yield _line((line, "green"), indent=5)
-        if step.expect:
+        if step.expect and step.expect not in wording.OUTCOMES:
             yield _behind("   ", _text(("expect: ", "dim"), wording.clean(step.expect, 1000)))
 
 
-def _command_lines(command: str) -> list[str]:
-    """Long ones are broken where the shell lets them be: a terminal would break them anywhere."""
+def _split_command(command: str) -> list[str]:
+    """Break long commands where the shell allows it: a terminal would break them anywhere."""
     if not command.strip():
         return []
-    lines = wording.command(command).split("\n")
     return [
         part
-        for line in lines
+        for line in wording.command(command).split("\n")
         for part in (line.replace(" && ", " &&\n").split("\n") if len(line) > LONGEST else [line])
     ]
 
 
-def _answers(told: Verdict) -> Iterator[rich.console.RenderableType]:
-    if not told.answers:
+def _answers(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[rich.console.RenderableType]:
+    if not verdict.answers:
         return
-    yield from _heading("What was looked for")
-    for status in ("found", "clear", "no-data", "failed"):
-        those = [one for one in told.answers if one.status == status]
-        if those:
-            named = ", ".join(
-                wording.clean(one.detector, 60)
-                + (f" ({wording.clean(one.why, 120)})" if one.why and status != "clear" else "")
-                for one in those
-            )
-            yield _behind(f"{status:8} ", _text(named))
+    yield from _heading("Detectors")
+    for status in Status:
+        for answer in verdict.answers:
+            if answer.status == status:
+                why = wording.explain_answer(answer, known)
+                name = wording.clean(answer.detector, 60)
+                yield _behind(f"{status:8} ", _text(f"{name}: {why}" if why else name))

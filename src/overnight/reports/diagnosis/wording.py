@@ -1,4 +1,4 @@
-"""What all formats of a report say alike: names of kinds, of subjects, of numbers, of confidence."""
+"""What all formats of a report share: subjects, numbers, times and confidence as text."""
 
 from __future__ import annotations
 
@@ -7,183 +7,107 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from overnight.diagnosis import knowledge
+from overnight.model import text as texts
 from overnight.model import times
+from overnight.model.finding import Status
+from overnight.model.times import SECOND_US
+from overnight.model.verdict import VerdictStatus
 
 if TYPE_CHECKING:
-    from overnight.model.finding import Evidence, Finding, Subject
+    from overnight.model.finding import Answer, Evidence, Finding, Subject
     from overnight.model.verdict import Gap, Verdict
+    from overnight.reports import diagnosis
 
 __all__ = [
-    "DENOMINATORS", "KINDS", "STATUS", "STATUS_MEANS", "chain_heading", "clean", "clock", "command", "confidence_means", "confidence_words",
-    "gap_factor", "is_claimed", "kind_words", "length_words", "look_words", "nothing_missing", "number_words", "percent", "place_words", "quantities",
-    "strength_words", "title", "when_words", "who_words", "without_data",
+    "DENOMINATORS", "OUTCOMES", "chain_heading", "clean", "clock", "command", "describe_subject", "explain_answer", "explain_confidence",
+    "format_confidence", "format_length", "format_numbers", "format_place", "format_source", "format_strength",
+    "format_window", "is_claimed", "knowledge_of", "list_numbers", "multiply_gaps", "nothing_missing", "percent",
+    "title",
 ]  # fmt: skip
 
-STATUS = {
-    "cause-found": "Cause found",
-    "inconclusive": "Inconclusive",
-    "no-cause": "No cause found",
-}
-STATUS_MEANS = {
-    "cause-found": "A chain from a cause to the event holds in time, place and size.",
-    "inconclusive": "There are leads, but no chain is strong enough to be called the cause.",
-    "no-cause": "What was recorded shows nothing that would explain an event.",
-}
-# What a kind of finding is, in a few words; the kind itself stands where none are known.
-KINDS = {
-    "cpu.core_saturated": "One core was full",
-    "cpu.core_pinned": "A core was pinned",
-    "cpu.culprit": "Who ran on that core",
-    "cpu.rt_hog": "Real-time task kept the core",
-    "cpu.stall": "The kernel reported a stall",
-    "kernel.lock_contention": "Waiting for a kernel lock",
-    "limit.near": "A limit was nearly reached",
-    "memory.cgroup_walk": "Kernel walked all memory cgroups",
-    "memory.oom": "Out of memory",
-    "memory.reclaim": "Reclaim of memory",
-    "memory.zombie_cgroups": "Zombie memory cgroups",
-    "net.driver_reset": "Network driver reset",
-    "net.queue_starved": "A network queue was not served",
-    "net.softirq_storm": "Storm of soft interrupts",
-    "recorder.cost": "The recorder's own share",
-    "stack.lift": "Ran more before the events",
-    "storage.fault": "Storage fault",
-    "unit.crash_loop": "A unit restarts for ever",
-    "unit.hidden_crash_loop": "Hidden crash loop",
-}
-# Magnitudes as a reader wants them, in the order of their weight. Those not named are shown as they are.
-NUMBERS = {
-    "kernel_percent": "{:.0f} % of the core's time in the kernel",
-    "busy_percent": "{:.0f} % of the core's time busy",
-    "others_percent": "the other cores' mean {:.0f} %",
-    "waited_seconds": "waited {:.3g} s to be polled",
-    "seconds": "for {:.3g} s",
-    "cores_burnt": "{:.2g} cores burnt",
-    "cores_added": "{:.2g} cores more than before",
-    "cores_before": "{:.2g} cores before",
-    "share_of_core_samples": "",
-    "kernel_share": "",
-    "births_per_hour": "{:,.0f} cgroups born an hour",
-    "deaths_per_hour": "{:,.0f} gone an hour",
-    "short_lived_per_hour": "{:,.0f} an hour lived less than a minute",
-    "restarts_per_hour": "{:,.0f} restarts an hour",
-    "dying": "{:,.0f} dying",
-    "in_use": "{:,.0f} in use",
-    "tracked": "{:,.0f} tracked",
-    "growth_per_hour": "{:+,.0f} an hour",
-    "age_hours": "for {:,.0f} h",
-    "hours": "seen for {:.2g} h",
-    "softirq_percent": "{:.0f} % of the core's time in soft interrupts",
-    "packets_per_second": "{:,.0f} packets/s",
-    "rt_priority": "real-time priority {:.0f}",
-    "pages_per_second": "{:,.0f} pages/s",
-    "lift": "{:.3g} times as much",
-    "low": "lower bound of its logarithm {:.2f}",
-    "q_value": "q = {:.2g}",
-    "recurrences": "{:.0f} recurrences",
-    "cores_more": "{:+.2g} cores",
-    "samples": "{:,.0f} samples",
-    "count": "{:,.0f} lines or sightings",
-}
-SHARES = {
-    "share_of_core_samples": "of that core's samples",
-    "kernel_share": "of its own samples in the kernel",
-}
 DENOMINATORS = (
-    ("share of samples", "of the samples in which the chosen cores were busy"),
-    ("share of capacity", "of all the time that the chosen cores had, idle or not"),
-    ("cores", "as many cores' worth of time, on average over the window"),
+    ("share of samples", "of the samples in which the selected cores were busy"),
+    ("share of capacity", "of all the time of the selected cores, idle or not"),
+    ("cores", "cores' worth of time, on average over the window"),
 )
-INSTANT_S = (
-    0.05  # lines of one incident come within a millisecond: it has no length that says anything
-)
-LONGEST = 400  # characters of one text of a host; a name of 8 kB tells nobody anything
+# Steps of an experiment that only say how to read the outcome expect nothing else.
+OUTCOMES = ("confirmed", "refuted")
+INSTANT_S = 0.05  # the lines of one incident come within milliseconds: such a length means nothing
+LONGEST = 400  # characters of one text of a host; nobody reads a name of 8 kB
 
 
-def chain_heading(told: Verdict) -> str:
-    """What a chain is called: of a cause only where one is claimed."""
-    return "Chain, root first" if is_claimed(told) else "What is known, no cause is claimed"
+def knowledge_of(material: diagnosis.Material) -> knowledge.Knowledge:
+    return material.known or knowledge.known()
 
 
-def is_claimed(told: Verdict) -> bool:
-    """Whether the first step of the chain is said to be the cause."""
-    return told.status == "cause-found"
+def chain_heading(verdict: Verdict) -> str:
+    return "Chain, root first" if is_claimed(verdict) else "What is known; no cause is claimed"
 
 
-def without_data(told: Verdict) -> bool:
-    """Whether a detector could not answer."""
-    return any(str(one.status) in ("no-data", "failed") for one in told.answers)
+def is_claimed(verdict: Verdict) -> bool:
+    """Return whether the first step of the chain is claimed to be the cause."""
+    return verdict.status == VerdictStatus.CAUSE_FOUND
 
 
-def nothing_missing(told: Verdict) -> str:
-    """What is said where no gap is known."""
-    if without_data(told):
-        return "No gap lowers the confidence; detectors without data and those that failed are listed below."
-    return "Nothing that the detectors asked for was missing."
+def nothing_missing(verdict: Verdict) -> str:
+    if any(answer.status in (Status.NO_DATA, Status.FAILED) for answer in verdict.answers):
+        return "No missing evidence lowers the confidence; detectors without data and those that failed are listed below."
+    return "Nothing that the detectors need is missing."
 
 
 def clean(text: object, longest: int = LONGEST) -> str:
-    r"""Text from a host as one line: what is no printable character is spelled out.
+    r"""Return text from a host on one line, with control characters escaped.
 
     >>> clean("a\x1b[31mb\u202ec\n")
     'a\\x1b[31mb\\u202ec\\n'
     """
-    whole = str(text)
-    cut = whole[:longest] + ("…" if len(whole) > longest else "")
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in cut
-    )
+    return texts.printable(str(text), limit=longest)
 
 
 def command(text: str) -> str:
-    """A command as it can be copied: its lines stay lines, nothing in it is hidden."""
+    """Return a command as it can be copied: its lines stay lines, and nothing in it is hidden."""
     return "\n".join(clean(line, 4000) for line in text.strip("\n").split("\n"))
 
 
-def length_words(seconds: float) -> str:
-    """How long something lasted: `4.5 s`, what is longer than two minutes as `29m20s`; '' for an instant."""
+def format_length(seconds: float) -> str:
+    """Format `4.5 s`, more than two minutes as `29m20s`; '' for an instant."""
     if seconds < INSTANT_S:
         return ""
     return f"{seconds:.3g} s" if seconds < 120 else times.format_duration(seconds)
 
 
-def kind_words(kind: str) -> str:
-    """What a kind of finding or event is called."""
-    return KINDS.get(kind) or clean(kind.replace("_", " ").replace(".", ": ", 1))
-
-
-def title(told: Verdict) -> str:
-    """What the report is about."""
-    if told.event is None:
+def title(verdict: Verdict, known: knowledge.Knowledge) -> str:
+    if verdict.event is None:
         return "Diagnosis without an event"
-    where = f" on {clean(told.event.host, 80)}" if told.event.host else ""
-    return f"{kind_words(told.event.kind)}{where}, {clock(told.event.time_us)} UTC"
+    where = f" on {clean(verdict.event.host, 80)}" if verdict.event.host else ""
+    kind = clean(known.title(verdict.event.kind))
+    return f"{kind}{where}, {clock(verdict.event.time_us)} UTC"
 
 
 def clock(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """An instant in UTC."""
+    """Format an instant in UTC."""
     try:
-        when = datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC)
-    except (ValueError, OverflowError, OSError):  # nobody lives then, but a damaged file may say so
-        return f"{us / 1e6:.0f} s after 1970"
+        when = datetime.datetime.fromtimestamp(us // SECOND_US, datetime.UTC)
+    except (ValueError, OverflowError, OSError):  # a damaged file may contain any number
+        return f"{us / SECOND_US:.0f} s after 1970"
     return f"{when:{form}}"
 
 
-def when_words(begin_us: int, end_us: int) -> str:
-    """A window: its day, from when, for how long."""
-    return f"{clock(begin_us)} for {times.format_duration(max(0, end_us - begin_us) / 1e6)}"
+def format_window(begin_us: int, end_us: int) -> str:
+    return f"{clock(begin_us)} for {times.format_duration(max(0, end_us - begin_us) / SECOND_US)}"
 
 
-def who_words(subject: Subject) -> str:
-    """Whom a finding is about: process, unit, function; '' where it names nobody."""
-    named = [clean(one, 80) for one in (subject.process, subject.unit) if one]
-    who = " of ".join(named) if len(named) == 2 else "".join(named)
+def describe_subject(subject: Subject) -> str:
+    """Return process, unit and function of a finding; '' if it names none."""
+    named = [clean(name, 80) for name in (subject.process, subject.unit) if name]
+    who = f"{named[0]} ({named[1]})" if len(named) == 2 else "".join(named)
     function = f"{clean(subject.function, 80)}()" if subject.function else ""
     return " in ".join(filter(None, (who, function)))
 
 
-def place_words(subject: Subject, *, host: bool = True) -> str:
-    """Where: core, queue, cgroup, host."""
+def format_place(subject: Subject, *, host: bool = True) -> str:
+    """Return core, queue, cgroup and host of a finding."""
     parts = []
     if subject.core is not None:
         parts.append(f"core {subject.core}")
@@ -197,29 +121,31 @@ def place_words(subject: Subject, *, host: bool = True) -> str:
     return ", ".join(parts)
 
 
-def quantities(found: Finding) -> Iterator[str]:
-    """Its magnitudes with what they are of, the telling ones first."""
-    known = [name for name in NUMBERS if name in found.magnitude]
-    named = (*known, *(name for name in found.magnitude if name not in NUMBERS))
-    # A nought says little: it comes last, where there is still room.
-    for name in sorted(named, key=lambda one: found.magnitude[one] == 0):
-        value = found.magnitude[name]
+def list_numbers(finding: Finding, known: knowledge.Knowledge) -> Iterator[str]:
+    """Yield the magnitudes of a finding with what they are of, the most telling first."""
+    magnitude = finding.magnitude
+    named = (
+        *(name for name in known.numbers if name in magnitude),
+        *(name for name in magnitude if name not in known.numbers),
+    )
+    # A zero says little: it comes last.
+    for name in sorted(named, key=lambda name: magnitude[name] == 0):
+        value = magnitude[name]
         if not math.isfinite(value) or (name == "seconds" and value < INSTANT_S):
             continue
-        if name in SHARES:
-            yield f"{percent(value)} {SHARES[name]}"
-            continue
-        form = NUMBERS.get(name)
-        yield form.format(value) if form else f"{clean(name, 60).replace('_', ' ')} {value:,.4g}"
+        if number := known.numbers.get(name):
+            yield number.form.format(value=value, percent=percent(value))
+        else:
+            yield f"{clean(name, 60).replace('_', ' ')} {value:,.4g}"
 
 
-def number_words(found: Finding, most: int = 3) -> str:
-    """The numbers that say how large it is, on one line."""
-    return " · ".join(list(quantities(found))[:most])
+def format_numbers(finding: Finding, known: knowledge.Knowledge, most: int = 3) -> str:
+    """Return the most telling numbers on one line."""
+    return " · ".join(list(list_numbers(finding, known))[:most])
 
 
 def percent(share: float | None) -> str:
-    """Two digits that matter; a dash where nobody knows.
+    """Format with two significant digits; a dash where it is not known.
 
     >>> percent(0.065), percent(0.0004), percent(None)
     ('6.5 %', '0.04 %', '-')
@@ -230,58 +156,62 @@ def percent(share: float | None) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
 
 
-def strength_words(strength: float) -> str:
-    """How well a link holds, so that nobody has to remember the scale."""
+def format_strength(strength: float) -> str:
+    """Return number and word, so that nobody has to remember the scale."""
     bounds = ((0.75, "strong"), (0.5, "fair"), (0.25, "weak"))
-    return next((word for bound, word in bounds if strength >= bound), "very weak")
+    word = next((word for bound, word in bounds if strength >= bound), "very weak")
+    return f"{strength:.2f} {word}"
 
 
-def gap_factor(gaps: Iterable[Gap]) -> float:
-    """By what all gaps together multiply the confidence."""
+def multiply_gaps(gaps: Iterable[Gap]) -> float:
     return math.prod(gap.factor for gap in gaps)
 
 
-def confidence_words(told: Verdict) -> str:
-    """How sure the claim is, or the suspicion; '' where there is none: a nought would read as a doubt."""
-    return "" if told.status == "no-cause" else f"confidence {told.confidence:.2f} of 1"
+def format_confidence(verdict: Verdict) -> str:
+    """Return the confidence of a claim or suspicion; '' without one, for a zero would read as a doubt."""
+    if verdict.status == VerdictStatus.NO_CAUSE:
+        return ""
+    return f"confidence {verdict.confidence:.2f}"
 
 
-def confidence_means(told: Verdict) -> str:
-    """What a reader may do with a verdict this sure, and what the number is not."""
-    factor = gap_factor(told.gaps)
-    missing = (
-        f" Missing evidence multiplies it by {factor:.2f}; what is missing is listed below."
-        if factor < 0.995
-        else ""
-    )
-    if told.status == "no-cause":
-        return f"No cause is claimed, so there is no confidence in one.{missing.replace(' it ', ' what is said here ')}"
-    if not is_claimed(told):
-        lead = "A suspicion: a lead to follow, no cause to act on."
-    elif told.confidence >= 0.8:
-        lead = "High: act on it, and run the experiment to be sure."
-    elif told.confidence >= 0.55:
-        lead = "Likely, but run the experiment before anything is changed for good."
-    else:
-        lead = (
-            "Weak, though a cause is claimed: run the experiment first, and read the alternatives."
+def explain_confidence(verdict: Verdict) -> str:
+    """Explain what a reader may do with this confidence, and what it is not."""
+    factor = multiply_gaps(verdict.gaps)
+    missing = f" Missing evidence multiplies it by {factor:.2f}." if factor < 0.995 else ""
+    if verdict.status == VerdictStatus.NO_CAUSE:
+        return (
+            f"Missing evidence weakens this result by a factor of {factor:.2f}." if missing else ""
         )
+    if not is_claimed(verdict):
+        lead = "A suspicion to follow up, not a cause to act on."
+    elif verdict.confidence >= 0.8:
+        lead = "High: act on it, and run the experiment to be sure."
+    elif verdict.confidence >= 0.55:
+        lead = "Likely: run the experiment before changing anything permanently."
+    else:
+        lead = "Weak: run the experiment first, and read the alternatives."
     return (
-        f"{lead} It sums up how well the links hold in time, place, size and recurrence, from 0 to 1; "
-        f"it is no share of incidents in which such a verdict was right.{missing}"
+        f"{lead} The confidence, 0 to 1, sums up how well the links agree in time, place, size and recurrence; "
+        f"it is not the probability that the verdict is right.{missing}"
     )
 
 
-def look_words(found: Evidence) -> str:
-    """Where a piece of evidence comes from, and of when it is."""
-    parts = [clean(found.source, 120)]
-    if found.window:
-        parts.append(when_words(found.window.begin_us, found.window.end_us))
-    parts += [f"{clean(name, 60)} {_value(value)}" for name, value in found.values.items()]
+def explain_answer(answer: Answer, known: knowledge.Knowledge) -> str:
+    """Return why a detector answered as it did, or what it found."""
+    titles = dict.fromkeys(known.title(finding.kind) for finding in answer.findings)
+    return clean(answer.why or "; ".join(titles), 300)
+
+
+def format_source(evidence: Evidence) -> str:
+    """Return where a piece of evidence comes from, its window and its values."""
+    parts = [clean(evidence.source, 120)]
+    if evidence.window:
+        parts.append(format_window(evidence.window.begin_us, evidence.window.end_us))
+    parts += [f"{clean(name, 60)} {_format_value(value)}" for name, value in evidence.values.items()]  # fmt: skip
     return " · ".join(filter(None, parts))
 
 
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

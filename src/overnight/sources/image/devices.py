@@ -25,30 +25,9 @@ NICS = 256
 SECONDS = 3.0
 OUTPUT = 4096
 
-# Each prints its version and exits; none contacts a daemon.
-BINARIES = (
-    ("kubelet", "--version"),
-    ("containerd", "--version"),
-    ("runc", "--version"),
-    ("crun", "--version"),
-    ("crio", "--version"),
-    ("docker", "--version"),
-    ("dockerd", "--version"),
-    ("podman", "--version"),
-    ("systemctl", "--version"),
-    ("python3", "--version"),
-    ("perf", "--version"),
-    ("ethtool", "--version"),
-)
-FOLDERS = (
-    "/usr/local/sbin",
-    "/usr/local/bin",
-    "/usr/sbin",
-    "/usr/bin",
-    "/sbin",
-    "/bin",
-    "/opt/bin",
-)
+# Each prints its version with --version and exits; none contacts a daemon.
+BINARIES = ("kubelet", "containerd", "runc", "crun", "crio", "docker", "dockerd", "podman", "systemctl", "python3", "perf", "ethtool")  # fmt: skip
+FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/bin")  # fmt: skip
 VERSION = re.compile(r"v?\d+(?:\.\d+)+[0-9A-Za-z.+~_-]{0,40}|\b\d{2,5}\b")
 
 
@@ -104,7 +83,7 @@ def _ask(name: str) -> dict[str, str]:
 def read_versions(tree: trees.Tree, gaps: inventory.Gaps, *, live: bool) -> inventory.Part:
     """Run programs to read their versions; an image's programs are never run."""
     versions: inventory.Part = {}
-    for name, option in BINARIES:
+    for name in BINARIES:
         paths = [f"{folder}/{name}" for folder in FOLDERS]
         path = next((candidate for candidate in paths if tree.is_executable(candidate)), None)
         if path is None:
@@ -113,7 +92,7 @@ def read_versions(tree: trees.Tree, gaps: inventory.Gaps, *, live: bool) -> inve
             gaps(name, "programs of an image are not run; see the version of its package")
             continue
         try:
-            versions[name] = {"path": path, "version": _version(_output([path, option]))}
+            versions[name] = {"path": path, "version": _version(_output([path, "--version"]))}
         except (OSError, ValueError) as error:
             gaps(name, trees.why(error) if isinstance(error, OSError) else str(error))
     return versions

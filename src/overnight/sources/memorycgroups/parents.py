@@ -73,7 +73,9 @@ def read_parents(
 
 
 def _below(path: str, depth: int) -> list[str]:
-    return list(counts.children(path)) if depth < DEEPEST else []
+    if depth >= DEEPEST:
+        return []
+    return [child.path for child in sources.child_directories(path)]
 
 
 def _counted(top: str, limit: int) -> tuple[Parent, ...]:

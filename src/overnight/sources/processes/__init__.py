@@ -1,4 +1,4 @@
-"""Processes: who uses the cores each second, and which unit or container a process belongs to."""
+"""Which processes use the cores each second, and which unit or container each belongs to."""
 
 from __future__ import annotations
 
@@ -17,27 +17,25 @@ unit_of = membership.unit_of
 
 @functools.lru_cache(maxsize=4)
 def _shared(root: pathlib.Path) -> table.Table:
-    # Both signals are of one table: processes are read once for the two of them.
+    # The signals share one table, so that processes are read once.
     return table.Table(root)
 
 
 def full_scan(root: pathlib.Path = sources.ROOT) -> None:
-    """Makes the next look read every process: when a core is pinned, who did it must not wait."""
+    """Make the next poll read every process, to name the process that saturates a core at once."""
     _shared(root).full_scan()
 
 
 def open_processes(root: pathlib.Path) -> sources.Reader:
-    """The look of `processes`."""
     return _shared(root).read
 
 
 def open_states(root: pathlib.Path) -> sources.Reader:
-    """The look of `process-states`: what the other look has seen last of each."""
+    """Open a reader of `process-states`: the last state that `processes` saw of each."""
     return _shared(root).states
 
 
 def open_real_time(root: pathlib.Path) -> sources.Reader:
-    """The look of `rt-threads`."""
     return threads.RealTime(_shared(root), root).read
 
 
@@ -47,43 +45,32 @@ SIGNALS = (
         1.0,
         "process",
         (
-            sources.Column("utime", unit="ticks"),
-            sources.Column("stime", unit="ticks"),
-            sources.Column("rss", "gauge", "pages"),
-            sources.Column("core", "gauge"),
-            sources.Column("major_faults"),
-            sources.Column("state", "gauge"),
-            sources.Column("policy", "gauge"),
-            sources.Column("rt_priority", "gauge"),
+            *sources.counters("utime", "stime", unit="ticks"),
+            *sources.gauges("rss", unit="pages"),
+            *sources.gauges("core"),
+            *sources.counters("major_faults"),
+            *sources.gauges("state", "policy", "rt_priority"),
         ),
         open_processes,
-        "/proc/PID/stat of the 20 busiest and of those that are blocked; state is the letter's code (68 is D), policy 1, 2 and 6 are real-time",
+        "/proc/PID/stat of the 20 busiest and of blocked processes; state is the letter's code (68 is D), policy 1, 2 and 6 are real-time",
     ),
     sources.Signal(
         "process-states",
         5.0,
         "",
-        (
-            sources.Column("all", "gauge"),
-            sources.Column("running", "gauge"),
-            sources.Column("blocked", "gauge"),
-            sources.Column("zombies", "gauge"),
-        ),
+        sources.gauges("all", "running", "blocked", "zombies"),
         open_states,
-        "/proc/PID/stat: how many processes, and how many run, are blocked (D) or are dead and not waited for (Z)",
+        "/proc/PID/stat: number of processes, and how many are running, blocked (D) or zombies (Z)",
     ),
     sources.Signal(
         "rt-threads",
         1.0,
         "thread",
         (
-            sources.Column("utime", unit="ticks"),
-            sources.Column("stime", unit="ticks"),
-            sources.Column("core", "gauge"),
-            sources.Column("policy", "gauge"),
-            sources.Column("rt_priority", "gauge"),
+            *sources.counters("utime", "stime", unit="ticks"),
+            *sources.gauges("core", "policy", "rt_priority"),
         ),
         open_real_time,
-        "/proc/PID/task/TID/stat of real-time threads, not the first, of processes that use half of a core",
+        "/proc/PID/task/TID/stat of real-time threads (except the main thread) of processes that use half a core",
     ),
 )

@@ -1,15 +1,15 @@
-"""Every process's processor time, without reading every process every second.
+"""Every process's CPU time, without reading every process every second.
 
-/proc/PID/stat, of which these are used: comm, state (3), major faults (12), utime and stime (14, 15),
-start time (22), resident pages (24), the core it last ran on (39), real-time priority (40) and scheduling
-policy (41; 1 is FIFO, 2 round robin, 6 deadline). Both are of the process's first thread::
+From /proc/PID/stat: comm, state (3), major faults (12), utime and stime (14, 15), start time (22), resident
+pages (24), the core it last ran on (39), real-time priority (40) and scheduling policy (41; 1 is FIFO, 2 round
+robin, 6 deadline). The last two are those of the main thread::
 
     1234 (tokio-rt (x)) S 1 1234 1234 0 -1 4194560 9 0 2 0 150 70 0 0 20 0 1 0 812 9900032 771 …
 
-To open and read one costs 7 us, to read one that is open 3.3 us, and most have not changed since. So the
-busy ones and the new ones are read each second, the others in turn, a fifth at a time and never more
-than 100, and one that slept through three of its turns at every fourth only: at one look a second, with
-cold caches, a read costs 10 us. The numbers are counters: what a process used before its turn came is not lost.
+Opening and reading a file takes 7 us, reading an open one 3.3 us (10 us with cold caches, at one poll a second),
+and most have not changed. So busy and new processes are read each second; the others in turn, a fifth at a time
+and at most 100, and one that did not change in three of its turns only every fourth turn. The numbers are
+counters: CPU time used before a process's turn is not lost.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from collections.abc import Iterator
 
 from overnight import sources
 
-__all__ = ["Process", "Table", "name_of", "parse_stat", "threads_of"]
+__all__ = ["Process", "Table", "display_name", "parse_stat", "parse_threads"]
 
 TOP = 20
-HOT = 40  # twice what is shown: one of them may become busier than one that is shown
+HOT = 40  # twice the number of rows: any of them may become one of the busiest
 BLOCKED = 5  # rows for processes in D state that are not busy
 TURNS = 5
 PATIENT = 3  # turns without a change, after which
-SELDOM = 4  # only every so many of its turns are taken
+SELDOM = 4  # only every fourth of its turns is taken
 MOST_A_TURN = 100
 MOST_NEW = 500
 MOST_TRIED = 48
 MOST_PROCESSES = 20_000
 MOST_OPEN = 400
 LONGEST = 48
-FIRST_PID = 258  # where /proc's own entries end and PID 0 would stand: fs/proc/base.c, TGID_OFFSET
+FIRST_PID = (
+    258  # the position of PID 0 in /proc, after its other entries: fs/proc/base.c, TGID_OFFSET
+)
 COOLING = 0.7
 WARM = 0.5
-BURNING = 50.0  # ticks of late: half of a core for a second
+BUSY_TICKS = 50.0  # recent ticks: half a core for a second
 D_STATE = ord("D")
 
 
 def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int]:
-    """comm, state, major faults, utime, stime, start time, resident pages, core, policy, real-time priority.
+    """Parse comm, state, major faults, utime, stime, start time, resident pages, core, policy, rt priority.
 
     >>> parse_stat(b"7 (a) b) D 1" + b" 0" * 7 + b" 5 0 11 22" + b" 0" * 6 + b" 99 0 44" + b" 0" * 14 + b" 3 50 1 0")
     (b'a) b', 68, 5, 11, 22, 99, 44, 3, 1, 50)
@@ -64,19 +66,19 @@ def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, i
     )
 
 
-def threads_of(text: bytes) -> int:
-    """How many threads a process has: field 20.
+def parse_threads(text: bytes) -> int:
+    """Parse the number of threads: field 20.
 
-    >>> threads_of(b"7 (a) b) D" + b" 0" * 16 + b" 12 0")
+    >>> parse_threads(b"7 (a) b) D" + b" 0" * 16 + b" 12 0")
     12
     """
     return int(text[text.rindex(b")") + 2 :].split(None, 18)[17])
 
 
-def name_of(comm: bytes) -> str:
-    r"""A process's name as part of a key. A kernel worker is named by its pool, not by its last work.
+def display_name(comm: bytes) -> str:
+    r"""Format a process's name for a key. A kernel worker is named by its pool, not by its last work.
 
-    >>> name_of(b"kworker/u8:1-ext4-rsv-conversion"), name_of(b"a\x1b[1m\nb\xff")
+    >>> display_name(b"kworker/u8:1-ext4-rsv-conversion"), display_name(b"a\x1b[1m\nb\xff")
     ('kworker/u8:1', 'a\\x1b[1m\\x0ab\\xff')
     """
     if comm.startswith(b"kworker/"):
@@ -85,7 +87,7 @@ def name_of(comm: bytes) -> str:
 
 
 class Process:
-    """What was last read of one."""
+    """The last reading of one process."""
 
     __slots__ = (
         "comm",
@@ -109,9 +111,9 @@ class Process:
         self.key = ""
         self.started = -1
         self.ticks = 0
-        self.heat = 0.0  # ticks of late
-        self.idle = 0  # turns at which nothing had changed
-        self.fresh = 0  # looks for which it is read each time, because it is new
+        self.heat = 0.0  # recent ticks, decaying
+        self.idle = 0  # turns without a change
+        self.fresh = 0  # polls for which it is still read each time, because it is new
         self.state = 0
         self.threads = 0
         self.row: tuple[int, ...] = ()
@@ -127,7 +129,7 @@ class Table:
         except OSError as error:
             raise sources.NoDataError(f"{self._proc}: {error}") from error
         self._known: dict[int, Process] = {}
-        self._hot: set[int] = set()  # read at each look: busy of late, or new
+        self._hot: set[int] = set()  # read at each poll: recently busy, or new
         self._blocked: set[int] = set()
         self._opened = 0
         self._turn: list[int] = []
@@ -139,55 +141,58 @@ class Table:
         self._seeks = self._can_seek()
 
     def full_scan(self) -> None:
-        """The next look reads every process."""
+        """Make the next poll read every process."""
         self._full = True
 
     def close(self) -> None:
-        """Closes what is open."""
         for pid in list(self._known):
             self._forget(pid)
         self._loadavg.close()
         os.close(self._folder)
 
     def read(self) -> sources.Rows:
-        """The busiest, and some that are blocked."""
+        """Return the busiest processes, and some that are blocked."""
         if self._full:
             self._full = False
             self._read_all()
         else:
             self._read_some()
         known = self._known
-        warm = [one for pid in self._hot if (one := known[pid]).heat >= WARM]
+        warm = [process for pid in self._hot if (process := known[pid]).heat >= WARM]
         warm.sort(key=_heat, reverse=True)
-        rows = {one.key: one.row for one in warm[:TOP]}
+        rows = {process.key: process.row for process in warm[:TOP]}
         for pid in sorted(self._blocked)[:BLOCKED]:
             rows[known[pid].key] = known[pid].row
         return rows
 
-    def burning(self, most: int) -> dict[int, tuple[int, int]]:
-        """Start time and number of threads of those that use half of a core, the busiest first."""
+    def busy(self, most: int) -> dict[int, tuple[int, int]]:
+        """Return start time and number of threads of processes that use half a core, busiest first."""
         if not self._known:
             self.read()
-        hot = [(one.heat, pid) for pid in self._hot if (one := self._known[pid]).heat >= BURNING]
+        hot = [
+            (process.heat, pid)
+            for pid in self._hot
+            if (process := self._known[pid]).heat >= BUSY_TICKS
+        ]
         hot.sort(reverse=True)
         return {pid: (self._known[pid].started, self._known[pid].threads) for _, pid in hot[:most]}
 
     def states(self) -> sources.Rows:
-        """How many are in which state, as each was last seen."""
+        """Count the processes by state, as each was last seen."""
         if not self._known:
             self.read()
         tally: dict[int, int] = {}
-        for one in self._known.values():
-            tally[one.state] = tally.get(one.state, 0) + 1
+        for process in self._known.values():
+            tally[process.state] = tally.get(process.state, 0) + 1
         return {"": (len(self._known), *(tally.get(ord(letter), 0) for letter in "RDZ"))}
 
     def _read_all(self) -> None:
-        there = self._list(0, MOST_PROCESSES)
-        for pid in self._known.keys() - set(there):
+        present = self._list(0, MOST_PROCESSES)
+        for pid in self._known.keys() - set(present):
             self._forget(pid)
-        for pid in there:
+        for pid in present:
             self._read(pid)
-        self._turn, self._at = there, 0
+        self._turn, self._at = present, 0
         self._last = self._last_pid()
 
     def _read_some(self) -> None:
@@ -201,45 +206,45 @@ class Table:
         due.update(new)
         share = min(MOST_A_TURN, -(-len(self._turn) // TURNS))
         for pid in self._turn[self._at : self._at + share]:
-            one = known.get(pid)
-            if one is None or one.idle < PATIENT or (pid + self._round) % SELDOM == 0:
+            process = known.get(pid)
+            if process is None or process.idle < PATIENT or (pid + self._round) % SELDOM == 0:
                 due.add(pid)
         self._at += share
         for pid in due:
             self._read(pid)
         for pid in new:
-            if (one := known.get(pid)) is not None:
-                one.fresh = TURNS
+            if (process := known.get(pid)) is not None:
+                process.fresh = TURNS
                 self._hot.add(pid)
         if self._at >= len(self._turn):
-            # All had their turn: see again who is there.
-            there = self._list(0, MOST_PROCESSES)
-            for pid in known.keys() - set(there):
+            # All had their turn: list the processes again.
+            present = self._list(0, MOST_PROCESSES)
+            for pid in known.keys() - set(present):
                 self._forget(pid)
-            self._turn, self._at = there, 0
+            self._turn, self._at = present, 0
             self._round += 1
 
     def _read(self, pid: int) -> None:
-        one = self._known.get(pid)
-        if one is None:
+        process = self._known.get(pid)
+        if process is None:
             if len(self._known) >= MOST_PROCESSES:
                 return
-            one = self._known[pid] = Process()
+            process = self._known[pid] = Process()
         try:
-            text = self._text(pid, one)
+            text = self._text(pid, process)
         except OSError:
-            was_open = one.open >= 0
-            self._forget(pid)  # it has ended; another may have its number
+            was_open = process.open >= 0
+            self._forget(pid)  # it has ended; another may have its PID
             if was_open:
                 self._read(pid)
             return
         seen = hash(text)
-        if one.fresh:
-            one.fresh -= 1
-        if seen == one.seen:
-            one.heat *= COOLING
-            one.idle += 1
-            if one.heat < WARM and not one.fresh:
+        if process.fresh:
+            process.fresh -= 1
+        if seen == process.seen:
+            process.heat *= COOLING
+            process.idle += 1
+            if process.heat < WARM and not process.fresh:
                 self._hot.discard(pid)
             return
         try:
@@ -247,33 +252,33 @@ class Table:
                 text
             )
         except (ValueError, IndexError):
-            return  # not a line that we know: leave it
+            return  # an unknown format
         ticks = utime + stime
-        if started != one.started:
-            # Of one that was here before us, what it used until now says nothing about this second.
-            one.started, one.heat = started, 0.0
-            one.ticks = 0 if self._last else ticks
-        one.heat = one.heat * COOLING + max(0, ticks - one.ticks)
-        if one.heat >= BURNING:
-            one.threads = threads_of(text)
-        one.ticks, one.state, one.seen, one.idle = ticks, state, seen, 0
-        (self._hot.add if one.heat >= WARM or one.fresh else self._hot.discard)(pid)
+        if started != process.started:
+            # The CPU time of a process that ran before the first poll says nothing about this second.
+            process.started, process.heat = started, 0.0
+            process.ticks = 0 if self._last else ticks
+        process.heat = process.heat * COOLING + max(0, ticks - process.ticks)
+        if process.heat >= BUSY_TICKS:
+            process.threads = parse_threads(text)
+        process.ticks, process.state, process.seen, process.idle = ticks, state, seen, 0
+        (self._hot.add if process.heat >= WARM or process.fresh else self._hot.discard)(pid)
         (self._blocked.add if state == D_STATE else self._blocked.discard)(pid)
-        if comm != one.comm or not one.key:
-            one.comm = comm
-            one.key = f"{pid} {name_of(comm)}"
-        one.row = (utime, stime, pages, core, faults, state, policy, priority)
+        if comm != process.comm or not process.key:
+            process.comm = comm
+            process.key = f"{pid} {display_name(comm)}"
+        process.row = (utime, stime, pages, core, faults, state, policy, priority)
 
-    def _text(self, pid: int, one: Process) -> bytes:
-        if one.open >= 0:
-            text = os.pread(one.open, 1024, 0)
+    def _text(self, pid: int, process: Process) -> bytes:
+        if process.open >= 0:
+            text = os.pread(process.open, 1024, 0)
             if not text:
                 raise ProcessLookupError(pid)
             return text
         descriptor = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         if self._opened < MOST_OPEN:
             self._opened += 1
-            one.open = descriptor
+            process.open = descriptor
             return os.pread(descriptor, 1024, 0)
         try:
             return os.read(descriptor, 1024)
@@ -281,18 +286,18 @@ class Table:
             os.close(descriptor)
 
     def _forget(self, pid: int) -> None:
-        one = self._known.pop(pid, None)
+        process = self._known.pop(pid, None)
         self._hot.discard(pid)
         self._blocked.discard(pid)
-        if one is not None and one.open >= 0:
-            os.close(one.open)
+        if process is not None and process.open >= 0:
+            os.close(process.open)
             self._opened -= 1
 
     def _can_seek(self) -> bool:
-        """Whether /proc can be listed from a PID on; it is so in every kernel, but promised nowhere."""
-        mine = os.getpid()
+        """Return whether /proc can be listed from a PID on: true on every kernel, but not documented."""
+        own_pid = os.getpid()
         try:
-            return next(self._from(mine), 0) == mine
+            return next(self._from(own_pid), 0) == own_pid
         except OSError:
             return False
 
@@ -311,7 +316,7 @@ class Table:
         return [int(name) for name in os.listdir(self._folder) if name.isdigit()][:most]  # noqa: PTH208
 
     def _new(self) -> list[int]:
-        """Processes made since the last look: those above the last PID that was given out then."""
+        """List the processes created since the last poll: those above the last PID at that time."""
         last = self._last_pid()
         before, self._last = self._last, last
         if last == before or not last:
@@ -320,7 +325,7 @@ class Table:
             begin = before + 1 if last > before else 1
             return [pid for pid in self._list(begin, MOST_NEW) if pid not in self._known]
         if 0 < last - before <= MOST_TRIED:
-            # Cheaper than a listing, which fetches the PIDs above as well: their numbers began anew.
+            # Cheaper than a listing, which after a wrap also returns all PIDs above.
             return [pid for pid in range(before + 1, last + 1) if self._is_process(pid)]
         new: list[int] = []
         for pid in self._from(before + 1 if last > before else 1):
@@ -331,7 +336,7 @@ class Table:
         return new
 
     def _is_process(self, pid: int) -> bool:
-        """Whether it is there and no thread of another: a thread ends without a signal (field 38)."""
+        """Return whether it exists and is not a thread: a thread has no exit signal (field 38)."""
         text = sources.read_once(f"{self._proc}/{pid}/stat", 1024)
         if not text:
             return False
@@ -339,12 +344,12 @@ class Table:
         return len(fields) > 35 and fields[35] != b"-1"
 
     def _last_pid(self) -> int:
-        """The last field of /proc/loadavg; 0 where there is none."""
+        """Read the last PID from /proc/loadavg; 0 where there is none."""
         try:
             return int(self._loadavg.read().split()[-1])
         except (OSError, ValueError, IndexError, sources.NoDataError):
             return 0
 
 
-def _heat(one: Process) -> float:
-    return one.heat
+def _heat(process: Process) -> float:
+    return process.heat

@@ -1,8 +1,8 @@
-"""Real-time threads of the processes that use much of a core.
+"""Real-time threads of the processes that use half a core or more.
 
-/proc/PID/stat tells the policy of a process's first thread only. Of the few processes that use half of a
-core or more, each thread's own line is read once, a few dozen a look, and then of those that are
-real-time at every look; the others again after half a minute, or when a thread was made or ended.
+/proc/PID/stat has the policy of the main thread only. Of the few busy processes, each thread's own line is read
+once, a few dozen per poll. Real-time threads are then read at every poll, the others again after half a minute
+or when the number of threads changes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from overnight.sources.processes import table
 __all__ = ["RealTime"]
 
 MOST_PROCESSES = 12
-MOST_READ = 48  # threads that are read for the first time in one look: 10 us each
+MOST_READ = 48  # threads that are read for the first time in one poll: 10 us each
 MOST_KEPT = 24
-AGAIN = 30  # looks until all threads of a process are read again
+AGAIN = 30  # polls until all threads of a process are read again
 POLICIES = (1, 2, 6)  # FIFO, round robin, deadline
 
 
 class _Process:
-    """The threads of one that burns."""
+    """The threads of one busy process."""
 
     __slots__ = ("due", "real_time", "started", "threads", "unread")
 
@@ -36,36 +36,36 @@ class _Process:
 
 
 class RealTime:
-    """What `rt-threads` looks at; the table of processes says who burns."""
+    """Reads `rt-threads`; the table of processes tells which processes are busy."""
 
     def __init__(self, processes: table.Table, root: pathlib.Path = sources.ROOT) -> None:
         self._table = processes
         self._proc = str(root / "proc")
         self._known: dict[int, _Process] = {}
-        self._looks = 0
+        self._polls = 0
 
     def read(self) -> sources.Rows:
-        """A row for each real-time thread that is not the first of its process."""
-        self._looks += 1
-        burning = self._table.burning(MOST_PROCESSES)
-        for pid in self._known.keys() - burning.keys():
+        """Return a row for each real-time thread except main threads."""
+        self._polls += 1
+        busy = self._table.busy(MOST_PROCESSES)
+        for pid in self._known.keys() - busy.keys():
             del self._known[pid]
         rows: dict[str, tuple[int, ...]] = {}
         left = MOST_READ
-        for pid, (started, threads) in burning.items():
-            one = self._known.get(pid)
-            if one is None or one.started != started:
-                one = self._known[pid] = _Process(started)
+        for pid, (started, threads) in busy.items():
+            process = self._known.get(pid)
+            if process is None or process.started != started:
+                process = self._known[pid] = _Process(started)
             if threads < 2:
                 continue
-            if not one.unread and (threads != one.threads or self._looks >= one.due):
-                one.unread = self._list(pid)
-                one.threads, one.due = threads, self._looks + AGAIN
-            now, one.unread = one.unread[:left], one.unread[left:]
+            if not process.unread and (threads != process.threads or self._polls >= process.due):
+                process.unread = self._list(pid)
+                process.threads, process.due = threads, self._polls + AGAIN
+            now, process.unread = process.unread[:left], process.unread[left:]
             left -= len(now)
-            for thread in [*one.real_time, *(n for n in now if n not in one.real_time)]:
+            for thread in [*process.real_time, *(n for n in now if n not in process.real_time)]:
                 if len(rows) < MOST_KEPT:
-                    self._read(pid, thread, one, rows)
+                    self._read(pid, thread, process, rows)
         return rows
 
     def _list(self, pid: int) -> list[int]:
@@ -73,19 +73,21 @@ class RealTime:
             names = os.listdir(f"{self._proc}/{pid}/task")  # noqa: PTH208
         except OSError:
             return []
-        # The youngest first: a thread that was just made is why the list is read again.
+        # The youngest first: a new thread is why the list is read again.
         return sorted((int(name) for name in names if name != str(pid)), reverse=True)
 
-    def _read(self, pid: int, thread: int, one: _Process, rows: dict[str, tuple[int, ...]]) -> None:
+    def _read(
+        self, pid: int, thread: int, process: _Process, rows: dict[str, tuple[int, ...]]
+    ) -> None:
         text = sources.read_once(f"{self._proc}/{pid}/task/{thread}/stat", 1024)
         try:
             seen = table.parse_stat(text or b"")
         except (ValueError, IndexError):
-            one.real_time.discard(thread)  # it has ended
+            process.real_time.discard(thread)  # it has ended
             return
         comm, _, _, utime, stime, _, _, core, policy, priority = seen
         if policy not in POLICIES:
-            one.real_time.discard(thread)
+            process.real_time.discard(thread)
             return
-        one.real_time.add(thread)
-        rows[f"{pid}/{thread} {table.name_of(comm)}"] = (utime, stime, core, policy, priority)
+        process.real_time.add(thread)
+        rows[f"{pid}/{thread} {table.display_name(comm)}"] = (utime, stime, core, policy, priority)

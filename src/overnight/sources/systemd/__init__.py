@@ -1,4 +1,4 @@
-"""systemd: whether it runs this host, and what it says of its services, here and in machines inside."""
+"""systemd: whether it runs this host, and the states of its services, here and in machines inside."""
 
 from __future__ import annotations
 
@@ -16,29 +16,27 @@ manager_state = manager.manager_state
 
 @functools.lru_cache(maxsize=4)
 def _shared(root: pathlib.Path) -> units.Fleet:
-    # Both signals are of one question: systemd is asked once for the two of them.
+    # Both signals share one query.
     return units.Fleet(root)
 
 
 def open_states(root: pathlib.Path) -> sources.FactReader:
-    """The look of `units`."""
     fleet = _shared(root)
 
     def read() -> sources.Facts:
-        return {key: one.fact() for key, one in fleet.read().items()}
+        return {key: unit.fact() for key, unit in fleet.read().items()}
 
     return read
 
 
 def open_restarts(root: pathlib.Path) -> sources.Reader:
-    """The look of `unit-restarts`."""
     fleet = _shared(root)
 
     def read() -> sources.Rows:
         return {
-            key: (one.restarts, one.since_us // 1_000_000)
-            for key, one in fleet.read().items()
-            if one.restarts or one.restart != "no"
+            key: (unit.restarts, unit.since_us // 1_000_000)
+            for key, unit in fleet.read().items()
+            if unit.restarts or unit.restart != "no"
         }
 
     return read
@@ -50,7 +48,7 @@ SIGNALS = (
         30.0,
         "unit",
         open_states,
-        "systemd over its own socket: state, result, unit file and preset of every loaded service",
+        "systemd's private socket: state, result, unit file and preset of every loaded service",
     ),
     sources.Signal(
         "unit-restarts",
@@ -58,6 +56,6 @@ SIGNALS = (
         "unit",
         (sources.Column("restarts"), sources.Column("since", "gauge", "s")),
         open_restarts,
-        "systemd over its own socket: NRestarts of services that may be restarted, and since when their state",
+        "systemd's private socket: NRestarts of services that may be restarted, and the time of their last state change",
     ),
 )

@@ -1,28 +1,29 @@
-"""Whether a systemd runs this host, what state it says it is in, and which machines run in it."""
+"""Whether systemd runs this host, its state, and the machines inside this host."""
 
 from __future__ import annotations
 
 import pathlib
 
 from overnight import sources
+from overnight.model import cgroups
 
 __all__ = ["booted", "machines", "manager_state"]
 
 
 def booted(root: pathlib.Path = sources.ROOT) -> bool:
-    """Whether systemd is PID 1: sd_booted(3) defines it by this folder."""
+    """Return whether systemd is PID 1: sd_booted(3) defines it by this folder."""
     return (root / "run/systemd/system").is_dir()
 
 
 def manager_state() -> str | None:
-    """`running`, `degraded`, `offline` …; None when systemctl is missing or does not answer."""
+    """Return `running`, `degraded`, `offline` …; None when systemctl is missing or does not answer."""
     import shutil
     import subprocess
 
     if shutil.which("systemctl") is None:
         return None
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["systemctl", "is-system-running"],
             capture_output=True,
             text=True,
@@ -31,16 +32,16 @@ def manager_state() -> str | None:
         )
     except (subprocess.TimeoutExpired, OSError):
         return None
-    return done.stdout.strip() or None
+    return completed.stdout.strip() or None
 
 
 def machines(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
-    """The machines inside this one and the process that is their PID 1, by name.
+    """List the machines inside this host by name, with the process that is their PID 1.
 
-    Those that machined knows, and every other systemd that is PID 1 of a PID namespace: containers
-    that are registered nowhere have crash loops too. Costs a read for each process.
+    Includes those that machined knows, and every other systemd that is PID 1 of a PID namespace, because
+    unregistered containers have crash loops too. Costs a read for each process.
     """
-    found = {}
+    leaders_by_name = {}
     known = str(root / "run/systemd/machines")
     for name in sources.list_folder(known):
         # `unit:…` are links to the same files; `.host` is this host.
@@ -48,8 +49,8 @@ def machines(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
             continue
         words = dict(line.partition("=")[::2] for line in _text(f"{known}/{name}").splitlines())
         if words.get("LEADER", "").isdigit():
-            found[sources.clean(words.get("NAME") or name)] = int(words["LEADER"])
-    leaders = set(found.values())
+            leaders_by_name[sources.clean(words.get("NAME") or name)] = int(words["LEADER"])
+    leaders = set(leaders_by_name.values())
     proc = str(root / "proc")
     for name in sources.list_folder(proc):
         if (
@@ -58,12 +59,12 @@ def machines(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
             and sources.read_once(f"{proc}/{name}/comm") == b"systemd\n"
             and _is_first(_text(f"{proc}/{name}/status"))
         ):
-            found[_name(_text(f"{proc}/{name}/cgroup")) or name] = int(name)
-    return found
+            leaders_by_name[_name(_text(f"{proc}/{name}/cgroup")) or name] = int(name)
+    return leaders_by_name
 
 
 def _is_first(status: str) -> bool:
-    """Whether it is PID 1, and not of the namespace that we look from."""
+    """Return whether it is PID 1 of another namespace than this process's."""
     for line in status.splitlines():
         if line.startswith("NSpid:"):
             pids = line.split()[1:]
@@ -72,16 +73,12 @@ def _is_first(status: str) -> bool:
 
 
 def _name(cgroup: str) -> str:
-    """A machine's name, by the cgroup of its PID 1.
+    """Derive a machine's name from the cgroup of its PID 1.
 
     >>> _name("1:name=systemd:/machine.slice/machine-db.scope/payload/init.scope\\n0::/\\n")
     'db'
     """
-    paths = {}
-    for line in cgroup.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        paths[controllers] = path
+    paths = cgroups.parse_membership(cgroup)
     for path in (paths.get("name=systemd", ""), paths.get("", "")):
         parts = [part for part in path.split("/") if part and part not in ("init.scope", "payload")]
         if parts:

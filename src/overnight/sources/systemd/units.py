@@ -1,8 +1,8 @@
-"""What a systemd says of its services, asked over D-Bus.
+"""The states of a systemd's services, over D-Bus.
 
-All services in one question; the rest only of those that are new or have changed, and the restart
-counter of those that are restarted at all: a service that failed and came back between two looks
-has changed in nothing else.
+One call lists all services. Their properties are read only for services that are new or have changed, and the
+restart counter for those with Restart=: a service that failed and came back between two polls shows no other
+change.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ ALL = (
 OFTEN = ((UNIT, "StateChangeTimestamp"), (SERVICE, "NRestarts"))
 
 MOST_UNITS = 1000
-SAME_LOOK_S = 5.0
+SAME_POLL_S = 5.0
 MACHINES_EVERY_S = 300.0
-FILES_EVERY = 20  # looks: `systemctl disable` changes no state of the unit
+FILES_EVERY = 20  # polls: `systemctl disable` does not change the unit's state
 LONGEST = 200
 
 
@@ -55,7 +55,6 @@ class Unit:
     restarts: int = 0
 
     def fact(self) -> dict[str, str | int | float | bool]:
-        """What is stored of it."""
         return {
             "active": self.active,
             "sub": self.sub,
@@ -74,28 +73,28 @@ class Manager:
         self.address = address
         self.leader = leader
         self._known: dict[str, Unit] = {}
-        self._looks = 0
+        self._polls = 0
 
     def read(self) -> dict[str, Unit]:
-        """Its services, by name; raises OSError when it does not answer.
+        """Return its services by name; raise OSError when it does not answer.
 
-        A line for each look: systemd tells every change on its own socket, asked or not, and what
-        nobody reads would pile up in PID 1.
+        Each poll opens a connection: systemd sends every change to connected clients, and unread messages
+        would pile up in PID 1.
         """
-        line = dbus.Connection(self.address, leader=self.leader)
+        connection = dbus.Connection(self.address, leader=self.leader)
         try:
-            return self._look(line)
+            return self._query(connection)
         finally:
-            line.close()
+            connection.close()
 
-    def _look(self, line: dbus.Connection) -> dict[str, Unit]:
-        (listed,) = line.ask([(*MANAGER, "ListUnitsByPatterns", ([], ["*.service"]))])
+    def _query(self, connection: dbus.Connection) -> dict[str, Unit]:
+        (listed,) = connection.ask([(*MANAGER, "ListUnitsByPatterns", ([], ["*.service"]))])
         if listed is None:  # systemd before 230
-            (listed,) = line.ask([(*MANAGER, "ListUnits", ())])
+            (listed,) = connection.ask([(*MANAGER, "ListUnits", ())])
         known: dict[str, Unit] = {}
         questions: list[tuple[Unit, str, str]] = []
-        again = self._looks % FILES_EVERY == 0
-        self._looks += 1
+        again = self._polls % FILES_EVERY == 0
+        self._polls += 1
         for name, load, active, sub, path in _services(listed)[:MOST_UNITS]:
             unit = self._known.get(name)
             fresh = again or unit is None or (unit.active, unit.sub) != (active, sub)
@@ -104,10 +103,10 @@ class Manager:
             unit.load, unit.active, unit.sub = load, active, sub
             known[name] = unit
             if fresh:
-                questions.extend((unit, *one) for one in ALL)
+                questions.extend((unit, *prop) for prop in ALL)
             elif unit.restart != "no":
-                questions.extend((unit, *one) for one in OFTEN)
-        answers = line.ask(
+                questions.extend((unit, *prop) for prop in OFTEN)
+        answers = connection.ask(
             (unit.path, PROPERTIES, "Get", (interface, name)) for unit, interface, name in questions
         )
         for (unit, _, name), answer in zip(questions, answers, strict=True):
@@ -118,15 +117,15 @@ class Manager:
 
 
 def _services(listed: list[object] | None) -> list[tuple[str, str, str, str, str]]:
-    """name, load, active, sub, path of each service that has a file, or runs without."""
-    found = []
+    """List name, load, active, sub and path of each service that has a unit file or is active."""
+    services = []
     rows = listed[0] if listed else []
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, tuple) and len(row) >= 7:
             name, _, load, active, sub, _, path = (str(word) for word in row[:7])
             if name.endswith(".service") and (load != "not-found" or active != "inactive"):
-                found.append((name[:LONGEST], load, active, sub, path))
-    return sorted(found)
+                services.append((name[:LONGEST], load, active, sub, path))
+    return sorted(services)
 
 
 def _learn(unit: Unit, name: str, value: object) -> None:
@@ -146,7 +145,7 @@ def _learn(unit: Unit, name: str, value: object) -> None:
 
 
 class Fleet:
-    """Every systemd of this host: its own, and those of machines inside, found anew every 5 minutes."""
+    """Every systemd of this host: its own, and those of machines inside, searched every 5 minutes."""
 
     def __init__(
         self, root: pathlib.Path = sources.ROOT, clock: Callable[[], float] = time.monotonic
@@ -155,51 +154,51 @@ class Fleet:
         self._clock = clock
         self._managers: dict[str, Manager] = {}
         self._searched = -MACHINES_EVERY_S
-        self._looked = -SAME_LOOK_S
+        self._polled = -SAME_POLL_S
         self._units: dict[str, Unit] = {}
 
     def read(self) -> dict[str, Unit]:
-        """Services by name, those of a machine as `machine:unit`; NoDataError where nobody answers."""
+        """Return services by name, a machine's as `machine:unit`; raise NoDataError without any reply."""
         now = self._clock()
-        if now - self._looked < SAME_LOOK_S:
+        if now - self._polled < SAME_POLL_S:
             return self._units
         if now - self._searched >= MACHINES_EVERY_S:
             self._searched = now
             self._search()
         units: dict[str, Unit] = {}
         answered = False
-        for machine, one in list(self._managers.items()):
+        for machine, manager_ in list(self._managers.items()):
             try:
-                found = one.read()
+                services = manager_.read()
             except OSError:
-                # A machine that is gone is found gone at the next search; another may have its name.
+                # Search again soon: the machine may be gone, and another may have its name.
                 self._searched = min(self._searched, now - MACHINES_EVERY_S + 30)
                 continue
             answered = True
             prefix = f"{machine}:" if machine else ""
-            units.update({prefix + name: unit for name, unit in found.items()})
+            units.update({prefix + name: unit for name, unit in services.items()})
         if not answered:
-            raise sources.NoDataError("no systemd answers here")
-        self._units, self._looked = units, now
+            raise sources.NoDataError("no systemd answers")
+        self._units, self._polled = units, now
         return units
 
     def _search(self) -> None:
-        there: dict[str, tuple[str, int]] = {}
+        present: dict[str, tuple[str, int]] = {}
         if manager.booted(self._root):
             private = self._root / "run/systemd/private"
             bus = self._root / "run/dbus/system_bus_socket"
-            there[""] = (str(private if _is_ours(private) else bus), 0)
+            present[""] = (str(private if _is_ours(private) else bus), 0)
         for name, leader in manager.machines(self._root).items():
-            there[name[:LONGEST]] = ("/run/systemd/private", leader)
+            present[name[:LONGEST]] = ("/run/systemd/private", leader)
         for name in list(self._managers):
-            one = self._managers[name]
-            if there.get(name) != (one.address, one.leader):
+            known_manager = self._managers[name]
+            if present.get(name) != (known_manager.address, known_manager.leader):
                 del self._managers[name]
-        for name, (address, leader) in there.items():
+        for name, (address, leader) in present.items():
             if name not in self._managers:
                 self._managers[name] = Manager(address, leader)
 
 
 def _is_ours(path: pathlib.Path) -> bool:
-    """Whether we may connect: systemd's own socket is for root alone."""
+    """Return whether this process may connect: systemd's private socket is for root only."""
     return os.access(path, os.W_OK)

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.store import parquet, segments, tree
+from overnight.model.flame import FrameKind
+from overnight.store import parquet, segments
 
 if TYPE_CHECKING:
     from overnight.store.bundle import scrubber
@@ -67,7 +68,7 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
     kinds = frames["kind"].tolist()
     names = [
         masks.name("process names", name)
-        if kind == tree.PROCESS
+        if kind == FrameKind.PROCESS
         else masks.function("function names", name)
         for name, kind in zip(frames["name"].tolist(), kinds, strict=True)
     ]

@@ -97,12 +97,12 @@ def copy_signals(
                 found = [
                     frame for name in names for frame in source.numbers(host, name, begin, end)
                 ]
-                out.write(found, list(source.facts_told(host, begin, end)))
+                out.write(found, list(source.recorded_facts(host, begin, end)))
                 progress((end - first) / (last - first))
     finally:
         out.close()
     _copy_words(source, target, host, masks)
-    return out.looks
+    return out.readings
 
 
 def _chunks(first: int, last: int, wanted: Wanted) -> Iterator[tuple[int, int, bool]]:
@@ -120,13 +120,13 @@ class _Out:
     """The ring being written: a writer a boot."""
 
     def __init__(self, target: pathlib.Path, host: str, masks: scrubber.Scrubber) -> None:
-        self.looks = 0
+        self.readings = 0
         self._target, self._host, self._masks = target, host, masks
         self._boot = ""
         self._writer: writer.Writer | None = None
         self._facts: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def write(self, found: list[frames.Frame], told: list[reader.Told]) -> None:
+    def write(self, found: list[frames.Frame], told: list[reader.RecordedFacts]) -> None:
         """The looks and facts of one stretch, in the order of their boots and clocks."""
         begins: dict[str, int] = {}
         for boot, wall in (
@@ -136,7 +136,7 @@ class _Out:
             begins[boot] = min(wall, begins.get(boot, wall))
         for boot in sorted(begins, key=lambda boot: (begins[boot], boot)):
             made = self._of(boot)
-            looks: list[Iterable[Row | reader.Told]] = [
+            looks: list[Iterable[Row | reader.RecordedFacts]] = [
                 self._rows(frame) for frame in found if frame.boot == boot
             ]
             facts = sorted(
@@ -146,7 +146,7 @@ class _Out:
                 now = clock.Clock(one.wall_us * 1000, one.monotonic_ns)
                 if isinstance(one, Row):
                     made.numbers(one.signal, one.columns, now, one.keys)
-                    self.looks += 1
+                    self.readings += 1
                 else:
                     self._tell(made, now, one)
 
@@ -170,7 +170,7 @@ class _Out:
         rows: list[dict[str, tuple[int, ...]]] = [{} for _ in frame.wall_us]
         for k, key in enumerate(frame.keys):
             begin, end = frame.starts[k], frame.starts[k + 1]
-            which = range(end - begin) if frame.looks is None else frame.looks[begin:end]
+            which = range(end - begin) if frame.readings is None else frame.readings[begin:end]
             masked = key if key.isdecimal() else self._masks.name(place, key)
             values = zip(*(frame.values[name][begin:end] for name in frame.columns), strict=True)
             for n, row in zip(which, values, strict=True):
@@ -178,7 +178,7 @@ class _Out:
         for mono, wall, one in zip(frame.monotonic_ns, frame.wall_us, rows, strict=True):
             yield Row(mono, wall, frame.signal, frame.columns, one)
 
-    def _tell(self, made: writer.Writer, now: clock.Clock, one: reader.Told) -> None:
+    def _tell(self, made: writer.Writer, now: clock.Clock, one: reader.RecordedFacts) -> None:
         known = self._facts.get(one.signal)
         if known is None and not one.full:
             return  # changes of what nobody knows: the block that told it is damaged

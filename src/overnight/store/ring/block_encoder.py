@@ -1,4 +1,4 @@
-"""From an open block to a finished one, in steps short enough for the agent's loop."""
+"""Encodes an open block as a finished one, in steps short enough for the agent's loop."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ REST = "idle"
 Steps = Generator[None, None, bytes]
 
 
-def pack_at_once(made: open_block.OpenBlock, *, packed: bool = True) -> bytes:
-    """The finished block; `packed=False` is quick, for a reader of a block that is still open."""
-    steps = pack(made, packed=packed)
+def pack_at_once(block: open_block.OpenBlock, *, packed: bool = True) -> bytes:
+    """Encode in one go; `packed=False` is fast, for a reader of a block that is still open."""
+    steps = pack(block, packed=packed)
     while True:
         try:
             next(steps)
@@ -29,40 +29,40 @@ def pack_at_once(made: open_block.OpenBlock, *, packed: bool = True) -> bytes:
             return bytes(done.value)
 
 
-def pack(made: open_block.OpenBlock, *, packed: bool = True) -> Steps:
-    """Make the block; yields between two chunks. Takes the looks out of `made` as it goes on."""
+def pack(block: open_block.OpenBlock, *, packed: bool = True) -> Steps:
+    """Encode the block; yield between two chunks. Removes the readings from `block` on the way."""
     builder = blocks.Builder(packed=packed)
     clocks: dict[tuple[int, int], int] = {}
-    for table in made.tables:
-        for look in table.looks:
-            clocks.setdefault((look.wall_us, look.mono_us), len(clocks))
-    for changes in made.facts:
+    for table in block.tables:
+        for reading in table.readings:
+            clocks.setdefault((reading.wall_us, reading.mono_us), len(clocks))
+    for changes in block.facts:
         clocks.setdefault((changes.wall_us, changes.mono_us), len(clocks))
-    looked = sum(len(table.looks) for table in made.tables)
-    while made.tables:  # one after the other is let go: 192 cores have 10 MB of them
-        yield from _table(builder, made.tables.pop(0), clocks)
-    walls = [wall for wall, _ in clocks] or [made.stamp_us]
+    count = sum(len(table.readings) for table in block.tables)
+    while block.tables:  # each is freed when encoded: 192 cores have 10 MB of them
+        yield from _table(builder, block.tables.pop(0), clocks)
+    walls = [wall for wall, _ in clocks] or [block.stamp_us]
     monos = [mono for _, mono in clocks] or [0]
-    more: dict[str, Any] = {"host": made.host, "boot": made.boot, "clocks": len(clocks)}
-    # Both clocks go on at the same pace: one as steps, the other as its distance.
+    more: dict[str, Any] = {"host": block.host, "boot": block.boot, "clocks": len(clocks)}
+    # Both clocks advance at the same pace: store one as steps, the other as its offset.
     more["mono"] = _sequence(builder, monos if clocks else [])
     more["offset"] = _sequence(builder, [wall - mono for wall, mono in clocks])
-    if made.facts:
-        said = [[clocks[c.wall_us, c.mono_us], *c[2:]] for c in made.facts]
-        more["facts"] = builder.add(json.dumps(said, separators=(",", ":")).encode("ascii"))
+    if block.facts:
+        facts = [[clocks[c.wall_us, c.mono_us], *c[2:]] for c in block.facts]
+        more["facts"] = builder.add(json.dumps(facts, separators=(",", ":")).encode("ascii"))
     yield
     return builder.finish(
-        layout.boot_name(made.boot),
-        made.stamp_us,
-        blocks.BEGINS_FACTS if made.full else 0,
+        layout.boot_name(block.boot),
+        block.stamp_us,
+        blocks.BEGINS_FACTS if block.full else 0,
         (min(walls), max(walls), min(monos), max(monos)),
-        min(looked, 0xFFFFFFFF),
+        min(count, 0xFFFFFFFF),
         more,
     )
 
 
 def _sequence(builder: blocks.Builder, numbers: Sequence[int]) -> list[Any]:
-    """A sequence as its steps: planes, zigzag, place."""
+    """Encode a sequence as its steps: planes, zigzag, place."""
     steps = array.array("q", map(_step, numbers, itertools.chain((0,), numbers)))
     coded = columns.code(_planes(steps))
     return [coded.planes, coded.zigzag, builder.add(coded.data)]
@@ -80,19 +80,19 @@ def _planes(numbers: array.array[int]) -> list[bytes]:
 def _table(
     builder: blocks.Builder, table: open_block.Table, clocks: dict[tuple[int, int], int]
 ) -> Generator[None, None, None]:
-    at = [clocks[look.wall_us, look.mono_us] for look in table.looks]
+    at = [clocks[reading.wall_us, reading.mono_us] for reading in table.readings]
     entry: dict[str, Any] = {
         "signal": table.signal,
         "columns": table.columns,
-        "looks": len(table.looks),
+        "looks": len(table.readings),
         "at": _sequence(builder, at),
     }
-    regular = all(look.values is None for look in table.looks[1:])
+    regular = all(reading.values is None for reading in table.readings[1:])
     coded: list[columns.Coded] = []
     if regular:
-        first = table.looks[0].values
-        assert first is not None, "a table begins with a look in full"
-        entry["keys"] = table.looks[0].keys
+        first = table.readings[0].values
+        assert first is not None, "a table begins with a reading in full"
+        entry["keys"] = table.readings[0].keys
         entry["first"] = builder.add(columns.planes_of(first.tobytes()))
         for one in _regular(table):
             coded.append(one)
@@ -117,16 +117,18 @@ def _table(
 
 def _regular(table: open_block.Table) -> Generator[columns.Coded, None, None]:
     """Columns of a table whose keys never changed: strides through the looks laid end to end."""
-    keys = len(table.looks[0].keys)
+    keys = len(table.readings[0].keys)
     lanes = keys * len(table.columns)
-    rest = table.looks[1:]
-    count = max((look.planes for look in rest), default=1)
+    rest = table.readings[1:]
+    count = max((reading.planes for reading in rest), default=1)
     blank = bytes(lanes)
     joined = [
         b"".join(
             [
-                look.deltas[plane * lanes : (plane + 1) * lanes] if plane < look.planes else blank
-                for look in rest
+                reading.deltas[plane * lanes : (plane + 1) * lanes]
+                if plane < reading.planes
+                else blank
+                for reading in rest
             ]
         )
         for plane in range(count)
@@ -150,10 +152,10 @@ def _irregular(
     """Columns of a table whose keys come and go: for each key the looks it was in, and its steps."""
     slots: dict[str, list[tuple[int, int]]] = {}
     whole: list[array.array[int]] = []
-    for number, look in enumerate(table.looks):
-        values = look.values if look.values is not None else _applied(whole[-1], look)
+    for number, reading in enumerate(table.readings):
+        values = reading.values if reading.values is not None else _applied(whole[-1], reading)
         whole.append(values)
-        for position, key in enumerate(look.keys):
+        for position, key in enumerate(reading.keys):
             slots.setdefault(key, []).append((number, position))
     entry["keys"] = list(slots)
     entry["counts"] = _sequence(builder, [len(where) for where in slots.values()])
@@ -169,7 +171,7 @@ def _irregular(
     for column in range(len(table.columns)):
         steps = array.array("q")
         for where in slots.values():
-            series = [whole[n][column * len(table.looks[n].keys) + at] for n, at in where]
+            series = [whole[n][column * len(table.readings[n].keys) + at] for n, at in where]
             first.append(series[0])
             steps.extend(_step(now, before) for before, now in itertools.pairwise(series))
         coded.append(columns.code(_planes(steps)))
@@ -177,9 +179,9 @@ def _irregular(
     entry["first"] = builder.add(columns.planes_of(first.tobytes()))
 
 
-def _applied(before: array.array[int], look: open_block.Look) -> array.array[int]:
+def _applied(before: array.array[int], reading: open_block.Reading) -> array.array[int]:
     lanes = len(before)
-    deltas = columns.decode(look.deltas, look.planes, False, lanes)
+    deltas = columns.decode(reading.deltas, reading.planes, False, lanes)
     return array.array("q", [_step(now, -delta) for now, delta in zip(before, deltas, strict=True)])
 
 
@@ -201,9 +203,9 @@ def _put_total(
     total = sum(columns.lanes(coded[n], count) for n in summed)
     data = total.to_bytes(4 * count, "little")
     planes = [data[plane::4] for plane in range(4)]
-    made = columns.code(planes)
-    if made.planes <= coded[rest].planes:
-        coded[rest] = made
-        entry["coded"][rest] = [made.planes, made.zigzag]
+    remainder = columns.code(planes)
+    if remainder.planes <= coded[rest].planes:
+        coded[rest] = remainder
+        entry["coded"][rest] = [remainder.planes, remainder.zigzag]
         return [rest, *(n for n in summed if n != rest)]
     return []

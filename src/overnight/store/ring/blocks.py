@@ -1,10 +1,10 @@
-"""Finished blocks: self-contained, found by their heads alone, each part with its own checksum.
+"""Finished blocks: self-contained, found by their heads, each part with its own checksum.
 
     head       80 bytes: magic, version, flags, lengths, begin and end on both clocks, checksums
-    directory  JSON, packed with zlib: the tables, and where each chunk stands
+    directory  JSON, packed with zlib: the tables, and the place of each chunk
     chunks     columns, first values, times, facts; packed with lzma or plain
 
-Blocks follow each other in a file. Behind one that is damaged the next is found by its magic.
+Blocks follow each other in a file. After a damaged one, the next is found by its magic.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ MAGIC = b"\xf7onring\n"
 HEAD = struct.Struct("<8sHHIIIqqqqqI8s")
 CHECKSUM = struct.Struct("<I")
 HEAD_BYTES = HEAD.size + CHECKSUM.size
-BEGINS_FACTS = 1  # flag: the facts stand here in full, not as changes
+BEGINS_FACTS = 1  # flag: facts are stored in full, not as changes
 SEARCH_BYTES = 1 << 20
 MOST_DIRECTORY = 16 << 20  # 5000 cgroups need half a megabyte
 
 
 class Head(NamedTuple):
-    """What a block says of itself; times in µs, the earliest and the latest of its looks."""
+    """A block's head; times in µs, the earliest and the latest of its readings."""
 
     version: int
     flags: int
     directory_bytes: int
     directory_checksum: int
     chunk_bytes: int
-    stamp_us: int  # the name of the open block that it was made of
+    stamp_us: int  # of the open block that it was made of
     begin_us: int
     end_us: int
     begin_mono_us: int
     end_mono_us: int
-    looks: int
+    readings: int
     boot: str
 
     @property
     def size(self) -> int:
-        """All of the block's bytes."""
+        """Bytes of the whole block."""
         return HEAD_BYTES + self.directory_bytes + self.chunk_bytes
 
 
 def read_head(data: bytes) -> Head | None:
-    """The head at the beginning of `data`; None: there is none, or not a whole one."""
+    """Parse the head at the begin of `data`; None: there is none, or it is incomplete."""
     if len(data) < HEAD_BYTES or not data.startswith(MAGIC):
         return None
     (checksum,) = CHECKSUM.unpack_from(data, HEAD.size)
@@ -64,12 +64,16 @@ def read_head(data: bytes) -> Head | None:
 
 
 class Damage(NamedTuple):
-    """Bytes of a file that are no block."""
+    """Bytes of a file that are not a block. `cut_off`: a block that ends past the end of the file."""
 
     path: pathlib.Path
     begin: int
     end: int
-    what: str
+    cut_off: bool
+
+    @property
+    def what(self) -> str:
+        return "is cut off" if self.cut_off else "is not a block"
 
 
 class Block:
@@ -93,41 +97,38 @@ class Block:
         return os.pread(self._descriptor, size, self.offset + offset)
 
     def directory(self) -> dict[str, Any]:
-        """The tables, and where their chunks stand; raises DamagedError."""
+        """Return the tables and the places of their chunks; raise DamagedError."""
         if self._directory is None:
             if self.head.version > layout.VERSION:
-                raise columns.DamagedError(
-                    f"is of version {self.head.version}, this overnight reads up to "
-                    f"{layout.VERSION}: update overnight"
-                )
+                raise columns.NewerVersionError(self.head.version)
             stored = self._read(HEAD_BYTES, self.head.directory_bytes)
             if zlib.crc32(stored) != self.head.directory_checksum:
-                raise columns.DamagedError("its directory has changed since it was written")
+                raise columns.DamagedError("has a directory that changed since it was written")
             try:
                 said = json.loads(columns.inflate(stored, MOST_DIRECTORY))
             except (ValueError, RecursionError) as error:
-                raise columns.DamagedError("its directory makes no sense") from error
+                raise columns.DamagedError("has an invalid directory") from error
             if not isinstance(said, dict):
-                raise columns.DamagedError("its directory makes no sense")
+                raise columns.DamagedError("has an invalid directory")
             self._directory = said
         return self._directory
 
     def chunk(self, place: list[int]) -> bytes:
-        """One chunk, unpacked and verified; raises DamagedError."""
+        """Return a chunk, unpacked and verified; raise DamagedError."""
         try:
             offset, stored_bytes, size, codec, checksum = map(int, place)
         except (TypeError, ValueError) as error:
-            raise columns.DamagedError("its directory makes no sense") from error
+            raise columns.DamagedError("has an invalid directory") from error
         if offset < 0 or offset + stored_bytes > self.head.chunk_bytes:
-            raise columns.DamagedError("a chunk lies outside of it")
+            raise columns.DamagedError("has a chunk outside of its bounds")
         stored = self._read(HEAD_BYTES + self.head.directory_bytes + offset, stored_bytes)
         if zlib.crc32(stored) != checksum:
-            raise columns.DamagedError("a chunk has changed since it was written")
+            raise columns.DamagedError("has a chunk that changed since it was written")
         return columns.expand(codec, stored, size)
 
 
 class Builder:
-    """Puts a block together."""
+    """Builds a block."""
 
     def __init__(self, *, packed: bool) -> None:
         self.tables: list[dict[str, Any]] = []
@@ -136,7 +137,7 @@ class Builder:
         self._bytes = 0
 
     def add(self, data: bytes) -> list[int]:
-        """Take in a chunk; where it stands."""
+        """Append a chunk; return its place."""
         codec, stored = columns.pack(data) if self._packed else (columns.PLAIN, data)
         place = [self._bytes, len(stored), len(data), codec, zlib.crc32(stored)]
         self._chunks.append(stored)
@@ -149,10 +150,10 @@ class Builder:
         stamp_us: int,
         flags: int,
         times: tuple[int, int, int, int],
-        looks: int,
+        readings: int,
         more: dict[str, Any],
     ) -> bytes:
-        """The whole block."""
+        """Return the whole block."""
         text = json.dumps({**more, "tables": self.tables}, separators=(",", ":")).encode("ascii")
         directory = zlib.compress(text, 9 if self._packed else 1)
         head = HEAD.pack(
@@ -164,16 +165,16 @@ class Builder:
             self._bytes,
             stamp_us,
             *times,
-            looks,
+            readings,
             boot.encode("ascii"),
         )
         return b"".join([head, CHECKSUM.pack(zlib.crc32(head)), directory, *self._chunks])
 
 
 def blocks_of(path: pathlib.Path, descriptor: int) -> Iterator[Block | Damage]:
-    """Every block of a file by its head alone, and what lies between them that is none.
+    """Yield every block of a file by its head, and the bytes between that are not blocks.
 
-    A block that reaches past the end is told as damage: it was cut off, or is being appended.
+    A block that reaches past the end is damage: it was cut off, or is being appended.
     """
     size = os.fstat(descriptor).st_size
     at = 0
@@ -185,13 +186,12 @@ def blocks_of(path: pathlib.Path, descriptor: int) -> Iterator[Block | Damage]:
             continue
         found = _next_head(descriptor, at + 1, size)
         short = head is not None or size - at < HEAD_BYTES
-        what = "is cut off" if short and found == size else "is no block"
-        yield Damage(path, at, found, what)
+        yield Damage(path, at, found, cut_off=short and found == size)
         at = found
 
 
 def _next_head(descriptor: int, begin: int, size: int) -> int:
-    """Where the next head that can be trusted begins; the file's size: nowhere."""
+    """Return the offset of the next valid head; the file's size if there is none."""
     at = begin
     while at < size:
         data = os.pread(descriptor, SEARCH_BYTES + HEAD_BYTES, at)

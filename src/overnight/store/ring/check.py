@@ -1,4 +1,4 @@
-"""Verifies the rings: every byte against its checksum, and against what it says of itself."""
+"""Verifies the rings: every byte against its checksum, every block against its head."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from overnight.store.ring import blocks, columns, frames, journal, layout, open_
 
 __all__ = ["Problem", "Report", "check"]
 
-GONE = "nothing else is harmed; delete {path} to be rid of the message"
+TODO = "nothing else is affected; delete {path} to silence this message"
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, and what to do about it."""
+    """Something damaged, and what to do about it."""
 
     path: str
     what: str
@@ -24,43 +24,39 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was looked at and what was found."""
-
     blocks: int
-    looks: int
+    readings: int
     bytes: int
     problems: tuple[Problem, ...]
 
 
 def check(home: pathlib.Path) -> Report:
-    """Read everything. Changes nothing. A record that a killed writer cut off is no damage."""
+    """Read everything, change nothing. A record that a killed writer cut off is not damage."""
     found = _Check()
     for host in layout.hosts(home):
         folder = layout.host_folder(home, host)
         for _, path in layout.files(folder, layout.OPEN):
-            found.look_into_open(path)
+            found.check_open(path)
         for name, path in layout.files(folder, layout.RING):
-            found.look_into_ring(name, path)
+            found.check_ring(name, path)
         for path in (*sorted(folder.glob("events-*.jsonl")), folder / "gaps.jsonl"):
             lines = list(journal.read_lines(path))
             for at, (number, entry) in enumerate(lines):
                 if entry is None and at + 1 < len(lines):
-                    found.add(path, f"line {number} makes no sense")
-    return Report(found.blocks, found.looks, found.bytes, tuple(found.problems))
+                    found.add(path, f"line {number} is invalid")
+    return Report(found.blocks, found.readings, found.bytes, tuple(found.problems))
 
 
 class _Check:
     def __init__(self) -> None:
-        self.blocks = self.looks = self.bytes = 0
+        self.blocks = self.readings = self.bytes = 0
         self.problems: list[Problem] = []
 
-    def add(self, path: pathlib.Path, what: str) -> None:
-        todo = GONE.format(path=path)
-        if "update overnight" in what:
-            todo = "update overnight: a later version wrote it"
+    def add(self, path: pathlib.Path, what: str, *, is_newer: bool = False) -> None:
+        todo = "update overnight: a later version wrote it" if is_newer else TODO.format(path=path)
         self.problems.append(Problem(str(path), what, todo))
 
-    def look_into_open(self, path: pathlib.Path) -> None:
+    def check_open(self, path: pathlib.Path) -> None:
         try:
             with path.open("rb") as file:
                 data = file.read(layout.MOST_BYTES)
@@ -71,16 +67,16 @@ class _Check:
         self.bytes += len(data)
         try:
             made = open_block.parse(data)
-        except columns.DamagedError as error:
-            # One that has no whole record yet is being begun.
-            if len(data) >= open_block.RECORD.size and "no whole record" not in str(error):
-                self.add(path, str(error))
+        except columns.EmptyError:
             return
-        self.looks += sum(len(table.looks) for table in made.tables)
+        except columns.DamagedError as error:
+            self.add(path, str(error), is_newer=isinstance(error, columns.NewerVersionError))
+            return
+        self.readings += sum(len(table.readings) for table in made.tables)
         if made.damage:
             self.add(path, made.damage)
 
-    def look_into_ring(self, name: layout.Name, path: pathlib.Path) -> None:
+    def check_ring(self, name: layout.Name, path: pathlib.Path) -> None:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -92,28 +88,31 @@ class _Check:
             last = 0
             for found in blocks.blocks_of(path, descriptor):
                 if isinstance(found, blocks.Damage):
-                    self.add(path, f"what stands at byte {found.begin} {found.what}")
+                    self.add(path, f"the data at byte {found.begin} {found.what}")
                     continue
                 self.blocks += 1
-                self.looks += found.head.looks
-                for what in _contradictions(name, found, last):
-                    self.add(path, f"the block at byte {found.offset} {what}")
+                self.readings += found.head.readings
+                try:
+                    for what in _contradictions(name, found, last):
+                        self.add(path, f"the block at byte {found.offset} {what}")
+                except columns.NewerVersionError as error:
+                    self.add(path, f"the block at byte {found.offset} {error}", is_newer=True)
                 last = found.head.begin_mono_us
         finally:
             os.close(descriptor)
 
 
 def _contradictions(name: layout.Name, block: blocks.Block, last: int) -> list[str]:
-    """What a block says that does not fit its bytes, its file, or the block before."""
+    """Return how a block contradicts its bytes, its file, or the block before."""
     head = block.head
     found = []
     earliest, latest = retention.span_us(name.stamp_us)
     if head.boot != name.boot:
-        found.append("is of another boot than its file")
+        found.append("belongs to another boot than its file")
     if head.begin_mono_us < last:
         found.append("is older than the one before it")
     if not earliest <= head.begin_us <= head.end_us <= latest:
-        found.append("is of another time than its file")
+        found.append("belongs to another time than its file")
     try:
         clocks = frames.clocks_of(block)
         times = (head.begin_us, head.end_us, head.begin_mono_us, head.end_mono_us)
@@ -121,14 +120,16 @@ def _contradictions(name: layout.Name, block: blocks.Block, last: int) -> list[s
             *(min(clocks[0]), max(clocks[0])),
             *(min(clocks[1]), max(clocks[1])),
         ):
-            found.append("has looks of other times than its head says")
+            found.append("has readings outside of the times in its head")
         signals = {str(entry["signal"]) for entry in block.directory()["tables"]}
         for signal in sorted(signals):
             frames.frames_of(block, clocks, signal, (-(1 << 63), 1 << 63))
         if "facts" in block.directory():
             block.chunk(block.directory()["facts"])
+    except columns.NewerVersionError:
+        raise
     except columns.DamagedError as error:
         found.append(str(error))
     except (KeyError, TypeError, ValueError) as error:
-        found.append(f"makes no sense ({error})")
+        found.append(f"is invalid ({error})")
     return found

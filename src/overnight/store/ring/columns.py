@@ -1,8 +1,8 @@
 """One column of numbers as bytes that compress well.
 
-What is coded are the differences from one look to the next, all of one key, then all of the next:
-a core's seconds resemble each other more than a second's cores do (measured: 13 % smaller). They are
-laid out in byte planes, all low bytes first: lzma then sees one kind of noise at a time.
+The differences between consecutive readings are encoded, all of one key, then all of the next: the
+seconds of a core resemble each other more than the cores of a second (measured: 13 % smaller). They are
+laid out in byte planes, all low bytes first, so that lzma sees one kind of noise at a time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from overnight.store.ring import layout
 __all__ = [
     "Coded",
     "DamagedError",
+    "EmptyError",
+    "NewerVersionError",
     "code",
     "decode",
     "expand",
@@ -28,8 +30,7 @@ __all__ = [
     "widen",
 ]
 
-# Matches are rare in noise: what counts is the literal coder, with four bits of the byte before as
-# its context. A dictionary of 256 KiB keeps the encoder at 3 MB.
+# Matches are rare in noise: the literal coder matters, with four bits of the previous byte as context. A dictionary of 256 KiB keeps the encoder at 3 MB.
 FILTERS = (
     {
         "id": lzma.FILTER_LZMA1,
@@ -48,11 +49,25 @@ SIGN = 1 << 63
 
 
 class DamagedError(Exception):
-    """The bytes are not what they claim to be; the message says in which way."""
+    """Stored bytes are invalid. The message follows the name of what is damaged: "is cut short"."""
+
+
+class EmptyError(DamagedError):
+    """Not even one whole record: a writer has just begun, or was killed at the begin."""
+
+
+class NewerVersionError(DamagedError):
+    """A later version of overnight wrote it."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(
+            f"has version {version}; this overnight reads versions up to {layout.VERSION}: "
+            "update overnight"
+        )
 
 
 class Coded(NamedTuple):
-    """A column in planes. `zigzag`: some of it falls, and the sign stands in the lowest bit."""
+    """A column in planes. `zigzag`: some steps are negative, and the sign is the lowest bit."""
 
     data: bytes
     planes: int
@@ -69,7 +84,7 @@ def pack(data: bytes) -> tuple[int, bytes]:
 
 
 def expand(codec: int, stored: bytes, size: int) -> bytes:
-    """What was packed, `size` bytes of it; takes no more memory than that, whatever it claims."""
+    """Unpack exactly `size` bytes, in no more memory than that, whatever the data claims."""
     if not 0 <= size <= layout.MOST_BYTES:
         raise DamagedError(f"claims {size} bytes")
     if codec == PLAIN:
@@ -77,40 +92,40 @@ def expand(codec: int, stored: bytes, size: int) -> bytes:
     elif codec == LZMA:
         unpacker = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS)
         try:
-            # One byte more than there should be, so that too much is seen.
+            # One byte more than expected, to detect excess.
             data = unpacker.decompress(stored, max_length=size + 1)
         except (lzma.LZMAError, EOFError) as error:
             raise DamagedError(f"cannot be unpacked: {error}") from error
     else:
-        raise DamagedError(f"is packed in a way {codec} that this version does not know")
+        raise DamagedError(f"has an unknown compression ({codec})")
     if len(data) != size:
         raise DamagedError(f"holds {len(data)} bytes or more instead of {size}")
     return data
 
 
 def inflate(stored: bytes, most: int = layout.MOST_BYTES) -> bytes:
-    """Undo zlib within the limit."""
+    """Decompress zlib data of at most `most` bytes."""
     unpacker = zlib.decompressobj()
     try:
         data = unpacker.decompress(stored, max(1, most))
     except zlib.error as error:
         raise DamagedError(f"cannot be unpacked: {error}") from error
     if not unpacker.eof:
-        raise DamagedError("is cut short or larger than anything that was written")
+        raise DamagedError("is cut short or too large")
     return data
 
 
 def planes_of(data: bytes) -> bytes:
-    """The eight byte planes of 64-bit numbers, lowest first."""
+    """Return the eight byte planes of 64-bit numbers, lowest first."""
     return b"".join(data[plane::8] for plane in range(8))
 
 
 def code(planes: Sequence[bytes]) -> Coded:
-    """A column from its planes (two's complement, 1, 2 or 8 of them), as few as say it all."""
+    """Encode a column from its planes (two's complement; 1, 2 or 8), in as few planes as possible."""
     kept = list(planes)
     if len(kept) == 8 and kept[7].count(0) < len(kept[7]):
         numbers = _join(kept)
-        # A Python loop, for the few columns that fall: gauges, and iowait, which the kernel corrects.
+        # A Python loop, for the few columns that can fall: gauges, and iowait, which the kernel corrects.
         twisted = array.array("Q", [n << 1 if n >= 0 else ~(n << 1) for n in numbers])
         data = twisted.tobytes()
         return Coded(*_trimmed([data[plane::8] for plane in range(8)]), True)
@@ -133,9 +148,9 @@ def _join(planes: Sequence[bytes]) -> array.array[int]:
 
 
 def decode(data: bytes, planes: int, zigzag: bool, count: int) -> Sequence[int]:
-    """The `count` numbers of a column; the opposite of `code`."""
+    """Decode the `count` numbers of a column; the inverse of `code`."""
     if not 0 <= planes <= 8 or len(data) != planes * count:
-        raise DamagedError(f"a column has {len(data)} bytes instead of {planes} times {count}")
+        raise DamagedError(f"has a column of {len(data)} bytes instead of {planes} times {count}")
     if planes == 0:
         return bytes(count)
     if planes == 1 and not zigzag:
@@ -152,7 +167,7 @@ def decode(data: bytes, planes: int, zigzag: bool, count: int) -> Sequence[int]:
 
 
 def widen(planes: Sequence[bytes], width: int) -> array.array[int]:
-    """Planes as numbers of 2 or 4 bytes that never fall below zero."""
+    """Join planes to unsigned numbers of 2 or 4 bytes."""
     spread = bytearray(width * len(planes[0]))
     for number, plane in enumerate(planes):
         spread[number::width] = plane
@@ -162,9 +177,9 @@ def widen(planes: Sequence[bytes], width: int) -> array.array[int]:
 
 
 def lanes(coded: Coded, count: int) -> int:
-    """A column of one or two planes as one large integer with 32 bits for each number."""
+    """Return a column of one or two planes as one large integer, 32 bits per number."""
     if coded.zigzag or coded.planes > 2 or len(coded.data) != coded.planes * count:
-        raise DamagedError("a sum over a column that was never summed")
+        raise DamagedError("has a sum over a column that cannot be summed")
     parts = [coded.data[plane * count : (plane + 1) * count] for plane in range(coded.planes)]
     if not parts:
         return 0

@@ -1,4 +1,4 @@
-"""Numbers as they come back from the ring: absolute, as the source read them."""
+"""Numbers read back from the ring: absolute, as the source read them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Clocks = tuple["array.array[int]", "array.array[int]"]
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """Looks of one signal that follow each other in one block.
+    """Consecutive readings of one signal in one block.
 
-    `values[column]` has all numbers of the first key, then of the second: those of `keys[k]` are
-    `[starts[k]:starts[k + 1]]`. `looks` says for each number which look it is of, as an index into the
-    times; None: every key is in every look. Columns kept at different paces come in frames of their own.
+    `values[column]` holds all numbers of the first key, then of the second: those of `keys[k]` are
+    `[starts[k]:starts[k + 1]]`. `readings` is the reading of each number, an index into the times; None:
+    every key is in every reading. Columns recorded at different intervals come in separate frames.
     """
 
     signal: str
@@ -34,24 +34,24 @@ class Frame:
     wall_us: array.array[int]
     monotonic_ns: array.array[int]  # to the microsecond
     starts: array.array[int]
-    looks: array.array[int] | None
+    readings: array.array[int] | None
     values: dict[str, array.array[int]]
 
     def series(self, key: str, column: str) -> tuple[array.array[int], array.array[int]]:
-        """Times (wall clock, µs) and numbers of one key; KeyError where there is none."""
+        """Return times (wall clock, µs) and numbers of one key; raise KeyError if it is missing."""
         try:
             k = self.keys.index(key)
         except ValueError:
             raise KeyError(key) from None
         begin, end = self.starts[k], self.starts[k + 1]
         times = self.wall_us
-        if self.looks is not None:
-            times = array.array("q", [self.wall_us[n] for n in self.looks[begin:end]])
+        if self.readings is not None:
+            times = array.array("q", [self.wall_us[n] for n in self.readings[begin:end]])
         return times, self.values[column][begin:end]
 
 
 def _numbers(steps: Sequence[int], first: int | None = None) -> array.array[int]:
-    """Running sums, to 64 bits as everything here."""
+    """Return running sums, wrapped to 64 bits."""
     sums = list(itertools.accumulate(steps, initial=first))
     try:
         return array.array("q", sums)
@@ -72,7 +72,7 @@ def _count(said: Any) -> int:
 
 
 def clocks_of(block: blocks.Block) -> Clocks:
-    """Wall and monotonic times of all looks of a block, in µs; raises DamagedError."""
+    """Return wall and monotonic times of all readings of a block, in µs; raise DamagedError."""
     said = block.directory()
     try:
         count = _count(said["clocks"])
@@ -80,7 +80,7 @@ def clocks_of(block: blocks.Block) -> Clocks:
         offset = _sequence(block, said["offset"], count)
         return array.array("q", map(sum, zip(mono, offset, strict=True))), mono
     except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
-        raise columns.DamagedError(f"its times make no sense ({error})") from error
+        raise columns.DamagedError(f"has invalid times ({error})") from error
 
 
 def frames_of(
@@ -91,7 +91,7 @@ def frames_of(
     keys: Collection[str] | None = None,
     names: Collection[str] | None = None,
 ) -> list[Frame]:
-    """A signal's frames of one block, cut to [begin, end) of the wall clock; raises DamagedError."""
+    """Return a signal's frames of one block, cut to [begin, end) of the wall clock; raise DamagedError."""
     try:
         return [
             frame
@@ -101,7 +101,7 @@ def frames_of(
             for frame in _frame(block, clocks, entry, window, keys, names)
         ]
     except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
-        raise columns.DamagedError(f"the numbers of {signal} make no sense ({error})") from error
+        raise columns.DamagedError(f"has invalid numbers of {signal} ({error})") from error
 
 
 def _frame(
@@ -118,7 +118,7 @@ def _frame(
     inside = [n for n, wall in enumerate(walls) if window[0] <= wall < window[1]]
     if not inside:
         return []
-    # One stretch: a file is of one clock, and a new one begins when somebody sets it.
+    # Contiguous: when the clock is set, a new file begins.
     low, high = inside[0], inside[-1] + 1
     monos = array.array("q", [1000 * clocks[1][n] for n in at[low:high]])
     keys = [str(key) for key in entry["keys"]]
@@ -126,25 +126,25 @@ def _frame(
     if "gaps" in entry:
         counts = _sequence(block, entry["counts"], len(keys))
         if min(counts, default=1) < 1:
-            raise columns.DamagedError("a key is in no look")
+            raise columns.DamagedError("has a key without readings")
     else:
         counts = array.array("q", [count]) * len(keys)
     total = _count(sum(counts))
     starts = array.array("q", itertools.accumulate(counts, initial=0))
-    looks = _looks(block, entry, starts, total, count) if "gaps" in entry else None
-    kept: list[tuple[int, int, int]] = []  # key, and its numbers that lie inside
+    readings = _readings(block, entry, starts, total, count) if "gaps" in entry else None
+    kept: list[tuple[int, int, int]] = []  # key, and the range of its numbers inside the window
     for k in chosen:
         begin, end = low, high
-        if looks is not None:
-            mine = looks[starts[k] : starts[k + 1]]
-            begin = sum(1 for n in mine if n < low)
-            end = sum(1 for n in mine if n < high)
+        if readings is not None:
+            own = readings[starts[k] : starts[k + 1]]
+            begin = sum(1 for n in own if n < low)
+            end = sum(1 for n in own if n < high)
         if begin < end:
             kept.append((k, begin, end))
     cut = None
-    if looks is not None:
+    if readings is not None:
         cut = array.array(
-            "q", [n - low for k, b, e in kept for n in looks[starts[k] + b : starts[k] + e]]
+            "q", [n - low for k, b, e in kept for n in readings[starts[k] + b : starts[k] + e]]
         )
     columns_said = [str(name) for name in entry["columns"]]
     fields = [n for n, name in enumerate(columns_said) if names is None or name in names]
@@ -164,21 +164,23 @@ def _frame(
     ]
 
 
-def _looks(
+def _readings(
     block: blocks.Block, entry: dict[str, Any], starts: array.array[int], total: int, count: int
 ) -> array.array[int]:
-    """For each number of a table whose keys come and go, which look it is of."""
+    """Return the reading of each number of a table whose keys come and go."""
     planes, zigzag, place = entry["gaps"]
     gaps = columns.decode(block.chunk(place), int(planes), bool(zigzag), total)
     found = array.array("q")
     for begin, end in itertools.pairwise(starts):
-        found.extend(itertools.accumulate(gaps[begin + 1 : end], _next_look, initial=gaps[begin]))
+        found.extend(
+            itertools.accumulate(gaps[begin + 1 : end], _next_reading, initial=gaps[begin])
+        )
     if total and not 0 <= min(found) <= max(found) < count:
-        raise columns.DamagedError("a number is of a look that is not there")
+        raise columns.DamagedError("has a number of a missing reading")
     return found
 
 
-def _next_look(before: int, gap: int) -> int:
+def _next_reading(before: int, gap: int) -> int:
     return before + gap + 1
 
 
@@ -207,9 +209,9 @@ def _values(
         numbers = columns.decode(*coded[n], steps)
         column = array.array("q")
         for k, begin, end in kept:
-            # Of k keys before this one each had its first number elsewhere.
-            mine = numbers[starts[k] - k : starts[k + 1] - k - 1]
-            column.extend(_numbers(mine[: end - 1], first[n * keys + k])[begin:end])
+            # The first number of each key is stored separately.
+            steps_of_key = numbers[starts[k] - k : starts[k + 1] - k - 1]
+            column.extend(_numbers(steps_of_key[: end - 1], first[n * keys + k])[begin:end])
         made[n] = column
     return made
 
@@ -217,7 +219,7 @@ def _values(
 def _coded(
     block: blocks.Block, entry: dict[str, Any], needed: Sequence[int], steps: int
 ) -> dict[int, columns.Coded]:
-    """The columns asked for, from the chunks that hold them."""
+    """Return the wanted columns from the chunks that hold them."""
     found: dict[int, columns.Coded] = {}
     begin = 0
     for end, place in entry["chunks"]:
@@ -228,7 +230,7 @@ def _coded(
             for n in range(begin, end):
                 planes, zigzag = int(entry["coded"][n][0]), bool(entry["coded"][n][1])
                 if not 0 <= planes <= 8:
-                    raise columns.DamagedError(f"a column of {planes} planes")
+                    raise columns.DamagedError(f"has a column of {planes} planes")
                 if n in inside:
                     part = data[at : at + planes * steps]
                     found[n] = columns.Coded(part, planes, zigzag)

@@ -1,20 +1,21 @@
-"""A file of JSON lines that is only ever appended to: events, and gaps."""
+"""Append-only files of JSON lines: events and gaps."""
 
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 from collections.abc import Iterator
 
+from overnight.model import files
+
 __all__ = ["Journal", "read_lines"]
 
-MOST_WAITING = 1000
-MOST_LINE = 64 << 10
+MAX_WAITING = 1000
+MAX_LINE = 64 << 10
 
 
 class Journal:
-    """Lines reach the disk at once; while it is full they wait in memory, the newest thousand."""
+    """Lines are synced at once; while the disk is full, the newest thousand wait in memory."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -22,57 +23,35 @@ class Journal:
         self._waiting: list[bytes] = []
 
     def add(self, entry: dict[str, object]) -> bool:
-        """Write an entry down; False: it waits, or was too long and is counted as dropped."""
+        """Append an entry; return False if it waits, or is too long and counted as dropped."""
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-        if len(line) > MOST_LINE:
+        if len(line) > MAX_LINE:
             self.dropped += 1
             return False
         self._waiting.append(line)
-        surplus = len(self._waiting) - MOST_WAITING
+        surplus = len(self._waiting) - MAX_WAITING
         if surplus > 0:
             self.dropped += surplus
             del self._waiting[:surplus]
         return self.flush()
 
     def flush(self) -> bool:
-        """Write what waits; False while the disk does not take it."""
-        if not self._waiting:
-            return True
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        try:
-            descriptor = os.open(self.path, flags, 0o600)
-        except OSError:
+        """Write waiting lines; return False while the disk does not take them."""
+        if self._waiting and not files.append_lines(self.path, self._waiting):
             return False
-        try:
-            before = os.fstat(descriptor).st_size
-            # A line that a crash cut off must not swallow the next one.
-            cut = before > 0 and os.pread(descriptor, 1, before - 1) != b"\n"
-            data = (b"\n" if cut else b"") + b"".join(self._waiting)
-            try:
-                if os.write(descriptor, data) < len(data):
-                    os.ftruncate(descriptor, before)
-                    return False
-                os.fsync(descriptor)
-            except OSError:
-                os.ftruncate(descriptor, before)
-                return False
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
         self._waiting.clear()
         return True
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, object] | None]]:
-    """Each line's number and entry; None: it makes no sense. A file that is gone has no lines."""
+    """Yield each line's number and entry; None: invalid. A missing file has no lines."""
     try:
         file = path.open("rb")
     except OSError:
         return
     with file:
         number = 0
-        while line := file.readline(MOST_LINE):
+        while line := file.readline(MAX_LINE):
             number += 1
             if not line.strip():
                 continue

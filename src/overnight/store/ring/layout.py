@@ -31,15 +31,15 @@ VERSION = 1
 RING, OPEN = ".ring", ".open"
 BLOCK_SECONDS = 600
 FILE_SECONDS = 3600
-# A file is of one clock: when wall and monotonic part by more, a new one begins, so that names bound times.
+# When wall and monotonic clock drift apart by more, a new file begins, so that names bound times.
 STEP_US = 100_000
-# No record, chunk or directory is larger, packed or unpacked: a hostile file costs this much memory.
+# Limit of a record, chunk or directory, packed or unpacked: a hostile file costs at most this memory.
 MOST_BYTES = 64 << 20
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})(\.ring|\.open)", re.ASCII)
 
 
 class Name(NamedTuple):
-    """What a file's name says: when its first look was, in which boot, and what it is."""
+    """The parts of a file's name: time of its first reading, boot, and kind."""
 
     stamp_us: int
     boot: str
@@ -50,7 +50,7 @@ class Name(NamedTuple):
 
 
 def parse_name(name: str) -> Name | None:
-    """The parts of a file's name; None: no file of ours.
+    """Parse a file's name; None: not a file of the ring.
 
     >>> parse_name("1794725459000000-1a2b3c4d.ring")
     Name(stamp_us=1794725459000000, boot='1a2b3c4d', suffix='.ring')
@@ -60,7 +60,7 @@ def parse_name(name: str) -> Name | None:
 
 
 def boot_name(boot: str) -> str:
-    """Eight hex digits for a boot id.
+    """Return eight hex digits for a boot id.
 
     >>> boot_name("1A2B3C4D-0000-4000-8000-000000000000")
     '1a2b3c4d'
@@ -81,7 +81,7 @@ def ring_pins(home: pathlib.Path, host: str) -> Pins:
 
 
 def hosts(home: pathlib.Path) -> tuple[str, ...]:
-    """Every host that has a ring here."""
+    """Return every host that has a ring here."""
     found = []
     root = home / "signals"
     for folder in root.iterdir() if root.is_dir() else ():
@@ -95,7 +95,7 @@ def hosts(home: pathlib.Path) -> tuple[str, ...]:
 
 
 def files(folder: pathlib.Path, suffix: str) -> list[tuple[Name, pathlib.Path]]:
-    """The ring's files of one kind, oldest first."""
+    """Return the ring's files of one kind, oldest first."""
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
         name = parse_name(path.name)
@@ -105,7 +105,7 @@ def files(folder: pathlib.Path, suffix: str) -> list[tuple[Name, pathlib.Path]]:
 
 
 def month_of(time_us: int) -> str:
-    """The month an event's file is named after.
+    """Return the month that an event's file is named after.
 
     >>> month_of(1794725459000000), month_of(-1), month_of(1 << 62)
     ('202611', '000000', '999999')

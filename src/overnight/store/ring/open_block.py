@@ -1,13 +1,13 @@
-"""The open block: a file to which each look is appended in a light form, a checksum a record.
+"""The open block: a file to which each reading is appended, with a checksum per record.
 
     record   u32 checksum of the rest · u32 length of what follows the kind · u8 kind
-    HEAD     JSON: version, host, boot, stamp_us, full (whether the facts begin anew)
-    ROWS     a look in full, with its keys: the first of a signal, and each with other keys
-    DELTAS   a look as differences from the one before, in byte planes
-    FACTS    what changed among a signal's facts
+    HEAD     JSON: version, host, boot, stamp_us, full (facts start anew)
+    ROWS     a reading in full, with its keys: the first of a signal, and each with other keys
+    DELTAS   a reading as differences from the one before, in byte planes
+    FACTS    changes of a signal's facts
 
-Differences are taken of all numbers of a look at once, as one large integer with a lane of 64 bits
-for each: 2000 numbers in 25 µs, where a loop takes 165.
+All numbers of a reading are subtracted at once, as one large integer with a lane of 64 bits for each:
+2000 numbers in 25 µs; a loop takes 165.
 """
 
 from __future__ import annotations
@@ -23,10 +23,19 @@ from typing import NamedTuple
 
 from overnight.store.ring import columns, layout
 
-__all__ = ["Changes", "Look", "OpenBlock", "Table", "TableWriter", "head_record", "parse", "record"]
+__all__ = [
+    "Changes",
+    "OpenBlock",
+    "Reading",
+    "Table",
+    "TableWriter",
+    "head_record",
+    "parse",
+    "record",
+]
 
 RECORD = struct.Struct("<IIB")
-LOOK = struct.Struct(
+READING = struct.Struct(
     "<HqqBB"
 )  # table, wall and monotonic in µs, planes, whether the body is packed
 HEAD, ROWS, DELTAS, FACTS = range(4)
@@ -34,10 +43,10 @@ WORTH_PACKING = 200
 LANE = 1 << 64
 
 
-class Look(NamedTuple):
-    """One look as it stands in an open block: `values` in full, or `deltas` in `planes` planes.
+class Reading(NamedTuple):
+    """One reading in an open block: `values` in full, or `deltas` in `planes` planes.
 
-    Numbers stand column by column, in each column key by key.
+    Numbers are ordered by column, then by key.
     """
 
     wall_us: int
@@ -49,7 +58,7 @@ class Look(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What changed among a signal's facts; `full`: everything there is, what is not named is gone."""
+    """Changes of a signal's facts; `full`: all facts, those not listed are gone."""
 
     wall_us: int
     mono_us: int
@@ -60,16 +69,16 @@ class Changes(NamedTuple):
 
 
 class Table:
-    """The looks of one signal that have the same columns."""
+    """The readings of one signal with the same columns."""
 
     def __init__(self, signal: str, names: tuple[str, ...]) -> None:
         self.signal = signal
         self.columns = names
-        self.looks: list[Look] = []
+        self.readings: list[Reading] = []
 
 
 class OpenBlock:
-    """What an open block holds, as far as it can be trusted."""
+    """The valid content of an open block."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -79,15 +88,17 @@ class OpenBlock:
         self.full = False
         self.tables: list[Table] = []
         self.facts: list[Changes] = []
-        self.left = 2 * layout.MOST_BYTES  # that may still be unpacked: many small bombs are one
+        self.left = (
+            2 * layout.MOST_BYTES
+        )  # that may still be unpacked: many small bombs count as one
         self.good_bytes = 0
-        self.cut = 0  # bytes behind the last whole record
-        self.damage = ""  # what is wrong with them, if they are not just cut off
+        self.cut = 0  # bytes after the last whole record
+        self.damage = ""  # what is wrong with them, if they are not only cut off
 
 
 @functools.lru_cache(maxsize=64)
 def _masks(lanes: int) -> tuple[int, int, int, int]:
-    """Per lane: the sign bit, the two top bits, all but the lowest byte, all but the lowest two."""
+    """Return per lane: the sign bit, the two top bits, all but the lowest byte, all but the lowest two."""
     return tuple(  # type: ignore[return-value]  # of four
         int.from_bytes(lane.to_bytes(8, "little") * lanes, "little")
         for lane in (1 << 63, 3 << 62, LANE - (1 << 8), LANE - (1 << 16))
@@ -95,25 +106,22 @@ def _masks(lanes: int) -> tuple[int, int, int, int]:
 
 
 def record(kind: int, payload: bytes) -> bytes:
-    """A record with its checksum."""
     rest = RECORD.pack(0, len(payload), kind)[4:] + payload
     return zlib.crc32(rest).to_bytes(4, "little") + rest
 
 
 def head_record(host: str, boot: str, stamp_us: int, *, full: bool) -> bytes:
-    """The first record of an open block."""
-    said = {"version": layout.VERSION, "host": host, "boot": boot, "stamp_us": stamp_us}
-    return record(HEAD, _text({**said, "full": full}))
+    head = {"version": layout.VERSION, "host": host, "boot": boot, "stamp_us": stamp_us}
+    return record(HEAD, _text({**head, "full": full}))
 
 
 def facts_record(changes: Changes) -> bytes:
-    """A record of facts that changed."""
     return record(FACTS, zlib.compress(_text(changes), 1))
 
 
-def _text(said: object) -> bytes:
-    # ASCII: any string a source finds, unpaired surrogates included, comes back as it was.
-    return json.dumps(said, separators=(",", ":")).encode("ascii")
+def _text(value: object) -> bytes:
+    # ASCII: any string of a source, unpaired surrogates included, is read back unchanged.
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def _body(body: bytes) -> tuple[bool, bytes]:
@@ -123,9 +131,9 @@ def _body(body: bytes) -> tuple[bool, bytes]:
 
 
 class TableWriter:
-    """Turns the looks of one signal into records; a look counts as written once it is `commit`ted.
+    """Encodes the readings of one signal; a reading counts as written after `commit`.
 
-    So one that the disk did not take is as if it had never been: the next is told against the one before.
+    The next reading is encoded against the last committed one, so a failed write leaves no trace.
     """
 
     def __init__(self, number: int, signal: str, names: tuple[str, ...]) -> None:
@@ -137,9 +145,9 @@ class TableWriter:
         self._next: tuple[tuple[str, ...] | None, int] = (None, 0)
 
     def record(self, rows: Mapping[str, Sequence[int]], wall_us: int, mono_us: int) -> bytes:
-        """The record of one look; raises ValueError for rows that do not fit the columns."""
+        """Encode one reading; raise ValueError for rows that do not fit the columns."""
         keys = tuple(rows)
-        # By column: zip turns rows round in C.
+        # By column: zip transposes in C.
         flat = list(itertools.chain.from_iterable(zip(*rows.values(), strict=True)))
         count = len(keys) * len(self.columns)
         if len(flat) != count:
@@ -150,21 +158,21 @@ class TableWriter:
             numbers = struct.pack(f"<{count}q", *[_wrapped(number) for number in flat])
         now = int.from_bytes(numbers, "little")
         sign, top, wide, wider = _masks(count)
-        # Lanes near the top could borrow from their neighbours: such a look, and the next, stand in full.
+        # Lanes near the top could borrow from their neighbours: store such a reading, and the next, in full.
         self._next = (None, 0) if now & top else (keys, now)
         if keys == self._keys and not now & top:
             delta = ((now | sign) - self._before) ^ sign
             planes = 8 if delta & wider else 2 if delta & wide else 1
             data = delta.to_bytes(8 * count, "little")
             packed, body = _body(b"".join([data[plane::8] for plane in range(planes)]))
-            head = LOOK.pack(self.number, wall_us, mono_us, planes, packed)
+            head = READING.pack(self.number, wall_us, mono_us, planes, packed)
             return record(DELTAS, head + body)
-        said = _text([self.signal, self.columns, keys])
-        packed, body = _body(len(said).to_bytes(4, "little") + said + columns.planes_of(numbers))
-        return record(ROWS, LOOK.pack(self.number, wall_us, mono_us, 8, packed) + body)
+        names = _text([self.signal, self.columns, keys])
+        packed, body = _body(len(names).to_bytes(4, "little") + names + columns.planes_of(numbers))
+        return record(ROWS, READING.pack(self.number, wall_us, mono_us, 8, packed) + body)
 
     def commit(self) -> None:
-        """The last record is on its way to the disk."""
+        """Mark the last record as written."""
         self._keys, self._before = self._next
 
 
@@ -173,11 +181,11 @@ def _wrapped(number: int) -> int:
 
 
 def parse(data: bytes) -> OpenBlock:
-    """What an open block's bytes say, up to the first record that is not whole.
+    """Parse an open block up to the first record that is incomplete or damaged.
 
-    Raises DamagedError where the beginning makes no sense, or is of a later version.
+    Raise DamagedError if the first record is invalid or a later version wrote it.
     """
-    made = OpenBlock()
+    block = OpenBlock()
     tables: dict[int, Table] = {}
     at = 0
     while at + RECORD.size <= len(data):
@@ -186,55 +194,54 @@ def parse(data: bytes) -> OpenBlock:
         if end > len(data):
             break
         if zlib.crc32(memoryview(data)[at + 4 : end]) != checksum:
-            made.damage = f"the record at byte {at} has changed since it was written"
+            block.damage = f"the record at byte {at} has changed since it was written"
             break
         try:
-            _take(made, tables, kind, data[at + RECORD.size : end])
+            _parse_record(block, tables, kind, data[at + RECORD.size : end])
         except (ValueError, TypeError, KeyError, IndexError, struct.error, RecursionError) as error:
-            made.damage = f"the record at byte {at} makes no sense ({error})"
+            block.damage = f"the record at byte {at} is invalid ({error})"
             break
         except columns.DamagedError as error:
             if at == 0:
                 raise
-            made.damage = f"the record at byte {at} {error}"
+            block.damage = f"the record at byte {at} {error}"
             break
         at = end
     if at == 0:
-        raise columns.DamagedError(made.damage or "has no whole record")
-    made.good_bytes, made.cut = at, len(data) - at
-    return made
+        if block.damage:
+            raise columns.DamagedError(block.damage)
+        raise columns.EmptyError("has no whole record")
+    block.good_bytes, block.cut = at, len(data) - at
+    return block
 
 
-def _take(made: OpenBlock, tables: dict[int, Table], kind: int, payload: bytes) -> None:
-    if not made.version and kind != HEAD:
+def _parse_record(block: OpenBlock, tables: dict[int, Table], kind: int, payload: bytes) -> None:
+    if not block.version and kind != HEAD:
         raise ValueError("no head before it")
     if kind == HEAD:
-        said = json.loads(payload)
-        version = int(said["version"])
+        head = json.loads(payload)
+        version = int(head["version"])
         if version > layout.VERSION:
-            raise columns.DamagedError(
-                f"is of version {version}, this overnight reads up to {layout.VERSION}: "
-                "update overnight"
-            )
-        made.host, made.boot = str(said["host"]), str(said["boot"])
-        made.stamp_us, made.full = int(said["stamp_us"]), bool(said["full"])
-        made.version = version
+            raise columns.NewerVersionError(version)
+        block.host, block.boot = str(head["host"]), str(head["boot"])
+        block.stamp_us, block.full = int(head["stamp_us"]), bool(head["full"])
+        block.version = version
     elif kind in (ROWS, DELTAS):
-        number, wall, mono, planes, packed = LOOK.unpack_from(payload)
-        body = payload[LOOK.size :]
+        number, wall, mono, planes, packed = READING.unpack_from(payload)
+        body = payload[READING.size :]
         if packed:
-            body = _inflated(made, body)
+            body = _inflate(block, body)
         if kind == ROWS:
-            _take_rows(made, tables, number, wall, mono, body)
+            _parse_rows(block, tables, number, wall, mono, body)
             return
         table = tables[number]
-        keys = table.looks[-1].keys
+        keys = table.readings[-1].keys
         if planes not in (1, 2, 8) or len(body) != planes * len(keys) * len(table.columns):
-            raise ValueError("its size is not that of its keys")
-        table.looks.append(Look(wall, mono, keys, None, planes, body))
+            raise ValueError("its size does not fit its keys")
+        table.readings.append(Reading(wall, mono, keys, None, planes, body))
     elif kind == FACTS:
-        wall, mono, signal, full, changed, gone = json.loads(_inflated(made, payload))
-        made.facts.append(
+        wall, mono, signal, full, changed, gone = json.loads(_inflate(block, payload))
+        block.facts.append(
             Changes(
                 int(wall),
                 int(mono),
@@ -245,26 +252,26 @@ def _take(made: OpenBlock, tables: dict[int, Table], kind: int, payload: bytes) 
             )
         )
     else:
-        raise ValueError(f"kind {kind} is not known")
+        raise ValueError(f"unknown kind {kind}")
 
 
-def _inflated(made: OpenBlock, stored: bytes) -> bytes:
-    data = columns.inflate(stored, min(made.left, layout.MOST_BYTES))
-    made.left -= len(data)
+def _inflate(block: OpenBlock, stored: bytes) -> bytes:
+    data = columns.inflate(stored, min(block.left, layout.MOST_BYTES))
+    block.left -= len(data)
     return data
 
 
-def _take_rows(
-    made: OpenBlock, tables: dict[int, Table], number: int, wall: int, mono: int, body: bytes
+def _parse_rows(
+    block: OpenBlock, tables: dict[int, Table], number: int, wall: int, mono: int, body: bytes
 ) -> None:
     size = 4 + int.from_bytes(body[:4], "little")
     signal, names, keys = json.loads(body[4:size])
     names, keys = tuple(map(str, names)), tuple(map(str, keys))
     if len(set(keys)) < len(keys) or len(set(names)) < len(names):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name occurs twice")
     numbers = columns.decode(body[size:], 8, False, len(names) * len(keys))
     table = tables.get(number)
     if table is None or (table.signal, table.columns) != (signal, names):
         table = tables[number] = Table(str(signal), names)
-        made.tables.append(table)
-    table.looks.append(Look(wall, mono, keys, array.array("q", numbers), 0, b""))
+        block.tables.append(table)
+    table.readings.append(Reading(wall, mono, keys, array.array("q", numbers), 0, b""))

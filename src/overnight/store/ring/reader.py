@@ -1,4 +1,4 @@
-"""Reads the ring, also while it is written: everything up to the last look."""
+"""Reads the ring, also during writing: everything up to the last reading."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from overnight.store.ring import (
 if TYPE_CHECKING:
     from overnight.model.pins import Pin
 
-__all__ = ["Change", "Facts", "Gap", "Reader", "Stretch", "Told"]
+__all__ = ["Change", "Facts", "Gap", "Reader", "RecordedFacts", "Stretch"]
 
-MOST_PROBLEMS = 100
+MAX_PROBLEMS = 100
 MONTH_US = 31 * 86_400_000_000
 EVER = 1 << 62
 EVENT_FIELDS = {field.name: field for field in dataclasses.fields(Event)}
@@ -35,7 +35,7 @@ EVENT_FIELDS = {field.name: field for field in dataclasses.fields(Event)}
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """Time of which nothing was recorded, and why; wall clock."""
+    """Time in which nothing was recorded, and why; wall clock."""
 
     begin_us: int
     end_us: int
@@ -44,7 +44,7 @@ class Gap:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A fact that became another; None: it was not there before, or is gone."""
+    """A fact that changed; None: it did not exist."""
 
     time_us: int
     key: str
@@ -54,7 +54,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What was so at the begin of a window, and what changed within. `state` None: not known."""
+    """The facts at the begin of a window, and the changes within. `state` None: unknown."""
 
     state: Mapping[str, Mapping[str, object]] | None
     changes: tuple[Change, ...]
@@ -62,7 +62,7 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """Looks of one boot that are kept together; `uptime_us` is the monotonic clock at the first."""
+    """Readings of one boot in one block; `uptime_us` is the monotonic clock at the first."""
 
     boot: str
     begin_us: int
@@ -70,8 +70,8 @@ class Stretch:
     uptime_us: int
 
 
-class Told(NamedTuple):
-    """Facts as one look told them; `full`: what is not named is gone."""
+class RecordedFacts(NamedTuple):
+    """Facts of one reading; `full`: facts that are not listed are gone."""
 
     monotonic_ns: int
     wall_us: int
@@ -83,25 +83,25 @@ class Told(NamedTuple):
 
 
 class Reader:
-    """Questions to the rings under HOME. What is damaged is left out, and told in `problems`."""
+    """Reads the rings under HOME. Damaged parts are skipped and listed in `problems`."""
 
     def __init__(self, home: pathlib.Path) -> None:
         self.home = home
         self.problems: list[str] = []
 
     def hosts(self) -> tuple[str, ...]:
-        """Every host that has a ring here."""
+        """Return every host that has a ring here."""
         return layout.hosts(self.home)
 
     def extent(self, host: str) -> tuple[int, int] | None:
-        """First and last look of a host, wall clock, µs; None where there is none."""
+        """Return the times of a host's first and last reading, wall clock, µs; None: no readings."""
         folder = layout.host_folder(self.home, host)
         named = sorted(
             name.stamp_us
             for kind in (layout.RING, layout.OPEN)
             for name, _ in layout.files(folder, kind)
         )
-        # The outermost files hold it, but one may have been cut off before its first block.
+        # The outermost files hold them, but one may have been cut off before its first block.
         begin = end = None
         for stamp in named:
             if heads := [block.head for block in self._blocks(host, *retention.span_us(stamp))]:
@@ -114,7 +114,7 @@ class Reader:
         return None if begin is None or end is None else (begin, end)
 
     def stretches(self, host: str) -> tuple[Stretch, ...]:
-        """What is kept of a host, a stretch a block, by time; only heads are read."""
+        """Return what is stored of a host, one stretch per block, by time; only heads are read."""
         return tuple(
             Stretch(head.boot, head.begin_us, head.end_us, head.begin_mono_us)
             for head in sorted(
@@ -124,7 +124,7 @@ class Reader:
         )
 
     def signals(self, host: str, begin_us: int, end_us: int) -> dict[str, tuple[str, ...]]:
-        """The signals of numbers in a window, and the columns of each."""
+        """Return the signals with numbers in a window, and their columns."""
         found: dict[str, dict[str, None]] = {}
         for block in self._blocks(host, begin_us, end_us):
             with self._noting(block):
@@ -143,7 +143,7 @@ class Reader:
         keys: Collection[str] | None = None,
         columns: Collection[str] | None = None,
     ) -> Iterator[frames.Frame]:
-        """The looks in [begin, end), a frame a block, by time; costs as much as the window is long."""
+        """Yield the readings in [begin, end), one frame per block, by time; cost grows with the window."""
         window = (begin_us, end_us)
         for block in self._blocks(host, begin_us, end_us):
             made: list[frames.Frame] = []
@@ -153,7 +153,7 @@ class Reader:
             yield from made
 
     def facts(self, host: str, signal: str, begin_us: int, end_us: int | None = None) -> Facts:
-        """What was so at `begin_us`, and what changed until `end_us`."""
+        """Return the facts at `begin_us`, and the changes until `end_us`."""
         until = begin_us + 1 if end_us is None else end_us
         state: dict[str, Mapping[str, object]] | None = None
         at_begin: dict[str, Mapping[str, object]] | None = None
@@ -178,18 +178,18 @@ class Reader:
                         at_begin = state
         return Facts(at_begin, tuple(changes))
 
-    def facts_told(self, host: str, begin_us: int, end_us: int) -> Iterator[Told]:
-        """What was told of any fact in [begin, end), as it was: to write it down elsewhere."""
+    def recorded_facts(self, host: str, begin_us: int, end_us: int) -> Iterator[RecordedFacts]:
+        """Yield all facts recorded in [begin, end), unchanged, to copy them."""
         for block in self._blocks(host, begin_us, end_us):
-            made: list[Told] = []
+            facts: list[RecordedFacts] = []
             with self._noting(block):
                 boot = str(block.directory().get("boot", ""))
-                made = [
-                    Told(mono, wall, boot, signal, full, changed, gone)
+                facts = [
+                    RecordedFacts(mono, wall, boot, signal, full, changed, gone)
                     for wall, mono, signal, full, changed, gone in _all_facts_of(block)
                     if begin_us <= wall < end_us
                 ]
-            yield from made
+            yield from facts
 
     def events(
         self,
@@ -198,38 +198,38 @@ class Reader:
         hosts: Collection[str] | None = None,
         kinds: Collection[str] | None = None,
     ) -> tuple[Event, ...]:
-        """Events that touch [begin, end), by time. A kind that ends with a dot stands for all below it."""
+        """Return the events that overlap [begin, end), by time. A kind that ends with a dot is a prefix."""
         found: list[Event] = []
         first, last = layout.month_of(begin_us - MONTH_US), layout.month_of(end_us)
         for host in self.hosts():
             if hosts is not None and host not in hosts:
                 continue
-            told: dict[str, Event] = {}
+            by_id: dict[str, Event] = {}
             for path in sorted(layout.host_folder(self.home, host).glob("events-*.jsonl")):
                 if not first <= path.stem.removeprefix("events-") <= last:
                     continue
                 for number, entry in journal.read_lines(path):
-                    one = _event(entry)
-                    if one is None:
-                        self._note(f"{path}: line {number} is no event")
+                    event = _event(entry)
+                    if event is None:
+                        self._note(f"{path}: line {number} is not an event")
                     else:
-                        told[one.id or f"{path.name}:{number}"] = one
-            found.extend(told.values())
+                        by_id[event.id or f"{path.name}:{number}"] = event
+            found.extend(by_id.values())
         return tuple(
             sorted(
                 (
-                    one
-                    for one in found
-                    if one.time_us < end_us
-                    and max(one.until_us, one.time_us) >= begin_us
-                    and _is_of(one.kind, kinds)
+                    event
+                    for event in found
+                    if event.time_us < end_us
+                    and max(event.until_us, event.time_us) >= begin_us
+                    and _is_of(event.kind, kinds)
                 ),
-                key=lambda one: (one.time_us, one.id),
+                key=lambda event: (event.time_us, event.id),
             )
         )
 
     def gaps(self, host: str, begin_us: int = 0, end_us: int = EVER) -> tuple[Gap, ...]:
-        """When nothing was recorded, and why: what touches [begin, end)."""
+        """Return the gaps that overlap [begin, end)."""
         found = set()
         path = layout.host_folder(self.home, host) / "gaps.jsonl"
         for number, entry in journal.read_lines(path):
@@ -237,18 +237,18 @@ class Reader:
                 said = entry or {}
                 gap = Gap(int(str(said["begin_us"])), int(str(said["end_us"])), str(said["why"]))
             except (KeyError, ValueError):
-                self._note(f"{path}: line {number} is no gap")
+                self._note(f"{path}: line {number} is not a gap")
                 continue
             if gap.begin_us < end_us and max(gap.begin_us, gap.end_us) >= begin_us:
                 found.add(gap)
         return tuple(sorted(found, key=lambda gap: (gap.begin_us, gap.end_us, gap.why)))
 
     def pins(self, host: str) -> tuple[Pin, ...]:
-        """The pinned windows of a host."""
+        """Return the pinned windows of a host."""
         return layout.ring_pins(self.home, host).pins()
 
     def _facts_begin(self, host: str, at_us: int) -> int:
-        """The begin of the last file that begins no later than `at_us` with all facts in it."""
+        """Return the begin of the last file until `at_us` that starts with all facts."""
         folder = layout.host_folder(self.home, host)
         for name, path in reversed(layout.files(folder, layout.RING)):
             if name.stamp_us <= at_us:
@@ -261,9 +261,9 @@ class Reader:
         return min(at_us, 0)
 
     def _blocks(self, host: str, begin_us: int, end_us: int) -> Iterator[blocks.Block]:
-        """The blocks that touch [begin, end), by the time they were begun."""
+        """Yield the blocks that overlap [begin, end), by the time they were opened."""
         folder = layout.host_folder(self.home, host)
-        # Open blocks first: one that is packed meanwhile is then found among the finished.
+        # Open blocks first: one that is packed in the meantime is then found among the finished.
         still_open = dict(self._open_blocks(folder, begin_us, end_us))
         for name, path in layout.files(folder, layout.RING):
             begin, end = retention.span_us(name.stamp_us)
@@ -274,8 +274,8 @@ class Reader:
                     continue
                 for found in blocks.blocks_of(path, descriptor):
                     if isinstance(found, blocks.Damage):
-                        if found.what != "is cut off":
-                            self._note(f"{path}: what stands at byte {found.begin} {found.what}")
+                        if not found.cut_off:
+                            self._note(f"{path}: the data at byte {found.begin} {found.what}")
                         continue
                     still_open.pop((found.head.stamp_us, found.head.boot), None)
                     if found.head.begin_us < end_us and begin_us <= found.head.end_us:
@@ -318,13 +318,13 @@ class Reader:
             self._note(f"{block.path}: the block at byte {block.offset} {error}")
 
     def _note(self, problem: str) -> None:
-        if problem not in self.problems and len(self.problems) < MOST_PROBLEMS:
+        if problem not in self.problems and len(self.problems) < MAX_PROBLEMS:
             self.problems.append(problem)
 
 
 @contextlib.contextmanager
 def _opened(path: pathlib.Path) -> Iterator[int]:
-    """A descriptor; -1 for a file that was trimmed meanwhile."""
+    """Open a file; -1 if it was removed in the meantime."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -355,7 +355,7 @@ def _all_facts_of(
         for at, name, full, changed, gone in json.loads(block.chunk(said["facts"])):
             yield walls[at], 1000 * monos[at], str(name), bool(full), dict(changed), list(gone)
     except (ValueError, TypeError, IndexError, RecursionError) as error:
-        raise columns.DamagedError(f"its facts make no sense ({error})") from error
+        raise columns.DamagedError(f"has invalid facts ({error})") from error
 
 
 def _is_of(kind: str, kinds: Collection[str] | None) -> bool:
@@ -365,7 +365,7 @@ def _is_of(kind: str, kinds: Collection[str] | None) -> bool:
 
 
 def _event(entry: dict[str, object] | None) -> Event | None:
-    """An event as it was told; what a later version adds is left out."""
+    """Parse an event; ignore fields that a later version added."""
     if entry is None:
         return None
     known = {name: value for name, value in entry.items() if name in EVENT_FIELDS}

@@ -1,4 +1,4 @@
-"""What goes when the ring is too large or too old: the oldest files, never a pinned window."""
+"""Retention of the ring: the oldest files are removed first, pinned windows never."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from overnight.model.times import SECOND_US
 from overnight.store.ring import journal, layout
 
 if TYPE_CHECKING:
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["Stored", "choose_removals", "span_us", "trim"]
 
 MOST_GAPS_BYTES = 1 << 20
-EVENTS_SECONDS = 400 * 86400  # more than a year: the same night last year can be asked for
-# Slewing moves the wall clock against the monotonic one, which bounds a file.
-SLACK_US = 10_000_000
+EVENTS_SECONDS = 400 * 86400  # more than a year, to compare with the same night last year
+# Slewing moves the wall clock against the monotonic clock, which bounds a file.
+SLACK_US = 10 * SECOND_US
 
 
 class Stored(NamedTuple):
-    """One file of the ring and the time it may cover."""
+    """A file of the ring, and the longest time it can cover."""
 
     begin_us: int
     end_us: int
@@ -31,8 +32,8 @@ class Stored(NamedTuple):
 
 
 def span_us(stamp_us: int) -> tuple[int, int]:
-    """Begin and end that a file with that stamp can have at most."""
-    longest = 2 * layout.FILE_SECONDS * 1_000_000
+    """Return the longest time that a file with that stamp can cover."""
+    longest = 2 * layout.FILE_SECONDS * SECOND_US
     return stamp_us - SLACK_US, stamp_us + longest + SLACK_US
 
 
@@ -44,17 +45,17 @@ def choose_removals(
     age_seconds: float,
     surplus: int,
 ) -> tuple[Stored, ...]:
-    """What is too old, and of the rest the oldest, as few as free `surplus` bytes. The newest stays."""
+    """Choose all files that are too old, then the oldest until `surplus` bytes are free; never the newest."""
     held = tuple(pinned)
-    oldest_us = now_us - round(age_seconds * 1_000_000)
+    oldest_us = now_us - round(age_seconds * SECOND_US)
     chosen = []
-    for one in sorted(stored)[:-1]:
-        if surplus <= 0 and one.end_us >= oldest_us:
+    for file in sorted(stored)[:-1]:
+        if surplus <= 0 and file.end_us >= oldest_us:
             continue
-        if any(one.begin_us < pin.end_us and pin.begin_us < one.end_us for pin in held):
+        if any(file.begin_us < pin.end_us and pin.begin_us < file.end_us for pin in held):
             continue
-        chosen.append(one)
-        surplus -= one.bytes
+        chosen.append(file)
+        surplus -= file.bytes
     return tuple(chosen)
 
 
@@ -66,7 +67,7 @@ def trim(
     budget_bytes: int,
     age_seconds: float,
 ) -> int:
-    """Remove what may go; by how many bytes the ring is still too large: pinned windows stay."""
+    """Remove files; return the bytes above the budget that pinned windows hold."""
     stored = []
     used = 0
     for suffix in (layout.RING, layout.OPEN):
@@ -78,14 +79,14 @@ def trim(
             used += size
             if suffix == layout.RING:
                 stored.append(Stored(*span_us(name.stamp_us), size, path))
-    for one in choose_removals(
+    for file in choose_removals(
         stored, pinned, now_us=now_us, age_seconds=age_seconds, surplus=used - budget_bytes
     ):
         with contextlib.suppress(OSError):
-            one.path.unlink()
-            used -= one.bytes
-    _trim_gaps(folder / "gaps.jsonl", now_us - round(age_seconds * 1_000_000))
-    oldest = layout.month_of(now_us - round(max(age_seconds, EVENTS_SECONDS) * 1_000_000))
+            file.path.unlink()
+            used -= file.bytes
+    _trim_gaps(folder / "gaps.jsonl", now_us - round(age_seconds * SECOND_US))
+    oldest = layout.month_of(now_us - round(max(age_seconds, EVENTS_SECONDS) * SECOND_US))
     for path in folder.glob("events-*.jsonl"):
         if path.stem.removeprefix("events-") < oldest:
             with contextlib.suppress(OSError):
@@ -94,7 +95,7 @@ def trim(
 
 
 def _trim_gaps(path: pathlib.Path, oldest_us: int) -> None:
-    """Once the file is large: leave out gaps older than the ring, then the oldest half."""
+    """Shorten a large file: drop gaps older than the ring, then the oldest half."""
     with contextlib.suppress(OSError):
         if path.stat().st_size <= MOST_GAPS_BYTES:
             return

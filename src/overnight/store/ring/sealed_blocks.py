@@ -1,4 +1,4 @@
-"""From sealed open blocks to blocks at the end of a file, a little at each tick."""
+"""Packs sealed open blocks and appends them to a file, a little at each tick."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from overnight.model.times import SECOND_NS, SECOND_US
 from overnight.store.ring import background_sync, block_encoder, blocks, columns, layout, open_block
 
 if TYPE_CHECKING:
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["APPEND", "Sealed"]
 
-RETRY_NS = 30_000_000_000
+RETRY_NS = 30 * SECOND_NS
 WAIT_SECONDS = 10  # at the end, for a disk that does not answer
 APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class Sealed:
-    """Open blocks that nobody appends to any more, waiting to be packed, the oldest first."""
+    """Open blocks that are complete and wait to be packed, the oldest first."""
 
     def __init__(
         self,
@@ -32,25 +33,25 @@ class Sealed:
     ) -> None:
         self.folder = folder
         self.waiting = list(waiting)
-        self.file_bytes = 0  # of the file that was appended to last
+        self.file_bytes = 0  # of the file appended to last
         self.stored = 0  # blocks
         self._note_gap = note_gap
         self._steps: block_encoder.Steps | None = None
-        self._made: open_block.OpenBlock | None = None
+        self._open_block: open_block.OpenBlock | None = None
         self._block = b""
         self._sync: background_sync.Sync | None = None
         self._closing = False
         self._retry_ns = 0
 
     def finish(self, now: clock.Clock) -> None:
-        """All that is left, at once; what the disk does not take stays for the next writer."""
+        """Pack all that is left; what the disk does not take stays for the next writer."""
         self._closing = True
         self._retry_ns = 0
         while self.waiting and not self._retry_ns:
             self.step(now)
 
     def step(self, now: clock.Clock) -> None:
-        """A little of the work; nothing while there is none, or while the disk is given time."""
+        """Do a little of the work; nothing if there is none, or before the next retry."""
         if not self.waiting or now.monotonic_ns < self._retry_ns:
             return
         self._retry_ns = 0
@@ -76,33 +77,33 @@ class Sealed:
             self._retry_ns = now.monotonic_ns + RETRY_NS
             return
         try:
-            self._made = open_block.parse(data)
+            self._open_block = open_block.parse(data)
         except columns.DamagedError:
-            # Not even its head: a writer was killed right at the beginning, or it is of a later version.
+            # No valid head: a writer was killed at the begin, or a later version wrote it.
             self.waiting.pop(0)
             if len(data) < open_block.RECORD.size or not data.strip(b"\0"):
                 _remove(path)
             return
-        if self._made.damage:
-            begin = self._made.stamp_us
+        if self._open_block.damage:
+            begin = self._open_block.stamp_us
             self._note_gap(
-                begin, begin, f"{path.name}: {self._made.damage}; the rest of it is lost"
+                begin, begin, f"{path.name}: {self._open_block.damage}; the rest is lost"
             )
-        if not self._made.tables and not self._made.facts:
+        if not self._open_block.tables and not self._open_block.facts:
             self.waiting.pop(0)
             _remove(path)
             return
-        self._steps = block_encoder.pack(self._made)
+        self._steps = block_encoder.pack(self._open_block)
 
     def _store(self, now: clock.Clock) -> None:
-        """Append the block, have it synced, and only then remove what it was made of."""
-        made = self._made
-        assert made is not None, "a block is made of something"
+        """Append the block, sync it, and only then remove the open block it was made of."""
+        block = self._open_block
+        assert block is not None
         if self._sync is None:
             try:
-                self._sync = self._append_block(made)
+                self._sync = self._append_block(block)
             except OSError:
-                # An empty file of the name is no harm: the block comes there later.
+                # An empty file is harmless: the block is appended later.
                 self._retry_ns = now.monotonic_ns + RETRY_NS
             return
         if not self._sync.is_done(WAIT_SECONDS if self._closing else 0):
@@ -115,14 +116,14 @@ class Sealed:
             return
         _remove(self.waiting[0])
         self.waiting.pop(0)
-        self._block, self._made = b"", None
+        self._block, self._open_block = b"", None
         self.stored += 1
 
-    def _append_block(self, made: open_block.OpenBlock) -> background_sync.Sync:
-        target = self._target(made)
+    def _append_block(self, block: open_block.OpenBlock) -> background_sync.Sync:
+        target = self._target(block)
         descriptor = os.open(target, APPEND, 0o600)
         try:
-            if not _holds(target, descriptor, made.stamp_us):
+            if not _holds(target, descriptor, block.stamp_us):
                 before = os.fstat(descriptor).st_size
                 try:
                     if os.write(descriptor, self._block) < len(self._block):
@@ -136,24 +137,24 @@ class Sealed:
             raise
         return background_sync.Sync(descriptor, self.folder)
 
-    def _target(self, made: open_block.OpenBlock) -> pathlib.Path:
-        """The file a block belongs into: that of the facts it builds on."""
-        boot = layout.boot_name(made.boot)
-        name = layout.Name(made.stamp_us, boot, layout.RING)
-        if not made.full:
+    def _target(self, block: open_block.OpenBlock) -> pathlib.Path:
+        """Return the file of a block: that of the facts it builds on."""
+        boot = layout.boot_name(block.boot)
+        name = layout.Name(block.stamp_us, boot, layout.RING)
+        if not block.full:
             for found, path in reversed(layout.files(self.folder, layout.RING)):
-                if found.boot == boot and found.stamp_us <= made.stamp_us:
-                    if made.stamp_us - found.stamp_us <= layout.FILE_SECONDS * 1_000_000:
+                if found.boot == boot and found.stamp_us <= block.stamp_us:
+                    if block.stamp_us - found.stamp_us <= layout.FILE_SECONDS * SECOND_US:
                         return path
                     break
         return self.folder / str(name)
 
 
 def _holds(path: pathlib.Path, descriptor: int, stamp_us: int) -> bool:
-    """Whether a block is stored already; cuts off what a writer that was killed left half written."""
+    """Return whether a block is stored already; cut off what a killed writer left incomplete."""
     for found in blocks.blocks_of(path, descriptor):
         if isinstance(found, blocks.Damage):
-            if found.what == "is cut off":
+            if found.cut_off:
                 os.ftruncate(descriptor, found.begin)
         elif found.head.stamp_us == stamp_us:
             return True
@@ -161,6 +162,6 @@ def _holds(path: pathlib.Path, descriptor: int, stamp_us: int) -> bool:
 
 
 def _remove(path: pathlib.Path) -> None:
-    """An open block whose block is stored; one that stays is read once all the same."""
+    """Remove an open block that is stored; readers skip one that cannot be removed."""
     with contextlib.suppress(OSError):
         path.unlink()

@@ -1,4 +1,4 @@
-"""Writes the ring: one writer a host, called by one thread."""
+"""Writes the ring: one writer per host, called by one thread."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["Fact", "Writer"]
 
 Fact = Mapping[str, str | int | float | bool]
 TRIM_NS = 60 * SECOND_NS
-MOST_EVENT_BYTES = 64 << 20  # of a month
-MOST_OPEN_BYTES = 32 << 20
+MAX_EVENT_BYTES = 64 << 20  # of a month
+MAX_OPEN_BYTES = 32 << 20
 
 
 class Writer:
-    """Takes what each look saw and keeps it within `budget_bytes` and `age_seconds`.
+    """Stores readings within `budget_bytes` and `age_seconds`.
 
-    A disk that is full, or fails, never raises here: what it does not take is dropped and counted
-    (`dropped`), and the time is noted as a gap as soon as it takes something again. Give all looks of
-    one tick the same clock: times that differ are stored for each signal anew.
+    A full or failing disk never raises: what it does not take is dropped and counted (`dropped`), and the
+    time is recorded as a gap as soon as writing works again. Give all readings of one tick the same
+    clock: different times are stored again for each signal.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Writer:
         age_seconds: float,
         block_seconds: float = layout.BLOCK_SECONDS,
     ) -> None:
-        """Raises CannotError when another writer is at work, or nothing can be written there."""
+        """Raise CannotError if another writer is running, or the folder is not writable."""
         self.folder = layout.host_folder(home, host)
-        self.dropped = 0  # looks, facts and events since the start
+        self.dropped = 0  # readings, facts and events since the start
         self.surplus = 0  # bytes above the budget that pins hold
         self._host, self._boot = host, boot
         self._budget, self._age = budget_bytes, age_seconds
@@ -55,7 +55,7 @@ class Writer:
         self._gaps = journal.Journal(self.folder / "gaps.jsonl")
         self._events: dict[str, journal.Journal] = {}
         self._facts: dict[str, dict[str, dict[str, object]]] = {}
-        self._known_slow: dict[tuple[str, float], int] = {}
+        self._last_turns: dict[tuple[str, float], int] = {}
         self._tables: dict[tuple[str, tuple[str, ...]], open_block.TableWriter] = {}
         self._descriptor, self._path, self._bytes, self._head_bytes = -1, self.folder, 0, 0
         self._opened: clock.Clock | None = None
@@ -75,22 +75,20 @@ class Writer:
                 name.write_bytes(self._host.encode("utf-8", "surrogatepass"))
         except OSError as error:
             raise errors.MissingPermissionError(
-                f"nothing can be written under {self.folder}",
+                f"cannot write to {self.folder}",
                 why=str(error),
-                todo="make room, or choose a folder of yours: overnight --home DIR",
+                todo="free disk space, or choose a folder of your own: overnight --home DIR",
             ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(lock)
             raise errors.CannotError(
-                f"the signals of {self._host} are being recorded already",
+                f"signals of {self._host} are already being recorded",
                 why=f"another process holds {self.folder / 'lock'}",
                 todo="stop it, or choose another folder: overnight --home DIR",
             ) from error
         return lock
-
-    # What is recorded
 
     def numbers(
         self,
@@ -101,21 +99,21 @@ class Writer:
         *,
         every: Sequence[float] = (),
     ) -> None:
-        """One look: for each key one integer a column. The order of the keys is not kept.
+        """Store one reading: one integer per key and column. The order of the keys is not kept.
 
-        `every` says of each column how many seconds apart it is kept, 0: at each look. A counter loses
-        nothing but resolution by it. Raises ValueError for rows that do not fit the columns.
+        `every` is the interval in seconds at which each column is stored; 0: each reading. A counter only
+        loses resolution by that. Raise ValueError for rows that do not fit the columns.
         """
         if not any(every):
             self._table(signal, columns, clock, rows)
             return
-        for pace in sorted(set(every)):
-            chosen = [n for n, one in enumerate(every) if one == pace]
-            if pace:
-                turn = int(clock.monotonic_ns // (pace * SECOND_NS))
-                if self._known_slow.get((signal, pace)) == turn:
+        for interval in sorted(set(every)):
+            chosen = [n for n, seconds in enumerate(every) if seconds == interval]
+            if interval:
+                turn = int(clock.monotonic_ns // (interval * SECOND_NS))
+                if self._last_turns.get((signal, interval)) == turn:
                     continue
-                self._known_slow[signal, pace] = turn
+                self._last_turns[signal, interval] = turn
             part = {key: tuple([row[n] for n in chosen]) for key, row in rows.items()}
             self._table(signal, tuple(columns[n] for n in chosen), clock, part)
 
@@ -131,13 +129,13 @@ class Writer:
         table = self._tables.get((signal, names))
         if table is None:
             table = open_block.TableWriter(len(self._tables), signal, names)
-        made = table.record(rows, now.wall_ns // 1000, now.monotonic_ns // 1000)
-        if self._append(made, now):
+        data = table.record(rows, now.wall_ns // 1000, now.monotonic_ns // 1000)
+        if self._append(data, now):
             table.commit()
             self._tables[signal, names] = table
 
     def facts(self, signal: str, clock: clock.Clock, rows: Mapping[str, Fact]) -> None:
-        """All facts of a signal at this moment; only what changed is stored, and what is gone."""
+        """Take all facts of a signal; store only those that changed or are gone."""
         if not self._ready(clock):
             return
         known = self._facts.get(signal)
@@ -161,37 +159,35 @@ class Writer:
         changed: Mapping[str, Mapping[str, object]],
         gone: list[str],
     ) -> open_block.Changes:
-        said = {key: dict(fact) for key, fact in changed.items()}
+        facts = {key: dict(fact) for key, fact in changed.items()}
         wall, mono = now.wall_ns // 1000, now.monotonic_ns // 1000
-        return open_block.Changes(wall, mono, signal, full, said, gone)
+        return open_block.Changes(wall, mono, signal, full, facts, gone)
 
     def event(self, event: Event) -> None:
-        """Keep an event; the same id again replaces it. On disk when this returns, room permitting."""
+        """Store an event; one of the same id is replaced. Synced when this returns, unless the disk is full."""
         month = layout.month_of(event.time_us)
-        book = self._events.get(month)
-        if book is None:
-            book = journal.Journal(self.folder / f"events-{month}.jsonl")
-            self._events[month] = book
+        events = self._events.get(month)
+        if events is None:
+            events = journal.Journal(self.folder / f"events-{month}.jsonl")
+            self._events[month] = events
         with contextlib.suppress(OSError):
-            if book.path.stat().st_size > MOST_EVENT_BYTES:
+            if events.path.stat().st_size > MAX_EVENT_BYTES:
                 self.dropped += 1
                 return
-        dropped = book.dropped
-        book.add(event.as_json())
-        self.dropped += book.dropped - dropped
+        dropped = events.dropped
+        events.add(event.as_json())
+        self.dropped += events.dropped - dropped
 
     def note_gap(self, begin_us: int, end_us: int, why: str) -> None:
-        """Nothing was recorded in that time; wall clock."""
+        """Record that nothing was recorded in that time; wall clock."""
         self._gaps.add({"begin_us": begin_us, "end_us": end_us, "why": why})
 
-    # Housekeeping
-
     def tick(self, clock: clock.Clock) -> None:
-        """Once a second, after the looks: seals a block that is due, packs a little, trims."""
+        """Call once a second, after the readings: seal a block that is due, pack a little, trim."""
         self._close_gap(clock)
         self._gaps.flush()
-        for book in self._events.values():
-            book.flush()
+        for events in self._events.values():
+            events.flush()
         if self._opened is not None and self._is_due(clock, self._opened):
             self._seal()
         for _ in range(1 if len(self._sealed.waiting) < 3 else 8):
@@ -201,7 +197,7 @@ class Writer:
             self._trim(clock)
 
     def close(self) -> None:
-        """Pack everything and let go. What the disk does not take stays in open blocks for the next."""
+        """Pack everything and close. What the disk does not take stays in open blocks for the next writer."""
         self._seal()
         self._sealed.finish(clock.Clock(0, 1 << 62))
         if self._lock >= 0:
@@ -211,12 +207,12 @@ class Writer:
     def _is_due(self, now: clock.Clock, opened: clock.Clock) -> bool:
         return (
             now.monotonic_ns - opened.monotonic_ns >= self._block_ns
-            or self._bytes >= MOST_OPEN_BYTES
+            or self._bytes >= MAX_OPEN_BYTES
             or abs(now.offset_ns - opened.offset_ns) > layout.STEP_US * 1000
         )
 
     def _ready(self, now: clock.Clock) -> bool:
-        """Whether there is an open block that takes a look of now; makes one."""
+        """Open a block if there is none for a reading of now; return whether there is one."""
         if self._opened is not None and self._is_due(now, self._opened):
             self._seal()
         if self._opened is not None:
@@ -235,7 +231,7 @@ class Writer:
             for signal, known in tuple(self._facts.items()):
                 whole = self._changes(now, signal, True, known, [])
                 if not self._append(open_block.facts_record(whole), now):
-                    del self._facts[signal]  # told in full the next time
+                    del self._facts[signal]  # stored in full the next time
         return True
 
     def _open(self, now: clock.Clock, full: bool) -> bool:
@@ -277,7 +273,7 @@ class Writer:
         try:
             os.ftruncate(self._descriptor, self._bytes)
         except OSError:
-            self._seal()  # what follows half a record would not be found
+            self._seal()  # a reader would not find what follows half a record
         return False
 
     def _drop(self, now: clock.Clock, why: str) -> None:
@@ -288,11 +284,11 @@ class Writer:
             self._lost_since = now
 
     def _close_gap(self, now: clock.Clock) -> None:
-        """Note what was dropped, once a whole tick went by without."""
+        """Record what was dropped, after a whole tick without a drop."""
         if self._lost_since is None or self._lost > self._lost_before:
             self._lost_before = self._lost
             return
-        why = f"{self._lost} looks were dropped: {self._lost_why}"
+        why = f"{self._lost} readings were dropped: {self._lost_why}"
         self.note_gap(self._lost_since.wall_ns // 1000, now.wall_ns // 1000, why)
         self._lost_since, self._lost, self._lost_before = None, 0, 0
 
@@ -302,7 +298,7 @@ class Writer:
         os.close(self._descriptor)
         self._descriptor, self._opened = -1, None
         if self._bytes == self._head_bytes:
-            self._file_opened = None  # nothing came into it: the next one begins the file
+            self._file_opened = None  # it is empty: the next one begins the file
         self._sealed.waiting.append(self._path)
 
     def _trim(self, now: clock.Clock) -> None:

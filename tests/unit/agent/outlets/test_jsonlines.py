@@ -6,8 +6,8 @@ import io
 import json
 import os
 
+import hoststatus
 import pytest
-import standings
 
 from overnight.agent.outlets import jsonlines
 
@@ -15,9 +15,9 @@ from overnight.agent.outlets import jsonlines
 def test_one_line_an_event_whatever_its_text():
     stream = io.StringIO()
     outlet = jsonlines.JsonLines(stream)
-    outlet.event(standings.make_event(text="a\nb\x1b[31m"))
-    outlet.event(standings.make_event())
-    outlet.tick(standings.make_standing())
+    outlet.event(hoststatus.make_event(text="a\nb\x1b[31m"))
+    outlet.event(hoststatus.make_event())
+    outlet.tick(hoststatus.make_status())
     outlet.close()
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert first["text"] == "a\nb\x1b[31m"
@@ -30,8 +30,8 @@ def test_a_reader_that_went_away_does_not_end_the_agent():
     os.close(hear)
     stream = os.fdopen(speak, "w")
     outlet = jsonlines.JsonLines(stream)
-    outlet.event(standings.make_event())
-    outlet.event(standings.make_event())
+    outlet.event(hoststatus.make_event())
+    outlet.event(hoststatus.make_event())
     outlet.close()
     with pytest.raises(BrokenPipeError):
         stream.close()

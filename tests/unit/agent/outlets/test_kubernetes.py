@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import standings
+import hoststatus
 
 from overnight.agent.outlets import kubernetes, npd
 from overnight.model import clock
@@ -31,7 +31,7 @@ class Node:
 
 
 def later(seconds: float, **changes):
-    made = standings.make_standing(**changes)
+    made = hoststatus.make_status(**changes)
     wall = made.clock.wall_ns + round(seconds * 1e9)
     return dataclasses.replace(made, clock=clock.Clock(wall, made.clock.monotonic_ns))
 
@@ -44,7 +44,7 @@ def condition(type_: str, status: str = "True") -> kubernetes.NodeCondition:
 
 def test_what_happened_once_is_an_event_and_no_condition():
     node = Node()
-    kubernetes.Kubernetes(node, "ip-10-0-0-7").event(standings.make_event())
+    kubernetes.Kubernetes(node, "ip-10-0-0-7").event(hoststatus.make_event())
     (told,) = node.events.values()
     assert (told.reason, told.type, told.count) == ("NetDriverReset", "Warning", 3)
     assert told.first_timestamp == "2023-11-14T22:13:20Z"
@@ -63,7 +63,7 @@ def test_what_lasts_is_true_while_it_is_seen_and_cleared_after_its_time_to_live(
     node = Node()
     outlet = kubernetes.Kubernetes(node, "n", clear_seconds=300)
     outlet.tick(later(0, open=()))
-    outlet.event(standings.make_event("memory.zombie_cgroups"))
+    outlet.event(hoststatus.make_event("memory.zombie_cgroups"))
     assert node.said["ZombieMemoryCgroups"].status == "True"
     outlet.tick(later(1000))  # still open
     outlet.tick(later(1200, open=()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.client
 
+import hoststatus
 import pytest
-import standings
 from prometheus_client.openmetrics import parser
 
 from overnight import errors
@@ -21,7 +21,7 @@ def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def test_every_name_of_the_convention_is_there_with_its_value():
-    told = samples(openmetrics.render(standings.make_standing()))
+    told = samples(openmetrics.render(hoststatus.make_status()))
     assert told["overnight_cpu_saturated_seconds_total", ("39",)] == 6.0
     assert told["overnight_kernel_events_total", ("ena-tx-paused",)] == 2
     assert told["overnight_memory_cgroups", ("dying",)] == 68_440
@@ -33,22 +33,22 @@ def test_every_name_of_the_convention_is_there_with_its_value():
 
 
 def test_what_node_problem_detectors_users_know_is_there_too():
-    told = samples(openmetrics.render(standings.make_standing()))
+    told = samples(openmetrics.render(hoststatus.make_status()))
     assert told["problem_counter", ("NetDriverReset",)] == 2
     assert told["problem_gauge", ("MemoryZombieCgroups", "ZombieMemoryCgroups")] == 1
-    quiet = samples(openmetrics.render(standings.make_standing(open=())))
+    quiet = samples(openmetrics.render(hoststatus.make_status(open=())))
     assert quiet["problem_gauge", ("MemoryZombieCgroups", "ZombieMemoryCgroups")] == 0
 
 
 def test_hostile_labels_stay_labels():
-    text = openmetrics.render(standings.make_standing(rules={'a"} 1\n# EOF\nevil{x="': 1}))
+    text = openmetrics.render(hoststatus.make_status(rules={'a"} 1\n# EOF\nevil{x="': 1}))
     told = samples(text)
     assert ("overnight_kernel_events_total", ('a"} 1\n# EOF\nevil{x="',)) in told
     assert text.count("# EOF\n") == 1
 
 
 def test_a_host_on_which_nothing_happened_has_a_page():
-    empty = standings.make_standing(
+    empty = hoststatus.make_status(
         rows={}, facts={}, counts={}, rules={}, saturated={}, open=(), agent={}
     )
     assert samples(openmetrics.render(empty))["overnight_host_info", ("", "", "", "", "db-7")] == 1
@@ -72,7 +72,7 @@ def ask(endpoint: openmetrics.Endpoint, path: str) -> http.client.HTTPResponse:
 
 def test_the_endpoint_answers_once_a_second_has_passed(endpoint):
     assert ask(endpoint, "/metrics").status == 503
-    endpoint.tick(standings.make_standing())
+    endpoint.tick(hoststatus.make_status())
     answer = ask(endpoint, "/metrics?x=1")
     assert answer.status == 200
     assert answer.headers["Content-Type"] == openmetrics.CONTENT_TYPE
@@ -81,5 +81,5 @@ def test_the_endpoint_answers_once_a_second_has_passed(endpoint):
 
 
 def test_an_address_that_is_taken_is_said(endpoint):
-    with pytest.raises(errors.CannotError, match="cannot be served"):
+    with pytest.raises(errors.CannotError, match="cannot serve metrics"):
         openmetrics.Endpoint("127.0.0.1", endpoint.port)

@@ -25,7 +25,7 @@ class Host:
 
     def look(self) -> list:
         rows = {core: tuple(row) for core, row in self.ticks.items()}
-        return list(self.watch.look("cpu", at(self.now), rows))
+        return list(self.watch.check("cpu", at(self.now), rows))
 
     def second(self, spent: dict[int, dict[str, int]] | None = None, idle: int = 80) -> list:
         """Every core is `100 - idle` % busy in user space, but those that are told."""
@@ -50,7 +50,10 @@ def test_one_core_pinned_in_the_kernel_is_seen_after_three_seconds(count):
     assert seen.begin == at(0)
     assert seen.fields["kernel_percent"] == 99.0
     assert seen.fields["others_percent"] == 20.0
-    assert "in the kernel" in seen.text
+    others = "the other core" if count == 2 else f"the other {count - 1} cores"
+    assert seen.text == (
+        f"core {count - 1} was 99 % busy for 3 s, 100 % of it in the kernel, while {others} averaged 20 %"
+    )
     host.second(pinned)
     (seen,) = host.second(pinned)
     assert seen.severity == "critical"
@@ -91,6 +94,15 @@ def test_a_second_of_rest_begins_the_count_anew():
     host.second(pinned)
     (seen,) = host.second(pinned)
     assert seen.begin == at(3)
+
+
+def test_steal_is_not_busy():
+    """A core that the hypervisor took most of ran little of this host: it is stolen, not pinned."""
+    host = Host(2)
+    host.look()
+    for _ in range(5):
+        seen = host.second({0: {"user": 40, "steal": 60}})
+    assert [one.kind for one in seen] == ["cpu.core_stolen"]
 
 
 def test_waiting_for_a_disk_is_not_busy():
@@ -147,10 +159,10 @@ def test_a_pinned_core_that_receives_the_network_alone_says_so_and_who_ran_there
     host.look()
     pinned = {3: {"softirq": 100}}
     for second in range(1, 3):
-        host.watch.look(
+        host.watch.check(
             "softirqs", at(second), {str(c): (0, 0, 0, 9000 * second * (c == 3)) for c in range(4)}
         )
-        host.watch.look(
+        host.watch.check(
             "processes", at(second), {"7 a b:c": (0, 50 * second, 1, 3, 0), "8 x": (5, 0, 1, 3, 0)}
         )
         host.second(pinned)

@@ -19,7 +19,7 @@ def at(second: float) -> clock.Clock:
 def told(watch, looks: list[tuple[float, dict[str, tuple[int, ...]]]], signal: str = "") -> list:
     """Everything that a watch sees in a row of looks."""
     name = signal or watch.needs[0]
-    return [one for second, rows in looks for one in watch.look(name, at(second), rows)]
+    return [one for second, rows in looks for one in watch.check(name, at(second), rows)]
 
 
 def test_a_reset_counter_that_rises_is_a_reset():
@@ -71,7 +71,9 @@ def test_zombies_by_level(tracked, in_use, severity):
 
 def test_the_incident_s_own_line():
     (seen,) = told(zombies.ZombieGrowth(), [(0, {"": (68_680, 240, 68_440, 0)})])
-    assert seen.text.startswith("68680 memory cgroups tracked against 240 in use (286 times)")
+    assert seen.text.startswith(
+        "the kernel tracks 68680 memory cgroups and 240 are in use (286 to 1)"
+    )
 
 
 def test_slow_growth_counts_only_after_six_hours():

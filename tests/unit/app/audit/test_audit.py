@@ -107,9 +107,9 @@ def test_a_hostile_image_is_looked_at_and_leaks_nothing(tmp_path: pathlib.Path) 
 
 
 def test_nothing_to_look_at_is_said(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.CannotError, match="no units"):
+    with pytest.raises(errors.CannotError, match="no systemd units"):
         audit.examine(tmp_path)
-    with pytest.raises(errors.CannotError, match="cannot be looked at"):
+    with pytest.raises(errors.CannotError, match="cannot be read"):
         audit.examine(tmp_path / "nowhere")
 
 

@@ -42,7 +42,7 @@ def test_an_image_is_changed_and_changed_back(tmp_path: pathlib.Path) -> None:
     taken, left = changes.undo(root, home)
     assert tree_of(root) == before
     assert (len(taken), left) == (3, ())
-    with pytest.raises(errors.CannotError, match="nothing was applied"):
+    with pytest.raises(errors.CannotError, match="nothing to undo"):
         changes.undo(root, home)
 
 

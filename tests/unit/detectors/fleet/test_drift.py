@@ -135,7 +135,7 @@ def test_hosts_without_a_snapshot_are_named() -> None:
 
 def test_nothing_differs() -> None:
     answer = drift.look(made([taken({})] * 4, [taken({})] * 9), fleets.KIND)
-    assert (answer.status, "say the same" in answer.why) == (Status.CLEAR, True)
+    assert (answer.status, "are the same" in answer.why) == (Status.CLEAR, True)
 
 
 def test_noise_is_clear() -> None:

@@ -88,14 +88,16 @@ def test_what_is_said_without_a_finding(hosts, status, why) -> None:
 
 def test_time_before_the_agent_is_no_exposure() -> None:
     """Left truncation: a host first seen after 20 days has no time below."""
-    line = uptime.timeline((fleets.host("a", days=5, uptime_days=20, events=[0.5]),), fleets.KIND)
+    line = uptime.build_timeline(
+        (fleets.host("a", days=5, uptime_days=20, events=[0.5]),), fleets.KIND
+    )
     bands = hazard.bands(line)
     assert [(band.low / hazard.DAY, band.events) for band in bands] == [(14, 1), (21, 0)]
     assert sum(band.seconds for band in bands) == pytest.approx(5 * hazard.DAY)
 
 
 def test_bands_have_exact_intervals() -> None:
-    line = uptime.timeline((fleets.host("a", days=0.2, events=[0.1, 0.1]),), fleets.KIND)
+    line = uptime.build_timeline((fleets.host("a", days=0.2, events=[0.1, 0.1]),), fleets.KIND)
     (band,) = hazard.bands(line)
     assert band.rate_low * band.seconds == pytest.approx(0.2422, abs=1e-4)
     assert band.rate_high * band.seconds == pytest.approx(7.2247, abs=1e-4)
@@ -116,4 +118,4 @@ def test_events_in_time_that_nobody_watched_are_left_out() -> None:
     one = fleets.host("a", days=5, events=[1.0, 9.0])
     wrong = dataclasses.replace(fleets.told("a", 2.0), boot="0000000b")
     one = dataclasses.replace(one, events=(*one.events, wrong))
-    assert len(uptime.timeline((one,), fleets.KIND).event_into) == 1
+    assert len(uptime.build_timeline((one,), fleets.KIND).event_into) == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from overnight import errors
 from overnight.ingest.formats import collapsed
-from overnight.model.flame import KERNEL, USER, Frame
+from overnight.model.flame import Frame, FrameKind
 from overnight.reports import collapsed as writer
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_lines_become_rows_at_one_instant(tmp_path: pathlib.Path) -> None:
     assert taken.host == "web-7"
     kinds = dict(zip(taken.frames.name, taken.frames.kind.tolist(), strict=True))
     assert kinds == {"main": 0, "do_syscall_64": 1, "f": 0, "g": 0}
-    assert any("taken for the process" in note for note in taken.notes)
+    assert any("used as the process" in note for note in taken.notes)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_names_may_hold_spaces_and_numbers(tmp_path: pathlib.Path) -> None:
 def test_fractions_keep_their_proportions(tmp_path: pathlib.Path) -> None:
     taken = read(tmp_path, "a;b 0.0025\na;c 0.01\na;d 1e-3\n")
     assert (taken.count / taken.count[2]).tolist() == [2.5, 10.0, 1.0]
-    assert any("times" in note for note in taken.notes)
+    assert any("multiplied by" in note for note in taken.notes)
     assert read(tmp_path, "a;b 2.0\n").count.tolist() == [2]
 
 
@@ -113,12 +113,12 @@ def test_weights_too_large_are_scaled(tmp_path: pathlib.Path) -> None:
     taken = read(tmp_path, "a;b 20000000000000\na;c 10000000000000\na;d 1\n")
     assert taken.count[0] == 2 * taken.count[1]
     assert taken.count[2] == 1
-    assert any("times 0.0001" in note for note in taken.notes)
+    assert any("multiplied by 0.0001" in note for note in taken.notes)
 
 
 def test_lines_that_mean_nothing_are_counted(tmp_path: pathlib.Path) -> None:
     taken = read(tmp_path, "a;b 1\nno count here\na;c 1\n# a comment\n")
-    assert "1 lines were not understood and left out, the first at byte 6" in taken.notes
+    assert "1 unknown lines were skipped, the first at byte 6" in taken.notes
 
 
 @pytest.mark.parametrize("text", ["", "nothing\n", "a;b 0\n", "a;b -1\n", "a;b 1e999\n", "\0\0"])
@@ -140,7 +140,7 @@ def test_gzip_and_a_last_line_without_end(tmp_path: pathlib.Path) -> None:
 
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name == name.strip())
-FRAMES = st.builds(Frame, NAMES, st.just(""), st.sampled_from([USER, KERNEL]))
+FRAMES = st.builds(Frame, NAMES, st.just(""), st.sampled_from([FrameKind.USER, FrameKind.KERNEL]))
 STACKS = st.tuples(
     st.lists(FRAMES, min_size=1, max_size=5).map(tuple),
     st.integers(1, 2**32 - 1),

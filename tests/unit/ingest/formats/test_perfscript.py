@@ -52,7 +52,7 @@ def test_a_sample_is_read_whole(tmp_path: pathlib.Path) -> None:
 def test_a_thread_name_is_never_cut(tmp_path: pathlib.Path, comm: str, ids: str) -> None:
     taken = read(tmp_path, sample(comm, ids) + sample(comm, ids, at="   83.000001"))
     assert threads(taken) == [comm, comm]
-    assert not any("not understood" in note for note in taken.notes)
+    assert not any("unknown lines" in note for note in taken.notes)
     first, _, second = ids.strip().partition("/")
     assert taken.tasks.tid.tolist() == [int(second or first)]
     assert taken.tasks.pid.tolist() == [int(first) if second else -1]
@@ -161,7 +161,7 @@ def test_events_and_periods_are_kept_apart(tmp_path: pathlib.Path) -> None:
     assert taken.period.tolist() == [1, 2, 3, 4, 5]
 
 
-def test_what_a_tracepoint_prints_is_no_part_of_names(tmp_path: pathlib.Path) -> None:
+def test_tracepoint_output_is_not_part_of_names(tmp_path: pathlib.Path) -> None:
     what = "sched:sched_switch: prev_comm=x 1 [000] 5.000000: y prev_pid=3 ==> next_comm=z"
     taken = read(tmp_path, sample(what=what))
     assert taken.events == ("sched:sched_switch",)
@@ -181,14 +181,14 @@ def test_fields_may_be_missing(tmp_path: pathlib.Path, what: str, cpu: str) -> N
 def test_a_sample_may_have_no_stack(tmp_path: pathlib.Path) -> None:
     taken = read(tmp_path, sample(stack="") + "\n" + sample(at="   82.800000"))
     assert [stack(taken, 0), stack(taken, 1)] == [[], ["__libc_start_call_main", "work"]]
-    assert not any("not understood" in note for note in taken.notes)
+    assert not any("unknown lines" in note for note in taken.notes)
 
 
 def test_source_lines_between_frames_are_passed_over(tmp_path: pathlib.Path) -> None:
     lines = "\t           9b0c2 work (/a)\n  app.c:12\n\t           9b0c3 main (/a)\n  app.c:99\n"
     taken = read(tmp_path, sample(stack=lines))
     assert stack(taken, 0) == ["main", "work"]
-    assert not any("not understood" in note for note in taken.notes)
+    assert not any("unknown lines" in note for note in taken.notes)
 
 
 def test_a_process_has_the_name_of_its_main_thread(tmp_path: pathlib.Path) -> None:
@@ -208,7 +208,7 @@ def test_lost_samples_are_counted_and_other_records_passed_over(tmp_path: pathli
     taken = read(tmp_path, text)
     assert taken.lost == 42
     assert len(taken.time) == 1
-    assert not any("not understood" in note for note in taken.notes)
+    assert not any("unknown lines" in note for note in taken.notes)
 
 
 def test_the_header_names_host_cores_and_frequency(tmp_path: pathlib.Path) -> None:
@@ -221,12 +221,12 @@ def test_the_header_names_host_cores_and_frequency(tmp_path: pathlib.Path) -> No
     assert perfscript.read(tmp_path / "capture.txt", "given").host == "given"
 
 
-def test_cores_asked_for_are_the_cores(tmp_path: pathlib.Path) -> None:
+def test_the_requested_cores_are_the_cores(tmp_path: pathlib.Path) -> None:
     header = HEADER.replace("-a -g", "-C 1,3-4 -g")
     assert read(tmp_path, header + sample()).cores == (1, 3, 4)
     beyond = read(tmp_path, HEADER + sample(cpu="[009] "))
     assert beyond.cores == (9,)
-    assert any("on-line" in note for note in beyond.notes)
+    assert any("off-line" in note for note in beyond.notes)
 
 
 def test_a_reference_time_makes_the_wall_clock_exact(tmp_path: pathlib.Path) -> None:

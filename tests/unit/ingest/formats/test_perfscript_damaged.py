@@ -17,7 +17,7 @@ from overnight.ingest.formats import perfscript
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
-def test_compression_is_told_by_content(tmp_path: pathlib.Path, pack: object) -> None:
+def test_compression_is_detected_by_content(tmp_path: pathlib.Path, pack: object) -> None:
     assert callable(pack)
     plain = (sample() + sample(at="   83.000000")).encode()
     taken = read(tmp_path, pack(plain) + pack(plain))
@@ -33,7 +33,7 @@ def test_a_compressed_file_cut_short_keeps_what_it_holds(
     packed = pack(noise.encode())
     taken = read(tmp_path, packed[: len(packed) * 3 // 4])
     assert 1000 < len(taken.time) < 20_000
-    assert any("ends too early" in note for note in taken.notes)
+    assert any("truncated" in note for note in taken.notes)
 
 
 @pytest.mark.parametrize("cut", range(3, len(sample("b"))))
@@ -50,7 +50,7 @@ def test_lines_that_mean_nothing_are_counted(tmp_path: pathlib.Path) -> None:
     taken = read(tmp_path, sample() + "what is this\n\n" + sample("b") + "\n\tffff stray\n")
     assert threads(taken) == ["app", "b"]
     first = len(sample().encode())
-    assert f"2 lines were not understood and left out, the first at byte {first}" in taken.notes
+    assert f"2 unknown lines were skipped, the first at byte {first}" in taken.notes
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_lines_may_end_as_elsewhere(tmp_path: pathlib.Path) -> None:
     assert stack(taken, 1) == ["common_startup_64", "do_idle", "pv_native_safe_halt"]
     assert taken.frames.module[-1] == "[kernel]"
     assert (taken.host, taken.events) == ("web-7", ("cpu-clock",))
-    assert not any("not understood" in note for note in taken.notes)
+    assert not any("unknown lines" in note for note in taken.notes)
 
 
 def test_functions_without_addresses_stay_apart(tmp_path: pathlib.Path) -> None:

@@ -27,7 +27,7 @@ def test_each_address_gets_a_name_and_each_function_appears_once(
 ) -> None:
     (tmp_path / "app").write_bytes(elf_maker([symbol("a", AT), symbol("b", AT + 64)]))
     named = make(tmp_path).resolve("/app", offsets(AT + 65, AT, AT + 3, 5, AT + 64))
-    assert named.listed() == ["b", "a", "a", "[unknown]", "b"]
+    assert named.by_address() == ["b", "a", "a", "[unknown]", "b"]
     assert sorted(named.names) == ["[unknown]", "a", "b"]
     assert set(named.modules) == {"/app"}
 
@@ -42,19 +42,19 @@ def test_kernel_functions_come_with_their_modules(tmp_path) -> None:
     ]
 
 
-def test_a_kernel_without_symbols_is_said_to_be_so(tmp_path) -> None:
+def test_a_kernel_without_symbols_is_a_problem(tmp_path) -> None:
     made = resolver.Resolver(None, files.LiveFiles(root=tmp_path).find)
-    assert made.resolve_kernel(offsets(1)).listed() == ["[unknown]"]
+    assert made.resolve_kernel(offsets(1)).by_address() == ["[unknown]"]
     assert "[kernel]" in made.problems
 
 
 def test_jit_code_by_address(tmp_path) -> None:
     made = make(tmp_path, perf_map=lambda pid: b"1000 10 jitted" if pid == 7 else None)
-    assert made.resolve("/tmp/perf-7.map", offsets(0x1008, 0x1010)).listed() == [
+    assert made.resolve("/tmp/perf-7.map", offsets(0x1008, 0x1010)).by_address() == [
         "jitted",
         "[unknown]",
     ]
-    assert made.resolve("/tmp/perf-8.map", offsets(0x1008)).listed() == ["[unknown]"]
+    assert made.resolve("/tmp/perf-8.map", offsets(0x1008)).by_address() == ["[unknown]"]
     assert set(made.problems) == {"/tmp/perf-8.map"}
 
 
@@ -62,12 +62,12 @@ def test_files_that_are_missing_or_damaged_are_named_in_problems(tmp_path) -> No
     (tmp_path / "text").write_text("no program")
     made = make(tmp_path)
     for module in ("/gone", "/text", "[heap]", "", "//anon", "/nul\0", "/" + "long" * 2000):
-        assert made.resolve(module, offsets(0, 2**64 - 1)).listed() == ["[unknown]"] * 2
+        assert made.resolve(module, offsets(0, 2**64 - 1)).by_address() == ["[unknown]"] * 2
     assert {"/gone", "/text"} <= set(made.problems)
 
 
 def test_no_addresses_no_names(tmp_path) -> None:
-    assert make(tmp_path).resolve("/gone", offsets()).listed() == []
+    assert make(tmp_path).resolve("/gone", offsets()).by_address() == []
 
 
 def test_tables_are_read_once_and_dropped_when_they_are_too_many(
@@ -86,7 +86,7 @@ def test_tables_are_read_once_and_dropped_when_they_are_too_many(
     monkeypatch.setattr(elf, "read_elf_symbols", reading)
     made = make(tmp_path, most_kept=2 * one)
     for module in ("/a", "/b", "/a", "/c", "/a", "/b"):
-        assert made.resolve(module, offsets(AT)).listed() == [module[1:]]
+        assert made.resolve(module, offsets(AT)).by_address() == [module[1:]]
     assert read == ["a", "b", "c", "b"]
 
 
@@ -96,10 +96,10 @@ def test_containers_have_different_files_under_the_same_path(elf_maker, symbol, 
         inside.parent.mkdir(parents=True)
         inside.write_bytes(elf_maker([symbol(f"in_{pid}", AT)]))
     made = make(tmp_path)
-    assert made.resolve("/app", offsets(AT), 41).listed() == ["in_41"]
-    assert made.resolve("/app", offsets(AT), 42).listed() == ["in_42"]
-    assert made.resolve("/app", offsets(AT), 41).listed() == ["in_41"]
-    assert made.resolve("/app", offsets(AT), 43).listed() == ["[unknown]"]
+    assert made.resolve("/app", offsets(AT), 41).by_address() == ["in_41"]
+    assert made.resolve("/app", offsets(AT), 42).by_address() == ["in_42"]
+    assert made.resolve("/app", offsets(AT), 41).by_address() == ["in_41"]
+    assert made.resolve("/app", offsets(AT), 43).by_address() == ["[unknown]"]
 
 
 def test_a_file_is_taken_from_where_the_process_sees_it(elf_maker, symbol, tmp_path) -> None:
@@ -148,7 +148,7 @@ def test_our_own_vdso() -> None:
     assert "__vdso_clock_gettime" in names
     start = int(made.start[names.index("__vdso_clock_gettime")])
     found = resolver.Resolver(None, lambda *_: None, image).resolve("[vdso]", offsets(start + 1))
-    assert found.listed() == ["__vdso_clock_gettime"]
+    assert found.by_address() == ["__vdso_clock_gettime"]
 
 
 def test_without_a_vdso_there_is_none(tmp_path) -> None:

@@ -94,7 +94,7 @@ def test_what_the_slab_keeps_is_told(tmp_path: pathlib.Path) -> None:
     (tmp_path / "proc").mkdir()
     line = "dentry  60000  63000  192  21  1 : tunables 0 0 0 : slabdata 3000 3000 0\n"
     (tmp_path / "proc/slabinfo").write_text("slabinfo - version: 2.1\n" + line)
-    assert "12.1 MB for 11.5 MB in use" in dentries.remains(tmp_path)
+    assert "12.1 MB, 11.5 MB of it in use" in dentries.remains(tmp_path)
 
 
 def test_a_kernel_that_does_not_count_the_negative_ones(tmp_path: pathlib.Path) -> None:

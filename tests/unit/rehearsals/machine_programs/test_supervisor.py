@@ -39,7 +39,7 @@ def test_the_past_leaves_as_much_as_so_many_starts(
     unit, state = place
     entered: list[str] = []
     monkeypatch.setattr(supervisor, "enter", lambda folder: entered.append(folder.name))
-    supervisor.hurry(unit, unit, state, 5)
+    supervisor.leave_zombies(unit, unit, state, 5)
     assert len(list(state.iterdir())) == 5
     assert list(unit.iterdir()) == []
     assert entered == [word for number in range(5) for word in (f"past-{number}", "unit")]

@@ -14,9 +14,21 @@ import verdicts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overnight.diagnosis import knowledge
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject
 from overnight.model.selection import Window
-from overnight.model.verdict import Chain, Gap, Link, Step, Verdict
+from overnight.model.verdict import (
+    Argument,
+    ArgumentOutcome,
+    Chain,
+    Gap,
+    GapKind,
+    Link,
+    Narrative,
+    Step,
+    Verdict,
+    VerdictStatus,
+)
 from overnight.reports import diagnosis
 from overnight.reports.diagnosis import html as pages
 
@@ -42,7 +54,6 @@ TAGS = {
     "div",
     "span",
     "i",
-    "nav",
     "main",
     "section",
     "figure",
@@ -61,6 +72,8 @@ TAGS = {
     "dt",
     "dd",
     "script",
+    "details",
+    "summary",
     "svg",
     "desc",
     "defs",
@@ -145,10 +158,10 @@ def test_the_policy_lets_only_the_known_script_run() -> None:
 def test_what_the_reader_needs_is_there() -> None:
     told, beside = verdicts.reference()
     text = Page(written(told, beside)).text
-    assert told.summary in text
-    assert "Cause found" in text
-    assert "confidence 0.82 of 1" in text
-    assert "no share of incidents" in text  # what the number is not
+    assert "Cause found: ecs.service leaks memory cgroups confidence 0.82" in text
+    for part in told.narrative.parts:
+        assert f"{part.label} {' '.join(part.text.split())}" in text
+    assert "not the probability" in text
     assert told.chain
     for step in told.chain.steps:
         assert step.summary in text
@@ -191,7 +204,7 @@ def test_without_material_the_verdict_is_still_a_page() -> None:
     assert "Flame graph" not in text
     empty, _ = verdicts.no_cause()
     text = Page(written(empty)).text
-    assert "No chain is claimed" in text
+    assert "Chain" not in text
     assert "detectors without data and those that failed are listed below" in text
     assert "Fix" not in text
 
@@ -201,20 +214,20 @@ def test_where_no_cause_is_claimed_no_box_is_called_the_cause() -> None:
     data = written(told, beside).decode()
     assert ">cause</text>" not in data
     assert 'class="box root"' not in data
-    assert "No cause is claimed: the earliest that is known on top" in data
-    assert ">cause</text>" in written(*verdicts.reference()).decode()
+    assert "No cause is claimed: the earliest known step is at the top" in data
+    assert ">root cause</text>" in written(*verdicts.reference()).decode()
 
 
 def test_nothing_is_missing_only_where_every_detector_could_answer() -> None:
     told, _ = verdicts.no_cause()
     whole = dataclasses.replace(told, answers=told.answers[:2])
-    assert "Nothing that the detectors asked for was missing" in Page(written(whole)).text
+    assert "Nothing that the detectors need is missing" in Page(written(whole)).text
 
 
 def test_gaps_say_what_they_cost() -> None:
     told, beside = verdicts.inconclusive()
     text = Page(written(told, beside)).text
-    assert "all together by 0.17" in text
+    assert "together 0.17" in text
     assert "Missing evidence multiplies it by 0.17" in text
     assert beside.problems[0] in text
 
@@ -242,13 +255,54 @@ def test_any_text_and_number_makes_a_page(
     step = Finding(
         name, other, name, about, window, share, other, (fact,), {name: number, "seconds": number}
     )
-    chain = Chain((step, step), (Link(name, name, share, (other,), (name,)),), share, name)
+    chain = Chain(
+        (step, step),
+        (
+            Link(
+                name,
+                name,
+                share,
+                tuple(Argument(name, outcome, other) for outcome in ArgumentOutcome),
+            ),
+        ),
+        share,
+        name,
+    )
     told = Verdict(
         verdicts.reset(name, kind=other, text=name, time_us=when),
-        other, share, name, chain, (chain,), (Gap(name, other, share),),
+        VerdictStatus.CAUSE_FOUND, share, chain, (chain,), (Gap(GapKind.STACKS, name, other, share),),
         (Step(name, other, name),), (), (Answer(name, Status.FAILED, (), other),),
-        (step,), {name: [other, {name: number}]},
+        (step,), {name: [other, {name: number}]}, narrative=Narrative(name, other, name, other),
     )  # fmt: skip
     page = Page(written(told))
     assert {tag for tag, _ in page.elements} <= TAGS
     assert [tag for tag, _ in page.elements].count("script") == 1
+
+
+def test_the_page_opens_with_the_verdict_and_the_timeline_and_folds_the_evidence() -> None:
+    data = written(*verdicts.reference()).decode()
+    places = [data.index(part) for part in ('class="form"', 'id="timeline"', 'id="fix"', 'id="chain"', 'id="evidence"')]  # fmt: skip
+    assert places == sorted(places)
+    assert "<details open" not in data
+    evidence = data[data.index('id="evidence"') :]
+    for summary in ("Top consumers", "Stacks of the incident window", "Alternatives", "Detectors"):
+        assert f"<details><summary>{summary}</summary>" in evidence
+
+
+def test_titles_and_numbers_of_a_users_knowledge_are_used() -> None:
+    text = """
+[[kind]]
+kind = "gpu.poll"
+name = "a polling driver"
+title = "Polling GPU driver"
+explains = 0.9
+[[number]]
+name = "polls_per_second"
+format = "{value:,.0f} polls/s"
+"""
+    known = knowledge.parse_knowledge(text, "mine.toml", knowledge.known())
+    polls = verdicts.found("polls", "gpu.poll", "it polls", magnitude={"polls_per_second": 4e6})
+    told = dataclasses.replace(verdicts.reference()[0], findings=(polls,))
+    page = Page(written(told, dataclasses.replace(diagnosis.EMPTY, known=known))).text
+    assert "Polling GPU driver. it polls" in page
+    assert "4,000,000 polls/s" in page

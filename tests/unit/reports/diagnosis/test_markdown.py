@@ -48,13 +48,15 @@ def test_every_verdict_makes_a_text_that_reads_as_meant(name: str) -> None:
 def test_the_ticket_says_what_matters() -> None:
     told, beside = verdicts.reference()
     text = written(told, beside)
-    assert f"**Cause found**, confidence 0.82 of 1. {told.summary}" in text
+    assert text.startswith(f"# {told.narrative.headline}\n\n**confidence 0.82**\n")
+    for part in told.narrative.parts:
+        assert f"- **{part.label}:** {part.text}\n" in text
     code = [one.content for one in parsed(text) if one.type == "fence"]
-    assert code == [f"{step.command}\n" for step in (*told.next, *told.fix)]
+    assert code == [f"{step.command}\n" for step in (*told.fix, *told.next)]
     assert "| `kubelet` | 648 | 98 % | 95 % | 0.95 |" in text
-    for heading in ("Chain, root first", "What is missing", "Alternatives, and why each lost"):
+    for heading in ("Chain, root first", "Missing evidence", "Alternatives", "Fix", "Experiment"):
         assert f"\n## {heading}\n" in text
-    assert "no-data: pressure (the kernel was started with psi=0)" in text
+    assert "no-data: pressure: the kernel was started with psi=0" in text
     assert told.gaps[1].what in text  # a number at the beginning is no list
 
 

@@ -38,7 +38,7 @@ def test_every_core_has_its_row_and_the_picture_stays_on_a_page(count: int, tall
     root = drawn(shown, core)
     assert float(root.attrib["height"]) < tallest
     said = texts(root)
-    assert f"core {core}, full for 7 s" in said
+    assert f"core {core}, saturated 7 s" in said
     assert f"mean of {count}" in said
     assert "100 % busy" in said
     full = next(one for one in root.iter("path") if one.get("class") == "h16")

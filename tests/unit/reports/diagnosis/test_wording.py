@@ -11,7 +11,9 @@ import verdicts
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overnight.diagnosis import knowledge
 from overnight.model.finding import Subject
+from overnight.model.verdict import VerdictStatus
 from overnight.reports.diagnosis import markdown, wording
 
 
@@ -37,11 +39,13 @@ def test_a_command_keeps_its_lines() -> None:
 
 def test_who_and_where() -> None:
     walk = verdicts.incident_steps()["walk"].subject
-    assert wording.who_words(walk) == "kubelet of kubelet.service in mem_cgroup_nr_lru_pages()"
-    assert wording.place_words(walk) == "core 39, gpu-96-07"
+    assert (
+        wording.describe_subject(walk) == "kubelet (kubelet.service) in mem_cgroup_nr_lru_pages()"
+    )
+    assert wording.format_place(walk) == "core 39, gpu-96-07"
     queue = Subject(interface="eth0", queue=0, core=0)
-    assert wording.place_words(queue) == "core 0, eth0 queue 0"
-    assert wording.who_words(queue) == ""
+    assert wording.format_place(queue) == "core 0, eth0 queue 0"
+    assert wording.describe_subject(queue) == ""
 
 
 def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
@@ -49,8 +53,8 @@ def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
         verdicts.incident_steps()["walk"],
         magnitude={"cores_burnt": 0.0, "odd_thing": 5.0, "share_of_core_samples": 0.979, "samples": math.nan},
     )  # fmt: skip
-    said = ["98 % of that core's samples", "odd thing 5", "0 cores burnt"]
-    assert list(wording.quantities(step)) == said
+    said = ["98 % of that core's samples", "odd thing 5", "0 cores used"]
+    assert list(wording.list_numbers(step, knowledge.known())) == said
 
 
 @pytest.mark.parametrize(
@@ -60,17 +64,17 @@ def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
         ("cause-found", 0.6, "Likely"),
         ("cause-found", 0.4, "Weak"),
         ("inconclusive", 0.2, "A suspicion"),
-        ("no-cause", 0.0, "No cause is claimed"),
+        ("no-cause", 0.0, ""),
     ],
 )
 def test_what_a_confidence_means(status: str, confidence: float, begins: str) -> None:
     told = dataclasses.replace(
-        verdicts.reference()[0], status=status, confidence=confidence, gaps=()
+        verdicts.reference()[0], status=VerdictStatus(status), confidence=confidence, gaps=()
     )
-    said = wording.confidence_means(told)
+    said = wording.explain_confidence(told)
     assert said.startswith(begins)
     assert "Missing evidence" not in said
-    assert bool(wording.confidence_words(told)) == (status != "no-cause")
+    assert bool(wording.format_confidence(told)) == (status != "no-cause")
     claimed = wording.chain_heading(told) == "Chain, root first"
     assert claimed == (status == "cause-found")
 
@@ -81,11 +85,11 @@ def test_a_time_that_nobody_lives_in_is_still_said() -> None:
 
 def test_every_kind_that_is_shared_has_words() -> None:
     for step in verdicts.incident_steps().values():
-        assert step.kind in wording.KINDS
-    assert wording.kind_words("gpu.fell_off") == "gpu: fell off"
+        assert ":" not in knowledge.known().title(step.kind)
+    assert knowledge.known().title("gpu.fell_off") == "gpu: fell off"
 
 
 def test_an_instant_has_no_length() -> None:
-    assert [wording.length_words(one) for one in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
+    assert [wording.format_length(one) for one in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
         "", "", "0.05 s", "4.5 s", "29m20s",
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from overnight.sources.systemd import dbus
 CALL: dbus.Call = ("/org/x", "org.X", "Ask", ("one", ["two", "drei"]))
 
 
-def test_a_call_is_what_the_specification_says() -> None:
+def test_a_call_is_encoded_as_specified() -> None:
     data = dbus.encode_call(7, CALL)
     order, kind, _, version, body, serial, fields = struct.unpack_from("<BBBBIII", data)
     assert (chr(order), kind, version, serial) == ("l", 1, 1, 7)
@@ -106,7 +106,7 @@ def test_answers_come_in_the_order_of_the_questions(tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize(
     ("greeting", "after", "words"),
     [
-        (b"REJECTED EXTERNAL\r\n", b"", "let us in"),
+        (b"REJECTED EXTERNAL\r\n", b"", "refused the authentication"),
         (b"x" * 5000, b"", "end of line"),
         (b"", b"", "hung up|reset"),
         (b"OK 00\r\n", b"l\x02\0\x01", "hung up"),

@@ -52,7 +52,7 @@ def test_behind_a_damaged_head_the_next_block_is_found(home: pathlib.Path) -> No
     assert _found_seconds(home) == [*range(100), *range(200, 400)]
     source = reader.Reader(home)
     rings.everything(source)
-    assert source.problems == [f"{path}: what stands at byte {second.offset} is no block"]
+    assert source.problems == [f"{path}: the data at byte {second.offset} is not a block"]
     (problem,) = check.check(home).problems
     assert problem.path == str(path)
 
@@ -154,7 +154,7 @@ def _assemble(said: blocks.Head, directory: bytes, body: bytes, version: int = 1
     head = blocks.HEAD.pack(
         blocks.MAGIC, version, said.flags, len(directory), zlib.crc32(directory), len(body),
         said.stamp_us, said.begin_us, said.end_us, said.begin_mono_us, said.end_mono_us,
-        said.looks, said.boot.encode(),
+        said.readings, said.boot.encode(),
     )  # fmt: skip
     return head + struct.pack("<I", zlib.crc32(head)) + directory + body
 
@@ -221,7 +221,7 @@ def test_a_bomb_unpacks_no_further_than_it_said() -> None:
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     with pytest.raises(columns.DamagedError, match="claims"):
         columns.expand(columns.LZMA, bomb, layout.MOST_BYTES + 1)
-    with pytest.raises(columns.DamagedError, match="larger"):
+    with pytest.raises(columns.DamagedError, match="too large"):
         columns.inflate(small)
     assert tracemalloc.get_traced_memory()[1] < 3 * layout.MOST_BYTES
     tracemalloc.stop()
@@ -232,7 +232,7 @@ def test_many_small_bombs_are_one() -> None:
     bomb = open_block.record(open_block.FACTS, zlib.compress(json.dumps(facts).encode(), 1))
     made = open_block.parse(open_block.head_record("h", "b", 1, full=True) + 20 * bomb)
     assert len(made.facts) == 4
-    assert "larger than anything" in made.damage
+    assert "too large" in made.damage
 
 
 def test_a_later_version_is_refused_by_name(tmp_path: pathlib.Path) -> None:
@@ -252,7 +252,7 @@ def test_a_later_version_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     source = reader.Reader(tmp_path)
     assert rings.everything(source) == {}
     assert source.problems == [
-        f"{path}: the block at byte 0 is of version 2, this overnight reads up to 1: update overnight"
+        f"{path}: the block at byte 0 has version 2; this overnight reads versions up to 1: update overnight"
     ]
     assert check.check(tmp_path).problems[0].todo.startswith("update overnight")
 
@@ -285,7 +285,7 @@ def test_differences_that_leave_64_bits_wrap() -> None:
     head = open_block.head_record("h", "b", 1, full=True)
     table = open_block.TableWriter(0, "x", ("n",))
     first, other = (table.record({key: ((1 << 63) - 1,)}, 1, 1) for key in "ab")
-    grown = open_block.record(open_block.DELTAS, open_block.LOOK.pack(0, 2, 2, 1, 0) + b"\x05")
+    grown = open_block.record(open_block.DELTAS, open_block.READING.pack(0, 2, 2, 1, 0) + b"\x05")
     made = open_block.parse(head + first + grown + other)
     assert not made.damage
     assert blocks.read_head(block_encoder.pack_at_once(made)) is not None

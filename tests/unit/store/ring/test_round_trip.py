@@ -173,4 +173,4 @@ def test_a_record_that_was_not_committed_never_was() -> None:
     table.record({"0": (50,)}, 2, 2)  # the disk did not take it
     third = table.record({"0": (7,)}, 3, 3)
     made = open_block.parse(head + first + third)
-    assert [look.deltas for look in made.tables[0].looks] == [b"", b"\x02"]
+    assert [look.deltas for look in made.tables[0].readings] == [b"", b"\x02"]

@@ -65,7 +65,7 @@ def test_everything_up_to_the_last_look_is_read_while_it_is_written(tmp_path: pa
 
 def test_one_writer_a_host(tmp_path: pathlib.Path) -> None:
     made = rings.open_writer(tmp_path)
-    with pytest.raises(errors.CannotError, match="being recorded already"):
+    with pytest.raises(errors.CannotError, match="already being recorded"):
         rings.open_writer(tmp_path)
     made.close()
     rings.open_writer(tmp_path).close()

@@ -11,6 +11,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -190,7 +191,7 @@ def _show(report: age.Report, console: rich.console.Console) -> None:
     from rich.markup import escape
 
     def show(text: str, style: str = "") -> None:
-        safe = escape(session.printable(text).replace("\n", " "))
+        safe = escape(printable(text.replace("\n", " ")))
         console.print(f"[{style}]{safe}[/]" if style else safe, soft_wrap=True)
 
     for line in _format_actions(report):

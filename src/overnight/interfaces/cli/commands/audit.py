@@ -9,21 +9,22 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     import rich.console
 
-    from overnight.app.audit import fixes
+    from overnight.app.audit import changes, fixes
     from overnight.model.audit import Report
 
 __all__ = ["ORDER", "register"]
 
 ORDER = 15
 COLOURS = {"high": "red", "medium": "yellow", "low": "dim"}
+MOST_GAPS = 20
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(
         rich_help_panel="Before the night",
         epilog="Example: overnight audit --root /mnt/image --fix packer",
@@ -34,29 +35,29 @@ def audit(
     context: typer.Context,
     root: Annotated[
         pathlib.Path,
-        typer.Option(metavar="DIR", help="An unpacked image; its links never lead out of it."),
+        typer.Option(metavar="DIR", help="Root of an unpacked image; links never lead out of it."),
     ] = pathlib.Path("/"),
     orchestrator: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Whose host this is: kubernetes, ecs, nomad, slurm."),
+        typer.Option(metavar="NAME", help="Orchestrator: kubernetes, ecs, nomad, slurm."),
     ] = None,
     cloud: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where it runs: aws, gcp, azure, oracle.")
+        str | None, typer.Option(metavar="NAME", help="Cloud: aws, gcp, azure, oracle.")
     ] = None,
     fix: Annotated[
         str | None,
-        typer.Option(metavar="FORM", help="Print the fix: preset, shell, packer or cloud-init."),
+        typer.Option(metavar="FORM", help="Print the fix as preset, shell, packer or cloud-init."),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Disable and mask what should be off, after asking.")
+        bool, typer.Option("--apply", help="Disable and mask units, after confirmation.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take back what --apply did here.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo --apply.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Find units that do not belong on this host, loop for ever, or can never start.
+    """Find units that do not belong here, loop, or cannot start.
 
-    Changes nothing without --apply. Ends with 1 when something bad is found.
+    Changes nothing without --apply. Exits with 1 when a finding needs action.
     """
     from overnight.app import audit as auditing
     from overnight.app.audit import fixes
@@ -64,22 +65,22 @@ def audit(
     current: session.Session = context.obj
     if (fix is not None) + apply + undo > 1:
         raise errors.UsageError(
-            "--fix, --apply and --undo do not go together",
-            why="one prints, one changes, one takes back",
+            "--fix, --apply and --undo are mutually exclusive",
+            why="one prints the fix, one applies it, one reverts it",
             todo="give one of them",
         )
     form = None if fix is None else _form(fix)
     if undo:
         return _undo(current, root, yes, output)
     report = auditing.examine(root, orchestrator=orchestrator, cloud=cloud)
-    if form is not None:
-        typer.echo(session.printable(fixes.write_fix(report, form)), nl=False)
-    elif output is session.Output.JSON and not apply:
-        current.print_json(report.as_json())
-    elif not apply:
-        _show(report, current.console())
     if apply:
         return _apply(current, report, root, yes, output)
+    if form is not None:
+        typer.echo(printable(fixes.write_fix(report, form), keep="\n\t"), nl=False)
+    elif output is session.Output.JSON:
+        current.print_json(report.as_json())
+    else:
+        _show(report, current.console())
     return errors.ExitCode.FOUND if report.bad else errors.ExitCode.DONE
 
 
@@ -90,8 +91,8 @@ def _form(text: str) -> fixes.Form:
         return fixes.Form(text)
     except ValueError:
         raise errors.UsageError(
-            f"{text!r} is not a form of a fix",
-            why="the fix can be printed for some tools alone",
+            f"--fix {text} is not supported",
+            why="the fix can be printed for some tools only",
             todo=f"one of: {', '.join(fixes.Form)}",
         ) from None
 
@@ -106,16 +107,16 @@ def _apply(
     from overnight.app.audit import changes
 
     steps, cannot = changes.plan(report, root)
-    typer.echo("this will be changed:" if steps else "there is nothing to change", err=True)
+    typer.echo("changes:" if steps else "nothing to change", err=True)
     for line in (*map(str, steps), *cannot):
-        typer.echo(f"  {session.printable(line)}", err=True)
+        typer.echo(f"  {printable(line)}", err=True)
     if steps:
         _confirm(yes)
         record = changes.apply(steps, root, current.home)
-        typer.echo(f"done; overnight audit --undo takes it back ({record})", err=True)
+        typer.echo(f"done; revert with: overnight audit --undo ({record})", err=True)
         if report.live:
-            typer.echo("what runs goes on until it is stopped, or the host reboots", err=True)
-    _tell(current, "applied", root, [str(step) for step in steps], list(cannot), output)
+            typer.echo("units that are running keep running until stopped or rebooted", err=True)
+    _print_change(current, changes.Change(root, "applied", steps, cannot), output)
     return errors.ExitCode.DONE
 
 
@@ -123,31 +124,16 @@ def _undo(current: session.Session, root: pathlib.Path, yes: bool, output: sessi
     from overnight.app.audit import changes
 
     _confirm(yes)
-    taken, left = changes.undo(root, current.home)
-    for line in (*(f"taken back: {step}" for step in taken), *left):
-        typer.echo(session.printable(line), err=True)
-    _tell(current, "undone", root, [str(step) for step in taken], list(left), output)
+    undone, left = changes.undo(root, current.home)
+    for line in (*(f"undone: {step}" for step in undone), *left):
+        typer.echo(printable(line), err=True)
+    _print_change(current, changes.Change(root, "undone", undone, left), output)
     return errors.ExitCode.DONE
 
 
-def _tell(
-    current: session.Session,
-    done: str,
-    root: pathlib.Path,
-    steps: list[str],
-    left: list[str],
-    output: session.Output,
-) -> None:
+def _print_change(current: session.Session, change: changes.Change, output: session.Output) -> None:
     if output is session.Output.JSON:
-        current.print_json(
-            {
-                "schema": "overnight.audit-change/1",
-                "root": str(root),
-                "done": done,
-                "steps": steps,
-                "left": left,
-            }
-        )
+        current.print_json(change.as_json())
 
 
 def _confirm(yes: bool) -> None:
@@ -157,47 +143,41 @@ def _confirm(yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise errors.UsageError(
-            "this changes the host, and nobody is there to ask",
-            why="standard input is no terminal",
+            "refusing to change the host: standard input is not a terminal",
+            why="the change needs confirmation",
             todo="add --yes",
         )
-    typer.confirm("go on?", abort=True, err=True)
+    typer.confirm("continue?", abort=True, err=True)
 
 
 def _show(report: Report, console: rich.console.Console) -> None:
     from rich.markup import escape
 
-    def say(text: str, style: str = "") -> None:
-        safe = escape(session.printable(text).replace("\n", " "))
+    def show(text: str, style: str = "") -> None:
+        safe = escape(printable(text.replace("\n", " ")))
         console.print(f"[{style}]{safe}[/]" if style else safe, soft_wrap=True)
 
-    say(f"{report.units} units, {report.enabled} enabled, in {report.root}")
+    show(f"{report.units} units, {report.enabled} enabled, in {report.root}")
     for kind, owner in (("orchestrator", report.orchestrator), ("cloud", report.cloud)):
         if owner.name:
-            say(f"{kind}: {owner.title}" + (", as you say" if owner.said else ""))
+            show(f"{kind}: {owner.title}" + (f" (--{kind})" if owner.said else ""))
             for evidence in owner.evidence[:3]:
-                say(f"    {evidence.place}: {evidence.says}", "dim")
+                show(f"    {evidence.place}: {evidence.says}", "dim")
         else:
-            say(
-                f"{kind}: not known"
-                + (f"; something of {', '.join(owner.others)} is here" if owner.others else "")
-            )
-    for one in report.findings:
+            signs = f"; signs of {', '.join(owner.others)}" if owner.others else ""
+            show(f"{kind}: unknown{signs}")
+    for finding in report.findings:
         console.print()
-        say(f"{one.risk}: {one.unit}: {one.what}", f"bold {COLOURS[one.risk]}")
-        say(f"  why: {one.why}")
-        for evidence in one.evidence:
-            say(f"  {evidence.place}: {evidence.says}", "dim")
-        say(f"  fix: {one.fix}", "cyan")
+        show(f"{finding.risk}: {finding.unit}: {finding.what}", f"bold {COLOURS[finding.risk]}")
+        show(f"  why: {finding.why}")
+        for evidence in finding.evidence:
+            show(f"  {evidence.place}: {evidence.says}", "dim")
+        show(f"  fix: {finding.fix}", "cyan")
     console.print()
-    for what, why in report.gaps[:20]:
-        say(f"not looked at: {what}: {why}", "yellow")
-    if len(report.gaps) > 20:
-        say(f"not looked at: {len(report.gaps) - 20} more, in -O json", "yellow")
-    bad = sum(one.risk != "low" for one in report.findings)
-    say(
-        f"{len(report.findings)} findings, {bad} of them to act on"
-        if report.findings
-        else "nothing found",
-        "bold",
-    )
+    for what, why in report.gaps[:MOST_GAPS]:
+        show(f"not examined: {what}: {why}", "yellow")
+    if len(report.gaps) > MOST_GAPS:
+        show(f"not examined: {len(report.gaps) - MOST_GAPS} more, in -O json", "yellow")
+    bad = sum(finding.risk != "low" for finding in report.findings)
+    count = f"{len(report.findings)} findings, {bad} need action"
+    show(count if report.findings else "no findings", "bold")

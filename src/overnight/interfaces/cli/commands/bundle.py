@@ -10,6 +10,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,6 @@ ORDER = 50
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the commands."""
     group = typer.Typer(no_args_is_help=True)
     group.command(
         epilog="Example: overnight bundle create --event net.driver_reset-1a2b3c4d -o reset.overnight"
@@ -34,7 +34,7 @@ def register(cli: typer.Typer) -> None:
         group,
         name="bundle",
         rich_help_panel="In the morning",
-        help="The evidence of an event as one file, for another machine.",
+        help="Write or open a file with the evidence of an event.",
         epilog="Example: overnight bundle create --event net.driver_reset-1a2b3c4d",
     )
 
@@ -42,74 +42,71 @@ def register(cli: typer.Typer) -> None:
 def create(
     context: typer.Context,
     event: Annotated[
-        str, typer.Option(metavar="ID", help="Which one; overnight events lists them.")
+        str, typer.Option(metavar="ID", help="Event id; overnight events -O json lists them.")
     ],
     file: Annotated[
         pathlib.Path | None,
-        typer.Option("-o", "--file", metavar="FILE", help="Write there. Default: ID.overnight."),
+        typer.Option("-o", "--file", metavar="FILE", help="File to write. Default: ID.overnight."),
     ] = None,
     before: Annotated[
-        str, typer.Option(metavar="DURATION", help="How much of the time before the event.")
+        str, typer.Option(metavar="DURATION", help="Time to include before the event.")
     ] = "15m",
     after: Annotated[
-        str, typer.Option(metavar="DURATION", help="How much of the time after it.")
+        str, typer.Option(metavar="DURATION", help="Time to include after the event.")
     ] = "2m",
     all_recurrences: Annotated[
         bool,
-        typer.Option(
-            "--all-recurrences", help="The same of every other event of its kind (the latest 50)."
-        ),
+        typer.Option("--all-recurrences", help="Include the latest 50 events of the same kind."),
     ] = False,
     hide: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="WORD", help="Hide this word as well, wherever it stands; repeatable."
-        ),
+        typer.Option(metavar="WORD", help="Word to mask as well (repeatable)."),
     ] = None,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Write what is known around an event into one file, without secrets.
+    """Write the evidence of an event to one file.
 
-    Signals, stacks, events, facts, snapshots. Another machine opens it and sees the same.
+    Holds signals, stacks, events, facts and snapshots around the event, with secrets masked. Another
+    machine that opens it sees the same.
     """
     from overnight.app import bundles
     from overnight.model import times
 
     current: session.Session = context.obj
     before_s, after_s = times.parse_duration(before), times.parse_duration(after)
-    told = bundles.find_event(current.home, event)
-    with _progress(current) as tell:
-        made = bundles.create(
+    chosen = bundles.find_event(current.home, event)
+    with _progress(current) as progress:
+        bundle = bundles.create(
             current.home,
-            told,
-            file or bundles.default_file(told),
+            chosen,
+            file or bundles.default_file(chosen),
             before_s=before_s,
             after_s=after_s,
             all_recurrences=all_recurrences,
             hide=tuple(word for word in hide or () if word),
-            progress=tell,
+            progress=progress,
         )
     if output is session.Output.JSON:
-        current.print_json(made.as_json())
+        current.print_json(bundle.as_json())
         return errors.ExitCode.DONE
-    _show(made)
-    typer.echo(session.printable(f"written: {made.file} ({made.bytes / 1e6:.1f} MB)"))
+    _show(bundle)
+    typer.echo(printable(f"wrote {bundle.file} ({bundle.bytes / 1e6:.1f} MB)"))
     return errors.ExitCode.DONE
 
 
 def open_(
     context: typer.Context,
-    file: Annotated[pathlib.Path, typer.Argument(metavar="FILE", help="The bundle.")],
+    file: Annotated[pathlib.Path, typer.Argument(metavar="FILE", help="Bundle to open.")],
     into: Annotated[
         pathlib.Path | None,
-        typer.Option(metavar="DIR", help="A folder that is not there yet. Default: FILE's name."),
+        typer.Option(metavar="DIR", help="New folder for the data home. Default: FILE's name."),
     ] = None,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Make a data home of a bundle; every command reads it with --home DIR.
+    """Open a bundle as a data home.
 
-    All of it is compared with its checksums first: what is damaged or hostile is refused, and leaves
-    nothing behind.
+    Read it with overnight --home DIR. All checksums are verified first; a damaged or hostile bundle is
+    refused and leaves nothing behind.
     """
     from overnight.app import bundles
 
@@ -117,37 +114,39 @@ def open_(
     target = into or pathlib.Path(file.name.removesuffix(bundles.SUFFIX))
     if into is None and target.name == file.name:
         target = pathlib.Path(f"{file.name}.home")
-    with _progress(current) as tell:
-        made = bundles.open_into(file, target, tell)
+    with _progress(current) as progress:
+        bundle = bundles.open_into(file, target, progress)
     if output is session.Output.JSON:
-        current.print_json(made.as_json())
+        current.print_json(bundle.as_json())
         return errors.ExitCode.DONE
-    _show(made)
-    typer.echo(session.printable(f"opened: overnight --home {target} events {made.header.event}"))
+    _show(bundle)
+    typer.echo(
+        printable(f"opened; read it with: overnight --home {target} events {bundle.header.event}")
+    )
     return errors.ExitCode.DONE
 
 
-def _show(made: bundles.Made) -> None:
+def _show(bundle: bundles.Made) -> None:
     from overnight.model import times
 
-    said = made.header
-    lines = [f"{said.kind} on {said.host} at {times.format_instant(said.time_us)}"]
-    for one in said.windows:
-        length = times.format_duration((one.end_us - one.begin_us) / 1e6)
-        lines.append(f"  {one.host}: {length} from {times.format_instant(one.begin_us)}")
-    others = len(said.hosts) - len({one.host for one in said.windows})
+    header = bundle.header
+    lines = [f"{header.kind} on {header.host} at {times.format_instant(header.time_us)}"]
+    for window in header.windows:
+        length = times.format_duration((window.end_us - window.begin_us) / 1e6)
+        lines.append(f"  {window.host}: {length} from {times.format_instant(window.begin_us)}")
+    others = len(header.hosts) - len({window.host for window in header.windows})
     if others > 0:
         lines.append(f"  events, facts and census of {others} more hosts")
-    hidden = ", ".join(f"{count} {place}" for place, count in said.masked.items())
-    lines.append(f"masked: {hidden or 'nothing looked secret'}")
-    lines += [f"note: {note}" for note in said.notes]
+    masked = ", ".join(f"{count} {place}" for place, count in header.masked.items())
+    lines.append(f"masked: {masked or 'nothing looked like a secret'}")
+    lines += [f"note: {note}" for note in header.notes]
     for line in lines:
-        typer.echo(session.printable(line).replace("\n", " "))
+        typer.echo(printable(line.replace("\n", " ")))
 
 
 @contextlib.contextmanager
 def _progress(current: session.Session) -> Iterator[bundles.Progress]:
-    """A bar on a terminal; nothing in a pipe."""
+    """Show a progress bar on a terminal; nothing in a pipe."""
     import rich.progress
 
     with rich.progress.Progress(
@@ -161,7 +160,7 @@ def _progress(current: session.Session) -> Iterator[bundles.Progress]:
     ) as bar:
         task = bar.add_task("", total=1.0)
 
-        def tell(what: str, share: float) -> None:
+        def show(what: str, share: float) -> None:
             bar.update(task, description=what, completed=share)
 
-        yield tell
+        yield show

@@ -9,11 +9,12 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     import rich.console
 
-    from overnight.app import census as counting
+    from overnight.app import census as cgroup_census
 
 __all__ = ["ORDER", "register"]
 
@@ -22,7 +23,6 @@ COLOURS = {"ok": "green", "warning": "yellow", "critical": "red"}
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(rich_help_panel="Before the night", epilog="Example: overnight census --for 30s")(
         census
     )
@@ -31,92 +31,95 @@ def register(cli: typer.Typer) -> None:
 def census(
     context: typer.Context,
     duration: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long to look for growth: 10s, 5m.")
+        str, typer.Option("--for", metavar="DURATION", help="Time to measure growth: 10s, 5m.")
     ] = "10s",
     watch: Annotated[
-        bool, typer.Option("--watch", help="Again and again, a line each time, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Repeat until Ctrl-C, one line each time.")
     ] = False,
     root: Annotated[
         pathlib.Path,
-        typer.Option(metavar="DIR", help="Look at the host mounted here, as in a container."),
+        typer.Option(metavar="DIR", help="Root of the host, if mounted in a container."),
     ] = pathlib.Path("/"),
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Count the memory cgroups that the kernel keeps, against those in use.
+    """Count dying (zombie) memory cgroups.
 
-    Says how fast they grow, below which cgroup they hang, who makes them, and when it will hurt.
-    Leaves with 1 when there are too many.
+    Compares the memory cgroups that the kernel tracks with those in use, and shows how fast they grow,
+    below which cgroup, what creates them, and when they become critical. Exits with 1 when there are
+    too many.
     """
-    from overnight.app import census as counting
+    from overnight.app import census as cgroup_census
     from overnight.model import times
 
     current: session.Session = context.obj
     seconds = times.parse_duration(duration)
     if watch and output is session.Output.JSON:
         raise errors.UsageError(
-            "--watch has no JSON", why="one document is one census", todo="leave --watch out"
+            "--watch cannot be combined with -O json",
+            why="a JSON document is one census",
+            todo="leave --watch out",
         )
     while True:
-        with current.notes().status(f"looking on for {times.format_duration(seconds)} …"):
-            found = counting.take(
-                root, seconds=seconds, history=counting.read_history(current.home, root)
+        with current.notes().status(f"measuring for {times.format_duration(seconds)} …"):
+            report = cgroup_census.take(
+                root, seconds=seconds, history=cgroup_census.read_history(current.home, root)
             )
         if output is session.Output.JSON:
-            current.print_json(found.as_json())
+            current.print_json(report.as_json())
         else:
             console = current.console()
-            console.print(_line(found), soft_wrap=True)
+            console.print(_line(report), soft_wrap=True)
             if not watch:
-                _show(found, console)
+                _show(report, console)
         if not watch:
-            return errors.ExitCode.DONE if found.severity == "ok" else errors.ExitCode.FOUND
+            return errors.ExitCode.DONE if report.severity == "ok" else errors.ExitCode.FOUND
 
 
-def _line(found: counting.Report) -> str:
+def _line(report: cgroup_census.Report) -> str:
     from overnight.model import times
 
     growth = ""
-    if found.growth_per_hour is not None:
-        over = times.format_duration(found.measured_s)
-        growth = f"; {round(found.growth_per_hour):+,} an hour, measured over {over}"
+    if report.growth_per_hour is not None:
+        over = times.format_duration(report.measured_s)
+        growth = f"; {round(report.growth_per_hour):+,} an hour, measured over {over}"
     return (
-        f"[{COLOURS[found.severity]}]{found.severity}[/]: {found.tracked:,} tracked against "
-        f"{found.in_use:,} in use ({found.ratio:.1f}x), {found.dying:,} dying{growth}"
+        f"[{COLOURS[report.severity]}]{report.severity}[/]: {report.tracked:,} tracked against "
+        f"{report.in_use:,} in use ({report.ratio:.1f}x), {report.dying:,} dying{growth}"
     )
 
 
-def _show(found: counting.Report, console: rich.console.Console) -> None:
+def _show(report: cgroup_census.Report, console: rich.console.Console) -> None:
     from rich.markup import escape
 
     from overnight.model import times
 
-    def say(text: str) -> None:
-        console.print(escape(session.printable(text)), soft_wrap=True)
+    def show(text: str) -> None:
+        console.print(escape(printable(text, keep="\n")), soft_wrap=True)
 
-    for reason in found.reasons:
-        say(f"  {reason}")
-    if found.parents:
-        exact = all(one.counted for one in found.parents)
-        say("\nWhere they hang" + ("" if exact else " (estimated from what they hold)"))
-        for parent in found.parents:
+    for reason in report.reasons:
+        show(f"  {reason}")
+    if report.parents:
+        exact = all(parent.counted for parent in report.parents)
+        show("\nDying cgroups by parent" + ("" if exact else " (estimated from their memory)"))
+        for parent in report.parents:
             bounds = "" if parent.counted else f"  ({parent.at_least:,} to {parent.at_most:,})"
-            say(f"  {parent.dying:>9,}  {parent.path}{bounds}")
-    located = sum(one.dying for one in found.parents)
-    if located < found.dying:
-        say(f"  {found.dying - located:>9,}  not located")
-    if found.creators:
-        say("\nBorn and died while we looked")
-        for creator in found.creators:
+            show(f"  {parent.dying:>9,}  {parent.path}{bounds}")
+    located = sum(parent.dying for parent in report.parents)
+    if located < report.dying:
+        show(f"  {report.dying - located:>9,}  not located")
+    if report.creators:
+        show("\nCreated and removed during the census")
+        for creator in report.creators:
             share = "" if creator.explains is None else f"  {creator.explains:.0%} of the growth"
             unit = f"  {creator.unit}" if creator.unit != creator.cgroup else ""
-            say(
-                f"  {creator.births_per_hour:>9,.0f}/h born, {creator.deaths_per_hour:,.0f}/h died, "
+            show(
+                f"  {creator.births_per_hour:>9,.0f}/h created, {creator.deaths_per_hour:,.0f}/h removed, "
                 f"{creator.short_lived} short-lived  {creator.cgroup}{unit}{share}"
             )
-    say(f"\nA read of the root's statistics takes {found.stat_read_us / 1000:.1f} ms")
+    show(f"\nReading the root's memory statistics takes {report.stat_read_us / 1000:.1f} ms")
     for hours, what in (
-        (found.hours_to_critical, "10,000 dying"),
-        (found.hours_to_watchdog, "the 5 s of a network driver's watchdog"),
+        (report.hours_to_critical, "10,000 dying"),
+        (report.hours_to_watchdog, "the 5 s limit of a network driver's watchdog"),
     ):
         if hours:
-            say(f"At this rate {what} in {times.format_duration(hours * 3600)}")
+            show(f"At this rate, {what} in {times.format_duration(hours * 3600)}")

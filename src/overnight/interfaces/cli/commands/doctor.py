@@ -9,6 +9,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     import rich.console
@@ -26,7 +27,6 @@ MARKS = {
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(rich_help_panel="Before the night", epilog="Example: overnight doctor -O json")(
         doctor
     )
@@ -37,44 +37,44 @@ def doctor(
     output: session.OutputOption = session.Output.TEXT,
     root: Annotated[
         pathlib.Path,
-        typer.Option(metavar="DIR", help="Look at the host mounted here, as in a container."),
+        typer.Option(metavar="DIR", help="Root of the host, if mounted in a container."),
     ] = pathlib.Path("/"),
 ) -> int:
-    """Say what can be recorded here, what is missing, and how to get it.
+    """Check what can be recorded here, and how to fix the rest.
 
-    Leaves with 3 when nothing at all can be recorded.
+    Exits with 3 when nothing can be recorded.
     """
     from overnight.app import doctor as checks
 
     current: session.Session = context.obj
-    found = checks.examine(checks.Surroundings(home=current.home, root=root))
+    checkup = checks.examine(checks.Surroundings(home=current.home, root=root))
     if output is session.Output.JSON:
-        current.print_json(found.as_json())
+        current.print_json(checkup.as_json())
     else:
-        _show(found, current.console())
-    return errors.ExitCode.DONE if found.can_record else errors.ExitCode.CANNOT
+        _show(checkup, current.console())
+    return errors.ExitCode.DONE if checkup.can_record else errors.ExitCode.CANNOT
 
 
-def _show(found: Checkup, console: rich.console.Console) -> None:
+def _show(checkup: Checkup, console: rich.console.Console) -> None:
     import rich.table
     from rich.markup import escape
 
-    for group, checks in found.groups.items():
+    for group, checks in checkup.groups.items():
         table = rich.table.Table.grid(padding=(0, 2))
         table.add_column(width=20, no_wrap=True)
         table.add_column(width=10, no_wrap=True)
         table.add_column(overflow="fold")
         for check in checks:
-            table.add_row(check.title, MARKS[check.status], escape(session.printable(check.found)))
+            table.add_row(check.title, MARKS[check.status], escape(printable(check.found)))
             if check.fix:
                 table.add_row("", "", f"[dim]{escape(check.why)}[/]")
                 table.add_row("", "", f"[cyan]→ {escape(check.fix)}[/]")
         console.print(f"\n[bold]{group}[/]")
         console.print(table)
     console.print()
-    if found.profiles:
+    if checkup.profiles:
         console.print("[bold]Can be recorded here:[/] signals and profiles of every core.")
-    elif found.signals:
+    elif checkup.signals:
         console.print("[bold]Can be recorded here:[/] signals only; no stack profiles.")
     else:
         console.print("[bold red]Nothing can be recorded here.[/]")

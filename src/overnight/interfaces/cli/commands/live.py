@@ -26,21 +26,23 @@ ORDER = 25
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(rich_help_panel="During the night", epilog="Example: overnight live")(live)
 
 
 def live(
     context: typer.Context,
     lasting: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="End by itself after this: 30s, 10m.")
+        str,
+        typer.Option(
+            "--for", metavar="DURATION", help="Duration: 30s, 10m. Default: until q or Ctrl-C."
+        ),
     ] = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Show every core of this host now: a strip each, events, top processes, zombie cgroups.
+    """Show cores, events and top processes of this host now.
 
-    Nothing is stored. q or Ctrl-C ends it. Without a terminal it prints one screen after --for
-    (3 s if not said). With -O json: one JSON document a second, on one line each.
+    Stores nothing; q or Ctrl-C ends it. Without a terminal it prints one screen after --for (default
+    3 s). With -O json it prints one line a second, each a JSON document.
     """
     import platform
 
@@ -68,21 +70,21 @@ def live(
 
 
 def _once(current: session.Session, shown: board.Board) -> None:
-    from overnight.interfaces.cli import liveview
+    from overnight.interfaces.cli import live_view
 
     console = current.console()
     view = shown.view()
-    console.print(liveview.draw(view, console.width, 20 + len(view.cores)))
+    console.print(live_view.draw(view, console.width, 20 + len(view.cores)))
 
 
 def _lines(shown: board.Board, thread: threading.Thread, seconds: float) -> None:
     until = time.monotonic() + seconds if seconds else float("inf")
-    told = -1
+    printed = -1
     while time.monotonic() < until and thread.is_alive():
         thread.join(0.2)
         view = shown.view()
-        if view.seconds != told and view.cores:
-            told = view.seconds
+        if view.seconds != printed and view.cores:
+            printed = view.seconds
             sys.stdout.write(json.dumps(view.as_json()) + "\n")
             sys.stdout.flush()
 
@@ -92,19 +94,19 @@ def _screen(
 ) -> None:
     import rich.live
 
-    from overnight.interfaces.cli import liveview
+    from overnight.interfaces.cli import live_view
 
     console = current.console()
     until = time.monotonic() + seconds if seconds else float("inf")
-    told = (-1, 0, 0)
+    drawn = (-1, 0, 0)
     screen = rich.live.Live(console=console, screen=True, auto_refresh=False)
     with _keys() as pressed, screen as on:
         while time.monotonic() < until and thread.is_alive():
             view = shown.view()
             size = console.size
-            if (view.seconds, size.width, size.height) != told:
-                told = (view.seconds, size.width, size.height)
-                on.update(liveview.draw(view, size.width, size.height), refresh=True)
+            if (view.seconds, size.width, size.height) != drawn:
+                drawn = (view.seconds, size.width, size.height)
+                on.update(live_view.draw(view, size.width, size.height), refresh=True)
             if pressed(0.2) in ("q", "Q", "\x03"):
                 return
 
@@ -116,7 +118,7 @@ def _no_key(wait: float) -> str:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits a little for a key; the terminal is given back as it was."""
+    """Yield a function that waits for a key; restore the terminal afterwards."""
     if not sys.stdin.isatty():
         yield _no_key
         return

@@ -12,6 +12,7 @@ from overnight import errors
 from overnight.interfaces.cli import session
 from overnight.model import stop_signals
 from overnight.model.load import Constancy
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -182,8 +183,8 @@ def _format_load(past: Load) -> str:
     lasted = times.format_duration((past.until_us - past.began_us) / 1e6)
     status = past.status or Constancy.UNKNOWN
     ending = "" if past.ended else " (running)" if past.running else " (cut off)"
-    says = escape(session.printable(f"{past.host} {past.workload} for {lasted}{ending}: "))
-    figures = escape(session.printable(past.says))
+    says = escape(printable(f"{past.host} {past.workload} for {lasted}{ending}: "))
+    figures = escape(printable(past.says))
     when = times.format_instant(past.began_us)
     return f"{when} {says}[{_colour(status)}]{escape(status)}[/] {figures}"
 
@@ -273,7 +274,7 @@ def _show(outcome: runner.Outcome, console: rich.console.Console) -> None:
     for check in verdict.checks:
         label, colour = STATES[check.state]
         limit = "" if check.state == "kept" else _limit(check)
-        says = escape(session.printable(check.says))
+        says = escape(printable(check.says))
         console.print(f"  [{colour}]{label:9}[/] {says}{limit}", soft_wrap=True)
     for figure in verdict.figures:
         console.print(f"  [dim]info      {escape(figure)}[/]", soft_wrap=True)

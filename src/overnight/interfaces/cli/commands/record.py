@@ -11,6 +11,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +36,6 @@ class Recorder(enum.StrEnum):
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the command."""
     cli.command(rich_help_panel="During the night", epilog="Example: overnight record --for 12h")(
         record
     )
@@ -44,45 +44,44 @@ def register(cli: typer.Typer) -> None:
 def record(
     context: typer.Context,
     lasting: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long: 30s, 10m20s, 12h.")
+        str, typer.Option("--for", metavar="DURATION", help="Duration: 30s, 10m20s, 12h.")
     ] = "12h",
     frequency: Annotated[
-        int, typer.Option(min=1, max=10000, help="Stack samples a second on each core.")
+        int, typer.Option(min=1, max=10000, help="Stack samples per second and core.")
     ] = 97,
-    segment: Annotated[str, typer.Option(metavar="DURATION", help="How long a segment is.")] = "2m",
+    segment: Annotated[str, typer.Option(metavar="DURATION", help="Length of a segment.")] = "2m",
     budget: Annotated[
-        str, typer.Option(metavar="SIZE", help="Disk to use; the oldest goes first.")
+        str, typer.Option(metavar="SIZE", help="Disk budget; the oldest data is removed first.")
     ] = "20GiB",
     keep: Annotated[
-        str, typer.Option(metavar="DURATION", help="Never remove anything younger than this.")
+        str, typer.Option(metavar="DURATION", help="Age up to which data is never removed.")
     ] = "2h",
     kind: Annotated[
         Recorder,
-        typer.Option(
-            "--recorder", help="perf, or native: perf_event_open without the perf binary."
-        ),
+        typer.Option("--recorder", help="perf, or native (perf_event_open without perf)."),
     ] = Recorder.AUTO,
     signals_only: Annotated[
-        bool, typer.Option("--signals-only", help="Signals and events alone, no stack samples.")
+        bool, typer.Option("--signals-only", help="Record signals and events, no stacks.")
     ] = False,
     profiles_only: Annotated[
-        bool, typer.Option("--profiles-only", help="Stack samples alone, no signals and events.")
+        bool, typer.Option("--profiles-only", help="Record stacks, no signals and events.")
     ] = False,
     metrics: Annotated[
-        str, typer.Option(metavar="[ADDRESS:]PORT", help="Serve OpenMetrics there meanwhile.")
+        str, typer.Option(metavar="[ADDRESS:]PORT", help="Address to serve OpenMetrics on.")
     ] = "",
     rules: Annotated[
-        list[str] | None, typer.Option(metavar="DIR", help="More kernel-log rules; again for more.")
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Folder with more kernel-log rules (repeatable)."),
     ] = None,
     cloud: Annotated[
-        bool, typer.Option("--cloud-labels", help="Ask the cloud's metadata service for labels.")
+        bool, typer.Option("--cloud-labels", help="Read labels from the cloud's metadata service.")
     ] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Record signals, events and the stacks of every core of this host, and show what was seen.
+    """Record signals, events and stacks of every core.
 
-    Ctrl-C ends it early; what was recorded until then is kept and shown. Whatever ends it, all but
-    the last seconds can be read afterwards.
+    Ctrl-C ends the recording early; what was recorded is kept and shown. However it ends, everything
+    but the last seconds can be read.
     """
     from overnight.app import record as recorder
     from overnight.model import sizes, stop_signals, times
@@ -104,17 +103,17 @@ def record(
     )
     if signals_only and profiles_only:
         raise errors.UsageError(
-            "nothing to record",
-            why="--signals-only and --profiles-only exclude each other",
-            todo="leave one of them out, or both for both",
+            "--signals-only and --profiles-only are mutually exclusive",
+            why="together they leave nothing to record",
+            todo="leave one of them out, or both to record both",
         )
     stop = threading.Event()
-    with stop_signals.stop_on_signals(stop), _progress(current, options) as progress:
-        made = recorder.record(options, stop, progress)
+    with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
+        recording = recorder.record(options, stop, show_progress)
     if output is session.Output.JSON:
-        current.print_json(made.as_json())
+        current.print_json(recording.as_json())
     else:
-        _show(made, current.console())
+        _show(recording, current.console())
     return errors.ExitCode.DONE
 
 
@@ -124,9 +123,9 @@ def _positive(option: str, text: str) -> float:
     seconds = times.parse_duration(text)
     if not seconds:
         raise errors.UsageError(
-            "a recording of no length",
-            why=f"{option} is zero",
-            todo=f"say how long, like {option} 30s",
+            f"{option} must be greater than 0 (got {text})",
+            why="a recording needs a duration",
+            todo=f"for example {option} 30s",
         )
     return seconds
 
@@ -135,7 +134,7 @@ def _positive(option: str, text: str) -> float:
 def _progress(
     current: session.Session, options: recorder.Options
 ) -> Iterator[Callable[[recorder.Progress], None]]:
-    """A bar on a terminal with how it goes and what it costs; nothing in a pipe."""
+    """Show a progress bar with status and cost on a terminal; nothing in a pipe."""
     import rich.progress
 
     from overnight.model import sizes
@@ -151,7 +150,7 @@ def _progress(
     ) as bar:
         task = bar.add_task("", total=options.seconds)
 
-        def tell(now: recorder.Progress) -> None:
+        def show(now: recorder.Progress) -> None:
             text = f"busiest core {now.busiest[0]}: {now.busiest[1]:.0f} %"
             if now.status is not None:
                 s = now.status
@@ -164,13 +163,13 @@ def _progress(
             bar.update(
                 task,
                 completed=min(now.seconds, options.seconds),
-                description=session.printable(text),
+                description=printable(text),
             )
 
-        yield tell
+        yield show
 
 
-def _show(made: Recording, console: rich.console.Console) -> None:
+def _show(recording: Recording, console: rich.console.Console) -> None:
     import rich.table
     from rich.markup import escape
 
@@ -178,16 +177,16 @@ def _show(made: Recording, console: rich.console.Console) -> None:
     from overnight.model import times
 
     console.print(
-        f"[bold]{escape(made.host)}[/]  {times.format_instant(made.begin_us)}  "
-        f"{times.format_duration(made.seconds)} recorded\n"
+        f"[bold]{escape(recording.host)}[/]  {times.format_instant(recording.begin_us)}  "
+        f"{times.format_duration(recording.seconds)} recorded\n"
     )
     cores = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("core", "busy mean", "busiest second", "kernel, at most"):
+    for heading in ("core", "busy mean", "busy peak", "kernel peak"):
         cores.add_column(heading, justify="right")
-    cores.add_column("each second, at last", no_wrap=True)
+    cores.add_column("last seconds", no_wrap=True)
     width = max(10, console.width - 52)
-    # The fullest first: on 96 cores nobody reads them all.
-    for core in sorted(made.cores, key=lambda c: -c.busy_peak)[:16]:
+    # The busiest first: nobody reads all of 96 cores.
+    for core in sorted(recording.cores, key=lambda c: -c.busy_peak)[:16]:
         colour = "red" if core.busy_peak >= 95 else "default"
         cores.add_row(
             str(core.core),
@@ -197,20 +196,22 @@ def _show(made: Recording, console: rich.console.Console) -> None:
             terminal.strip([value / 100 for value in core.busy], width),
         )
     console.print(cores)
-    if len(made.cores) > 16:
-        console.print(f"[dim]and {len(made.cores) - 16} less busy cores (overnight heatmap)[/]")
-    if made.profile:
-        _show_profile(made.profile, console)
-    if made.events:
-        _show_events(made.events, console)
-    if made.cost:
-        _show_cost(made.cost, console)
-    if made.signals:
-        _show_signals(made.signals, console)
-    for gap in made.gaps:
-        console.print(f"[yellow]gap:[/] {escape(session.printable(gap))}")
+    if len(recording.cores) > 16:
+        console.print(
+            f"[dim]and {len(recording.cores) - 16} less busy cores (overnight heatmap)[/]"
+        )
+    if recording.profile:
+        _show_profile(recording.profile, console)
+    if recording.events:
+        _show_events(recording.events, console)
+    if recording.cost:
+        _show_cost(recording.cost, console)
+    if recording.signals:
+        _show_signals(recording.signals, console)
+    for gap in recording.gaps:
+        console.print(f"[yellow]not recorded:[/] {escape(printable(gap))}")
     console.print(
-        f"\nkept in {escape(made.home)}; look closer with: overnight heatmap · flame · top · diff"
+        f"\nstored in {escape(recording.home)}; next: overnight events · diagnose · heatmap · flame · top"
     )
 
 
@@ -226,7 +227,7 @@ def _show_profile(profile: Profile, console: rich.console.Console) -> None:
         table.add_column(heading, justify="right")
     for row in profile.processes[:8]:
         table.add_row(
-            escape(session.printable(row.process)),
+            escape(printable(row.process)),
             terminal.percent(row.share_of_samples),
             terminal.percent(row.share_of_capacity),
             f"{row.cores:.2f}",
@@ -234,8 +235,8 @@ def _show_profile(profile: Profile, console: rich.console.Console) -> None:
     console.print()
     console.print(table)
     console.print(
-        f"\n{profile.samples} samples at {profile.frequency} Hz a core in {profile.segments} segments, "
-        f"{profile.lost} lost, {profile.idle_samples} more were idle ({profile.recorder} recorder)"
+        f"\n{profile.samples} samples at {profile.frequency} Hz per core in {profile.segments} segments, "
+        f"{profile.lost} lost, {profile.idle_samples} idle ({profile.recorder} recorder)"
     )
 
 
@@ -247,9 +248,7 @@ def _show_events(events: tuple[Event, ...], console: rich.console.Console) -> No
     worst = sorted(events, key=lambda e: (-Severity.of(e.severity).rank, e.time_us))
     listing.show_table(sorted(worst[:10], key=lambda e: e.time_us), console)
     if len(events) > 10:
-        console.print(
-            f"[dim]and {len(events) - 10} more, less severe or later: overnight events[/]"
-        )
+        console.print(f"[dim]and {len(events) - 10} more: overnight events[/]")
 
 
 def _show_signals(signals: Signals, console: rich.console.Console) -> None:
@@ -257,18 +256,18 @@ def _show_signals(signals: Signals, console: rich.console.Console) -> None:
 
     console.print(
         f"{signals.signals} signals and {signals.events} event{'s' * (signals.events != 1)}; "
-        f"the flight recorder cost "
+        f"the flight recorder used "
         f"{signals.cpu_percent:.2f} % of one core and {sizes.format_size(signals.rss_bytes)}"
     )
     for missing in signals.missing:
-        console.print(f"not here: {session.printable(missing)}", style="dim", markup=False)
+        console.print(f"not available: {printable(missing)}", style="dim", markup=False)
 
 
 def _show_cost(cost: Cost, console: rich.console.Console) -> None:
     from overnight.model import sizes
 
     console.print(
-        f"recording cost {cost.cpu_percent:.1f} % of one core and {sizes.format_size(cost.rss_bytes)}, "
+        f"the recorder used {cost.cpu_percent:.1f} % of one core and {sizes.format_size(cost.rss_bytes)}, "
         f"ingest {cost.ingest_cpu_percent:.1f} %; {sizes.format_size(cost.raw_bytes)} raw, "
         f"{sizes.format_size(cost.stored_bytes)} stored"
     )

@@ -1,14 +1,16 @@
-"""The chain from the cause to the event: a box a finding, the root first, an arrow a link."""
+"""The chain from root cause to event: a box for each finding, an arrow for each link."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING
 
+from overnight.model.times import HOUR_US, SECOND_US
 from overnight.reports import svg
 from overnight.reports.diagnosis import wording
 
 if TYPE_CHECKING:
+    from overnight.diagnosis import knowledge
     from overnight.model.finding import Finding
     from overnight.model.verdict import Chain, Link
 
@@ -22,22 +24,26 @@ SANS, MONO = 7.7, 7.9  # px a character at 13 px, on the wide side: DejaVu Sans
 MOST_LINES = 2
 
 
-def draw_chain(shown: Chain, *, claimed: bool = True) -> str:
-    """The picture; only where it is `claimed` the first box is called the cause."""
+def draw_chain(chain: Chain, known: knowledge.Knowledge, *, claimed: bool = True) -> str:
+    """Draw a chain; the first box is labelled the root cause only if it is `claimed`."""
     parts: list[str] = []
     y = 4
-    links = {(link.cause, link.effect): link for link in shown.links}
-    last = len(shown.steps) - 1
-    hosts = {step.subject.host for step in shown.steps} - {""}
-    for at, step in enumerate(shown.steps):
-        box, height = _box(step, y, (at, last), claimed=claimed, name_host=len(hosts) > 1)
+    links = {(link.cause, link.effect): link for link in chain.links}
+    last = len(chain.steps) - 1
+    hosts = {step.subject.host for step in chain.steps} - {""}
+    labels = [f"step {at + 1}" for at in range(last)] + ["event"]
+    if claimed and last:
+        labels[0] = "root cause"
+    for at, step in enumerate(chain.steps):
+        lines = _box_lines(step, known, name_host=len(hosts) > 1)
+        box, height = _draw_box(step, y, labels[at], lines)
         parts += box
         y += height
         if at < last:
-            arrow, height = _arrow(links.get((step.id, shown.steps[at + 1].id)), y)
+            arrow, height = _draw_arrow(links.get((step.id, chain.steps[at + 1].id)), y)
             parts += arrow
             y += height
-    told = " Then: ".join(_spoken(step) for step in shown.steps)
+    spoken = " Then: ".join(_describe(step, known) for step in chain.steps)
     return "\n".join(
         (
             (
@@ -45,55 +51,61 @@ def draw_chain(shown: Chain, *, claimed: bool = True) -> str:
                 f'viewBox="0 0 {WIDTH} {y + 4}" width="{WIDTH}" height="{y + 4}">'
             ),
             '<title id="chain-title">The chain, root first</title>',
-            f'<desc id="chain-text">{svg.safe(told)}</desc>',
+            f'<desc id="chain-text">{svg.safe(spoken)}</desc>',
             *parts,
             "</svg>",
         )
     )
 
 
-def _spoken(step: Finding) -> str:
-    parts = (wording.kind_words(step.kind), wording.who_words(step.subject), wording.place_words(step.subject), wording.number_words(step))  # fmt: skip
+def _describe(step: Finding, known: knowledge.Knowledge) -> str:
+    """Describe a step for a screen reader."""
+    parts = (
+        wording.clean(known.title(step.kind)),
+        wording.describe_subject(step.subject),
+        wording.format_place(step.subject),
+        wording.format_numbers(step, known),
+    )
     return ", ".join(filter(None, parts)) + "."
 
 
-def _box(
-    step: Finding, y: int, place_in: tuple[int, int], *, claimed: bool, name_host: bool
-) -> tuple[list[str], int]:
-    at, last = place_in
-    who, place, numbers = (
-        wording.who_words(step.subject),
-        wording.place_words(step.subject, host=name_host),
-        wording.number_words(step),
-    )
-    lines = [("b", svg.fit(wording.kind_words(step.kind), int((BOX - 28) / 9)))]
-    lines += [("w", line) for line in _wrapped(who, MONO)]
+def _box_lines(
+    step: Finding, known: knowledge.Knowledge, *, name_host: bool
+) -> list[tuple[str, str]]:
+    """Return the lines of a box, each with its class."""
+    lines = [("b", svg.fit(wording.clean(known.title(step.kind)), int((BOX - 28) / 9)))]
+    lines += [("w", line) for line in _wrapped(wording.describe_subject(step.subject), MONO)]
+    place = wording.format_place(step.subject, host=name_host)
     lines += [("s", line) for line in _wrapped(place, SANS)]
-    lines += [("n", line) for line in _wrapped(numbers, SANS)]
+    lines += [("n", line) for line in _wrapped(wording.format_numbers(step, known), SANS)]
+    return lines
+
+
+def _draw_box(
+    step: Finding, y: int, label: str, lines: list[tuple[str, str]]
+) -> tuple[list[str], int]:
     height = 2 * PAD + LINE * max(3, len(lines)) - 3
-    role = "event" if at == last else "root" if at == 0 and claimed else "step"
-    name = {"root": "cause", "event": "event", "step": f"step {at + 1}"}[role]
-    shape = "" if role == "step" else f" {role}"
-    made = [
+    shape = {"root cause": " root", "event": " event"}.get(label, "")
+    parts = [
         f'<rect class="box{shape}" x="{LEFT}" y="{y}" width="{BOX}" height="{height}" rx="6"/>',
-        f'<text class="b e" x="{LEFT - 14}" y="{y + PAD + 12}">{name}</text>',
+        f'<text class="b e" x="{LEFT - 14}" y="{y + PAD + 12}">{label}</text>',
         *(
             f'<text class="s e" x="{LEFT - 14}" y="{y + PAD + 12 + LINE * n}">{svg.safe(line)}</text>'
             for n, line in enumerate(_time_lines(step), 1)
         ),
     ]
-    for n, (kind, text) in enumerate(lines):
-        made.append(
-            f'<text class="{kind}" x="{LEFT + 14}" y="{y + PAD + 12 + LINE * n}">{svg.safe(text)}</text>'
-        )
-    return made, height
+    parts += [
+        f'<text class="{kind}" x="{LEFT + 14}" y="{y + PAD + 12 + LINE * n}">{svg.safe(text)}</text>'
+        for n, (kind, text) in enumerate(lines)
+    ]
+    return parts, height
 
 
 def _time_lines(step: Finding) -> tuple[str, str]:
     begin, end = step.window.begin_us, step.window.end_us
-    if end - begin >= 3_600_000_000:
+    if end - begin >= HOUR_US:
         return wording.clock(begin, "since %d %b"), wording.clock(begin, "%H:%M")
-    length = wording.length_words((end - begin) / 1e6)
+    length = wording.format_length((end - begin) / SECOND_US)
     return wording.clock(begin, "%H:%M:%S"), f"for {length}" if length else ""
 
 
@@ -105,32 +117,32 @@ def _wrapped(text: str, width: float, across: int = BOX - 28) -> list[str]:
     return [svg.fit(line, room) for line in lines]
 
 
-def _arrow(link: Link | None, y: int) -> tuple[list[str], int]:
+def _draw_arrow(link: Link | None, y: int) -> tuple[list[str], int]:
     x = LEFT + 34
     strength = min(1.0, max(0.0, link.strength)) if link else 0.0
-    said = ["no link is recorded"]
+    lines = ["no link"]
     lead = ""
     if link:
-        lead = f"{strength:.2f} {wording.strength_words(strength)}"
+        lead = wording.format_strength(strength)
         room = BOX - 64
-        # The lead stands before the first line: as many blanks keep its place while wrapping.
+        # The lead comes before the first line: as many characters keep its place while wrapping.
         first = _wrapped(
             f"{'_' * (len(lead) + 2)} {wording.clean('; '.join(link.reasons))}", SANS, room
         )
-        said = [first[0].lstrip("_"), *first[1:]] if first else []
+        lines = [first[0].lstrip("_"), *first[1:]] if first else []
         if link.against:
-            said += _wrapped(f"against: {wording.clean('; '.join(link.against))}", SANS, room)
-    height = max(SHORTEST, LINE * len(said) + 20)
+            lines += _wrapped(f"against: {wording.clean('; '.join(link.against))}", SANS, room)
+    height = max(SHORTEST, LINE * len(lines) + 20)
     end = y + height - 13
     dashes = ' stroke-dasharray="5 4"' if strength < 0.5 else ""
-    made = [
+    parts = [
         f'<path class="arrow" stroke-width="{1.5 + 5 * strength:.1f}"{dashes} d="M{x} {y + 2}V{end}"/>',
         f'<path class="tip" d="M{x - 8} {end - 1}h16L{x} {y + height - 3}z"/>',
     ]
-    top = y + (height - LINE * len(said)) / 2 + 11
-    for n, line in enumerate(said):
+    top = y + (height - LINE * len(lines)) / 2 + 11
+    for n, line in enumerate(lines):
         bold = f'<tspan class="b">{lead}</tspan> ' if lead and n == 0 else ""
-        made.append(
+        parts.append(
             f'<text class="s" x="{x + 22}" y="{top + LINE * n:g}">{bold}{svg.safe(line.strip())}</text>'
         )
-    return made, height
+    return parts, height

@@ -1,4 +1,4 @@
-"""Pictures that are files of their own, put into the page so that their style stays theirs."""
+"""Stand-alone SVG pictures, embedded so that their styles stay their own."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RULE = re.compile(r"([^{}]+)\{")
 
 
 def draw_flame(folded: Folded, name: str) -> str:
-    """The flame graph under an id of the page."""
+    """Draw the flame graph under an id of the page."""
     file = io.BytesIO()
     svg.write(_short(folded), file)
     return scoped(file.getvalue().decode(), name)
 
 
 def draw_difference(compared: difference.Compared, name: str) -> str:
-    """The differential flame graph under an id of the page."""
+    """Draw the differential flame graph under an id of the page."""
     file = io.BytesIO()
     short = dataclasses.replace(
         compared, now=_short(compared.now), before=_short(compared.before), about=wording.clean(compared.about, ROOM)
@@ -39,7 +39,7 @@ def draw_difference(compared: difference.Compared, name: str) -> str:
 
 
 def _short(folded: Folded) -> Folded:
-    """Its words as long as the picture is wide; what the stacks are called is theirs."""
+    """Shorten its texts to the width of the picture; the names of frames stay."""
     return dataclasses.replace(
         folded,
         title=wording.clean(folded.title, 80),
@@ -50,18 +50,18 @@ def _short(folded: Folded) -> Folded:
 
 
 def scoped(picture: str, name: str) -> str:
-    """The picture with an id, whose style reaches no further than itself; on paper it is light."""
+    """Return the picture with an id, and its style limited to itself; on paper it is light."""
     head, _, rest = picture.partition("<svg ")
-    # The first style is the picture's own: names of a host come behind it, and are escaped.
-    styled = STYLE.sub(lambda found: f"<style>{_prefixed(found[1], name)}</style>", rest, count=1)
+    # The first style is the picture's own: names of a host come after it, and are escaped.
+    styled = STYLE.sub(lambda match: f"<style>{_prefixed(match[1], name)}</style>", rest, count=1)
     return f'{head}<svg id="{name}" class="embedded" {styled}'
 
 
 def _prefixed(style: str, name: str) -> str:
-    def mend(found: re.Match[str]) -> str:
-        selectors = found[1].strip()
+    def limit(match: re.Match[str]) -> str:
+        selectors = match[1].strip()
         if selectors.startswith("@media"):
             return f"{selectors.replace('@media', '@media screen and', 1)}{{"
         return ",".join(f"#{name} {one.strip()}" for one in selectors.split(",")) + "{"
 
-    return RULE.sub(mend, style)
+    return RULE.sub(limit, style)

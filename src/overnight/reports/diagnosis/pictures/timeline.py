@@ -1,4 +1,4 @@
-"""What each core did around the event, second by second: a few cores large, all of them as a band."""
+"""What each core did around the event, second by second: a few cores large, all as a band."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_LARGE", "draw_timeline", "involved"]
 
-WIDTH, LEFT, RIGHT = 1100, 120, 158
+WIDTH, LEFT, RIGHT = 1100, 120, 186
 STRIP, APART = 56, 12
 LANE, LANES = 16, 4
 MOST_LARGE = 4
 LEVELS = len(colours.HEAT[0])
-SANS, BOLD = 6.7, 8.4  # px a character: our own words; the widest names
+SANS, BOLD = 6.7, 8.4  # px per character: our own words; the widest names
 SYMBOLS = {"critical": "▲", "warning": "◆", "info": "●"}
 
 
@@ -42,45 +42,47 @@ class _Time:
 
 
 def involved(shown: signals.Cores, wanted: Sequence[int]) -> tuple[int, ...]:
-    """Those of the wanted cores that were recorded, and no more than there is room for."""
+    """Return the wanted cores that were recorded, no more than there is room for."""
     return tuple(core for core in dict.fromkeys(wanted) if core in shown.cores)[:MOST_LARGE]
 
 
 def draw_timeline(
     shown: signals.Cores,
     large: Sequence[int],
-    hot: Window | None,
+    incident: Window | None,
     marks: Sequence[Event],
 ) -> str:
-    """The picture. A second that was not recorded is hatched, never drawn as idle."""
+    """Draw the cores. A second that was not recorded is hatched, never drawn as idle."""
     window = shown.coverage.window
     time = _Time(window.begin_us, window.end_us)
     rows = _rows(shown)
     seen = [one for one in marks if window.begin_us <= one.time_us < window.end_us]
-    lanes = _lanes(seen, time)
+    lanes = _place_labels(seen, time)
     used = 1 + max((lane for _, lane, _ in lanes), default=-1)
-    top = 8 + LANE * (used + (1 if hot else 0))
+    top = 8 + LANE * (used + (1 if incident else 0))
     strips: list[str] = []
     y = top
     for core in involved(shown, large):
-        strips += _strip(f"core {core}", shown, rows, [shown.cores.index(core)], time, hot, y)
+        strips += _draw_strip(
+            f"core {core}", shown, rows, [shown.cores.index(core)], time, incident, y
+        )
         y += STRIP + APART
     everyone = list(range(len(shown.cores)))
-    strips += _strip(f"mean of {len(everyone)}", shown, rows, everyone, time, hot, y)
+    strips += _draw_strip(f"mean of {len(everyone)}", shown, rows, everyone, time, incident, y)
     y += STRIP + APART + 8
-    band, height = _band(shown, rows["busy"], involved(shown, large), time, y)
+    band, height = _draw_band(shown, rows["busy"], involved(shown, large), time, y)
     bottom = y + height
     parts = [
         *strips,
         *band,
-        *_hatched(shown, time, top, bottom),
-        *_hot(hot, time, top, bottom),
-        *_marks(lanes, time, top, bottom),
-        *_axis(time, bottom),
+        *_draw_hatches(shown, time, top, bottom),
+        *_draw_window(incident, time, top, bottom),
+        *_draw_marks(lanes, time, top, bottom),
+        *_draw_axis(time, bottom),
     ]
     foot = bottom + 56
-    key = [*_key(bottom + 44)]
-    desc = _spoken(shown, rows, involved(shown, large), hot, seen)
+    key = [*_draw_key(bottom + 44)]
+    desc = _describe(shown, rows, involved(shown, large), incident, seen)
     return "\n".join(
         (
             (
@@ -98,7 +100,7 @@ def draw_timeline(
 
 
 def _rows(shown: signals.Cores) -> dict[str, list[list[float]]]:
-    """Plain lists by mode: percent by interval and core, None as NaN."""
+    """Return percent by mode, interval and core as plain lists; NaN where it is not known."""
     return {mode: shown.values[mode].tolist() for mode in ("busy", "kernel")}
 
 
@@ -111,31 +113,31 @@ def _spans(shown: signals.Cores) -> list[tuple[int, int]]:
     return list(zip(shown.begin_us.tolist(), shown.end_us.tolist(), strict=True))
 
 
-def _in_hot(
+def _mean_in_window(
     shown: signals.Cores,
     values: list[list[float]],
     which: Sequence[int],
-    hot: Window | None,
+    incident: Window | None,
 ) -> float:
-    """The mean of these cores over the intervals that lie in the hot window for the most part."""
-    if hot is None:
+    """Return the mean of these cores over the intervals whose middle is in the incident window."""
+    if incident is None:
         return math.nan
     inside = [
         values[n][core]
         for n, (begin, end) in enumerate(_spans(shown))
-        if hot.begin_us <= (begin + end) // 2 < hot.end_us
+        if incident.begin_us <= (begin + end) // 2 < incident.end_us
         for core in which
     ]
     return _mean(inside)
 
 
-def _strip(
+def _draw_strip(
     name: str,
     shown: signals.Cores,
     rows: dict[str, list[list[float]]],
     which: Sequence[int],
     time: _Time,
-    hot: Window | None,
+    incident: Window | None,
     y: int,
 ) -> Iterator[str]:
     right = WIDTH - RIGHT
@@ -156,19 +158,21 @@ def _strip(
     for percent in (0, 100):
         down = STRIP if percent == 0 else 8
         yield f'<text class="t e" x="{LEFT - 3}" y="{y + down}">{percent}</text>'
-    busy, kernel = (_in_hot(shown, rows[mode], which, hot) for mode in ("busy", "kernel"))
+    busy, kernel = (
+        _mean_in_window(shown, rows[mode], which, incident) for mode in ("busy", "kernel")
+    )
     if not math.isnan(busy):
         for n, line in enumerate(
-            (f"{busy:.0f} % busy", f"{kernel:.0f} % in the kernel", "in the hot window")
+            (f"{busy:.0f} % busy", f"{kernel:.0f} % in the kernel", "in the incident window")
         ):
             kind = "b" if n == 0 else "s"
             yield f'<text class="{kind}" x="{right + 8}" y="{y + 15 + 16 * n}">{line}</text>'
 
 
-def _band(
+def _draw_band(
     shown: signals.Cores, busy: list[list[float]], large: Sequence[int], time: _Time, y: int
 ) -> tuple[list[str], int]:
-    """A row a core, as thin as they are many; a run of equal cells is one stroke."""
+    """Draw a row for each core, the thinner the more there are; a run of equal cells is one stroke."""
     count = max(1, len(shown.cores))
     row = 14 if count <= 8 else 8 if count <= 32 else 4 if count <= 96 else 3 if count <= 192 else 2
     height, right = row * count, WIDTH - RIGHT
@@ -193,7 +197,7 @@ def _band(
         if d
     ]
     every = next((n for n in (1, 2, 4, 8, 16, 32, 64) if n * row >= 26), 128)
-    free = 0.0  # from where on there is room for the next core's words
+    free = 0.0  # where there is room for the next core's label
     for number, core in enumerate(shown.cores):
         middle = y + (number + 0.5) * row
         if core in large:
@@ -202,7 +206,7 @@ def _band(
             if middle >= free:
                 free = middle + 15
                 made.append(
-                    f'<text class="b" x="{right + 12}" y="{middle + 4:g}">core {core}, {_longest(shown, busy, number)}</text>'
+                    f'<text class="b" x="{right + 12}" y="{middle + 4:g}">core {core}, {_format_longest(shown, busy, number)}</text>'
                 )
         elif number % every == 0:
             made.append(f'<text class="t e" x="{LEFT - 12}" y="{middle + 4:g}">{core}</text>')
@@ -210,13 +214,13 @@ def _band(
     return made, height
 
 
-def _longest(shown: signals.Cores, busy: list[list[float]], number: int) -> str:
-    """How long a core was full without a break."""
+def _format_longest(shown: signals.Cores, busy: list[list[float]], number: int) -> str:
+    """Return how long a core was saturated without a break."""
     best = run = 0
     for n, (begin, end) in enumerate(_spans(shown)):
         run = run + end - begin if busy[n][number] >= 95 else 0
         best = max(best, run)
-    return f"full for {best / 1e6:.3g} s" if best else "never full"
+    return f"saturated {best / 1e6:.3g} s" if best else "never saturated"
 
 
 def _level(percent: float) -> int:
@@ -225,7 +229,7 @@ def _level(percent: float) -> int:
     return min(LEVELS, max(0, math.ceil(percent / 100 * LEVELS)))
 
 
-def _hatched(shown: signals.Cores, time: _Time, top: int, bottom: int) -> Iterator[str]:
+def _draw_hatches(shown: signals.Cores, time: _Time, top: int, bottom: int) -> Iterator[str]:
     for begin, end, why in shown.coverage.missing:
         x = time.x(begin)
         yield (
@@ -234,18 +238,20 @@ def _hatched(shown: signals.Cores, time: _Time, top: int, bottom: int) -> Iterat
         )
 
 
-def _hot(hot: Window | None, time: _Time, top: int, bottom: int) -> Iterator[str]:
-    if hot is None:
+def _draw_window(incident: Window | None, time: _Time, top: int, bottom: int) -> Iterator[str]:
+    if incident is None:
         return
-    left, right = time.x(hot.begin_us), time.x(hot.end_us)
+    left, right = time.x(incident.begin_us), time.x(incident.end_us)
     yield f'<path class="hot" d="M{left:.1f} {bottom}V{top - 12}H{right:.1f}V{bottom}"/>'
-    # Beside its bracket: above it the marks of events come down.
+    # Beside its bracket: the marks of events are above it.
     at, side = (left - 6, "e") if left > LEFT + 110 else (right + 6, "")
-    yield f'<text class="b {side}" x="{at:.1f}" y="{top - 7}">hot window, {hot.seconds:.3g} s</text>'
+    yield f'<text class="b {side}" x="{at:.1f}" y="{top - 7}">incident window, {incident.seconds:.3g} s</text>'
 
 
-def _lanes(marks: Sequence[Event], time: _Time) -> list[tuple[Event, int, tuple[float, str]]]:
-    """Where each label goes: its lane (-1: no room) and its left end; the gravest choose first."""
+def _place_labels(
+    marks: Sequence[Event], time: _Time
+) -> list[tuple[Event, int, tuple[float, str]]]:
+    """Place the labels: lane (-1: no room) and left end; the most severe choose first."""
     order = list(SYMBOLS)
     taken: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
     made = []
@@ -267,7 +273,7 @@ def _lanes(marks: Sequence[Event], time: _Time) -> list[tuple[Event, int, tuple[
     return made
 
 
-def _marks(
+def _draw_marks(
     lanes: list[tuple[Event, int, tuple[float, str]]], time: _Time, top: int, bottom: int
 ) -> Iterator[str]:
     texts = []
@@ -284,10 +290,10 @@ def _marks(
             texts.append(
                 f'<g class="mark {severity}"><text x="{left:.1f}" y="{y}">{svg.safe(label)}</text></g>'
             )
-    yield from texts  # above all lines, so that none goes through a name
+    yield from texts  # on top of all lines, so that none crosses a name
 
 
-def _axis(time: _Time, bottom: int) -> Iterator[str]:
+def _draw_axis(time: _Time, bottom: int) -> Iterator[str]:
     span = (time.end - time.begin) / 1e6
     step = next((s for s in layout.STEPS if span / s <= 11), 86400)
     at = -(-time.begin // (step * 1_000_000)) * step
@@ -299,9 +305,9 @@ def _axis(time: _Time, bottom: int) -> Iterator[str]:
     yield f'<text class="t e" x="{LEFT - 26}" y="{bottom + 18}">UTC</text>'
 
 
-def _key(y: int) -> Iterator[str]:
+def _draw_key(y: int) -> Iterator[str]:
     x = float(LEFT)
-    for kind, text in (("kernel", "in the kernel"), ("busy", "busy outside of it"), ("missing", "not recorded")):  # fmt: skip
+    for kind, text in (("kernel", "in the kernel"), ("busy", "busy in user space"), ("missing", "not recorded")):  # fmt: skip
         yield f'<rect class="{kind} edge" x="{x:.1f}" y="{y - 9}" width="12" height="11"/>'
         yield f'<text class="s" x="{x + 17:.1f}" y="{y}">{text}</text>'
         x += 34 + SANS * len(text)
@@ -309,24 +315,24 @@ def _key(y: int) -> Iterator[str]:
     x += 78
     for level in range(1, LEVELS + 1):
         yield f'<path class="h{level}" stroke-width="11" d="M{x + 8 * (level - 1):.1f} {y - 3.5}h8"/>'
-    yield f'<text class="s" x="{x + 8 * LEVELS + 5:.1f}" y="{y}">100 % busy; 100 % is each core\'s own ticks</text>'
+    yield f'<text class="s" x="{x + 8 * LEVELS + 5:.1f}" y="{y}">100 % busy; 100 % is all ticks of a core</text>'
 
 
-def _spoken(
+def _describe(
     shown: signals.Cores,
     rows: dict[str, list[list[float]]],
     large: Sequence[int],
-    hot: Window | None,
+    incident: Window | None,
     seen: Sequence[Event],
 ) -> str:
     said = []
     for core in large:
         which = shown.cores.index(core)
-        busy = _in_hot(shown, rows["busy"], [which], hot)
-        kernel = _in_hot(shown, rows["kernel"], [which], hot)
+        busy = _mean_in_window(shown, rows["busy"], [which], incident)
+        kernel = _mean_in_window(shown, rows["kernel"], [which], incident)
         if not math.isnan(busy):
-            said.append(f"In the hot window core {core} was {busy:.0f} % busy, {kernel:.0f} % in the kernel.")  # fmt: skip
-    mean = _in_hot(shown, rows["busy"], range(len(shown.cores)), hot)
+            said.append(f"In the incident window core {core} was {busy:.0f} % busy, {kernel:.0f} % in the kernel.")  # fmt: skip
+    mean = _mean_in_window(shown, rows["busy"], range(len(shown.cores)), incident)
     if not math.isnan(mean):
         said.append(f"The mean of all {len(shown.cores)} cores was {mean:.0f} %.")
     said += [

@@ -1,4 +1,4 @@
-"""What every story begins with: a host, its everyday work, names that the seed chooses."""
+"""The start of every scenario: a host, its ordinary load, names chosen by the seed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WORDS = (
 
 
 @dataclasses.dataclass
-class Setting:
-    """A night before anything happens in it: stories add to it, then `night` is recorded."""
+class HostSetup:
+    """A night before any incident: scenarios add to it, then `night` is recorded."""
 
     chance: random.Random
     seed: int
@@ -108,7 +108,7 @@ def make(
     bystander: bool = False,
     close: float = 0.0,
     **fixed: object,
-) -> Setting:
+) -> HostSetup:
     """A host on an ordinary night.
 
     `busy` is the mean share of its cores, `missing` are signals that it does not have, `lost` is the
@@ -134,45 +134,45 @@ def make(
     host = nights.Host(**said)  # type: ignore[arg-type]  # parts of a Host
     # Kept to whole microseconds: a recording begins at any moment, not on the minute.
     begin_us = NIGHT_US + chance.randrange(0, 3600 * 8) * 1_000_000 + chance.randrange(1_000_000)
-    made = Setting(chance, seed, host, round(minutes * 60), begin_us, [], {}, profiles=profiles)
-    made.missing, made.lost, made.bystander = frozenset(missing), lost, bystander
-    made.close = close
-    _fill(made, busy if busy is not None else chance.uniform(0.08, 0.22))
-    return made
+    setup = HostSetup(chance, seed, host, round(minutes * 60), begin_us, [], {}, profiles=profiles)
+    setup.missing, setup.lost, setup.bystander = frozenset(missing), lost, bystander
+    setup.close = close
+    _fill(setup, busy if busy is not None else chance.uniform(0.08, 0.22))
+    return setup
 
 
-def _fill(made: Setting, busy: float) -> None:
+def _fill(setup: HostSetup, busy: float) -> None:
     """Everyday programs; one of them is the job for which the host is there."""
-    chance, cores = made.chance, made.host.cores
-    job = made.word()
+    chance, cores = setup.chance, setup.host.cores
+    job = setup.word()
     parts = [
         (f"{job}-train", "job.slice", 0.62, ("forward", "backward", "memcpy", "allreduce"), 0.15),
-        (f"{made.word()}-loader", "job.slice", 0.16, ("decode", "resize", "queue_put"), 0.30),
+        (f"{setup.word()}-loader", "job.slice", 0.16, ("decode", "resize", "queue_put"), 0.30),
         ("containerd", "containerd.service", 0.05, ("runtime.mallocgc", "ttrpc.serve"), 0.35),
         ("dockerd", "docker.service", 0.03, ("runtime.mallocgc", "runtime.scanobject"), 0.30),
-        (f"{made.word()}-metrics", "metrics.service", 0.03, ("collect", "encode"), 0.45),
+        (f"{setup.word()}-metrics", "metrics.service", 0.03, ("collect", "encode"), 0.45),
         ("systemd", "init.scope", 0.01, ("manager_loop", "hashmap_get"), 0.40),
         ("sshd", "ssh.service", 0.01, ("main_loop", "aes_encrypt"), 0.50),
-        (f"{made.word()}-sync", "sync.service", 0.03, ("compress", "hash_block"), 0.25),
+        (f"{setup.word()}-sync", "sync.service", 0.03, ("compress", "hash_block"), 0.25),
     ]
     for process, unit, share, names, inside in parts:
         module = f"/opt/{process}/bin/{process}"
-        known = made.who(process, unit)
+        known = setup.who(process, unit)
         paths = stacks.program(module, names, inside)
-        made.background.append(work.Work(known, paths, busy * cores * share))
+        setup.background.append(work.Work(known, paths, busy * cores * share))
         if unit.endswith(".service"):
-            made.units[unit] = {}
-    made.background.append(
+            setup.units[unit] = {}
+    setup.background.append(
         work.Work(work.Who("swapper", 0), stacks.receive_on_idle(), busy * cores * 0.04)
     )
-    nightly = made.background[7]
-    recorder = made.who("perf", "overnight.service")
-    made.units[recorder.unit] = {}
-    made.background.insert(8, work.Work(recorder, stacks.recorder(), 0.02))
+    nightly = setup.background[7]
+    recorder = setup.who("perf", "overnight.service")
+    setup.units[recorder.unit] = {}
+    setup.background.insert(8, work.Work(recorder, stacks.recorder(), 0.02))
     # An hour's job fills a core for a second or two now and then: that is no incident.
-    for _ in range(made.seconds // 400):
-        begin = chance.uniform(5, made.seconds - 10)
-        made.episodes.append(
+    for _ in range(setup.seconds // 400):
+        begin = chance.uniform(5, setup.seconds - 10)
+        setup.episodes.append(
             work.Episode(
                 nightly,
                 chance.randrange(cores),

@@ -1,7 +1,7 @@
-"""The screen of `overnight live`, for any size: a strip for every core, or a waterfall of all cores.
+"""The screen of `overnight live`: a strip for every core, or a waterfall where strips do not fit.
 
-On a small terminal 96 strips do not fit; then each line is a second and each character a core, which
-still shows one pinned core as a red column.
+In the waterfall each line is a second and each character a core, so a saturated core is a red column
+even where 96 cores share a small terminal.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import rich.console
 import rich.text
 
-from overnight.interfaces.cli import session
 from overnight.model import times
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.app import live
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["BLOCKS", "census_line", "cores", "draw", "event_lines"]
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-HOT = 0.95
+SATURATED = 0.95
 MIN_STRIP, MAX_STRIP = 6, 60
+SHOWN_STEAL = 0.01
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def draw(view: live.View, width: int, height: int) -> rich.console.Group:
-    """One screen of exactly that size or less."""
+    """Draw a screen that fits the size."""
     lines = [_head(view, width)]
     below = _below(view, width, height)
     room = max(3, height - len(lines) - len(below) - 1)
@@ -40,25 +41,30 @@ def draw(view: live.View, width: int, height: int) -> rich.console.Group:
 
 
 def _head(view: live.View, width: int) -> rich.text.Text:
-    last = [one.busy[-1] for one in view.cores if one.busy]
+    last = [core.busy[-1] for core in view.cores if core.busy]
     mean = sum(last) / len(last) if last else 0.0
     line = rich.text.Text()
-    line.append(session.printable(view.host), style="bold")
+    line.append(printable(view.host), style="bold")
     line.append(f"  {times.format_instant(view.time_us)}" if view.time_us else "  …")
     line.append(f"  {len(view.cores)} cores, mean busy {100 * mean:.0f} %")
-    top = max(view.cores, key=lambda one: one.busy[-1] if one.busy else 0.0, default=None)
+    top = max(view.cores, key=lambda core: core.busy[-1] if core.busy else 0.0, default=None)
     if top is not None and top.busy:
         share = top.busy[-1]
-        line.append(f", top core {top.core} {100 * share:.0f} %", "red" if share >= HOT else "")
+        line.append(
+            f", top core {top.core} {100 * share:.0f} %", "red" if share >= SATURATED else ""
+        )
+    stolen = max(view.cores, key=lambda core: core.steal[-1] if core.steal else 0.0, default=None)
+    if stolen is not None and stolen.steal and stolen.steal[-1] >= SHOWN_STEAL:
+        line.append(f", core {stolen.core} steal {100 * stolen.steal[-1]:.0f} %", "yellow")
     if width >= 100:
         line.append("   q quits", style="dim")
     return line
 
 
 def cores(view: live.View, width: int, room: int) -> list[rich.text.Text]:
-    """A strip for every core in so many lines, or one character each where they do not fit."""
+    """Draw all cores in at most `room` lines, as strips or as a waterfall."""
     if not view.cores:
-        return [rich.text.Text("the first second has not passed yet", style="dim")]
+        return [rich.text.Text("waiting for the first second", style="dim")]
     label = len(str(view.cores[-1].core))
     cell = label + 1 + MIN_STRIP + 5 + 2
     columns = max(1, width // cell)
@@ -80,7 +86,7 @@ def cores(view: live.View, width: int, room: int) -> list[rich.text.Text]:
 
 
 def _strip(line: rich.text.Text, core: live.CoreStrip, label: int, width: int) -> None:
-    hot = bool(core.busy) and core.busy[-1] >= HOT
+    hot = bool(core.busy) and core.busy[-1] >= SATURATED
     line.append(f"{core.core:>{label}} ", style="bold red" if hot else "dim")
     shown = list(zip(core.busy, core.kernel, strict=True))[-width:]
     line.append(" " * (width - len(shown)))
@@ -91,29 +97,30 @@ def _strip(line: rich.text.Text, core: live.CoreStrip, label: int, width: int) -
 
 
 def _waterfall(view: live.View, width: int, room: int) -> list[rich.text.Text]:
-    """One character a core, the newest second on top; several cores share one where they must."""
+    """Draw one character a core, newest second on top; cores share one where they do not fit."""
     each = -(-len(view.cores) // max(1, width - 4))
     groups = [view.cores[i : i + each] for i in range(0, len(view.cores), each)]
     lines = [_ruler(view, each, len(groups))]
     for ago in range(1, room):
         line = rich.text.Text(f"{-ago + 1:>3} ", style="dim")
-        found = False
+        empty = True
         for group in groups:
-            cells = [(one.busy[-ago], one.kernel[-ago]) for one in group if len(one.busy) >= ago]
+            cells = [
+                (core.busy[-ago], core.kernel[-ago]) for core in group if len(core.busy) >= ago
+            ]
             if not cells:
                 line.append(" ")
                 continue
-            found = True
+            empty = False
             busy, kernel = max(cells)
             line.append(_block(busy), style=_colour(busy, kernel))
-        if not found:
+        if empty:
             break
         lines.append(line)
     return lines
 
 
 def _ruler(view: live.View, each: int, groups: int) -> rich.text.Text:
-    """Core numbers above every tenth column."""
     marks = [" "] * groups
     for index in range(0, groups, 10):
         for offset, digit in enumerate(str(view.cores[index * each].core)):
@@ -128,14 +135,13 @@ def _block(share: float) -> str:
 
 
 def _colour(busy: float, kernel: float) -> str:
-    """Red is a core at its limit; magenta one whose time goes to the kernel."""
-    if busy >= HOT:
+    """Return red for a saturated core, magenta for one that spends its time in the kernel."""
+    if busy >= SATURATED:
         return "bold red"
     return "magenta" if kernel >= 0.5 * busy and kernel > 0.2 else "green"
 
 
 def census_line(view: live.View) -> rich.text.Text | None:
-    """How many memory cgroups the kernel keeps."""
     if not view.census:
         return None
     tracked, in_use, dying = view.census
@@ -146,12 +152,11 @@ def census_line(view: live.View) -> rich.text.Text | None:
 
 
 def event_lines(view: live.View, room: int) -> list[rich.text.Text]:
-    """The newest events, one a line."""
     lines = []
-    for told in view.events[:room]:
-        line = rich.text.Text(times.format_instant(told.time_us)[11:19] + "  ", style="dim")
-        line.append(f"{told.kind:<22} ", style=SEVERITY.get(told.severity, ""))
-        line.append(session.printable(told.text).replace("\n", " "))
+    for event in view.events[:room]:
+        line = rich.text.Text(times.format_instant(event.time_us)[11:19] + "  ", style="dim")
+        line.append(f"{event.kind:<22} ", style=SEVERITY.get(event.severity, ""))
+        line.append(printable(event.text.replace("\n", " ")))
         lines.append(line)
     return lines
 
@@ -161,19 +166,19 @@ def _below(view: live.View, width: int, height: int) -> list[rich.text.Text]:
     if (census := census_line(view)) is not None:
         lines.append(census)
     shown = view.processes[: max(1, min(5, height // 6))]
-    for one in shown:
-        name = session.printable(one.name)[: max(8, width - 40)]
+    for process in shown:
+        name = printable(process.name)[: max(8, width - 40)]
         lines.append(
-            rich.text.Text(f"{one.cores:6.2f} cores  core {one.last_core:<3} {name} [{one.pid}]")
+            rich.text.Text(
+                f"{process.cores:6.2f} cores  core {process.last_core:<3} {name} [{process.pid}]"
+            )
         )
     room = max(2, min(8, height // 4))
     if view.events:
-        lines.append(rich.text.Text(f"events ({len(view.events)}), the newest first", "bold"))
+        lines.append(rich.text.Text(f"events ({len(view.events)}), newest first", "bold"))
     else:
         lines.append(rich.text.Text("no events yet", style="dim"))
     lines += event_lines(view, room)
     for name, problem in list(view.problems.items())[:2]:
-        lines.append(
-            rich.text.Text(f"not seen: {name} ({session.printable(problem)})", style="dim")
-        )
+        lines.append(rich.text.Text(f"not available: {name} ({printable(problem)})", style="dim"))
     return lines

@@ -8,7 +8,7 @@ from overnight.agent import outlets
 from overnight.model import clock
 from overnight.model.event import Event
 
-__all__ = ["make_event", "make_standing"]
+__all__ = ["make_event", "make_status"]
 
 WALL = 1_700_000_000 * 1_000_000_000
 
@@ -29,9 +29,9 @@ def make_event(kind: str = "net.driver_reset", **changes: object) -> Event:
     return dataclasses.replace(made, **changes)
 
 
-def make_standing(**changes: object) -> outlets.Standing:
+def make_status(**changes: object) -> outlets.HostStatus:
     """The reference incident's host."""
-    made = outlets.Standing(
+    made = outlets.HostStatus(
         host="db-7",
         clock=clock.Clock(WALL, 5),
         rows={

@@ -1,6 +1,6 @@
-"""What may happen in a night: each act puts its doers to work, and knows the chain that is true of it.
+"""Incidents of a night: each adds its load and its traces, and knows the true causal chain.
 
-A story is made of acts, so that two causes, or a cause and a decoy, can share a night.
+A scenario combines incidents, so that two causes, or a cause and a decoy, can share a night.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from scenarios import nights, setting, stacks, truth, work
+from scenarios import host_setup, nights, stacks, truth, work
 
 WALKERS = frozenset(
     (
@@ -21,19 +21,19 @@ LOCKS = frozenset(("native_queued_spin_lock_slowpath", "_raw_spin_lock"))
 
 
 @dataclasses.dataclass
-class Act:
-    """`kind` of event at `when` follows from `chain`; `put` puts the rest of it into the night."""
+class Incident:
+    """An event of `kind` at `when`, caused by `chain`; `put` adds all traces of it to the night."""
 
     kind: str
     when: float
     chain: tuple[truth.Expected, ...]
     put: Callable[[nights.Night], None]
     facts: dict[str, object]
-    also_true: frozenset[str] = frozenset()  # kinds that may stand in the chain, and need not
+    also_true: frozenset[str] = frozenset()  # kinds that the chain may contain, but need not
 
 
 def reset_lines(night: nights.Night, queue: int, core: int, when: float, stalled: float) -> None:
-    """The driver gives up on a queue that nobody polled; the counters tell it, too."""
+    """Log a reset by a driver whose queue was not polled, and raise its counters."""
     host = night.host
     since = f"Time since last napi {round(stalled * 1e6)} usec. napi scheduled: 1"
     done = "Device reset completed successfully"
@@ -55,16 +55,16 @@ def reset_lines(night: nights.Night, queue: int, core: int, when: float, stalled
 
 
 def _starve(
-    made: setting.Setting, doer: work.Work, moments: list[float], *causes: truth.Expected
-) -> Act:
-    """Somebody holds the core of a queue until the driver gives up."""
-    queue, core = made.queue()
-    stalls = [made.chance.uniform(5.1, 6.8) for _ in moments]
+    setup: host_setup.HostSetup, doer: work.Work, moments: list[float], *causes: truth.Expected
+) -> Incident:
+    """Let a process hold the core of a queue until the driver resets."""
+    queue, core = setup.queue()
+    stalls = [setup.chance.uniform(5.1, 6.8) for _ in moments]
     for when, stalled in zip(moments, stalls, strict=True):
-        end = when + made.chance.uniform(0.05, 0.4)
-        share = made.chance.uniform(0.97, 1.0)
-        made.episodes.append(work.Episode(doer, core, when - stalled, end, share))
-    place: dict[str, truth.Part] = {"interface": made.host.interface, "queue": queue}
+        end = when + setup.chance.uniform(0.05, 0.4)
+        share = setup.chance.uniform(0.97, 1.0)
+        setup.episodes.append(work.Episode(doer, core, when - stalled, end, share))
+    place: dict[str, truth.Part] = {"interface": setup.host.interface, "queue": queue}
     chain = (
         *((kind, {**parts, "core": core} if "process" in parts else parts) for kind, parts in causes),
         ("cpu.core_saturated", {"core": core}),
@@ -78,130 +78,140 @@ def _starve(
 
     facts = {
         "core": core, "queue": queue, "process": doer.who.process, "unit": doer.who.unit,
-        "moments_us": [made.begin_us + round(one * 1e6) for one in moments],
+        "moments_us": [setup.begin_us + round(one * 1e6) for one in moments],
     }  # fmt: skip
-    return Act("net.driver_reset", moments[-1], chain, put, facts)
+    return Incident("net.driver_reset", moments[-1], chain, put, facts)
 
 
-def _leak(made: setting.Setting, night: nights.Night, births: nights.Births, us: float) -> None:
-    """Each birth leaves a dead memory cgroup, since the boot."""
+def _leak(
+    setup: host_setup.HostSetup, night: nights.Night, births: nights.Births, us: float
+) -> None:
+    """Let each new cgroup leave a dying one behind, since the boot."""
     night.births.append(births)
-    night.dying_per_hour = made.chance.uniform(0.9, 1.0) * 3600 / births.every
-    night.dying = night.dying_per_hour * made.host.uptime_seconds / 3600
+    night.dying_per_hour = setup.chance.uniform(0.9, 1.0) * 3600 / births.every
+    night.dying = night.dying_per_hour * setup.host.uptime_seconds / 3600
     night.zombie_parent = births.parent
     night.zombie_us = us
 
 
-def hidden_loop(made: setting.Setting) -> tuple[str, nights.Births]:
-    """A unit whose own supervisor starts a container again and again; systemd counts no restart."""
-    unit = made.chance.choice(("ecs.service", "ecs.service", f"{made.word()}-agent.service"))
-    made.units[unit] = {"preset": "disabled", "restart": "always"}
-    every = made.chance.uniform(11.0, 17.0)
+def hidden_loop(setup: host_setup.HostSetup) -> tuple[str, nights.Births]:
+    """Add a unit whose own supervisor restarts a container without end; systemd counts no restart."""
+    unit = setup.chance.choice(("ecs.service", "ecs.service", f"{setup.word()}-agent.service"))
+    setup.units[unit] = {"preset": "disabled", "restart": "always"}
+    every = setup.chance.uniform(11.0, 17.0)
     return unit, nights.Births(f"/system.slice/{unit}", every, every - 1.5)
 
 
-def visible_loop(made: setting.Setting) -> tuple[str, nights.Births]:
-    """A unit that systemd restarts for ever, each time in a cgroup of its own."""
-    unit = f"{made.word()}-{made.chance.choice(('sidecar', 'exporter', 'collector'))}.service"
-    made.units[unit] = {"sub": "auto-restart", "active": "activating"}
-    every = made.chance.uniform(18.0, 32.0)
-    before = int(made.host.uptime_seconds / every)
-    return unit, nights.Births("/system.slice", every, made.chance.uniform(2, 9), unit, before)
+def visible_loop(setup: host_setup.HostSetup) -> tuple[str, nights.Births]:
+    """Add a unit that systemd restarts without end, each time in a cgroup of its own."""
+    unit = f"{setup.word()}-{setup.chance.choice(('sidecar', 'exporter', 'collector'))}.service"
+    setup.units[unit] = {"sub": "auto-restart", "active": "activating"}
+    every = setup.chance.uniform(18.0, 32.0)
+    before = int(setup.host.uptime_seconds / every)
+    return unit, nights.Births("/system.slice", every, setup.chance.uniform(2, 9), unit, before)
 
 
-def walk_of_zombies(made: setting.Setting, moments: list[float]) -> Act:
-    """Kernel 5.4, cgroup v1: dead memory cgroups of a hidden crash loop make one read take seconds."""
-    process = made.chance.choice(("kubelet", "kubelet", "cadvisor", f"{made.word()}let"))
-    known = made.who(process, f"{process}.service")
-    made.units[known.unit] = {}
+def walk_of_zombies(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
+    """Kernel 5.4, cgroup v1: dying memory cgroups of an uncounted crash loop make one read take seconds."""
+    process = setup.chance.choice(("kubelet", "kubelet", "cadvisor", f"{setup.word()}let"))
+    known = setup.who(process, f"{process}.service")
+    setup.units[known.unit] = {}
     module = f"/usr/bin/{process}"
     names = ("k8s.io/kubernetes/pkg/kubelet.(*Kubelet).syncLoop", "runtime.mallocgc")
     reads = stacks.numa_stat(module)
     usual = (*stacks.program(module, names, 0.3), *((0.02 * w, path) for w, path in reads))
-    made.background.append(work.Work(known, usual, 0.03 * made.chance.uniform(0.5, 1.5)))
+    setup.background.append(work.Work(known, usual, 0.03 * setup.chance.uniform(0.5, 1.5)))
     doer = work.Work(known, reads)
-    unit, births = hidden_loop(made)
-    act = _starve(
-        made, doer, moments,
+    unit, births = hidden_loop(setup)
+    incident = _starve(
+        setup, doer, moments,
         ("unit.hidden_crash_loop", {"unit": unit}),
         ("memory.zombie_cgroups", {}),
         ("memory.cgroup_walk", {"process": known.process, "function": WALKERS}),
     )  # fmt: skip
     # The same read on a core that serves no queue harms nobody, and is part of such a night.
-    free = [core for core in range(made.host.cores) if core not in made.host.queue_cores]
-    begin = made.chance.uniform(30, made.seconds - 300)
+    free = [core for core in range(setup.host.cores) if core not in setup.host.queue_cores]
+    begin = setup.chance.uniform(30, setup.seconds - 300)
     if free and all(abs(begin - one) > 60 for one in moments):
-        length = made.chance.uniform(4.0, 6.0)
-        made.episodes.append(work.Episode(doer, made.chance.choice(free), begin, begin + length))
-    starve = act.put
+        length = setup.chance.uniform(4.0, 6.0)
+        setup.episodes.append(work.Episode(doer, setup.chance.choice(free), begin, begin + length))
+    starve = incident.put
 
     def put(night: nights.Night) -> None:
         starve(night)
-        _leak(made, night, births, us=2.0)
+        _leak(setup, night, births, us=2.0)
 
-    act.put = put
-    act.facts |= {"loop": unit, "cgroup": births.parent, "births_per_hour": 3600 / births.every}
-    return act
+    incident.put = put
+    incident.facts |= {
+        "loop": unit,
+        "cgroup": births.parent,
+        "births_per_hour": 3600 / births.every,
+    }
+    return incident
 
 
-def walk_in_reclaim(made: setting.Setting, moments: list[float]) -> Act:
+def walk_in_reclaim(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     """Newer kernels, cgroup v2: reclaim below a limit visits the zombies of a visible crash loop."""
-    process = f"{made.word()}-{made.chance.choice(('etl', 'index', 'cache'))}"
-    known = made.who(process, f"{process}.service")
-    made.units[known.unit] = {}
+    process = f"{setup.word()}-{setup.chance.choice(('etl', 'index', 'cache'))}"
+    known = setup.who(process, f"{process}.service")
+    setup.units[known.unit] = {}
     module, own = f"/opt/{process}/{process}", ("run", "grow_arena")
     usual = stacks.program(module, ("run", "merge", "flush"), 0.25)
-    made.background.append(work.Work(known, usual, made.chance.uniform(0.1, 0.3)))
+    setup.background.append(work.Work(known, usual, setup.chance.uniform(0.1, 0.3)))
     doer = work.Work(known, stacks.zombie_reclaim(module, own))
-    unit, births = visible_loop(made)
-    act = _starve(
-        made, doer, moments,
+    unit, births = visible_loop(setup)
+    incident = _starve(
+        setup, doer, moments,
         ("unit.crash_loop", {"unit": unit}),
         ("memory.zombie_cgroups", {}),
         ("memory.cgroup_walk", {"process": known.process, "function": WALKERS}),
     )  # fmt: skip
-    starve, waiting = act.put, made.chance.uniform(0.25, 0.5)
+    starve, waiting = incident.put, setup.chance.uniform(0.25, 0.5)
 
     def put(night: nights.Night) -> None:
         starve(night)
-        _leak(made, night, births, us=0.4)
+        _leak(setup, night, births, us=0.4)
         for when in moments:
             night.rates["pressure", "memory", "some"].append((when - 5.5, when, 1e6 * waiting))
             night.rates["vmstat", "", "workingset_refault_file"].append((when - 5.5, when, 4000.0))
 
-    act.put = put
-    act.facts |= {"loop": unit, "cgroup": births.parent, "births_per_hour": 3600 / births.every}
-    act.also_true = frozenset(("memory.reclaim",))
-    return act
+    incident.put = put
+    incident.facts |= {
+        "loop": unit,
+        "cgroup": births.parent,
+        "births_per_hour": 3600 / births.every,
+    }
+    incident.also_true = frozenset(("memory.reclaim",))
+    return incident
 
 
-def rt_hog(made: setting.Setting, moments: list[float]) -> Act:
+def rt_hog(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     """A real-time thread polls on the core of a queue whose driver polls in a thread, too."""
-    process = f"{made.word()}-{made.chance.choice(('ptp', 'dpdk', 'audio', 'fieldbus'))}"
-    known = made.who(process, f"{process}.service", rt=made.chance.choice((50, 80, 99)))
-    made.units[known.unit] = {}
+    process = f"{setup.word()}-{setup.chance.choice(('ptp', 'dpdk', 'audio', 'fieldbus'))}"
+    known = setup.who(process, f"{process}.service", rt=setup.chance.choice((50, 80, 99)))
+    setup.units[known.unit] = {}
     paths = stacks.realtime(f"/opt/{process}/{process}", ("poll_loop", "read_ring"))
-    made.background.append(work.Work(known, paths, made.chance.uniform(0.005, 0.02)))
+    setup.background.append(work.Work(known, paths, setup.chance.uniform(0.005, 0.02)))
     doer = work.Work(known, paths)
-    act = _starve(made, doer, moments, ("cpu.rt_hog", {"process": known.process}))
-    act.facts["rt_priority"] = known.rt
-    return act
+    incident = _starve(setup, doer, moments, ("cpu.rt_hog", {"process": known.process}))
+    incident.facts["rt_priority"] = known.rt
+    return incident
 
 
-def storm(made: setting.Setting, moments: list[float]) -> Act:
+def storm(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     """More packets than a core can take in: ksoftirqd fills it, and its backlog drops."""
-    _, core = made.queue()
+    _, core = setup.queue()
     paths = stacks.storm()
     known = work.Who(f"ksoftirqd/{core}", 10 + 6 * core)
-    made.background.append(work.Work(known, paths, 0.004))
+    setup.background.append(work.Work(known, paths, 0.004))
     doer = work.Work(known, paths)
     spans = []
     for when in moments:
-        span = (when - made.chance.uniform(1.0, 2.0), when + made.chance.uniform(6.0, 14.0))
-        made.episodes.append(work.Episode(doer, core, *span, made.chance.uniform(0.97, 1.0)))
+        span = (when - setup.chance.uniform(1.0, 2.0), when + setup.chance.uniform(6.0, 14.0))
+        setup.episodes.append(work.Episode(doer, core, *span, setup.chance.uniform(0.97, 1.0)))
         spans.append(span)
-    received = made.chance.uniform(20_000, 60_000)
-    dropped = made.chance.uniform(300, 3000)
+    received = setup.chance.uniform(20_000, 60_000)
+    dropped = setup.chance.uniform(300, 3000)
 
     def put(night: nights.Night) -> None:
         key = str(core)
@@ -216,26 +226,28 @@ def storm(made: setting.Setting, moments: list[float]) -> Act:
         ("net.softnet_drops", {"core": core}),
     )
     facts: dict[str, object] = {"core": core, "process": known.process, "net_rx": received}
-    return Act("net.softnet_drops", moments[-1], chain, put, facts)
+    return Incident("net.softnet_drops", moments[-1], chain, put, facts)
 
 
-def reclaim(made: setting.Setting, moments: list[float], *, host_wide: bool = False) -> Act:
+def reclaim(
+    setup: host_setup.HostSetup, moments: list[float], *, host_wide: bool = False
+) -> Incident:
     """A process at its cgroup's limit frees its own pages, and fills a core with it; no zombies.
 
     The host's vmstat counts no scans of such a reclaim (the kernel leaves a cgroup's out), only the
     pages that are read back; with `host_wide` the whole host is short, and it does.
     """
-    process = f"{made.word()}-{made.chance.choice(('db', 'build', 'parse'))}"
-    known = made.who(process, f"{process}.service")
-    made.units[known.unit] = {}
+    process = f"{setup.word()}-{setup.chance.choice(('db', 'build', 'parse'))}"
+    known = setup.who(process, f"{process}.service")
+    setup.units[known.unit] = {}
     module = f"/opt/{process}/{process}"
     usual = stacks.program(module, ("execute", "scan", "sort"), 0.2)
-    made.background.append(work.Work(known, usual, made.chance.uniform(0.1, 0.3)))
+    setup.background.append(work.Work(known, usual, setup.chance.uniform(0.1, 0.3)))
     doer = work.Work(known, stacks.limit_reclaim(module, ("execute", "allocate")))
-    core = made.chance.randrange(made.host.cores)
-    spans = [(when, when + made.chance.uniform(6.0, 15.0)) for when in moments]
-    made.episodes += [work.Episode(doer, core, *span) for span in spans]
-    waiting, pages = made.chance.uniform(0.3, 0.7), made.chance.uniform(5_000, 60_000)
+    core = setup.chance.randrange(setup.host.cores)
+    spans = [(when, when + setup.chance.uniform(6.0, 15.0)) for when in moments]
+    setup.episodes += [work.Episode(doer, core, *span) for span in spans]
+    waiting, pages = setup.chance.uniform(0.3, 0.7), setup.chance.uniform(5_000, 60_000)
 
     def put(night: nights.Night) -> None:
         for begin, end in spans:
@@ -253,29 +265,29 @@ def reclaim(made: setting.Setting, moments: list[float], *, host_wide: bool = Fa
         ("cpu.core_pinned", {"core": core}),
     )
     facts: dict[str, object] = {"core": core, "process": known.process, "unit": known.unit}
-    return Act("cpu.core_pinned", moments[-1], chain, put, facts)
+    return Incident("cpu.core_pinned", moments[-1], chain, put, facts)
 
 
-def convoy(made: setting.Setting, moments: list[float]) -> Act:
+def convoy(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     """Many processes want one lock of the kernel's, until a core is said to be stuck."""
     core, lines = 0, []
     doers = []
-    for _ in range(made.chance.randint(6, 10)):
-        process = f"{made.word()}-worker"
-        known = made.who(process, f"{process}.service")
-        made.units[known.unit] = {}
+    for _ in range(setup.chance.randint(6, 10)):
+        process = f"{setup.word()}-worker"
+        known = setup.who(process, f"{process}.service")
+        setup.units[known.unit] = {}
         usual = stacks.program(f"/opt/{process}/w", ("serve", "parse"), 0.3)
-        made.background.append(work.Work(known, usual, made.chance.uniform(0.02, 0.06)))
+        setup.background.append(work.Work(known, usual, setup.chance.uniform(0.02, 0.06)))
         doers.append(work.Work(known, stacks.convoy(f"/opt/{process}/w", ("serve",))))
     for when in moments:
-        begin = when - made.chance.uniform(22.5, 24.5)
-        end = when + made.chance.uniform(0.5, 2.0)
-        cores = made.chance.sample(range(made.host.cores), min(made.host.cores, len(doers)))
+        begin = when - setup.chance.uniform(22.5, 24.5)
+        end = when + setup.chance.uniform(0.5, 2.0)
+        cores = setup.chance.sample(range(setup.host.cores), min(setup.host.cores, len(doers)))
         for where, doer in zip(cores, doers, strict=False):
-            share = made.chance.uniform(0.7, 0.95)
-            made.episodes.append(work.Episode(doer, where, begin, end, share))
+            share = setup.chance.uniform(0.7, 0.95)
+            setup.episodes.append(work.Episode(doer, where, begin, end, share))
         core, first = cores[0], doers[0]
-        made.episodes[-len(cores)] = work.Episode(first, core, begin, end)
+        setup.episodes[-len(cores)] = work.Episode(first, core, begin, end)
         stuck = f"CPU#{core} stuck for 22s! [{first.who.process}:{first.who.pid}]"
         lines.append((when, f"watchdog: BUG: soft lockup - {stuck}"))
 
@@ -289,29 +301,29 @@ def convoy(made: setting.Setting, moments: list[float]) -> Act:
         ("cpu.soft_lockup", {"core": core}),
     )
     facts: dict[str, object] = {"core": core, "processes": [one.who.process for one in doers]}
-    return Act("cpu.soft_lockup", moments[-1], chain, put, facts, frozenset(("cpu.stall",)))
+    return Incident("cpu.soft_lockup", moments[-1], chain, put, facts, frozenset(("cpu.stall",)))
 
 
-def decoy_loop(made: setting.Setting, *, hidden: bool, zombies: int = 0) -> Act:
+def decoy_loop(setup: host_setup.HostSetup, *, hidden: bool, zombies: int = 0) -> Incident:
     """A crash loop that harms nobody: its cgroups are freed, and what zombies there are stay few."""
-    unit, births = hidden_loop(made) if hidden else visible_loop(made)
+    unit, births = hidden_loop(setup) if hidden else visible_loop(setup)
 
     def put(night: nights.Night) -> None:
         night.births.append(births)
         night.dying += zombies
 
-    return Act("", 0.0, (), put, {"decoy": unit, "decoy_hidden": hidden})
+    return Incident("", 0.0, (), put, {"decoy": unit, "decoy_hidden": hidden})
 
 
-def chance_event(made: setting.Setting) -> Act:
+def chance_event(setup: host_setup.HostSetup) -> Incident:
     """An event at some moment, with nothing unusual around it: the device's fault, or a cable's."""
-    when = made.chance.uniform(min(720.0, made.seconds * 0.85), made.seconds - 45.0)
-    host = made.host
-    queue, _ = made.queue()
+    when = setup.chance.uniform(min(720.0, setup.seconds * 0.85), setup.seconds - 45.0)
+    host = setup.host
+    queue, _ = setup.queue()
     head = f"ena {host.bus} {host.interface}:"
     paused = f"TX q {queue} is paused for too long (threshold 5000000)."
     polled = "Time since last napi 4000 usec. napi scheduled: 0"
-    kind, counter, line = made.chance.choice(
+    kind, counter, line = setup.chance.choice(
         (
             ("net.driver_reset", "total_resets", f"{head} {paused} {polled}"),
             ("net.device_fault", "wd_expired", f"{head} Keep alive watchdog timeout."),
@@ -324,20 +336,20 @@ def chance_event(made: setting.Setting) -> Act:
         if counter:
             night.steps["ethtool", host.interface, counter].append((when, 1))
 
-    return Act(kind, when, (), put, {"moments_us": [made.begin_us + round(when * 1e6)]})
+    return Incident(kind, when, (), put, {"moments_us": [setup.begin_us + round(when * 1e6)]})
 
 
-def polled(made: setting.Setting) -> Act:
+def polled(setup: host_setup.HostSetup) -> Incident:
     """The core of a queue is full when its driver resets, and it was polled all the same, as that says."""
-    queue, core = made.queue()
-    when = made.seconds - made.chance.uniform(70.0, 160.0)
-    process = f"{made.word()}-batch"
-    known = made.who(process, f"{process}.service")
-    made.units[known.unit] = {}
+    queue, core = setup.queue()
+    when = setup.seconds - setup.chance.uniform(70.0, 160.0)
+    process = f"{setup.word()}-batch"
+    known = setup.who(process, f"{process}.service")
+    setup.units[known.unit] = {}
     doer = work.Work(known, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.05))
-    made.episodes.append(work.Episode(doer, core, when - made.chance.uniform(6, 9), when + 0.3))
-    last, scheduled = made.chance.choice(((4000, 0), (4000, 1), (6_100_000, 0)))
-    host = made.host
+    setup.episodes.append(work.Episode(doer, core, when - setup.chance.uniform(6, 9), when + 0.3))
+    last, scheduled = setup.chance.choice(((4000, 0), (4000, 1), (6_100_000, 0)))
+    host = setup.host
     line = (
         f"ena {host.bus} {host.interface}: TX q {queue} is paused for too long (threshold 5000000)."
         f" Time since last napi {last} usec. napi scheduled: {scheduled}"
@@ -348,33 +360,33 @@ def polled(made: setting.Setting) -> Act:
         night.steps["ethtool", host.interface, "total_resets"].append((when, 1))
 
     facts: dict[str, object] = {"core": core, "process": process, "since_napi_us": last}
-    return Act("net.driver_reset", when, (), put, facts)
+    return Incident("net.driver_reset", when, (), put, facts)
 
 
-def bystander(made: setting.Setting, when: float) -> dict[str, object]:
+def bystander(setup: host_setup.HostSetup, when: float) -> dict[str, object]:
     """Somebody computes on a core that serves no queue, before, while and after it happens."""
-    process = f"{made.word()}-batch"
-    known = made.who(process, f"{process}.service")
-    made.units[known.unit] = {}
+    process = f"{setup.word()}-batch"
+    known = setup.who(process, f"{process}.service")
+    setup.units[known.unit] = {}
     doer = work.Work(known, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.02))
-    busy = {one.core for one in made.episodes}
-    free = [c for c in range(made.host.cores) if c not in {*made.host.queue_cores, *busy}]
-    core = made.chance.choice(free or [0])
-    begin, end = when - made.chance.uniform(40, 55), when + made.chance.uniform(15, 25)
-    made.episodes.append(work.Episode(doer, core, begin, end, made.chance.uniform(0.96, 1.0)))
+    busy = {one.core for one in setup.episodes}
+    free = [c for c in range(setup.host.cores) if c not in {*setup.host.queue_cores, *busy}]
+    core = setup.chance.choice(free or [0])
+    begin, end = when - setup.chance.uniform(40, 55), when + setup.chance.uniform(15, 25)
+    setup.episodes.append(work.Episode(doer, core, begin, end, setup.chance.uniform(0.96, 1.0)))
     return {"bystander": known.process, "bystander_core": core}
 
 
-def bursts(made: setting.Setting) -> None:
+def bursts(setup: host_setup.HostSetup) -> None:
     """Random load: whoever, wherever, for as long as an incident is not."""
-    for _ in range(made.seconds // 20):
-        begin = made.chance.uniform(2, made.seconds - 5)
-        made.episodes.append(
+    for _ in range(setup.seconds // 20):
+        begin = setup.chance.uniform(2, setup.seconds - 5)
+        setup.episodes.append(
             work.Episode(
-                made.chance.choice(made.background[:-1]),
-                made.chance.randrange(made.host.cores),
+                setup.chance.choice(setup.background[:-1]),
+                setup.chance.randrange(setup.host.cores),
                 begin,
-                begin + made.chance.uniform(0.3, 2.4),
-                made.chance.uniform(0.2, 0.8),
+                begin + setup.chance.uniform(0.3, 2.4),
+                setup.chance.uniform(0.2, 0.8),
             )
         )

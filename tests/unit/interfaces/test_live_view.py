@@ -8,21 +8,21 @@ import pytest
 import rich.console
 
 from overnight.app import live
-from overnight.interfaces.cli import liveview
+from overnight.interfaces.cli import live_view
 from overnight.model.event import Event
 
 WALL_US = 1_794_712_447_000_000
 
 
-def view(cores: int, pinned: int = -1, **changes) -> live.View:
+def view(count: int, pinned: int = -1, **changes) -> live.View:
     chance = random.Random(7)
     strips = []
-    for core in range(cores):
+    for core in range(count):
         busy = [chance.uniform(0.05, 0.35) for _ in range(60)]
         kernel = [share / 4 for share in busy]
         if core == pinned:
             busy[-6:], kernel[-6:] = [1.0] * 6, [0.99] * 6
-        strips.append(live.CoreStrip(core, tuple(busy), tuple(kernel)))
+        strips.append(live.CoreStrip(core, tuple(busy), tuple(kernel), (0.0,) * 60))
     values = {
         "host": "gpu-17",
         "time_us": WALL_US,
@@ -45,7 +45,7 @@ def view(cores: int, pinned: int = -1, **changes) -> live.View:
 def screen(shown: live.View, width: int, height: int) -> list[str]:
     console = rich.console.Console(width=width, height=height, color_system=None)
     with console.capture() as caught:
-        console.print(liveview.draw(shown, width, height))
+        console.print(live_view.draw(shown, width, height))
     return caught.get().splitlines()
 
 
@@ -88,3 +88,9 @@ def test_hostile_names_do_not_reach_the_terminal():
     text = "\n".join(screen(shown, 120, 40))
     assert "\x1b" not in text
     assert "\x07" not in text
+
+
+def test_steal_is_shown_when_there_is_some() -> None:
+    strip = live.CoreStrip(3, (0.4,), (0.1,), (0.3,))
+    assert "core 3 steal 30 %" in screen(view(1, cores=(strip,)), 120, 20)[0]
+    assert "steal" not in screen(view(2), 120, 20)[0]

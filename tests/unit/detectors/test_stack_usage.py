@@ -75,7 +75,7 @@ def test_reclaim_that_works_is_no_walk(home: evidence.Home) -> None:
     (one,) = RECLAIM.look(made).findings
     assert one.subject.function == "try_to_free_mem_cgroup_pages"
     assert one.magnitude["cores_burnt"] == pytest.approx(0.96, abs=0.02)
-    assert "at the memory limit of its cgroup" in one.summary
+    assert "its cgroup was at its memory limit" in one.summary
 
 
 def test_reclaim_that_walks_counts_as_a_whole(home: evidence.Home) -> None:
@@ -198,7 +198,7 @@ def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) ->
     made = _case(home)
     for file in home.path.glob("profiles/**/nodes.parquet"):
         file.write_bytes(b"PAR1 no more")
-    (answer,) = event_diagnosis.look(made, (WALK,))
+    (answer,) = event_diagnosis.run_detectors(made, (WALK,))
     assert answer.status == Status.FAILED
     assert answer.why
 

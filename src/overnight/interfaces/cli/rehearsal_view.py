@@ -1,4 +1,4 @@
-"""What is shown while a rehearsal runs: its phase, every core, the victim's lateness, events as they come."""
+"""The screen of a running rehearsal: phase, cores, the victim's lateness, events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import rich.console
 import rich.live
 import rich.text
 
-from overnight.interfaces.cli import liveview, session
+from overnight.interfaces.cli import live_view
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.app import live, rehearsal
@@ -28,8 +29,6 @@ MOST_EVENTS = 5
 
 
 class Board:
-    """Takes in progress, and draws it."""
-
     def __init__(self, title: str) -> None:
         self.title = title
         self.now: rehearsal.Progress | None = None
@@ -38,9 +37,8 @@ class Board:
         self._resets = 0
 
     def take(self, now: rehearsal.Progress) -> None:
-        """One more step."""
         if now.note:
-            self.notes.append(session.printable(now.note))
+            self.notes.append(printable(now.note))
         if now.phase:
             self.now = now
         if now.victim is not None:
@@ -49,16 +47,16 @@ class Board:
             self._late.append((now.victim.late_ms, reset))
 
     def draw(self, view: live.View | None, width: int) -> rich.console.Group:
-        """As many lines as it takes, none wider than that."""
+        """Draw all lines, none wider than `width`."""
         lines = [self._phase()]
         if view is not None and view.cores:
-            lines += liveview.cores(view, width, MOST_STRIPS)
+            lines += live_view.cores(view, width, MOST_STRIPS)
         if self._late:
             lines.append(self._lateness(width))
         if view is not None:
-            census = liveview.census_line(view)
+            census = live_view.census_line(view)
             lines += [census] if census is not None else []
-            lines += liveview.event_lines(view, MOST_EVENTS)
+            lines += live_view.event_lines(view, MOST_EVENTS)
         lines += [rich.text.Text(f"· {note}", style="dim") for note in self.notes]
         for line in lines:
             line.truncate(width)
@@ -83,10 +81,10 @@ class Board:
         for late, reset in list(self._late)[-room:]:
             share = min(1.0, late / DEADLINE_MS)
             style = "bold red" if share > 0.5 else "yellow" if share > 0.1 else "green"
-            level = liveview.BLOCKS[max(1, round(8 * share))]
+            level = live_view.BLOCKS[max(1, round(8 * share))]
             line.append("R" if reset else level, style="bold red" if reset else style)
         last = self._late[-1][0] / 1000
-        line.append(f" {last:.1f} s late of 5", style="bold red" if last > 2.5 else "")
+        line.append(f" {last:.1f} s late, reset at 5 s", style="bold red" if last > 2.5 else "")
         if self._resets:
             line.append(f", {self._resets} reset{'s' * (self._resets > 1)}", style="bold red")
         return line
@@ -96,9 +94,9 @@ class Board:
 def shown(
     title: str, console: rich.console.Console
 ) -> Iterator[Callable[[rehearsal.Progress], None]]:
-    """A live strip on a terminal; elsewhere a line for each phase."""
+    """Show a live screen on a terminal; elsewhere a line for each phase."""
     if not console.is_terminal:
-        yield _told(title, console)
+        yield _write_lines(title, console)
         return
     from overnight.app import live
 
@@ -107,30 +105,30 @@ def shown(
     screen = rich.live.Live(console=console, auto_refresh=False, transient=True)
     with screen as on:
 
-        def tell(now: rehearsal.Progress) -> None:
+        def draw(now: rehearsal.Progress) -> None:
             board.take(now)
-            if not threads and now.phase not in ("", "clean"):
-                # From here on this thread, and so the new one, keeps off the victim's core.
+            if not threads and now.phase not in ("", "clean", "replay"):
+                # By now this thread, and so the new one, is off the victim's core.
                 threads.append(live.start_loop(cores, stop, every={"memory-cgroups": 2.0}))
             on.update(board.draw(cores.view(), console.width), refresh=True)
 
         try:
-            yield tell
+            yield draw
         finally:
             stop.set()
             for thread in threads:
                 thread.join(5)
 
 
-def _told(title: str, console: rich.console.Console) -> Callable[[rehearsal.Progress], None]:
+def _write_lines(title: str, console: rich.console.Console) -> Callable[[rehearsal.Progress], None]:
     last = ""
 
-    def tell(now: rehearsal.Progress) -> None:
+    def write(now: rehearsal.Progress) -> None:
         nonlocal last
         if now.phase and now.phase != last:
             last = now.phase
             console.print(f"{title}: {now.phase}", markup=False, style="dim")
         if now.note:
-            console.print(f"{title}: {session.printable(now.note)}", markup=False, soft_wrap=True)
+            console.print(f"{title}: {printable(now.note)}", markup=False, soft_wrap=True)
 
-    return tell
+    return write

@@ -1,6 +1,6 @@
-"""The samples of a night without a recording of it: for statistics over thousands of nights.
+"""Samples of a night that is not recorded, for statistics over thousands of nights.
 
-A night is made in 0.06 s, where its recording takes a second. Items and counts are those that `queries.consumers`
+A night takes 0.06 s; recording it takes a second. Items and counts are those that `queries.consumers`
 reads from the recording; tests/scenarios/test_generator.py compares them.
 """
 
@@ -14,38 +14,38 @@ import numpy as np
 
 from overnight.model.event import Event
 from overnight.queries import consumers
-from scenarios import acts, setting, work
+from scenarios import host_setup, incidents, work
 
 if TYPE_CHECKING:
     from overnight.model.selection import Window
 
 
 @dataclasses.dataclass
-class LightCase:
-    """As much of a `queries.case.Case` as `lift` asks."""
+class UnrecordedCase:
+    """The part of `queries.case.Case` that the lift detector uses."""
 
-    made: setting.Setting
+    setup: host_setup.HostSetup
     load: work.Load
     event: Event
     recurrences: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
-        self.host = self.made.host.name
+        self.host = self.setup.host.name
         chunks = list(self.load.chunks())
-        self._time = np.concatenate([one.time for one in chunks])
-        self._stack = np.concatenate([one.stack for one in chunks])
+        self._time = np.concatenate([part.time for part in chunks])
+        self._stack = np.concatenate([part.stack for part in chunks])
         self._items: dict[consumers.Item, int] = {}
         members = [
-            [self._items.setdefault(item, len(self._items)) for item in _items_of(one.who, path)]
-            for one in self.load.works
-            for _, path in one.stacks
+            [self._items.setdefault(item, len(self._items)) for item in _items_of(part.who, path)]
+            for part in self.load.works
+            for _, path in part.stacks
         ]
         self._member = np.zeros((len(self._items), len(members)), np.int64)
-        for stack, mine in enumerate(members):
-            self._member[mine, stack] = 1
+        for stack, items in enumerate(members):
+            self._member[items, stack] = 1
 
     def has_profile(self, window: Window) -> bool:
-        return window.begin_us >= self.made.begin_us
+        return window.begin_us >= self.setup.begin_us
 
     def events(self, window: Window, *kinds: str) -> tuple[Event, ...]:
         return (self.event, *self.recurrences)
@@ -55,13 +55,13 @@ class LightCase:
         seconds = np.zeros(len(windows))
         for n, window in enumerate(windows):
             begin, end = (
-                (us - self.made.begin_us) / 1e6 for us in (window.begin_us, window.end_us)
+                (us - self.setup.begin_us) / 1e6 for us in (window.begin_us, window.end_us)
             )
             first, last = np.searchsorted(self._time, [begin, end])
             counts[:, n] = self._member @ np.bincount(
                 self._stack[first:last], minlength=self._member.shape[1]
             )
-            seconds[n] = max(0.0, min(end, self.made.seconds) - max(begin, 0.0))
+            seconds[n] = max(0.0, min(end, self.setup.seconds) - max(begin, 0.0))
         none = np.zeros(len(windows), np.int64)
         whole = counts[[not item.function for item in self._items]].sum(axis=0)
         return consumers.Tally(
@@ -69,17 +69,19 @@ class LightCase:
         )
 
 
-def _items_of(person: work.Who, path: work.Path) -> set[consumers.Item]:
+def _items_of(actor: work.Who, path: work.Path) -> set[consumers.Item]:
     names = {"", *(frame[0] for frame in path)}
-    return {consumers.Item(person.unit, person.process, name) for name in names}
+    return {consumers.Item(actor.unit, actor.process, name) for name in names}
 
 
-def of(made: setting.Setting, act: acts.Act, moments: Sequence[float]) -> LightCase:
-    """The case of the latest moment of an act; the others are its recurrences."""
-    night = made.node()
-    act.put(night)
-    told = [
-        Event(night.time_us(when), act.kind, host=made.host.name, id=f"{when}")
+def build_case(
+    setup: host_setup.HostSetup, incident: incidents.Incident, moments: Sequence[float]
+) -> UnrecordedCase:
+    """Build the case of the latest moment of an incident; the others are its recurrences."""
+    night = setup.node()
+    incident.put(night)
+    events = [
+        Event(night.time_us(when), incident.kind, host=setup.host.name, id=f"{when}")
         for when in sorted(moments, reverse=True)
     ]
-    return LightCase(made, night.load, told[0], tuple(told[1:]))
+    return UnrecordedCase(setup, night.load, events[0], tuple(events[1:]))

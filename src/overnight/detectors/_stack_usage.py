@@ -1,0 +1,138 @@
+"""Sampled stacks around an event, and what a process spent in marked functions as evidence."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from overnight.detectors import _base, _core_shares, _signatures
+from overnight.model.finding import Evidence, Need
+from overnight.model.selection import Window
+from overnight.queries import function_usage, reader
+
+if TYPE_CHECKING:
+    from overnight.model.actor import Actor
+    from overnight.model.event import Value
+    from overnight.queries import case as cases
+    from overnight.queries import samples
+
+__all__ = ["LEAST_CORES", "WALK", "WALK_SHARE", "lost_factor", "magnitude", "read_stacks", "require_samples", "stands_out", "usage_evidence", "walk_share"]  # fmt: skip
+
+# Less than a quarter of one core for two seconds starves nothing.
+LEAST_CORES = 0.25
+LEAST_SECONDS = 2.0
+LEAST_SAMPLES = 25  # a Poisson count of 25 is known within 40 %
+LEAST_LIFT = 2.0  # by the lower bound: at least twice as much as in the baseline
+SATURATED = 0.8  # of a core: matters even where the baseline shows the same
+# What starves a core for the five seconds of a watchdog is over when the event is reported.
+NEAR_US = 10_000_000
+NEAR_SHARE = 0.7
+LOST_SHARE = 0.1  # of the samples: more lost than this lowers the confidence in the others
+LOST_FACTOR = 0.8
+PATH_LENGTH = 8
+WALK = "memory.cgroup_walk"
+# Of the samples in reclaim, those in the step to the next memory cgroup. With 240 cgroups in use it stays
+# below one in twenty; 15,000 dying ones made it the first function (measured, 6.18).
+WALK_SHARE = 0.15
+
+
+def read_stacks(case: cases.Case) -> tuple[samples.WindowSamples, samples.WindowSamples | None]:
+    """Read the stacks of the incident window, and of the baseline; None where that was not sampled."""
+    if not case.has_profile(case.window):
+        raise _base.MissingError("no stacks were sampled around the event", Need.PROFILES)
+    now = case.stacks(case.window)
+    if not now.core_rate or not now.seconds:
+        raise _base.MissingError(
+            "the profile does not say how often it sampled which cores", Need.PROFILES
+        )
+    before = None
+    if case.has_profile(case.baseline):
+        before = case.stacks(case.baseline, by_second=False)
+    return now, before if before and before.core_rate and before.seconds else None
+
+
+def require_samples(case: cases.Case) -> None:
+    """Raise MissingError unless the seconds that matter were sampled: else clear would be wrong."""
+    event_us = case.event.time_us
+    for window in (Window(event_us - NEAR_US, event_us), case.window):
+        recorded = sum(
+            reader.recorded_seconds(segment, case.profiles.meta(segment), window)
+            for segment in case.profiles.touched((case.host,), window)
+        )
+        if recorded < NEAR_SHARE * window.seconds:
+            raise _base.MissingError(
+                f"only {recorded:.0f} of {window.seconds:.0f} s around the event were sampled",
+                Need.PROFILES,
+            )
+
+
+def stands_out(usage: function_usage.Usage, *, baseline: bool) -> bool:
+    """Return whether it is enough, for long enough, and more than in the baseline."""
+    if usage.samples < LEAST_SAMPLES or usage.cores_used < LEAST_CORES:
+        return False
+    if usage.window.seconds < LEAST_SECONDS:
+        return False
+    if not baseline:
+        return usage.cores_used >= 2 * LEAST_CORES
+    return usage.lift_low >= LEAST_LIFT or usage.share_of_core_samples >= SATURATED
+
+
+def magnitude(usage: function_usage.Usage) -> dict[str, float]:
+    """Return the numbers by which findings about stacks are compared."""
+    numbers = {
+        "cores_burnt": usage.cores_used,
+        "share_of_core_samples": usage.share_of_core_samples,
+        "samples": float(usage.samples),
+        "seconds": usage.window.seconds,
+        "baseline_cores": usage.baseline_cores,
+    }
+    if usage.lift_low > 0:
+        numbers["lift_low"] = usage.lift_low
+    added = usage.cores_used - usage.baseline_cores
+    if usage.lift > 0 and added >= _core_shares.LEAST_ADDED:
+        numbers["cores_added"] = added
+    return numbers
+
+
+def usage_evidence(
+    case: cases.Case, usage: function_usage.Usage, now: samples.WindowSamples, function: str
+) -> Evidence:
+    """Return who used how much where, with the most frequent stack."""
+    path = " > ".join(usage.path[-PATH_LENGTH:])
+    values: dict[str, Value] = {
+        "cores_burnt": round(usage.cores_used, 3),
+        "samples": usage.samples,
+        "share_of_that_core_s_possible_samples": round(usage.share_of_core_samples, 3),
+        "share_on_that_core_of_its_samples": round(usage.core_share, 3),
+        "baseline_cores": round(usage.baseline_cores, 4),
+        "lost_samples_in_the_window": now.coverage.lost,
+        "path": path,
+        **{f"samples_in_{name}": count for name, count in usage.marked.items()},
+    }
+    return Evidence(
+        f"{usage.actor} used {usage.cores_used:.2f} cores in {function} for"
+        f" {usage.window.seconds:.0f} s, {usage.share_of_core_samples:.0%} of core {usage.core};"
+        f" {usage.baseline_cores:.2f} cores in the baseline ({case.baseline_text}). Stack: {path}",
+        "profiles",
+        values,
+        usage.window,
+        _base.command(
+            "flame", usage.window, case.host,
+            "--core", str(usage.core), "--function", shlex.quote(function),
+        ),
+    )  # fmt: skip
+
+
+def walk_share(
+    now: samples.WindowSamples, actor: Actor, *, least_samples: int = LEAST_SAMPLES
+) -> float | None:
+    """Return the share of an actor's reclaim samples that are in the step; None: too few samples."""
+    step, shrink = _signatures.pattern(WALK, "walk"), _signatures.pattern(WALK, "shrink")
+    both, whole = function_usage.nested_share(now, step, shrink, (actor,))
+    return both / whole if whole >= least_samples else None
+
+
+def lost_factor(now: samples.WindowSamples) -> float:
+    """Return the factor by which lost samples lower the confidence."""
+    share = now.coverage.lost / max(1, now.coverage.samples + now.coverage.lost)
+    return LOST_FACTOR if share > LOST_SHARE else 1.0

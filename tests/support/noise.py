@@ -1,0 +1,50 @@
+"""How much the rest of the machine held a process back, so that a deadline can allow for exactly that.
+
+A test that says "within a second" means a second in which the process could run. The kernel counts how
+long each thread was runnable and had to wait for a core (/proc/PID/task/TID/schedstat, second field).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import time
+from collections.abc import Iterable
+
+from overnight.model import cpu as cpushares
+from overnight.sources import cpu
+
+__all__ = ["HANG_SECONDS", "find_quietest_core", "measure_busy", "read_waited"]
+
+# For waits that only guard against a hang: nothing is proven by how short they are.
+HANG_SECONDS = 60.0
+
+
+def read_waited(pids: Iterable[int]) -> float:
+    """Seconds that threads of these processes waited for a core so far; those that ended count as 0."""
+    total = 0
+    for pid in pids:
+        for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                total += int(path.read_text().split()[1])
+    return total / 1e9
+
+
+def measure_busy(seconds: float = 2.0) -> dict[int, float]:
+    """How busy each core is, with what the hypervisor takes, as a share of 1."""
+    read = cpu.open_ticks()
+    before = read()
+    time.sleep(seconds)
+    after = read()
+    used = {}
+    for core in before.keys() & after.keys():
+        shares = cpushares.tick_shares(cpushares.tick_changes(before[core], after[core]))
+        used[int(core)] = shares.busy + shares.steal if shares else 1.0
+    return used
+
+
+def find_quietest_core() -> int:
+    """The allowed core that is least busy now: what needs room on one core finds it there."""
+    used = measure_busy()
+    return min(os.sched_getaffinity(0), key=lambda core: used[core])
