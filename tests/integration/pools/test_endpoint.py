@@ -64,7 +64,7 @@ def test_what_was_said_is_kept_with_the_address_that_is_listened_on(
     "endpoint", ["pools.internal:80", "ftp://x", "http://", "http://[x", "http://x:y", "http://x/y"]
 )
 def test_what_is_no_endpoint(endpoint: str, plane: control.ControlPlane) -> None:
-    with pytest.raises(errors.UsageError, match="no endpoint"):
+    with pytest.raises(errors.UsageError, match="invalid endpoint"):
         pools.serve(plane, threading.Event(), endpoint=endpoint)
     assert plane.endpoint == ""
 
