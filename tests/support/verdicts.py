@@ -216,9 +216,9 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
     steps = incident_steps()
     whole = chain_of(
         tuple(steps.values()),
-        (0.93, "each start creates a memory cgroup, and one that is deleted with pages charged to it is not freed; magnitude agrees: 277 births per hour against 275 growth per hour; same cgroup: /system.slice/ecs.service", ""),
+        (0.93, "each start creates a memory cgroup, and one that is deleted with pages charged to it is not freed; magnitude agrees: 277 cgroups created an hour against +275 dying an hour; same cgroup: /system.slice/ecs.service", ""),
         (0.88, "the walk visits every memory cgroup that was not freed; it takes 70 µs a cgroup: 4.8 s for 68,680", "the host was not rebooted to compare"),
-        (0.97, "a walk of all memory cgroups does not yield the core; same core: 39; magnitude agrees: 0.96 cores added against 1 cores added", ""),
+        (0.97, "a walk of all memory cgroups does not yield the core; same core: 39; magnitude agrees: 0.96 cores used against 1.00 cores used", ""),
         (0.91, "the interrupts and polls of a queue run on one core; same core: 39; not polled for 6.6 s of these 7 s", ""),
         (0.95, "a driver whose queue makes no progress for some seconds resets the device; same queue: 5", ""),
         score=0.86,
