@@ -15,7 +15,7 @@ import rich.console
 from overnight import errors
 from overnight.app import recorded_rehearsal, rehearsal, scoreboard
 from overnight.interfaces import cli
-from overnight.interfaces.cli import rehearsalview
+from overnight.interfaces.cli import rehearsal_view
 from overnight.model.truth import FOUND, Truth
 from overnight.rehearsals import victim
 
@@ -214,7 +214,7 @@ def test_nothing_is_left_to_clean(
 
 
 def test_the_strip_shows_phase_lateness_and_resets() -> None:
-    board = rehearsalview.Board("rt-hog (seed 7)")
+    board = rehearsal_view.Board("rt-hog (seed 7)")
     for number in range(30):
         late = victim.Status(late_ms=180.0 * number, resets=int(number > 27))
         board.take(rehearsal.Progress("strike", number / 4, 60, late))
@@ -234,7 +234,7 @@ def test_the_strip_shows_phase_lateness_and_resets() -> None:
 def test_without_a_terminal_each_phase_is_one_line() -> None:
     out = io.StringIO()
     console = rich.console.Console(file=out, width=80, force_terminal=False)
-    with rehearsalview.shown("quiet (seed 1)", console) as tell:
+    with rehearsal_view.shown("quiet (seed 1)", console) as tell:
         for second in range(5):
             tell(rehearsal.Progress("baseline", second, 5, victim.Status()))
         tell(rehearsal.Progress("diagnose", note="nothing came"))

@@ -70,11 +70,11 @@ def live(
 
 
 def _once(current: session.Session, shown: board.Board) -> None:
-    from overnight.interfaces.cli import liveview
+    from overnight.interfaces.cli import live_view
 
     console = current.console()
     view = shown.view()
-    console.print(liveview.draw(view, console.width, 20 + len(view.cores)))
+    console.print(live_view.draw(view, console.width, 20 + len(view.cores)))
 
 
 def _lines(shown: board.Board, thread: threading.Thread, seconds: float) -> None:
@@ -94,7 +94,7 @@ def _screen(
 ) -> None:
     import rich.live
 
-    from overnight.interfaces.cli import liveview
+    from overnight.interfaces.cli import live_view
 
     console = current.console()
     until = time.monotonic() + seconds if seconds else float("inf")
@@ -106,7 +106,7 @@ def _screen(
             size = console.size
             if (view.seconds, size.width, size.height) != drawn:
                 drawn = (view.seconds, size.width, size.height)
-                on.update(liveview.draw(view, size.width, size.height), refresh=True)
+                on.update(live_view.draw(view, size.width, size.height), refresh=True)
             if pressed(0.2) in ("q", "Q", "\x03"):
                 return
 

@@ -73,7 +73,7 @@ def rehearse(
     right, with 1 if it is wrong.
     """
     from overnight.app import rehearsal_series as series
-    from overnight.interfaces.cli import rehearsalview
+    from overnight.interfaces.cli import rehearsal_view
 
     current: session.Session = context.obj
     if listing:
@@ -99,7 +99,7 @@ def rehearse(
             outcome = series.run(
                 request,
                 run,
-                lambda title: rehearsalview.shown(title, notes),
+                lambda title: rehearsal_view.shown(title, notes),
                 lambda text: notes.print(text, style="yellow", markup=False),
             )
         except errors.CannotError as error:

@@ -8,7 +8,7 @@ import pytest
 import rich.console
 
 from overnight.app import live
-from overnight.interfaces.cli import liveview
+from overnight.interfaces.cli import live_view
 from overnight.model.event import Event
 
 WALL_US = 1_794_712_447_000_000
@@ -45,7 +45,7 @@ def view(count: int, pinned: int = -1, **changes) -> live.View:
 def screen(shown: live.View, width: int, height: int) -> list[str]:
     console = rich.console.Console(width=width, height=height, color_system=None)
     with console.capture() as caught:
-        console.print(liveview.draw(shown, width, height))
+        console.print(live_view.draw(shown, width, height))
     return caught.get().splitlines()
 
 

@@ -1,0 +1,71 @@
+"""Events as a use case: what HTTP and MCP call without a command line."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+import time
+
+import pytest
+import rings
+
+from overnight import errors
+from overnight.app import events
+from overnight.model.event import Event
+
+
+def make(second: float, kind: str, **more: object) -> Event:
+    values = {"host": rings.HOST, "boot": rings.BOOT, "id": f"{kind}-{second:.0f}", **more}
+    return Event(rings.us(second), kind, **values)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> pathlib.Path:
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(20))
+    writer.event(make(5, "cpu.core_pinned", severity="critical", core=3))
+    writer.event(make(7, "clock.unsynchronised", severity="info"))
+    writer.event(make(9, "future.kind", severity="apocalyptic"))
+    writer.tick(rings.at(20))
+    writer.close()
+    return tmp_path
+
+
+def test_a_listing_has_what_its_document_needs(home: pathlib.Path) -> None:
+    listing = events.list_events(events.Request(home, severity="warning"))
+    assert [event.kind for event in listing.events] == ["cpu.core_pinned"]
+    assert listing.hosts == (rings.HOST,)
+    document = listing.as_json()
+    assert document["schema"] == "overnight.events/1"
+    assert document["gaps"] == []
+
+
+def test_a_severity_of_a_newer_version_counts_as_info(home: pathlib.Path) -> None:
+    listing = events.list_events(events.Request(home))
+    assert [event.kind for event in listing.events][-1] == "future.kind"
+
+
+def test_an_event_that_is_not_stored_is_an_error(home: pathlib.Path) -> None:
+    with pytest.raises(errors.CannotError, match="no event 'x'"):
+        events.list_events(events.Request(home, event_id="x"))
+
+
+def test_following_yields_new_events_and_their_changes(tmp_path: pathlib.Path) -> None:
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(3))
+    writer.tick(rings.at(3))
+    stop = threading.Event()
+    later = time.time_ns() // 1000 + 500_000
+    first = Event(later, "net.driver_reset", host=rings.HOST, boot=rings.BOOT, id="a", count=1)
+    second = Event(later, "net.driver_reset", host=rings.HOST, boot=rings.BOOT, id="a", count=2)
+    seen = []
+    following = events.follow(events.Request(tmp_path), stop)
+    threading.Timer(0.2, lambda: writer.event(first)).start()
+    for event, before in following:
+        seen.append((event.count, before and before.count))
+        if event.count == 1:
+            writer.event(second)
+        else:
+            stop.set()
+    writer.close()
+    assert seen == [(1, None), (2, 1)]
