@@ -301,7 +301,7 @@ def test_a_place_that_cannot_be_written_leaves_nothing(pair: Pair, tmp_path: pat
 def test_an_event_that_is_not_kept(pair: Pair) -> None:
     assert bundles.find_event(pair.home, pair.told.id) == pair.told
     for absent in ("net.driver_reset-ffffffff", ""):
-        with pytest.raises(errors.CannotError, match="is kept"):
+        with pytest.raises(errors.CannotError, match="is not stored"):
             bundles.find_event(pair.home, absent)
 
 

@@ -1,4 +1,4 @@
-"""`overnight bundle`: the evidence of one event as a file, and such a file as a data home."""
+"""Evidence bundles: one event's evidence as a file, and such a file as a data home."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ __all__ = [
 
 SCHEMA = "overnight.bundle/1"
 SUFFIX = ".overnight"
-# What diagnosis looks at begins 11.5 minutes before the event (queries.case): with some room.
+# Diagnosis reads from 11.5 minutes before the event on (queries.case); this leaves a margin.
 BEFORE_S = 15 * 60.0
 AFTER_S = 2 * 60.0
-# An event may last for days; its window does not.
+# An event may last for days; its window is limited.
 LONGEST_US = 10 * MINUTE_US
-# Rates need the look before a window and the one behind it.
+# Rates need the reading before a window and the one after it.
 MARGIN_US = signals.MARGIN_US + 30 * SECOND_US
-# Signals that are looked at as seldom are kept of all stored time: slopes need hours, and they are small.
+# Signals read this seldom are copied for all stored time: slopes need hours, and they are small.
 SELDOM_S = 30.0
-# These are looked at more often, and are kept of a day before the event: whose births match a slope.
+# Read more often, and copied for a day before the event: cgroup births are matched with a slope.
 DENSE = ("cgroup-births", "limits", "memory")
 DENSE_US = 25 * HOUR_US
 EVER = 1 << 62
 
-Progress = Callable[[str, float], None]  # what is being done, and how much of it is
+Progress = Callable[[str, float], None]  # the step, and the share of it that is done
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,33 +70,31 @@ class Made:
     home: pathlib.Path | None = None  # where it was opened
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; docs/schemas/bundle-1.json describes it."""
-        said = dataclasses.asdict(self.header)  # masked: a plain dict
         return {
             "schema": SCHEMA,
             "file": str(self.file),
             "bytes": self.bytes,
             "home": None if self.home is None else str(self.home),
             "version": header.VERSION,
-            **said,
+            **dataclasses.asdict(self.header),
         }
 
 
-def default_file(told: Event) -> pathlib.Path:
-    """The event's id in the current folder."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", told.id).lstrip(".") or "event"
+def default_file(event: Event) -> pathlib.Path:
+    """Return a file in the current folder that is named after the event's id."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", event.id).lstrip(".") or "event"
     return pathlib.Path(name[:120] + SUFFIX)
 
 
 def find_event(home: pathlib.Path, event_id: str) -> Event:
-    """The event of that id; raises CannotError."""
-    for one in reader.Reader(home).events(-EVER, EVER):
-        if one.id == event_id and event_id:
-            return one
+    """Return the event of that id; raise CannotError."""
+    for event in reader.Reader(home).events(-EVER, EVER):
+        if event.id == event_id and event_id:
+            return event
     raise errors.CannotError(
-        f"no event {event_id!r} is kept",
-        why="it was not seen, or is older than what is kept",
-        todo="overnight events   lists those that are, the ids are in -O json",
+        f"event {event_id!r} is not stored",
+        why="it was not detected, or is older than the stored events",
+        todo="overnight events   lists the events; their ids are in -O json",
     )
 
 
@@ -112,7 +110,7 @@ def create(
     now_us: int | None = None,
     progress: Progress = lambda _what, _share: None,
 ) -> Made:
-    """Write the bundle of an event. The same home gives the same bytes, but for the time in it."""
+    """Write the bundle of an event. The same home gives the same bytes, except for the creation time."""
     source = reader.Reader(home)
     asked = case.Case(home, told)
     others = asked.recurrences
@@ -139,10 +137,10 @@ def create(
                 loads.copy_loads(
                     home, stage, host, begin, end, lambda text: masks.text("loads", text)
                 )
-        notes += [f"left out, for it is damaged: {problem}" for problem in source.problems]
+        notes += [f"left out, because it is damaged: {problem}" for problem in source.problems]
         if len(others) > len(chosen) - 1:
             notes.append(
-                f"{len(others)} other events of this kind have no window here: --all-recurrences"
+                f"{len(others)} other events of this kind are not included: use --all-recurrences"
             )
         said = header.Header(
             overnight=overnight.__version__,
@@ -169,14 +167,14 @@ def create(
 def open_into(
     file: pathlib.Path, target: pathlib.Path, progress: Progress = lambda _what, _share: None
 ) -> Made:
-    """A bundle as a data home at `target`, which is not there yet."""
+    """Unpack a bundle as a data home at `target`, which does not exist yet."""
     said = unpacker.open_into(file, target, lambda done, of: progress("unpacking", done / of))
     return Made(file, file.stat().st_size, said, target)
 
 
 @contextlib.contextmanager
 def opened(file: pathlib.Path, progress: Progress = lambda _what, _share: None) -> Iterator[Made]:
-    """A bundle as a data home (`home`) for as long as the block lasts."""
+    """Unpack a bundle into a temporary data home (`home`), removed at the end of the block."""
     with unpacker.opened(file, lambda done, of: progress("unpacking", done / of)) as (home, said):
         yield Made(file, file.stat().st_size, said, home)
 
@@ -184,7 +182,7 @@ def opened(file: pathlib.Path, progress: Progress = lambda _what, _share: None) 
 def _spans(
     chosen: tuple[Event, ...], before_s: float, after_s: float
 ) -> dict[str, tuple[copying.Span, ...]]:
-    """The windows of these events, by host."""
+    """Return the windows of these events by host."""
     found: dict[str, list[copying.Span]] = {}
     for one in chosen:
         end = max(one.time_us, min(one.until_us, one.time_us + LONGEST_US))
@@ -206,7 +204,7 @@ def _wanted(spans: tuple[copying.Span, ...], told: Event) -> copying.Wanted:
 
 @contextlib.contextmanager
 def _staging(file: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A folder beside the file, for what goes into it: there is room for it, or there is none anyway."""
+    """Create a temporary folder beside the file, on the disk that must hold the bundle anyway."""
     try:
         made = tempfile.mkdtemp(prefix=".overnight-bundle-", dir=file.absolute().parent)
     except OSError as error:
@@ -223,7 +221,7 @@ def _unwritable(file: pathlib.Path, error: OSError) -> errors.CannotError:
     return errors.CannotError(
         f"{file} cannot be written",
         why=error.strerror or str(error),
-        todo="choose another place with -o FILE",
+        todo="choose another file with -o FILE",
     )
 
 
@@ -257,7 +255,7 @@ def _copy_snapshots(
     time_us: int,
     masks: scrubber.Scrubber,
 ) -> Iterator[str]:
-    """Of each host the newest snapshot before the event, and the first after it."""
+    """Copy the newest snapshot before the event and the first after it, of each host."""
     taken: dict[str, list[tuple[int, pathlib.Path]]] = {}
     for path in sorted((home / "snapshots").glob("*/*.json")):
         try:
@@ -283,4 +281,4 @@ def _copy_snapshots(
                         masks.note("snapshots", f"{name} {key}")
             snapshots.save(after, stage / path.relative_to(home))
         if not earlier and known == []:
-            yield f"no snapshot of {host} is kept"
+            yield f"there is no snapshot of {host}"
