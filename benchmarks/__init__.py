@@ -1,7 +1,7 @@
-"""Measurements, beside the peers in the same run. `make bench`, or `python -m benchmarks NAME…`.
+"""Benchmarks against other tools in the same run: `make bench`, or `python -m benchmarks NAME…`.
 
-Each module measures one thing: `measure() -> list[Result]`. A figure beside a peer is given as a
-ratio too: this is a shared machine, and a ratio from one run says more than a time.
+Each module measures one thing: `measure() -> list[Result]`. A comparison is also reported as a ratio: on a
+shared machine a ratio from one run is more reliable than a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Result", "cpu_of_command", "median_of"]
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One figure. `goal` is what the issue asks for; `peer` what was measured beside it."""
+    """One measurement. `goal` is the target; `peer` the tool it is compared with."""
 
     what: str
     value: float
@@ -30,24 +30,24 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better than the peer: above 1 is faster, smaller or cheaper."""
+        """Return how many times better than the peer it is: above 1 is faster, smaller or cheaper."""
         if not self.peer_value or not self.value:
             return None
         return self.value / self.peer_value if self.more_is_better else self.peer_value / self.value
 
 
 def median_of(times: int, run: Callable[[], object]) -> float:
-    """Seconds of wall time, the median: one slow run on a shared machine says nothing."""
-    taken = []
+    """Return the median wall time in seconds: a single run on a shared machine is not reliable."""
+    durations = []
     for _ in range(times):
         begin = time.perf_counter()
         run()
-        taken.append(time.perf_counter() - begin)
-    return sorted(taken)[times // 2]
+        durations.append(time.perf_counter() - begin)
+    return sorted(durations)[times // 2]
 
 
 def cpu_of_command(command: Sequence[str]) -> float:
-    """CPU seconds of a command with all its children, its output thrown away."""
+    """Return the CPU seconds of a command and its children; its output is discarded."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""Runs the benchmarks, prints a table, writes out/bench.json."""
+"""Run benchmarks, print a table, write out/bench.json."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ OUTPUT = pathlib.Path(__file__).parents[1] / "out/bench.json"
 
 def main(names: list[str]) -> None:
     console = rich.console.Console(width=None if sys.stdout.isatty() else 140)
-    found = [
+    known = [
         m.name
         for m in pkgutil.iter_modules(benchmarks.__path__)
         if not m.ispkg and m.name != "__main__"
     ]
-    unknown = set(names) - set(found)
+    unknown = set(names) - set(known)
     if unknown:
-        sys.exit(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(found)}")
+        sys.exit(f"no such benchmark: {', '.join(sorted(unknown))}; benchmarks: {', '.join(known)}")
     results: dict[str, list[benchmarks.Result]] = {}
-    for name in names or found:
+    for name in names or known:
         console.print(f"measuring {name} …", style="dim")
         results[name] = importlib.import_module(f"benchmarks.{name}").measure()
-    table = rich.table.Table("what", "ours", "goal", "met", "peer", "peer's", "better by", box=None)
+    table = rich.table.Table(
+        "what", "overnight", "goal", "met", "peer", "peer's value", "ratio", box=None
+    )
     for rows in results.values():
         for row in rows:
             table.add_row(

@@ -1,8 +1,8 @@
-"""What the flight recorder costs a host, beside the agents that people run for it today, at once.
+"""Cost of the flight recorder on a host, compared with common monitoring agents.
 
-All of them run in the same minute on the same machine, each asked for every second. The peers come from
-Debian's packages, unpacked into a folder: nothing is installed and no service is started. 192 cores are
-a tree of files made to the kernel's formats, so that the kernel's own work of writing them is not in it.
+All run in the same minute on the same machine, each polled every second. The peers come from Debian's packages,
+unpacked into a folder: nothing is installed and no service is started. The 192-core host is a tree of files in
+the kernel's formats, so the kernel's own work of producing them is not included.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def _cost(pid: int) -> tuple[float, float]:
-    """CPU seconds of a process and what it waited for, and its resident megabytes."""
+    """Return CPU seconds of a process and its waited-for children, and its resident megabytes."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     schedstat = pathlib.Path(f"/proc/{pid}/schedstat")
     cpu = sum(map(int, fields[11:15])) / TICKS
@@ -63,7 +63,7 @@ def _running(command: list[str], **more: object) -> Iterator[subprocess.Popen[by
 
 
 def _peers(folder: pathlib.Path) -> pathlib.Path:
-    """The peers' files, as far as Debian's packages can be had."""
+    """Return the files of those peers whose Debian packages are available."""
     target = folder / "peers"
     for package in PACKAGES:
         done = subprocess.run(
@@ -82,7 +82,7 @@ def _free_port() -> int:
 
 
 def _scrape(ports: list[int], stop: threading.Event) -> None:
-    """Ask for the page of each, every second, as Prometheus would."""
+    """Scrape each of them every second, as Prometheus would."""
     begin = time.monotonic()
     for second in range(1, 1 << 30):
         if stop.wait(max(0.0, begin + second - time.monotonic())):
@@ -162,11 +162,11 @@ def _side_by_side(folder: pathlib.Path) -> list[Result]:
         if what != "overnight":
             results += [
                 Result(
-                    "agent, CPU beside", percent["overnight"], "% of a core",
+                    "agent, CPU beside peers", percent["overnight"], "% of a core",
                     peer=what, peer_value=used,
                 ),
                 Result(
-                    "agent, memory beside", after["overnight"][1], "MB",
+                    "agent, memory beside peers", after["overnight"][1], "MB",
                     peer=what, peer_value=after[what][1],
                 ),
             ]  # fmt: skip
@@ -174,7 +174,7 @@ def _side_by_side(folder: pathlib.Path) -> list[Result]:
 
 
 def _netdata(peers: pathlib.Path, folder: pathlib.Path) -> list[str]:
-    """In the foreground, on loopback, with its folders in ours."""
+    """Return a command that runs it in the foreground, on loopback, with its folders in a temporary one."""
     config = folder / "netdata.conf"
     places = ("config", "stock config", "log", "web", "cache", "lib", "home")
     lines = [
@@ -217,7 +217,7 @@ def _many_cores(folder: pathlib.Path) -> list[Result]:
 
 
 def _start(folder: pathlib.Path) -> Result:
-    """From exec until the first look is on disk."""
+    """Return the time from exec until the first reading is on disk."""
     found = []
     for _ in range(STARTS):
         command = _agent(folder)

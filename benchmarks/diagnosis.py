@@ -1,4 +1,4 @@
-"""From a stored event of a long night to the report: 12 h of 96 cores, made up with its truth."""
+"""Time from a stored event to the report, in a simulated night of 12 h and 96 cores."""
 
 from __future__ import annotations
 

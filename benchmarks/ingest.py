@@ -1,4 +1,4 @@
-"""A mixed real load, recorded now: how quick, small and right our reading of it is beside perf's."""
+"""Speed, size and correctness of ingest compared with perf, on a freshly recorded mixed load."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A flood in the kernel log: 20,000 lines a second, and one of them a reset.
+"""A kernel log flood: 20,000 lines per second, one of them a reset.
 
-As root the lines are really written into /dev/kmsg by another process. The kernel lets one descriptor
-write ten lines in five seconds (`printk_devkmsg` is `ratelimit`, and is not touched), so the writer
-opens it anew for every ten. At level 7, so that no console slows it down.
+As root another process really writes the lines to /dev/kmsg. The kernel lets one descriptor write ten lines in
+five seconds (`printk_devkmsg` is `ratelimit`, and stays so), so the writer reopens it every ten lines. Level 7, so
+that no console slows it down.
 
-What the rules alone cost is measured beside it, on lines that are in memory already.
+The cost of the rules alone is measured on lines in memory.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ def _flood() -> list[Result]:
                 one.kind == "net.driver_reset" and one.fields.get("queue") == 5
                 for one in watch.check(records, _now())
             )
-            # No pause: this ring holds 1,200 such lines, and with 10 ms between two readings half of
+            # No pause: the kernel's buffer holds 1,200 such lines, and with 10 ms between reads half of
             # them were lost on a busy machine.
         used = _cpu() - before
         assert writer.stdout is not None
         rate = float(writer.stdout.read())
         writer.wait()
     return [
-        Result("flood of the kernel log: lines a second written", rate, "1/s"),
+        Result("kernel log flood: lines written per second", rate, "1/s"),
         Result(
             "flood: lines read", log.lines, "lines", f">= {LINES_A_SECOND * SECONDS:.0f}",
             log.lines >= LINES_A_SECOND * SECONDS,
@@ -119,8 +119,8 @@ def _rules_alone() -> list[Result]:
 
     loaded = _cpu_of(rulefiles.built_in)
     return [
-        Result("rules: lines a second that no rule knows", len(raw) / filtered, "1/s"),
-        Result("rules: lines a second that are resets, all folded", len(hits) / _cpu_of(fold), "1/s"),
+        Result("rules: lines per second that match no rule", len(raw) / filtered, "1/s"),
+        Result("rules: lines per second that are resets, all folded", len(hits) / _cpu_of(fold), "1/s"),
         Result(f"rules: loading {len(rules)} of them", 1000 * loaded, "ms"),
     ]  # fmt: skip
 

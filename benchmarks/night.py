@@ -1,7 +1,7 @@
-"""Any second of a 12 h night of 96 cores, 402,278,400 samples: how long an answer takes.
+"""Query time for any window of a 12 h night with 96 cores and 402,278,400 samples.
 
-OVERNIGHT_BENCH_HOME is where the night is kept (out/night; 2.2 GB), OVERNIGHT_BENCH_HOURS makes it
-shorter. `python -m benchmarks night` makes it first where it is not there: about 3 minutes.
+OVERNIGHT_BENCH_HOME is the folder of the night (out/night; 2.2 GB), OVERNIGHT_BENCH_HOURS shortens it.
+`python -m benchmarks night` generates it first if it is missing: about 3 minutes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _median(values: list[float]) -> float:
 
 
 def _flames(night: synthetic.Night) -> list[Result]:
-    """5 s at random: in the first, a middle and the last hour, and across an edge of segments."""
+    """Return random 5 s windows: in the first, a middle and the last hour, and across two segments."""
     rng = random.Random(synthetic.SEED)
     hour = min(3600 * SECOND, (night.window.end_us - night.window.begin_us) // 3)
     middle = (night.window.begin_us + night.window.end_us - hour) // 2
@@ -150,14 +150,14 @@ def _others(night: synthetic.Night) -> list[Result]:
 
 
 def _peers() -> list[Result]:
-    """What 5 s of a segment cost with perf itself: a real one, of as many samples."""
+    """Measure perf itself on 5 s of a real segment with as many samples."""
     with tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
         folder = pathlib.Path(name)
         with load.record_mixed(folder, REAL_SAMPLES, REAL_SECONDS) as path:
             stored = _stored(path, folder)
             source = reader.Reader(segments.Catalogue(folder))
             first = stored.begin_us
-            # 5 s of 96 cores at 97 Hz are so many samples; here they come quicker.
+            # As many samples as 5 s of 96 cores at 97 Hz; fewer cores need longer for them.
             share = round(REAL_SECONDS * SECOND * 5 / synthetic.SEGMENT_SECONDS)
             window = Window(first + 10 * SECOND, first + 10 * SECOND + share)
             begin = time.perf_counter()

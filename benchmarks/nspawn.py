@@ -1,6 +1,6 @@
-"""Members that are machines: from the intent to ready, one by one and several at once.
+"""Time from intent to ready of pool members that are machines, one by one and several at once.
 
-Beside a member that is a process, through the same control plane in the same run.
+Compared with a member that is a process, through the same control plane in the same run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def measure() -> list[benchmarks.Result]:
 
 
 def _warm_up(home: pathlib.Path, provider: str, count: int) -> list[float]:
-    """Seconds from the first intent until each of them was ready."""
+    """Return the seconds from the first intent until each member was ready."""
     from overnight.app import pools
 
     plane = pools.open_plane(home)

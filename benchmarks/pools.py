@@ -1,9 +1,9 @@
-"""Claims by many processes at once, on SQLite and on PostgreSQL; beside two ways that others go.
+"""Concurrent claims on SQLite and PostgreSQL, compared with two common designs.
 
-The peers run on the same PostgreSQL in the same run: a plain `FOR UPDATE`, where everybody queues for the
-oldest row, and optimistic retry, where everybody reads it and one of them wins.
+The peers run on the same PostgreSQL in the same run: a plain `FOR UPDATE`, where all queue for the oldest row, and
+optimistic retry, where all read it and one wins.
 
-`python -m benchmarks.pools 1000000 [sqlite|postgresql]` makes so many claims, and holds the tables against them.
+`python -m benchmarks.pools 1000000 [sqlite|postgresql]` makes that many claims and checks the tables afterwards.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _told(
 
 
 def many(count: int, kinds: Sequence[str]) -> None:
-    """So many claims on each database, and whether the tables agree."""
+    """Make the claims on each database, and check the tables."""
     count -= count % CLIENTS
     with tempfile.TemporaryDirectory() as folder, pooldatabases.server() as running:
         urls = {"sqlite": f"sqlite:///{folder}/pools.db", "postgresql": running.get_uri()}
@@ -104,7 +104,7 @@ def many(count: int, kinds: Sequence[str]) -> None:
 
 
 def _run(url: str, way: Callable[[str], Any], count: int) -> poolcrowd.Claims:
-    """Every member was given out once."""
+    """Check that every member was claimed once."""
     poolcrowd.members(url, count)
     got = poolcrowd.claims(url, CLIENTS, count // CLIENTS, way)
     assert len(set(got.names)) == len(got.names) == count, "a member was claimed twice"
@@ -119,7 +119,7 @@ def _locked(url: str) -> Any:
     def claim() -> str:
         while True:
             row = connection.execute(LOCKED).fetchone()
-            if row is not None:  # else the one that was waited for is taken
+            if row is not None:  # else another process took the row that was waited for
                 return str(row[0])
 
     return claim
@@ -143,7 +143,7 @@ PEERS = {"FOR UPDATE without SKIP LOCKED": _locked, "optimistic retry": _optimis
 
 
 def _processes(folder: pathlib.Path) -> list[benchmarks.Result]:
-    """A member that is a process, from intent to ready; and a claim through the command line."""
+    """Measure a process member from intent to ready, and a claim through the command line."""
     import threading
 
     from overnight.app import pools

@@ -1,4 +1,4 @@
-"""What recording costs a host: at 97 Hz, and at the sample rate of 96 cores on the cores there are."""
+"""Cost of recording: at 97 Hz, and at the sample rate of 96 cores on this host's cores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def measure() -> list[Result]:
     cores = os.cpu_count() or 1
     dense = CORES * HZ // cores
     results = []
-    # All of them: an idle core gives no samples, which is neither the full rate nor a gap.
+    # All cores busy: an idle core gives no samples, which would lower the rate.
     with load.busy_cores(cores), tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
         folder = pathlib.Path(name)
         for rate in (HZ, dense):

@@ -1,4 +1,4 @@
-"""What the flight recorder's ring costs: bytes a day, and CPU a second, packing included."""
+"""Cost of the flight recorder's ring: bytes per day and CPU per second, packing included."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def measure() -> list[Result]:
             cpu, day = _write(home, cores, seconds, {})
             goal, met = (f"<= {most}", cpu <= most) if most else ("", None)
             what = f"ring, {cores} cores"
-            results.append(Result(f"{what}: CPU a second, packing included", cpu, "ms", goal, met))
+            results.append(
+                Result(f"{what}: CPU per second, packing included", cpu, "ms", goal, met)
+            )
             limit = ("<= 25", day <= 25) if cores == 96 else ("", None)
             results.append(Result(f"{what}: a day of everything each second", day, "MB", *limit))
             if cores == 96:
@@ -43,7 +45,7 @@ def measure() -> list[Result]:
             cpu, day = _write(pathlib.Path(name), 96, SECONDS, hostload.noisy_every(pace))
             what = f"ring, 96 cores, noisy columns every {pace:.0f} s"
             results.append(Result(f"{what}: a day", day, "MB", "<= 25", day <= 25))
-            results.append(Result(f"{what}: CPU a second", cpu, "ms"))
+            results.append(Result(f"{what}: CPU per second", cpu, "ms"))
             results += _by_signal(pathlib.Path(name), SECONDS)
     return results
 
@@ -51,7 +53,7 @@ def measure() -> list[Result]:
 def _write(
     home: pathlib.Path, cores: int, seconds: int, every: Mapping[str, Sequence[float]]
 ) -> tuple[float, float]:
-    """Milliseconds of CPU a second, megabytes a day."""
+    """Return milliseconds of CPU per second and megabytes per day."""
     made = writer.Writer(home, "bench", "1a2b3c4d", budget_bytes=1 << 40, age_seconds=DAY * 365)
     spent = 0.0
     for second in hostload.host_seconds(cores, seconds):
@@ -92,7 +94,7 @@ def _by_signal(home: pathlib.Path, seconds: int) -> list[Result]:
 
 
 def _questions(home: pathlib.Path) -> list[Result]:
-    """Reading, and what other ways to pack would have made of the same bytes."""
+    """Measure reading, and other compressors on the same bytes."""
     source = reader.Reader(home)
     begin_us = BEGIN_NS // 1000 + SECONDS // 2 * 1_000_000
     started = time.process_time()
@@ -121,7 +123,7 @@ def _questions(home: pathlib.Path) -> list[Result]:
         size = sum(len(way(chunk)) for chunk in chunks)
         spent = (time.process_time() - started) / SECONDS * 1e3
         results.append(Result(f"  columns packed with {name}", size / SECONDS * DAY / 1e6, "MB"))
-        results.append(Result(f"  {name}: CPU a second", spent, "ms"))
+        results.append(Result(f"  {name}: CPU per second", spent, "ms"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     results.append(Result("  peak memory of this process, generator included", peak, "MB"))
     return results

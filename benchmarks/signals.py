@@ -1,9 +1,9 @@
-"""What one look at each signal costs, here and on a host of 192 cores that is made of files.
+"""Cost of one poll of each signal, on this host and on a fake host with 192 cores.
 
     python -m benchmarks.signals        the table alone
 
-CPU time of this process, the kernel's part included. Of the fake host only what Python does is true to
-life: a file in a folder is read faster than the kernel writes the same text.
+CPU time of this process, kernel time included. On the fake host only the Python part is realistic: reading a file
+is faster than the kernel producing the same text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from overnight import sources
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests/support"))
 
 LOOKS = 300
-SECONDS = 0.3  # no more than that for one signal
+SECONDS = 0.3  # at most, per signal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +34,10 @@ class Cost:
 
     @property
     def percent(self) -> float:
-        """Of one core."""
         return self.cpu_us / self.signal.every / 1e4
 
 
 def discovered() -> list[sources.Signal | sources.FactSignal]:
-    """Every signal that there is."""
     modules = [
         importlib.import_module(f"overnight.sources.{found.name}")
         for found in pkgutil.iter_modules(sources.__path__)
@@ -48,7 +46,7 @@ def discovered() -> list[sources.Signal | sources.FactSignal]:
 
 
 def cost_of(signal: sources.Signal | sources.FactSignal, root: pathlib.Path) -> Cost | None:
-    """None where the host does not have it."""
+    """Measure one signal; None where the host does not have it."""
     try:
         look = signal.open(root)
         for _ in range(5):
@@ -64,7 +62,7 @@ def cost_of(signal: sources.Signal | sources.FactSignal, root: pathlib.Path) -> 
 
 
 def costs() -> list[tuple[sources.Signal | sources.FactSignal, Cost | None, Cost | None]]:
-    """Of every signal: here, and at 192 cores."""
+    """Measure every signal on this host and at 192 cores."""
     import fakehost
 
     with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +89,7 @@ def measure() -> list[Result]:
 
 
 def table() -> str:
-    """One line a signal: every, and for both hosts rows, us a look, percent of a core."""
+    """Print a line per signal: interval, and for both hosts rows, µs per poll, percent of a core."""
     head = f"{'signal':<16}{'every':>7}" + f"{'rows':>7}{'us/look':>9}{'% core':>9}" * 2
     lines = [f"{'':<23}{'this host':>25}{'192 cores':>25}", head]
     sums = {1: 0.0, 2: 0.0}

@@ -1,4 +1,4 @@
-"""How long commands take before they do anything: wall time of --help, CPU time of the others."""
+"""Start-up cost of commands: wall time of --help, CPU time of the others."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def stack(made: capture.Capture, row: int) -> list[str]:
 
 @pytest.mark.needs_root
 @pytest.mark.needs_perf
-def test_real_perf_says_the_same_whatever_its_fields(tmp_path: pathlib.Path) -> None:
+def test_real_perf_gives_the_same_with_any_fields(tmp_path: pathlib.Path) -> None:
     data = tmp_path / "perf.data"
     burn = "timeout 0.4 bash -c 'while :; do :; done'; true"
     record = ["perf", "record", "-q", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "499", "-a"]

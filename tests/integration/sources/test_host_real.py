@@ -25,7 +25,7 @@ def told() -> dict[str, int]:
     }
 
 
-def test_counters_lie_between_what_the_kernel_says_before_and_after() -> None:
+def test_counters_are_between_the_kernels_before_and_after() -> None:
     look = vmstat.open_vmstat()
     look()
     before = told()

@@ -74,7 +74,7 @@ def test_the_filter_lets_the_line_through_on_real_bytes(log: kmsg.KernelLog) -> 
     assert [PAUSED in one.text for one in found] == [True]
 
 
-def test_hostile_lines_do_no_harm(log: kmsg.KernelLog) -> None:
+def test_hostile_lines_are_escaped(log: kmsg.KernelLog) -> None:
     write("\x1b[31mred\x07", "one\n6,1,2,-;Trigger reset is on", "café \\x41", "end of them")
     texts = [one.text for one in read_until(log, "end of them")]
     assert all(text.isprintable() for text in texts)

@@ -83,7 +83,7 @@ def test_the_signals_name_the_machine(machine: machines.Machine) -> None:
     fleet = units.Fleet()
     found = fleet.read()
     assert f"{machine.name}:loop.service" in found
-    assert fleet.read() is found  # both signals of one look ask once
+    assert fleet.read() is found  # both signals share one query
 
 
 def test_a_loop_that_systemd_does_not_see_is_found_by_births(machine: machines.Machine) -> None:
@@ -110,13 +110,13 @@ def test_a_loop_that_systemd_does_not_see_is_found_by_births(machine: machines.M
 
 
 def test_the_watches_see_both_loops(machine: machines.Machine) -> None:
-    """What the agent makes of these rows, with as many looks as it takes."""
+    """What the agent makes of these rows, with as many polls as it takes."""
     seen: dict[str, str] = {}
     crash, hidden = loops.CrashLoop(), loops.HiddenLoop()
     fleet = units.Manager("/run/systemd/private", machine.leader)
     with contextlib.closing(cgroupchurn.Churn(cgroupchurn.hierarchies(pathlib.Path("/")))) as churn:
 
-        def look() -> bool:
+        def poll() -> bool:
             now = clock.Clock(time.time_ns(), time.monotonic_ns())
             restarts = {name: (one.restarts,) for name, one in fleet.read().items()}
             sightings = [
@@ -126,7 +126,7 @@ def test_the_watches_see_both_loops(machine: machines.Machine) -> None:
             seen.update({one.kind: one.key for one in sightings if one.key.endswith(OURS)})
             return len(seen) == 2
 
-        wait_for(look)
+        wait_for(poll)
     assert seen["unit.crash_loop"] == "loop.service"
     assert seen["unit.hidden_crash_loop"].startswith(machine.cgroup)
 
@@ -154,7 +154,7 @@ def test_nothing_is_left_even_when_the_test_fails() -> None:
     assert left_behind(*seen[0]) == []
 
 
-def test_a_machine_that_goes_away_is_asked_no_more() -> None:
+def test_a_machine_that_goes_away_is_no_longer_queried() -> None:
     now = [1000.0]
     fleet = units.Fleet(clock=lambda: now[0])
     with machines.machine() as one:

@@ -51,16 +51,16 @@ def test_traffic_and_a_link_that_flaps_are_counted_to_the_packet(apart: Run) -> 
         """
 ip("link", "add", "over0", "type", "veth", "peer", "name", "over1")
 ip("link", "set", "over0", "up"); ip("link", "set", "over1", "up")
-look = netqueues.open_interfaces()
+read = netqueues.open_interfaces()
 door = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 door.bind(("over0", 0x88B5))
-before = look()
+before = read()
 for _ in range(37):
     door.send(b"\\xff" * 12 + b"\\x88\\xb5" + b"x" * 86)
 ip("link", "set", "over1", "down"); ip("link", "set", "over1", "up")
-after = look()
+after = read()
 ip("link", "del", "over0")
-print(json.dumps([before, after, look()]))
+print(json.dumps([before, after, read()]))
 """
     )
     names = [column.name for column in netqueues.SIGNALS[0].columns]
@@ -85,10 +85,10 @@ names = lambda: ["lo", "over0", "none"]
 troubles = dict(ethtool.open_ethtool(interfaces=names)())
 facts = ethtool.open_drivers(interfaces=names)()
 ethtool.TROUBLE = ("peer_ifindex",)
-look = ethtool.open_ethtool(interfaces=names)
-rows = look()
+read = ethtool.open_ethtool(interfaces=names)
+rows = read()
 ip("link", "del", "over0")
-print(json.dumps([rows, troubles, facts, look(), index]))
+print(json.dumps([rows, troubles, facts, read(), index]))
 """
     )
     assert rows == {"over0 peer_ifindex": [index]}
@@ -127,7 +127,7 @@ def hardware() -> list[str]:
     return sources.hardware_interfaces()
 
 
-def test_counts_are_those_that_the_kernel_tells_elsewhere_too() -> None:
+def test_counts_match_the_kernels_other_files() -> None:
     """/sys/kernel/irq has the same numbers by another way."""
 
     def elsewhere(irq: int) -> int:
@@ -146,7 +146,7 @@ def test_counts_are_those_that_the_kernel_tells_elsewhere_too() -> None:
         assert before[irq] <= count <= after[irq]
 
 
-def test_every_queue_has_the_core_that_the_kernel_says() -> None:
+def test_every_queue_has_the_kernels_core() -> None:
     if not interrupts.read_nic_irqs():
         with pytest.raises(sources.NoDataError):
             interrupts.open_queues()()
@@ -161,7 +161,7 @@ def test_every_queue_has_the_core_that_the_kernel_says() -> None:
         assert fact["cores"] == effective.strip()
 
 
-def test_every_transmit_queue_of_this_host_is_looked_at() -> None:
+def test_every_transmit_queue_of_this_host_has_a_row() -> None:
     expected = {
         f"{name} q{queue.name[3:]}"
         for name in hardware()

@@ -76,9 +76,7 @@ def test_one_inside_a_stack_spoils_the_sum(tmp_path: pathlib.Path) -> None:
         [],
     ],
 )
-def test_where_the_file_does_not_say_when_nothing_is_said(
-    tmp_path: pathlib.Path, records: list[bytes]
-) -> None:
+def test_a_file_without_times_has_no_losses(tmp_path: pathlib.Path, records: list[bytes]) -> None:
     made = read(tmp_path, LAYOUT.sample(SECOND), *records)
     assert made.lost == (4 if records else 0)
     assert made.losses == ()

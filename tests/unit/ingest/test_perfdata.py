@@ -73,7 +73,7 @@ def test_cores_are_those_online_then_or_those_seen(
     assert read(tmp_path, *records, features=features).cores == wanted
 
 
-def test_an_unfinished_file_says_so(tmp_path: pathlib.Path) -> None:
+def test_an_unfinished_file_has_a_note(tmp_path: pathlib.Path) -> None:
     found = read(tmp_path, LAYOUT.sample(5), finished=False)
     assert any("was killed" in note for note in found.notes)
 

@@ -41,12 +41,12 @@ def test_a_period_is_not_taken_for_a_frequency(event: str, expected: int | None)
         ("/usr/bin/perf record -C 3-1", ()),
     ],
 )
-def test_cores_are_those_asked_for(command: str, cores: tuple[int, ...]) -> None:
+def test_cores_are_those_of_the_option(command: str, cores: tuple[int, ...]) -> None:
     lines = ["# nrcpus online : 4", f"# cmdline : {command} "]
     assert perftext.parse_header(lines).cores == cores
 
 
-def test_an_empty_header_says_nothing() -> None:
+def test_an_empty_header_has_no_values() -> None:
     assert perftext.parse_header([]) == perftext.Header()
 
 

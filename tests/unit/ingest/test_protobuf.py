@@ -34,7 +34,7 @@ def test_each_kind_of_field_is_read() -> None:
         (b"\x00\x00", "without a number", 0, False),
     ],
 )
-def test_what_is_no_message_is_named_with_its_byte(
+def test_an_invalid_message_is_reported_with_its_offset(
     data: bytes, problem: str, offset: int, ends_early: bool
 ) -> None:
     with pytest.raises(protobuf.WireError, match=problem) as caught:

@@ -72,7 +72,7 @@ def test_the_same_name_again_and_again_is_each_time_another(
     assert churn.read()["/ecs.service/task"] == (1, 0, 0, 0)
 
 
-def test_lifetimes_and_who_was_short_lived(
+def test_lifetimes_and_short_lived_cgroups(
     churn: cgroupchurn.Churn, top: pathlib.Path, clock: Clock
 ) -> None:
     for name in ("quick", "slow"):
@@ -150,7 +150,7 @@ def test_hostile_names(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
     assert all(key.isprintable() for key in keys)
 
 
-def test_files_are_no_cgroups(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
+def test_files_are_not_cgroups(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
     (top / "file").touch()
     assert churn.read() == {}
 
@@ -185,7 +185,9 @@ def test_every_hierarchy_of_the_host_is_watched(tmp_path: pathlib.Path) -> None:
         cgroupchurn.hierarchies(tmp_path)
 
 
-def test_no_more_instances_is_no_data(top: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exhausted_inotify_instances_raise_no_data(
+    top: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -63,30 +63,30 @@ def test_only_trouble_is_kept_under_the_drivers_own_names() -> None:
     assert len(kept) == 7 + 32
 
 
-def test_the_names_are_asked_for_once() -> None:
+def test_the_names_are_read_once() -> None:
     driver = Driver(ENA)
-    look = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
-    look()
+    read = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
+    read()
     driver.values = [value + 1 for value in driver.values]
-    assert look()["eth0 total_resets"] == (1,)
+    assert read()["eth0 total_resets"] == (1,)
     assert driver.asked.count(ethtool.GSTRINGS) == 1
     assert driver.asked.count(ethtool.GSTATS) == 2
 
 
 def test_queues_that_are_added_move_the_counters() -> None:
     driver = Driver(["rx_drops", "tx_timeout"])
-    look = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
-    look()
+    read = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
+    read()
     driver.names, driver.values = ["cnt", "rx_drops", "tx_timeout"], [7, 8, 9]
-    assert look() == {"eth0 rx_drops": (8,), "eth0 tx_timeout": (9,)}
+    assert read() == {"eth0 rx_drops": (8,), "eth0 tx_timeout": (9,)}
 
 
-def test_queues_that_are_added_between_two_questions_give_no_wrong_numbers() -> None:
+def test_queues_added_between_two_requests_give_no_wrong_numbers() -> None:
     driver = Driver(["cnt", "tx_timeout"])
-    look = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
+    read = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
     driver.grow_before_numbers = True
-    assert look() == {}
-    assert look() == {"eth0 tx_timeout": (1,)}
+    assert read() == {}
+    assert read() == {"eth0 tx_timeout": (1,)}
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENODEV])
@@ -103,7 +103,7 @@ def test_an_interface_that_does_not_answer_is_left_out(number: int) -> None:
     assert list(ethtool.open_drivers(interfaces=lambda: ["eth0", "eth1"], ask=ask)()) == ["eth1"]
 
 
-def test_another_error_is_told() -> None:
+def test_another_error_is_raised() -> None:
     driver = Driver([])
     driver.error = errno.EPERM
     with pytest.raises(PermissionError):
@@ -112,18 +112,18 @@ def test_another_error_is_told() -> None:
         ethtool.open_drivers(interfaces=lambda: ["eth0"], ask=driver)()
 
 
-def test_an_interface_that_comes_back_is_asked_anew() -> None:
+def test_an_interface_that_comes_back_is_queried_again() -> None:
     driver, there = Driver(["rx_drops"]), ["eth0", "eth1"]
-    look = ethtool.open_ethtool(interfaces=lambda: there, ask=driver)
-    look()
+    read = ethtool.open_ethtool(interfaces=lambda: there, ask=driver)
+    read()
     there.remove("eth0")
-    assert look() == {"eth1 rx_drops": (0,)}
+    assert read() == {"eth1 rx_drops": (0,)}
     there[:] = ["eth0"]
     driver.names = ["tx_timeout"]
-    assert look() == {"eth0 tx_timeout": (0,)}
+    assert read() == {"eth0 tx_timeout": (0,)}
     there.clear()
     with pytest.raises(sources.NoDataError):
-        look()
+        read()
 
 
 def test_a_driver_without_counters() -> None:

@@ -103,12 +103,12 @@ def test_without_instance_data_the_id_alone(root: pathlib.Path) -> None:
 
 
 def test_a_clock_that_is_slewed_does_not_change_when_it_booted(root: pathlib.Path) -> None:
-    look = host.SIGNALS[0].open(root)
-    before = look()[""]["booted_at"]
+    read = host.SIGNALS[0].open(root)
+    before = read()[""]["booted_at"]
     (root / "proc/stat").write_text("cpu  1\nbtime 1700000001\n")
-    assert look()[""]["booted_at"] == before
+    assert read()[""]["booted_at"] == before
     (root / "proc/sys/kernel/random/boot_id").write_text("another\n")
-    assert look()[""]["booted_at"] == 1_700_000_001
+    assert read()[""]["booted_at"] == 1_700_000_001
 
 
 def test_hostile_texts_become_printable_and_short(root: pathlib.Path) -> None:
@@ -119,7 +119,7 @@ def test_hostile_texts_become_printable_and_short(root: pathlib.Path) -> None:
     assert len(product) <= host.LONGEST
 
 
-def test_an_empty_tree_is_no_data(tmp_path: pathlib.Path) -> None:
+def test_an_empty_tree_has_no_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError):
         host.read_host(tmp_path)
 
@@ -176,7 +176,7 @@ def service() -> Iterator[http.server.ThreadingHTTPServer]:
         thread.join()
 
 
-def test_the_metadata_service_is_asked_only_when_told_to(
+def test_the_metadata_service_is_queried_only_on_request(
     service: http.server.ThreadingHTTPServer,
 ) -> None:
     port = service.server_port
@@ -189,7 +189,7 @@ def test_the_metadata_service_is_asked_only_when_told_to(
     }
 
 
-def test_no_metadata_service_is_no_labels() -> None:
+def test_without_a_metadata_service_there_are_no_labels() -> None:
     import socket
 
     with socket.socket() as taken:
@@ -197,7 +197,7 @@ def test_no_metadata_service_is_no_labels() -> None:
         assert host.read_metadata(ask=True, address="127.0.0.1", port=taken.getsockname()[1]) == {}
 
 
-def test_a_service_that_refuses_a_token_is_no_labels(
+def test_a_metadata_service_that_refuses_a_token_gives_no_labels(
     service: http.server.ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Metadata, "do_PUT", lambda self: self.answer(403, ""))

@@ -95,11 +95,11 @@ def test_the_core_that_took_most_is_of_this_look_not_of_all_time(tmp_path: pathl
     number = host.of["eth0"][1]
     host.irqs[number].counts = [1000, 0, 0, 0]
     host.write()
-    look = interrupts.open_interrupts(tmp_path)
-    assert look()["eth0 q0"] == (number, 1000, 0, 1000)
+    read = interrupts.open_interrupts(tmp_path)
+    assert read()["eth0 q0"] == (number, 1000, 0, 1000)
     host.irqs[number].counts = [1003, 0, 50, 0]
     host.write()
-    assert look()["eth0 q0"] == (number, 1053, 2, 50)
+    assert read()["eth0 q0"] == (number, 1053, 2, 50)
 
 
 def test_a_core_that_goes_and_comes_back_changes_no_sum(tmp_path: pathlib.Path) -> None:
@@ -107,17 +107,17 @@ def test_a_core_that_goes_and_comes_back_changes_no_sum(tmp_path: pathlib.Path) 
     number = host.of["eth0"][1]
     host.irqs[number].counts = [10, 20, 500, 40]
     host.write()
-    look = interrupts.open_interrupts(tmp_path)
-    assert look()["eth0 q0"][1] == 570
+    read = interrupts.open_interrupts(tmp_path)
+    assert read()["eth0 q0"][1] == 570
     host.irqs[number].counts[3] += 5
     host.switch(2, on=False)
-    assert look()["eth0 q0"] == (number, 575, 3, 5)
+    assert read()["eth0 q0"] == (number, 575, 3, 5)
     host.irqs[number].counts[0] += 1
     host.switch(2, on=True)
-    assert look()["eth0 q0"] == (number, 576, 0, 1)
+    assert read()["eth0 q0"] == (number, 576, 0, 1)
     host.irqs[number].counts[2] += 7
     host.write()
-    assert look()["eth0 q0"] == (number, 583, 2, 7)
+    assert read()["eth0 q0"] == (number, 583, 2, 7)
 
 
 def test_a_reset_gives_new_interrupts(tmp_path: pathlib.Path) -> None:
@@ -126,11 +126,11 @@ def test_a_reset_gives_new_interrupts(tmp_path: pathlib.Path) -> None:
     number = host.of["eth0"][1]
     host.irqs[number].counts = [1000, 0]
     host.write()
-    look = interrupts.open_interrupts(tmp_path)
-    look()
+    read = interrupts.open_interrupts(tmp_path)
+    read()
     host.irqs[number].counts = [3, 1]
     host.write()
-    assert look()["eth0 q0"] == (number, 1004, 0, 3)
+    assert read()["eth0 q0"] == (number, 1004, 0, 3)
 
 
 def test_while_a_core_goes_the_lines_are_not_mixed_up() -> None:
@@ -168,12 +168,12 @@ def test_a_bridges_interrupts_are_not_the_interfaces(tmp_path: pathlib.Path) -> 
 
 def test_an_interface_that_goes_takes_its_rows_along(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 4, interfaces={"eth0": "ena", "ens5": "ixgbe"}, queues=2)
-    look, queues = interrupts.open_interrupts(tmp_path), interrupts.open_queues(tmp_path)
-    assert len(look()) == len(queues()) == 6
+    read, queues = interrupts.open_interrupts(tmp_path), interrupts.open_queues(tmp_path)
+    assert len(read()) == len(queues()) == 6
     shutil.rmtree(tmp_path / f"proc/irq/{host.of['ens5'][1]}")
     assert len(queues()) == 5
     shutil.rmtree(tmp_path / "sys/class/net/ens5")
-    assert set(look()) == set(queues()) == {f"eth0 irq{host.of['eth0'][0]}", "eth0 q0", "eth0 q1"}
+    assert set(read()) == set(queues()) == {f"eth0 irq{host.of['eth0'][0]}", "eth0 q0", "eth0 q1"}
 
 
 def test_where_the_interrupt_may_go_when_the_kernel_does_not_say_where_it_goes(

@@ -34,7 +34,7 @@ def test_each_read_is_of_now_and_opens_nothing_more(tmp_path: pathlib.Path) -> N
     assert descriptors() == before
 
 
-def test_a_file_that_is_not_there_is_no_data_until_it_is(tmp_path: pathlib.Path) -> None:
+def test_a_missing_file_raises_no_data_until_it_exists(tmp_path: pathlib.Path) -> None:
     file = sources.KeptFile(tmp_path / "late")
     with pytest.raises(sources.NoDataError, match="late: No such file"):
         file.read()
@@ -42,7 +42,7 @@ def test_a_file_that_is_not_there_is_no_data_until_it_is(tmp_path: pathlib.Path)
     assert file.read() == b"here"
 
 
-def test_a_file_whose_device_went_is_opened_anew(tmp_path: pathlib.Path) -> None:
+def test_a_file_whose_device_went_away_is_reopened(tmp_path: pathlib.Path) -> None:
     """The descriptor is taken away under it, as an interface's is when its driver is unloaded."""
     path = tmp_path / "file"
     path.write_text("one")
@@ -60,7 +60,7 @@ def test_what_is_forbidden_is_an_error_not_the_absence_of_data(tmp_path: pathlib
         sources.KeptFile(tmp_path).read()
 
 
-def test_a_look_that_is_dropped_leaves_no_descriptor(tmp_path: pathlib.Path) -> None:
+def test_a_dropped_reader_leaves_no_descriptor(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("x")
     before = descriptors()
     file = sources.KeptFile(tmp_path / "file")

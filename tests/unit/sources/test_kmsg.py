@@ -66,7 +66,7 @@ def test_a_record_with_its_caller_and_a_piece_of_a_line() -> None:
 
 
 @pytest.mark.parametrize("number", [8, 12, 30], ids=["user", "user warning", "daemon"])
-def test_what_a_process_wrote_is_told(number: int) -> None:
+def test_a_line_written_by_a_process_is_marked(number: int) -> None:
     fake = b"[12345.678] ena 0000:20:03.0 eth0: Trigger reset is on"
     found = record(b"%d,1,2,-;%s\n" % (number, fake))
     assert found.from_user
@@ -85,7 +85,7 @@ def test_what_a_process_wrote_is_told(number: int) -> None:
         (b"raw \x1b \xff", r"raw \x1b \xff"),
     ],
 )
-def test_no_control_character_comes_out(raw: bytes, text: str) -> None:
+def test_control_characters_are_escaped(raw: bytes, text: str) -> None:
     assert record(b"6,1,2,-;" + raw + b"\n").text == text
 
 
@@ -101,13 +101,13 @@ def test_a_dictionary_cannot_be_forged_and_is_bounded() -> None:
     "data",
     [b"", b";", b"no record", b"a,b,c,-;x", b"6,1;x", b"6,1,2;x", b"6" * 9000 + b",1,2,-;x"],
 )
-def test_what_is_no_record(data: bytes) -> None:
+def test_bytes_that_are_not_a_record_are_ignored(data: bytes) -> None:
     assert kmsg.parse_record(data) is None
 
 
 @hypothesis.given(st.binary(max_size=9000))
 @hypothesis.settings(max_examples=60)
-def test_no_bytes_do_harm(body: bytes) -> None:
+def test_any_bytes_give_a_printable_record_or_none(body: bytes) -> None:
     for data in (body, b"6,1,2,-;" + body):
         found = kmsg.parse_record(data)
         if found is not None:
@@ -196,7 +196,7 @@ def test_only_wanted_lines_are_parsed_and_all_are_counted(log: Log) -> None:
     assert (log.log.lines, log.log.lost) == (3, 0)
 
 
-def test_an_overwritten_record_is_no_error(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overwritten_record_is_not_an_error(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """EPIPE: real kernels give it once, then the oldest line that is left."""
     log.write(1)
     log.log.read()

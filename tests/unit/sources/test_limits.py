@@ -19,12 +19,12 @@ def test_a_real_host(captured: pathlib.Path) -> None:
 
 def test_connections_that_are_not_tracked_have_no_row(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 2)
-    look = limits.open_limits(tmp_path)
-    assert "conntrack" in look()
+    read = limits.open_limits(tmp_path)
+    assert "conntrack" in read()
     (tmp_path / "proc/sys/net/netfilter/nf_conntrack_count").rename(tmp_path / "away")
     assert list(limits.open_limits(tmp_path)()) == ["pids", "threads", "files"]
     host.write()
-    assert "conntrack" in look()
+    assert "conntrack" in read()
 
 
 def test_no_limit_of_files_fits_into_63_bits(large: fakehost.FakeHost) -> None:

@@ -26,18 +26,18 @@ def test_a_real_host(captured: pathlib.Path) -> None:
 def test_counters_of_every_queue(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 8, interfaces={"eth0": "ena", "ens5": "mlx5"}, queues=4)
     host.put("sys/class/net/ens5/queues/tx-3/tx_timeout", "2\n")
-    look = netqueues.open_timeouts(tmp_path)
-    rows = look()
+    read = netqueues.open_timeouts(tmp_path)
+    rows = read()
     assert set(rows) == {f"{name} q{n}" for name in ("eth0", "ens5") for n in range(4)}
     assert [key for key, (count,) in rows.items() if count] == ["ens5 q3"]
     # A queue, then a whole interface goes.
     shutil.rmtree(tmp_path / "sys/class/net/ens5/queues/tx-3")
-    assert "ens5 q3" not in look()
+    assert "ens5 q3" not in read()
     shutil.rmtree(tmp_path / "sys/class/net/ens5")
-    assert set(look()) == {f"eth0 q{n}" for n in range(4)}
+    assert set(read()) == {f"eth0 q{n}" for n in range(4)}
 
 
-def test_no_hardware_is_no_data(tmp_path: pathlib.Path) -> None:
+def test_without_hardware_there_is_no_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError):
         netqueues.open_timeouts(tmp_path)()
 
@@ -50,8 +50,8 @@ def test_hardware_comes_first_and_containers_do_not_crowd_it_out(tmp_path: pathl
     host = fakehost.FakeHost(tmp_path, 2)
     veths = b"".join(line(b"veth%d" % n, n) for n in range(500))
     host.put("proc/net/dev", b"head\nhead\n" + veths + line(b"eth0", 1000))
-    look = netqueues.open_interfaces(tmp_path)
-    rows = look()
+    read = netqueues.open_interfaces(tmp_path)
+    rows = read()
     assert len(rows) == netqueues.MOST_INTERFACES
     assert rows["eth0"][1] == 1000
     # Those that were chosen stay while they are there, whatever comes in front of them.
@@ -59,9 +59,9 @@ def test_hardware_comes_first_and_containers_do_not_crowd_it_out(tmp_path: pathl
         "proc/net/dev",
         b"head\n" + line(b"aaa", 7) + veths[: veths.find(b"veth90")] + line(b"eth0", 1001),
     )
-    assert set(look()) == set(rows)
+    assert set(read()) == set(rows)
     host.put("proc/net/dev", b"head\n" + line(b"aaa", 7) + line(b"eth0", 1001))
-    assert set(look()) == {"aaa", "eth0"}
+    assert set(read()) == {"aaa", "eth0"}
 
 
 def test_hostile_names(tmp_path: pathlib.Path) -> None:

@@ -82,7 +82,7 @@ def test_facts_are_plain_values(signal: sources.FactSignal, large: fakehost.Fake
 
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
-def test_a_host_without_anything_is_no_data_or_no_rows(
+def test_an_empty_host_gives_no_data_or_no_rows(
     signal: sources.Signal, tmp_path: pathlib.Path
 ) -> None:
     try:

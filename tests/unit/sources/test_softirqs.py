@@ -26,12 +26,12 @@ def test_cores_that_are_off_line_or_only_possible_have_no_row(large: fakehost.Fa
 
 def test_a_core_that_goes_and_comes_back(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 4)
-    look = softirqs.open_softirqs(tmp_path)
-    assert list(look()) == ["0", "1", "2", "3"]
+    read = softirqs.open_softirqs(tmp_path)
+    assert list(read()) == ["0", "1", "2", "3"]
     host.switch(1, on=False)
-    assert list(look()) == ["0", "2", "3"]
+    assert list(read()) == ["0", "2", "3"]
     host.switch(1, on=True)
-    assert list(look()) == ["0", "1", "2", "3"]
+    assert list(read()) == ["0", "1", "2", "3"]
 
 
 def test_kinds_are_found_by_name_old_and_unknown() -> None:
@@ -39,7 +39,7 @@ def test_kinds_are_found_by_name_old_and_unknown() -> None:
     assert softirqs.parse_softirqs(text) == {"0": (0, 0, 0, 0, 0, 5, 0, 0, 0, 7)}
 
 
-def test_without_the_list_of_online_cores_all_are_told(
+def test_without_the_list_of_online_cores_all_have_rows(
     large: fakehost.FakeHost, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / "proc").mkdir()

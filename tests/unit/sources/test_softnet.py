@@ -28,7 +28,7 @@ def test_a_large_host_with_holes(large: fakehost.FakeHost) -> None:
     assert list(rows) == [str(core) for core in large.online]
 
 
-def test_the_core_is_the_lines_own_where_it_says_so() -> None:
+def test_the_core_comes_from_the_line_where_it_has_one() -> None:
     text = b"00000001 " * 12 + b"00000027 00000000 00000000\n"
 
     def never() -> list[int]:

@@ -37,10 +37,10 @@ def test_zones_of_before_4_8() -> None:
 
 def test_the_places_are_found_again_when_counters_are_added(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 2)
-    look = vmstat.open_vmstat(tmp_path)
-    assert look() == {"": vmstat.parse_vmstat((tmp_path / "proc/vmstat").read_bytes())}
+    read = vmstat.open_vmstat(tmp_path)
+    assert read() == {"": vmstat.parse_vmstat((tmp_path / "proc/vmstat").read_bytes())}
     host.put("proc/vmstat", "new_one 1\noom_kill 17\n")
-    assert dict(zip(NAMES, look()[""], strict=True))["oom_kill"] == 17
+    assert dict(zip(NAMES, read()[""], strict=True))["oom_kill"] == 17
 
 
 def test_units() -> None:

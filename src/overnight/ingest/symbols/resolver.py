@@ -145,14 +145,14 @@ class Resolver:
 
 
 def _distinct(
-    found: npt.NDArray[np.int64], size: int
+    indices: npt.NDArray[np.int64], size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the distinct indices into a table, including -1, and the position of each among them."""
-    if size > 16 * len(found):
-        return np.unique(found, return_inverse=True)
+    if size > 16 * len(indices):
+        return np.unique(indices, return_inverse=True)
     present = np.zeros(size + 1, np.bool_)
-    present[found + 1] = True
-    return np.flatnonzero(present) - 1, (np.cumsum(present) - 1)[found + 1]
+    present[indices + 1] = True
+    return np.flatnonzero(present) - 1, (np.cumsum(present) - 1)[indices + 1]
 
 
 def _named(

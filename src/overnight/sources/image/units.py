@@ -70,7 +70,7 @@ class Unit:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Found:
+class _Definition:
     """The file that defines a unit."""
 
     name: str
@@ -133,40 +133,42 @@ class Units:
         """Load one unit; its state is `not-found` where it does not exist."""
         links = tuple(self._by_name.get(name, ()))
         try:
-            found = self._discover(name)
+            definition = self._discover(name)
         except OSError:
             # A dangling link is bad; neither a file nor a link is not found.
             path = self._first(name)
             if not path:
                 return Unit(name, "not-found", "", (), unitfile.Settings(), links)
             # A link to a file of its own name is bad for `systemctl`, but the unit still starts.
-            files, settings = self._load(_Found(name, path, "regular"))
+            files, settings = self._load(_Definition(name, path, "regular"))
             return Unit(name, "bad", path, files if path in files else (), settings, links)
-        if found.type == "masked":
-            runtime = found.path.startswith("/run/")
+        if definition.type == "masked":
+            runtime = definition.path.startswith("/run/")
             state = "masked-runtime" if runtime else "masked"
-            return Unit(name, state, found.path, (found.path,), unitfile.Settings(), links)
-        files, settings = self._load(found)
-        return Unit(name, self._state(name, found), found.path, files, settings, links)
+            return Unit(
+                name, state, definition.path, (definition.path,), unitfile.Settings(), links
+            )
+        files, settings = self._load(definition)
+        return Unit(name, self._state(name, definition), definition.path, files, settings, links)
 
     # --- unit files
 
-    def _discover(self, name: str) -> _Found:
+    def _discover(self, name: str) -> _Definition:
         """Follow aliases and links to the file that defines a unit."""
         path, entry = self._search(name)
         for _ in range(FOLLOW):
             if entry.kind == "file":
-                return _Found(name, path, "regular" if entry.size else "masked")
+                return _Definition(name, path, "regular" if entry.size else "masked")
             target = self._target(path, entry.target)
             if target == NULL:
-                return _Found(name, path, "masked")
+                return _Definition(name, path, "masked")
             folder, _, last = target.rpartition("/")
             if folder not in self._real:
                 if self._is_empty(target):
-                    return _Found(name, path, "masked")
+                    return _Definition(name, path, "masked")
                 # Linked from another folder: that file, under the name of the link.
                 self.tree.read(target)
-                return _Found(name, target, "linked")
+                return _Definition(name, target, "linked")
             _check_alias(posixpath.basename(path), last)
             instance = unitname.instance_of(name)
             filled = bool(instance) and unitname.is_template(last)
@@ -220,8 +222,8 @@ class Units:
 
     # --- settings
 
-    def _load(self, found: _Found) -> tuple[tuple[str, ...], unitfile.Settings]:
-        paths = [found.path, *self._drop_ins(found.name)]
+    def _load(self, definition: _Definition) -> tuple[tuple[str, ...], unitfile.Settings]:
+        paths = [definition.path, *self._drop_ins(definition.name)]
         kept = []
         assigned: list[unitfile.Setting] = []
         for path in paths:
@@ -254,14 +256,18 @@ class Units:
         places = [(folder, owner) for folder in self.folders for owner in names]
         return self._files_of([*places, *((folder, kind) for folder in self.folders)])
 
-    def _install(self, found: _Found) -> unitfile.Settings:
+    def _install(self, definition: _Definition) -> unitfile.Settings:
         """Read [Install]: install.c uses fewer drop-ins, with those of the name first."""
-        names = [found.name]
-        if unitname.is_instance(found.name):
-            names.append(unitname.template_of(found.name))
+        names = [definition.name]
+        if unitname.is_instance(definition.name):
+            names.append(unitname.template_of(definition.name))
         drop_ins = self._files_of([(folder, name) for name in names for folder in self.folders])
         # The file of a unit linked from another folder is read after them.
-        files = (*drop_ins, found.path) if found.type == "linked" else (found.path, *drop_ins)
+        files = (
+            (*drop_ins, definition.path)
+            if definition.type == "linked"
+            else (definition.path, *drop_ins)
+        )
         return unitfile.Settings(setting for path in files for setting in self._parse(path) or ())
 
     def _files_of(self, places: list[tuple[str, str]]) -> tuple[str, ...]:
@@ -277,19 +283,19 @@ class Units:
 
     # --- states
 
-    def _state(self, name: str, found: _Found) -> str:
-        base = posixpath.basename(found.path)
-        if name != base and not unitname.is_instance(found.name):
+    def _state(self, name: str, definition: _Definition) -> str:
+        base = posixpath.basename(definition.path)
+        if name != base and not unitname.is_instance(definition.name):
             return "alias"
-        if found.path.startswith(("/run/systemd/generator", "/run/systemd/generator.")):
+        if definition.path.startswith(("/run/systemd/generator", "/run/systemd/generator.")):
             return "generated"
-        if found.path.startswith(("/run/systemd/transient/", "/run/systemd/system.control/", "/etc/systemd/system.control/")):  # fmt: skip
+        if definition.path.startswith(("/run/systemd/transient/", "/run/systemd/system.control/", "/etc/systemd/system.control/")):  # fmt: skip
             return "transient"
-        settings = self._install(found)
-        known = self._known_names(found.name, settings)
-        if (state := self._linked(found, known)) is not None:
+        settings = self._install(definition)
+        known = self._known_names(definition.name, settings)
+        if (state := self._linked(definition, known)) is not None:
             return state
-        if self._linked(found, None) is not None:
+        if self._linked(definition, None) is not None:
             return "indirect"
         if any(settings.words("Install", key) for key in ("WantedBy", "RequiredBy", "UpheldBy", "Alias")):  # fmt: skip
             return "disabled"
@@ -305,11 +311,11 @@ class Units:
             known.add(unitname.specify(alias, name) or alias)
         return known
 
-    def _linked(self, found: _Found, known: set[str] | None) -> str | None:
+    def _linked(self, definition: _Definition, known: set[str] | None) -> str | None:
         """Return the state that links give the unit; without `known` any name counts."""
         runtime = anywhere = same = same_runtime = below = False
         for folder, entries in self.folders.items():
-            hit, same_here = self._links_in(folder, entries, found, known, below)
+            hit, same_here = self._links_in(folder, entries, definition, known, below)
             if hit:
                 if folder == CONFIG:
                     return "enabled"
@@ -320,10 +326,10 @@ class Units:
             elif same_here:
                 same = same or folder == CONFIG
                 same_runtime = same_runtime or folder.startswith("/run/")
-            below = below or found.path.startswith(folder + "/")
+            below = below or definition.path.startswith(folder + "/")
         if runtime:
             return "enabled-runtime"
-        if anywhere and unitname.is_instance(found.name):
+        if anywhere and unitname.is_instance(definition.name):
             return "static"
         if same:
             return "linked"
@@ -333,21 +339,21 @@ class Units:
         self,
         folder: str,
         entries: dict[str, trees.Entry],
-        found: _Found,
+        definition: _Definition,
         known: set[str] | None,
         below: bool,
     ) -> tuple[bool, bool]:
         """Return whether links in a folder enable the unit, and whether one only has its own name."""
-        for link in self._pulled.get((folder, found.name), ()):
+        for link in self._pulled.get((folder, definition.name), ()):
             if known is None or link.name in known:
                 return True, False
         same_name = False
-        named = [found.name] if found.name in entries else []
-        for name in (*named, *self._aliases.get((folder, found.name), ())):
+        named = [definition.name] if definition.name in entries else []
+        for name in (*named, *self._aliases.get((folder, definition.name), ())):
             if entries[name].kind != "link":
                 continue
-            same_path = name == found.name and not below
-            same_target = posixpath.basename(entries[name].target) == found.name
+            same_path = name == definition.name and not below
+            same_target = posixpath.basename(entries[name].target) == definition.name
             if same_path and same_target:
                 same_name = True
             elif (same_path or same_target) and (known is None or name in known):

@@ -41,7 +41,7 @@ def test_a_head_is_known_by_exactly_its_reader(name: str) -> None:
     "head",
     [b"", b"\n\n", b"PERFILE2\x68\0\0\0", b"\x7fELF\x02\x01", b"{}", b"hello\nworld\n", b"a 1\n"],
 )
-def test_other_files_are_nobodys(head: bytes) -> None:
+def test_other_files_match_no_format(head: bytes) -> None:
     assert [reader.NAME for reader in READERS if reader.sniff(head)] == []
 
 
@@ -68,7 +68,7 @@ def test_members_follow_each_other_and_zeros_pad(tmp_path: pathlib.Path, kind: s
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
-def test_a_file_cut_short_says_so(tmp_path: pathlib.Path, kind: str) -> None:
+def test_a_truncated_file_is_marked(tmp_path: pathlib.Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(pack(kind, b"some text" * 100)[:-5])
     text = formats.open_text(path)
@@ -117,7 +117,7 @@ def test_a_zstd_window_may_not_be_huge(tmp_path: pathlib.Path) -> None:
         ("", False),
     ],
 )
-def test_the_kernel_is_told_from_programs(module: str, kernel: bool) -> None:
+def test_the_kernel_is_distinguished_from_programs(module: str, kernel: bool) -> None:
     assert formats.is_kernel(module) is kernel
 
 

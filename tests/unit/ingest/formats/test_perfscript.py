@@ -161,7 +161,7 @@ def test_events_and_periods_are_kept_apart(tmp_path: pathlib.Path) -> None:
     assert taken.period.tolist() == [1, 2, 3, 4, 5]
 
 
-def test_what_a_tracepoint_prints_is_no_part_of_names(tmp_path: pathlib.Path) -> None:
+def test_tracepoint_output_is_not_part_of_names(tmp_path: pathlib.Path) -> None:
     what = "sched:sched_switch: prev_comm=x 1 [000] 5.000000: y prev_pid=3 ==> next_comm=z"
     taken = read(tmp_path, sample(what=what))
     assert taken.events == ("sched:sched_switch",)
@@ -221,7 +221,7 @@ def test_the_header_names_host_cores_and_frequency(tmp_path: pathlib.Path) -> No
     assert perfscript.read(tmp_path / "capture.txt", "given").host == "given"
 
 
-def test_cores_asked_for_are_the_cores(tmp_path: pathlib.Path) -> None:
+def test_the_requested_cores_are_the_cores(tmp_path: pathlib.Path) -> None:
     header = HEADER.replace("-a -g", "-C 1,3-4 -g")
     assert read(tmp_path, header + sample()).cores == (1, 3, 4)
     beyond = read(tmp_path, HEADER + sample(cpu="[009] "))

@@ -17,7 +17,7 @@ from overnight.ingest.formats import perfscript
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
-def test_compression_is_told_by_content(tmp_path: pathlib.Path, pack: object) -> None:
+def test_compression_is_detected_by_content(tmp_path: pathlib.Path, pack: object) -> None:
     assert callable(pack)
     plain = (sample() + sample(at="   83.000000")).encode()
     taken = read(tmp_path, pack(plain) + pack(plain))

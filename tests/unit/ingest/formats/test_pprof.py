@@ -146,7 +146,7 @@ def test_a_profile_is_read_whole(tmp_path: pathlib.Path, pack: bool, packed: boo
     }
 
 
-def test_measures_that_are_no_samples_become_events(tmp_path: pathlib.Path) -> None:
+def test_measures_other_than_samples_become_events(tmp_path: pathlib.Path) -> None:
     profile = Profile()
     profile.measure(1, "alloc_objects", "count")
     profile.measure(1, "alloc_space", "bytes")

@@ -89,7 +89,7 @@ def test_names_that_are_expected_are_the_same(monkeypatch) -> None:
         assert demangle.readable(mangled) == expected
 
 
-def test_one_expected_name_that_is_too_much_spoils_no_other(monkeypatch) -> None:
+def test_one_oversized_name_does_not_affect_the_others(monkeypatch) -> None:
     monkeypatch.setattr(cplusplus, "PATIENCE", 0.2)
     monkeypatch.setattr(cplusplus, "WORKER", cplusplus._Worker())
     demangle.expect(["_ZN5among4goodEv", growing(33), "_ZN5among6othersEv"])

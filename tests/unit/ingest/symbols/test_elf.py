@@ -55,7 +55,7 @@ def test_only_what_perf_takes_is_taken(elf_maker, symbol) -> None:
     assert list(listed(made).values()) == ["function", "object", "indirect", "label"]
 
 
-def test_marks_of_arm_are_no_functions(elf_maker, symbol) -> None:
+def test_arm_mapping_symbols_are_not_functions(elf_maker, symbol) -> None:
     rows = [symbol("$x", AT), symbol("$d.7", AT + 32), symbol("$dollar", AT + 64)]
     assert list(listed(elf.read_elf_symbols(elf_maker(rows, machine=183))).values()) == ["$dollar"]
     assert len(elf.read_elf_symbols(elf_maker(rows, machine=62))) == 3
@@ -65,7 +65,7 @@ def test_elf_of_another_kind_is_empty(elf_maker, symbol) -> None:
     assert len(elf.read_elf_symbols(elf_maker([symbol("a", AT)], bits=1))) == 0
 
 
-def test_a_file_that_is_not_elf_is_said_to_be_damaged(tmp_path: pathlib.Path) -> None:
+def test_a_file_that_is_not_elf_is_damaged(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("hello")
     with pytest.raises(errors.DamagedFileError, match=r"notes\.txt"):
@@ -74,7 +74,7 @@ def test_a_file_that_is_not_elf_is_said_to_be_damaged(tmp_path: pathlib.Path) ->
 
 
 @pytest.mark.timeout(5)
-def test_a_pipe_in_a_library_s_place_holds_nobody(tmp_path: pathlib.Path) -> None:
+def test_a_pipe_in_place_of_a_library_does_not_block(tmp_path: pathlib.Path) -> None:
     os.mkfifo(tmp_path / "lib.so")
     with pytest.raises(errors.DamagedFileError, match="not a regular file"):
         elf.read_elf_symbols(tmp_path / "lib.so")

@@ -47,7 +47,7 @@ def test_the_last_alias_counts() -> None:
     assert resolve(SAMPLE, 0xFFFFFFFF81000000) == [("_text", "[kernel]")]
 
 
-def test_read_only_data_is_no_function() -> None:
+def test_read_only_data_is_not_a_function() -> None:
     assert resolve(SAMPLE, 0xFFFFFFFF81000100) == [("do_one_initcall", "[kernel]")]
 
 
@@ -61,7 +61,7 @@ def test_addresses_hidden_by_the_kernel_give_nothing() -> None:
     assert kallsyms.parse_kallsyms(b"").modules == ("[kernel]",)
 
 
-def test_lines_that_make_no_sense_are_passed_over() -> None:
+def test_invalid_lines_are_skipped() -> None:
     noise = b"\nffff\nzzzzzzzz81000000 T bad\nffffffff81000050 T\n\xff\xfe\n" + b"x" * 99 + b"\n"
     assert resolve(noise + SAMPLE, 0xFFFFFFFF81000060) == [("do_one_initcall", "[kernel]")]
     assert resolve(SAMPLE.rstrip(b"\n"), 0xFFFFFFFFC0345680) == resolve(SAMPLE, 0xFFFFFFFFC0345680)

@@ -31,7 +31,7 @@ def test_the_later_line_counts_where_memory_was_used_again() -> None:
     assert name(SAMPLE, 0x7F3A2C001100) is None
 
 
-def test_lines_that_make_no_sense_are_passed_over() -> None:
+def test_invalid_lines_are_skipped() -> None:
     assert name(SAMPLE, 0x7F3A2C00200F) == "Interpreter"
     for nothing in (0x7F3A2C003000, 0x7F3A2C004000, 0x7F3A2C005000):
         assert name(SAMPLE, nothing) is None

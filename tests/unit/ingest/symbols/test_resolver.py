@@ -42,7 +42,7 @@ def test_kernel_functions_come_with_their_modules(tmp_path) -> None:
     ]
 
 
-def test_a_kernel_without_symbols_is_said_to_be_so(tmp_path) -> None:
+def test_a_kernel_without_symbols_is_a_problem(tmp_path) -> None:
     made = resolver.Resolver(None, files.LiveFiles(root=tmp_path).find)
     assert made.resolve_kernel(offsets(1)).by_address() == ["[unknown]"]
     assert "[kernel]" in made.problems

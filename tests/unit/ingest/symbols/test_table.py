@@ -39,7 +39,7 @@ def test_a_symbol_without_size_reaches_to_the_next_and_the_last_to_the_end_of_a_
     assert names(made, 4096, 4097, 3 * 4096 - 1, 3 * 4096) == ["a", "b", "b", "-"]
 
 
-def test_a_label_inside_a_function_is_no_function() -> None:
+def test_a_label_inside_a_function_is_not_a_function() -> None:
     made = table.make_table(symbols((100, 50, "whole"), (120, 0, "label"), (150, 0, "after")))
     assert names(made, 119, 120, 149, 150) == ["whole", "whole", "whole", "after"]
 
@@ -67,7 +67,7 @@ def test_names_are_compared_as_people_read_them() -> None:
     assert names(made, 9) == ["long"]
 
 
-def test_the_alias_that_wins_says_where_the_function_ends() -> None:
+def test_the_chosen_alias_decides_where_the_function_ends() -> None:
     made = table.make_table(symbols((9, 4, "a"), (9, 100, "winner"), (9, 8, "b")))
     assert names(made, 108, 109) == ["winner", "-"]
 
@@ -90,7 +90,7 @@ def test_names_that_are_not_text_are_shown_all_the_same() -> None:
     assert table.make_table(odd).name(0) == "caf\ufffd"
 
 
-def test_the_end_of_the_address_space_is_no_wall() -> None:
+def test_symbols_at_the_end_of_the_address_space() -> None:
     made = table.make_table(symbols((TOP - 5, TOP, "last"), (TOP - 9, 0, "label")))
     assert names(made, TOP - 9, TOP - 5, 0) == ["label", "last", "-"]
 

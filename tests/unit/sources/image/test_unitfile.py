@@ -29,7 +29,7 @@ def test_lines_are_read_as_systemd_reads_them(text: str, found: list[tuple[str, 
     assert pairs(text) == found
 
 
-def test_an_empty_value_starts_a_list_anew() -> None:
+def test_an_empty_value_clears_a_list() -> None:
     text = "[Service]\nExecStart=/a\nExecStart=/b\nExecStart=\nExecStart=/c\nRestart=always\nRestart=\n"
     settings = unitfile.Settings(unitfile.parse_unit(text, "x"))
     assert [one.value for one in settings.all("Service", "ExecStart")] == ["/c"]

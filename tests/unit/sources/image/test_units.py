@@ -71,7 +71,7 @@ def test_links_to_the_own_template_and_the_own_name(tmp_path: pathlib.Path) -> N
 
 
 @pytest.mark.timeout(20)
-def test_a_hostile_image_tells_nothing_from_outside(tmp_path: pathlib.Path) -> None:
+def test_a_hostile_image_reveals_nothing_from_outside(tmp_path: pathlib.Path) -> None:
     root, outside = tmp_path / "image", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()

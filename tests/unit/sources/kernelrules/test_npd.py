@@ -25,7 +25,7 @@ def document(**more: object) -> str:
     return json.dumps({"plugin": "kmsg", "conditions": [], "rules": RULES, **more})
 
 
-def test_rules_come_over_and_what_cannot_is_told() -> None:
+def test_rules_are_imported_and_others_reported() -> None:
     done = npd.parse_npd(document(), "kernel-monitor.json")
     assert [(rule.name, rule.kind, rule.severity) for rule in done.rules] == [
         ("npd-oom-killing", "npd.oom_killing", "warning"),
@@ -83,7 +83,7 @@ def test_what_cannot_be_translated(go: str) -> None:
 
 @hypothesis.given(st.text(alphabet=r"a\[]():?^{,}Qpx<>P-&|*+.n", max_size=24))
 @hypothesis.settings(max_examples=150)
-def test_any_pattern_is_translated_or_told(go: str) -> None:
+def test_any_pattern_is_translated_or_reported(go: str) -> None:
     try:
         re.compile(npd.translate(go))
     except npd.NotTranslatableError:
@@ -91,12 +91,12 @@ def test_any_pattern_is_translated_or_told(go: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"rules": 3}', "\x00"])
-def test_what_is_no_configuration(text: str) -> None:
+def test_a_file_that_is_not_a_configuration(text: str) -> None:
     with pytest.raises(errors.UsageError, match=r"x\.json"):
         npd.parse_npd(text, "x.json")
 
 
-def test_rules_that_are_none() -> None:
+def test_entries_that_are_not_rules() -> None:
     strange = [
         3,
         {},
@@ -110,6 +110,6 @@ def test_rules_that_are_none() -> None:
     assert "journald" in done.notes[0]
 
 
-def test_a_set_that_python_will_read_otherwise_is_told():
+def test_a_set_whose_meaning_will_change_is_reported():
     with pytest.raises(npd.NotTranslatableError, match="set difference"):
         npd.translate("[:--]")

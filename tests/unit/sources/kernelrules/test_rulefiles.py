@@ -69,14 +69,14 @@ def test_a_rule_of_a_user() -> None:
         (with_line('needle = "smoke"'), "does not match the sample"),
     ],
 )
-def test_what_is_wrong_is_told_with_the_file(text: str, why: str) -> None:
+def test_an_error_names_the_file_and_the_problem(text: str, why: str) -> None:
     with pytest.raises(errors.UsageError) as caught:
         rulefiles.parse_rules(text, "mine.toml")
     assert "mine.toml" in caught.value.what
     assert why in caught.value.why
 
 
-def test_the_rule_is_told_too() -> None:
+def test_an_error_names_the_rule() -> None:
     with pytest.raises(errors.UsageError, match=r"mine\.toml, rule mine$"):
         rulefiles.parse_rules(with_line("colour = 1"), "mine.toml")
 
@@ -105,7 +105,7 @@ def test_two_files_of_a_folder_with_one_name(tmp_path: pathlib.Path) -> None:
     assert "two rules in the folder" in caught.value.why
 
 
-def test_a_file_that_is_no_text(tmp_path: pathlib.Path) -> None:
+def test_a_file_that_is_not_text(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(errors.CannotError, match=r"a\.toml"):
         rulefiles.load(tmp_path)

@@ -51,7 +51,7 @@ def test_v1_is_the_column_less_the_directories(tmp_path: pathlib.Path, mounts: s
     assert counts.read_census(layout, root) == counts.Census(68_680, 6, 68_674)
 
 
-def test_more_directories_than_the_column_says_are_no_negative_zombies(
+def test_more_directories_than_counted_cgroups_give_zero_dying(
     tmp_path: pathlib.Path,
 ) -> None:
     """As when one is made between the two reads."""
@@ -92,7 +92,7 @@ def test_hosts_without_anything_to_count_say_so(tmp_path: pathlib.Path) -> None:
         counts.read_layout(root)
 
 
-def test_a_v1_host_whose_controller_is_off_says_so(tmp_path: pathlib.Path) -> None:
+def test_a_v1_host_without_the_controller_has_no_data(tmp_path: pathlib.Path) -> None:
     root = v1_host(tmp_path, 1)
     layout = counts.read_layout(root)
     (root / "proc/cgroups").write_text("memory\t0\t1\t0\n")
@@ -101,7 +101,7 @@ def test_a_v1_host_whose_controller_is_off_says_so(tmp_path: pathlib.Path) -> No
 
 
 class Clock:
-    """Each look at it takes as long as was asked for."""
+    """Each read takes this long."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -123,7 +123,7 @@ def test_the_statistics_are_read_seldom(tmp_path: pathlib.Path, takes: float, re
     first = timer.read()
     assert first == pytest.approx(takes * 1e6, rel=0.01)
     clock.step = 0
-    begun = 1000.0 + takes  # the look's own first glance at the clock
+    begun = 1000.0 + takes  # the reader's own first reading of the clock
     clock.now = begun + rests - 1
     assert timer.read() == first
     assert timer.reads == 1

@@ -48,7 +48,7 @@ def shallow_stack() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("layout", [V1, V2], ids=["v1", "v2"])
-def test_cgroups_nested_without_end_are_no_error(
+def test_endlessly_nested_cgroups_are_not_an_error(
     tmp_path: pathlib.Path, layout: cgroups.Layout
 ) -> None:
     deep = tmp_path / "cg"

@@ -16,10 +16,10 @@ def test_version_of_a_perf_that_runs(tmp_path: pathlib.Path) -> None:
     assert command.read_version(fake_perf(tmp_path, "echo perf version 6.8.12")) == "6.8.12"
 
 
-def test_ubuntus_wrapper_without_its_tools_is_no_perf(tmp_path: pathlib.Path) -> None:
+def test_ubuntus_wrapper_without_its_tools_is_not_perf(tmp_path: pathlib.Path) -> None:
     script = "echo 'WARNING: perf not found for kernel 6.8.0-45' >&2; exit 2"
     assert command.read_version(fake_perf(tmp_path, script)) is None
 
 
-def test_a_file_that_cannot_be_run_is_no_perf(tmp_path: pathlib.Path) -> None:
+def test_a_file_that_cannot_be_run_is_not_perf(tmp_path: pathlib.Path) -> None:
     assert command.read_version(str(tmp_path / "absent")) is None

@@ -71,7 +71,7 @@ def test_without_a_chain_the_address_is_the_stack(mode: int) -> None:
     }[mode]  # fmt: skip
 
 
-def test_without_a_chain_a_marker_as_address_is_no_frame() -> None:
+def test_without_a_chain_a_marker_is_not_a_frame() -> None:
     layout = make.Layout(make.IP | make.TID | make.TIME)
     assert stack_of(layout.sample(2, ip=make.IN_USER), layout=layout) == ()
 
@@ -174,7 +174,7 @@ def test_a_record_that_the_end_cuts_off_is_left_out(left: int) -> None:
 
 
 @pytest.mark.parametrize("where", [make.ID, make.IDENTIFIER, make.ID | make.IDENTIFIER])
-def test_the_id_says_which_event(where: int) -> None:
+def test_the_id_selects_the_event(where: int) -> None:
     layout = make.Layout(FULL.type | where)
     ids = [(7, 0), (8, 1), (2**64 - 1, 2)]
     samples = [layout.sample(t, event=e) for t, e in enumerate((8, 7, 2**64 - 1, 9, 0))]
@@ -218,7 +218,7 @@ def test_records_count_in_order_of_time_not_of_the_file() -> None:
     ]
 
 
-def test_of_equal_times_the_file_says_the_order() -> None:
+def test_equal_times_keep_the_file_order() -> None:
     found = decoded(
         FULL.sample(5, cpu=1),
         FULL.comm(5, 10, b"one"),
@@ -268,5 +268,5 @@ def test_the_time_of_side_band_is_found_in_its_identity(kind: int) -> None:
         ([make.lost(2**64 - 1), make.lost(2)], 1),
     ],
 )
-def test_losses_told_twice_count_once(records: list[bytes], wanted: int) -> None:
+def test_losses_reported_twice_count_once(records: list[bytes], wanted: int) -> None:
     assert result_of(*records)[-1] == wanted

@@ -93,7 +93,7 @@ def long_stream(samples: int) -> bytes:
     return b"".join(LAYOUT.sample(i, [i % 40 * 0x1000, *rest]) for i in range(samples))
 
 
-def test_what_is_done_with_is_told_and_may_be_given_back() -> None:
+def test_forget_is_called_and_may_release_pages() -> None:
     stream = memoryview(long_stream(400))
     told: list[int] = []
     plain = _perfdata.decode(stream, LAYOUT.type, 0, True, b"", b"")
@@ -103,7 +103,7 @@ def test_what_is_done_with_is_told_and_may_be_given_back() -> None:
     assert 0 < told[0] < told[-1] == len(stream)
 
 
-def test_whoever_cannot_give_back_ends_it() -> None:
+def test_an_error_in_forget_ends_decoding() -> None:
     def fail(_: int) -> None:
         raise RuntimeError("no")
 

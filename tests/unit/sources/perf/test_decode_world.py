@@ -40,7 +40,7 @@ def test_where_the_process_has_no_name_the_thread_gives_it() -> None:
     assert names_of(FULL.comm(1, 11, b"w", pid=10), FULL.sample(2, tid=11)) == ("w", "w")
 
 
-def test_who_has_no_name_is_called_by_number() -> None:
+def test_a_task_without_a_name_is_called_by_number() -> None:
     assert names_of(FULL.sample(2, tid=11)) == (":11", ":10")
     assert names_of(FULL.sample(2, pid=-1, tid=-1)) == (":-1", ":-1")
     assert names_of(FULL.sample(2, pid=-(2**31), tid=2**31 - 1)) == (
@@ -114,7 +114,7 @@ def test_an_address_is_one_in_the_file() -> None:
         make.record(2**32 - 1, bytes(100)),
     ],
 )
-def test_what_maps_no_code_changes_nothing(ignored: bytes) -> None:
+def test_mappings_without_code_change_nothing(ignored: bytes) -> None:
     (row,) = decoded(ignored, FULL.sample(2, [make.IN_USER, 0x1000]))
     assert (row.stack, row.thread) == ((UNKNOWN,), ":10")
 
@@ -179,9 +179,7 @@ def test_many_mappings_are_as_painted_one_over_the_other(spans: list[tuple[int, 
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("second", [False, True], ids=["MMAP", "MMAP2"])
-def test_made_code_is_looked_up_by_address_in_the_map_of_its_process(
-    name: bytes, second: bool
-) -> None:
+def test_jit_code_is_resolved_by_address_in_its_process_map(name: bytes, second: bool) -> None:
     mapped = (FULL.mmap2 if second else FULL.mmap)(1, 0x1000, 0x1000, name, pid=7, offset=5)
     found = stack_of(mapped, FULL.sample(2, [make.IN_USER, 0x1008], pid=7))
     assert found == (("/tmp/perf-7.map", 0x1008),)
@@ -192,7 +190,7 @@ def modules_of(*records: bytes) -> list[tuple[bytes, int, bytes]]:
     return [(strings[name], pid, build_id) for name, pid, build_id in modules[2:]]
 
 
-def test_files_are_told_apart_by_inode() -> None:
+def test_files_are_distinguished_by_inode() -> None:
     assert modules_of(
         FULL.mmap2(1, 0x1000, 0x1000, b"/bin/x", pid=1, inode=5),
         FULL.mmap2(2, 0x1000, 0x1000, b"/bin/x", pid=2, inode=5),
@@ -201,7 +199,7 @@ def test_files_are_told_apart_by_inode() -> None:
     ) == [(b"/bin/x", 1, b""), (b"/bin/x", 3, b""), (b"/bin/x", 4, b"")]
 
 
-def test_files_are_told_apart_by_build_id_which_is_kept() -> None:
+def test_files_are_distinguished_by_build_id_which_is_stored() -> None:
     assert modules_of(
         FULL.mmap2(1, 0x1000, 0x1000, b"/x", pid=1, build_id=b"\1" * 20),
         FULL.mmap2(1, 0x1000, 0x1000, b"/x", pid=2, build_id=b"\1" * 20),

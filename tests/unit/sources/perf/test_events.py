@@ -16,7 +16,7 @@ def test_the_attribute_the_kernel_reads() -> None:
     assert struct.unpack_from("<i", packed, 92) == (events.CLOCK_MONOTONIC,)
 
 
-def test_an_architecture_we_do_not_know_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_architecture_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events.platform, "machine", lambda: "pdp11")
     with pytest.raises(OSError, match="pdp11"):
         events.open_event(events.EventAttr(), pid=0, cpu=-1)

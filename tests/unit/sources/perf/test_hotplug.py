@@ -5,7 +5,7 @@ from __future__ import annotations
 from overnight.sources.perf import hotplug
 
 
-def test_a_core_that_goes_and_one_that_comes_are_told_once():
+def test_cores_that_go_and_come_are_reported_once():
     cores = [0, 1, 2]
     watch = hotplug.CoreWatch(lambda: tuple(cores))
     assert watch.poll() == hotplug.Change()

@@ -45,7 +45,7 @@ def test_user_stacks_alone_where_the_kernel_hides(monkeypatch):
     assert events.best_attr(native_recorder.ATTR, 0).flags & events.EXCLUDE_KERNEL
 
 
-def test_an_old_kernel_is_asked_for_less(monkeypatch):
+def test_an_old_kernel_gets_fewer_features(monkeypatch):
     def old(attr):
         new = attr.flags & events.KSYMBOL or attr.read_format & events.FORMAT_LOST
         return errno.EINVAL if new else 0
@@ -56,7 +56,7 @@ def test_an_old_kernel_is_asked_for_less(monkeypatch):
     assert not best.flags & (events.KSYMBOL | events.EXCLUDE_KERNEL)
 
 
-def test_a_refusal_says_what_to_do_and_leaves_nothing_behind(monkeypatch, tmp_path):
+def test_a_refusal_has_a_next_step_and_leaves_nothing_behind(monkeypatch, tmp_path):
     kernel(monkeypatch, refuse=lambda attr: errno.EACCES)
     recorder = native_recorder.NativeRecorder(
         perf.Identity("h", "0" * 32), frequency=97, online=lambda: (0,)
@@ -80,7 +80,7 @@ def test_an_unknown_processor_is_refused_rather_than_read_wrongly():
     assert "--recorder perf" in refused.value.todo
 
 
-def test_the_attr_says_what_it_was_given():
+def test_the_attr_has_the_given_values():
     packed = native_recorder.ATTR.pack()
     assert len(packed) == events.ATTR_SIZE == int.from_bytes(packed[4:8], "little")
     assert int.from_bytes(packed[32:40], "little") == native_recorder.ATTR.read_format

@@ -63,7 +63,7 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("data", [FILE, PIPE], ids=["file", "pipe"])
-def test_what_a_file_says_of_itself(path: pathlib.Path, data: bytes) -> None:
+def test_the_features_of_a_file(path: pathlib.Path, data: bytes) -> None:
     file, rows = opened(path, data)
     assert (file.hostname, file.cores, file.finished) == ("web-1", 2, True)
     assert file.clock == perfdata.Clock(samples=5_000, wall=1_700_000_000_000_000_000)
@@ -83,7 +83,7 @@ def test_both_decoders_read_it(
 
 
 @pytest.mark.parametrize("make_file", [make.file, make.pipe])
-def test_a_file_that_says_nothing_of_itself(path: pathlib.Path, make_file) -> None:
+def test_a_file_without_features(path: pathlib.Path, make_file) -> None:
     file, rows = opened(path, make_file([LAYOUT.attr(config=1)], RECORDS))
     assert (file.hostname, file.cores, file.clock) == ("", 0, None)
     assert file.events[0].name == "task-clock"
@@ -216,7 +216,7 @@ def test_what_is_unpacked_must_be_records(path: pathlib.Path) -> None:
     assert "not records" in refusal(path, make.file([LAYOUT.attr()], parts))[1]
 
 
-def test_damage_in_unpacked_records_says_so(path: pathlib.Path) -> None:
+def test_damage_in_unpacked_records_is_reported_as_such(path: pathlib.Path) -> None:
     short = make.record(make.SAMPLE, bytes(8))
     data = make.file([LAYOUT.attr()], [make.packed(pieces(RECORDS[0] + short, [])[0])])
     offset, problem = refusal(path, data)
@@ -295,7 +295,7 @@ def test_a_header_that_cannot_be_is_refused(
     assert found == offset
 
 
-def test_a_host_has_no_four_billion_cores(path: pathlib.Path) -> None:
+def test_four_billion_cores_are_refused(path: pathlib.Path) -> None:
     features = {make.NRCPUS: struct.pack("<II", 2, 2**32 - 1)}
     assert "cores" in refusal(path, make.file([LAYOUT.attr()], RECORDS, features=features))[1]
 

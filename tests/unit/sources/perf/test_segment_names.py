@@ -15,7 +15,7 @@ STARTS = st.integers(0, 4_000_000_000_000).map(lambda ms: ms * 1_000_000)
 
 
 @given(HOSTS, STARTS, st.text("0123456789abcdef", min_size=8, max_size=8))
-def test_a_name_says_what_it_was_made_from(host, start, boot):
+def test_a_name_round_trips(host, start, boot):
     name = perf.SegmentName(host, start, boot)
     assert perf.parse_segment_name(str(name)) == name
 
@@ -37,7 +37,7 @@ def test_names_sort_by_time(starts):
         "-20260301T020304.056Z-0123abcd.perf.data",
     ],
 )
-def test_other_files_are_no_segments(name):
+def test_other_files_are_not_segments(name):
     assert perf.parse_segment_name(name) is None
 
 

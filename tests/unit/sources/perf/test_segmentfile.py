@@ -76,7 +76,7 @@ def test_a_file_cut_anywhere_keeps_its_whole_records(tmp_path_factory, cut):
         assert list(samples.time) == [1, 2, 3][: max(0, 3 - -(-cut // len(sample(1))))]
 
 
-def test_zeros_at_the_end_are_no_records(tmp_path):
+def test_zeros_at_the_end_are_not_records(tmp_path):
     path = tmp_path / "a"
     write(path, sample(1), finish=False)
     with path.open("ab") as file:

@@ -71,7 +71,7 @@ def test_what_was_used_before_us_is_not_of_this_second(host: Host) -> None:
         assert seen.read() == {"10 x": (100_090, 5, 44, 1, 3, ord("S"), 0, 0)}
 
 
-def test_a_real_time_process_says_so(host: Host) -> None:
+def test_a_real_time_process_has_its_policy(host: Host) -> None:
     host.put(10)
     with contextlib.closing(table.Table(host.root)) as seen:
         seen.read()
@@ -106,7 +106,7 @@ def test_every_process_has_its_turn_within_five_looks(host: Host) -> None:
         assert all(one.ticks == 9 for one in seen._known.values())
 
 
-def test_one_that_sleeps_is_looked_at_seldom_and_still_found(host: Host) -> None:
+def test_a_sleeping_process_is_read_rarely_but_still_found(host: Host) -> None:
     pids = range(10, 60)
     for pid in pids:
         host.put(pid)
@@ -119,7 +119,7 @@ def test_one_that_sleeps_is_looked_at_seldom_and_still_found(host: Host) -> None
         read.clear()
         for _ in range(table.TURNS * table.SELDOM):
             seen.read()
-        assert sorted(read) == list(pids)  # each once, in twenty looks
+        assert sorted(read) == list(pids)  # each once, in twenty polls
         host.put(33, utime=70)
         rows: sources.Rows = {}
         for _ in range(table.TURNS * table.SELDOM):
@@ -204,7 +204,7 @@ def test_open_files_and_work_are_bounded_at_many_processes(host: Host) -> None:
         assert 0 < len(read) <= table.MOST_A_TURN + table.HOT
 
 
-def test_a_host_without_proc_is_no_data(tmp_path: pathlib.Path) -> None:
+def test_a_host_without_proc_has_no_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError):
         table.Table(tmp_path)
 
@@ -219,7 +219,7 @@ def test_signals_have_a_value_for_each_column(host: Host) -> None:
     assert processes.SIGNALS[0].open(host.root)() == {"10 x": (5, 0, 44, 1, 3, ord("S"), 0, 0)}
 
 
-def test_threads_of_this_very_process_are_no_processes() -> None:
+def test_threads_of_this_process_are_not_processes() -> None:
     with contextlib.closing(table.Table()) as seen, cf.ThreadPoolExecutor(3) as pool:
         started = threading.Barrier(4)
         for _ in range(3):

@@ -43,7 +43,7 @@ def host(tmp_path: pathlib.Path) -> Host:
     return Host(tmp_path)
 
 
-def looks(host: Host, *used: int) -> list[dict[str, tuple[int, ...]]]:
+def polls(host: Host, *used: int) -> list[dict[str, tuple[int, ...]]]:
     with contextlib.closing(table.Table(host.root)) as processes:
         seen = threads.RealTime(processes, host.root)
         host.put(0)
@@ -56,26 +56,26 @@ def looks(host: Host, *used: int) -> list[dict[str, tuple[int, ...]]]:
         return found
 
 
-def test_a_real_time_thread_of_one_that_burns_is_told(host: Host) -> None:
+def test_a_real_time_thread_of_a_busy_process_is_reported(host: Host) -> None:
     host.threads = {11: (0, 0), 12: (1, 50), 13: (2, 7)}
-    assert looks(host, 90)[0] == {
+    assert polls(host, 90)[0] == {
         "10/13 poll": (90, 0, 3, 2, 7),
         "10/12 poll": (90, 0, 3, 1, 50),
     }
 
 
-def test_one_that_does_little_is_not_asked(host: Host) -> None:
+def test_an_idle_process_is_not_read(host: Host) -> None:
     host.threads = {12: (1, 50)}
-    assert looks(host, 9, 18) == [{}, {}]
+    assert polls(host, 9, 18) == [{}, {}]
 
 
 def test_many_threads_are_read_some_at_a_time_and_real_time_ones_at_each_look(host: Host) -> None:
     host.threads = {11: (1, 50), **dict.fromkeys(range(20, 20 + 2 * threads.MOST_READ), (0, 0))}
-    found = looks(host, 90, 180, 270, 360)
+    found = polls(host, 90, 180, 270, 360)
     assert [list(one) for one in found] == [[], [], ["10/11 poll"], ["10/11 poll"]]
 
 
-def test_one_that_becomes_ordinary_or_ends_is_told_no_more(host: Host) -> None:
+def test_a_thread_that_becomes_ordinary_or_ends_is_dropped(host: Host) -> None:
     host.threads = {12: (1, 50), 13: (1, 50)}
     with contextlib.closing(table.Table(host.root)) as processes:
         seen = threads.RealTime(processes, host.root)
@@ -91,7 +91,7 @@ def test_one_that_becomes_ordinary_or_ends_is_told_no_more(host: Host) -> None:
         assert seen.read() == {}
 
 
-def test_a_real_thread_is_read_as_the_kernel_tells_it() -> None:
+def test_a_real_thread_matches_the_kernel() -> None:
     """The test itself burns; its other thread is ordinary, so no row, and its line was understood."""
     done = threading.Event()
     helper = threading.Thread(target=done.wait, daemon=True)

@@ -16,7 +16,7 @@ from overnight.sources.systemd import dbus
 CALL: dbus.Call = ("/org/x", "org.X", "Ask", ("one", ["two", "drei"]))
 
 
-def test_a_call_is_what_the_specification_says() -> None:
+def test_a_call_is_encoded_as_specified() -> None:
     data = dbus.encode_call(7, CALL)
     order, kind, _, version, body, serial, fields = struct.unpack_from("<BBBBIII", data)
     assert (chr(order), kind, version, serial) == ("l", 1, 1, 7)

@@ -45,14 +45,14 @@ def test_a_machine_is_named_by_its_cgroup(cgroup: str, name: str) -> None:
     assert manager._name(cgroup) == name
 
 
-def test_a_host_without_systemd_is_no_data(tmp_path: pathlib.Path) -> None:
+def test_a_host_without_systemd_has_no_data(tmp_path: pathlib.Path) -> None:
     assert not systemd.booted(tmp_path)
     for signal in systemd.SIGNALS:
         with pytest.raises(sources.NoDataError):
             signal.open(tmp_path)()
 
 
-def test_a_systemd_that_does_not_answer_is_asked_again_later(tmp_path: pathlib.Path) -> None:
+def test_a_systemd_that_does_not_answer_is_queried_again_later(tmp_path: pathlib.Path) -> None:
     (tmp_path / "run/systemd/system").mkdir(parents=True)
     now = [1000.0]
     fleet = units.Fleet(tmp_path, clock=lambda: now[0])
