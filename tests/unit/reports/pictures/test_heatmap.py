@@ -126,7 +126,7 @@ def test_the_legend_names_what_100_percent_is_of() -> None:
     assert "100 % of all cores' time in the kernel; 100 % is 3.88 samples in 500ms" in shown
     assert {"0", "500", "ms"} <= set(shown)
     unknown = texts(ET.fromstring(written(made(values, full=0.0))))
-    assert any("no share is" in text for text in unknown)
+    assert any("shares are unknown" in text for text in unknown)
     assert not any("100 %" in text for text in unknown)
 
 
