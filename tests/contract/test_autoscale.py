@@ -80,11 +80,11 @@ def test_what_stays_is_no_event(mostly: World) -> None:
 def test_those_who_wait_are_demand_too(world: World) -> None:
     following(world, 0, zero_after_seconds=600)
     world.clock.forward(700)
-    assert world.plane.follow("ci").reason == "stays at 0: no claim for 11m40s"
+    assert world.plane.scale("ci").reason == "stays at 0: no claim for 11m40s"
     world.clock.forward(10)
-    waiter, _pool = world.plane._claiming._queue_up("ci", _asked(), world.clock.now_us)
+    waiter, _pool = world.plane._claims._enter_queue("ci", _asked(), world.clock.now_us)
     world.clock.forward(1)
-    made = world.plane.follow("ci")
+    made = world.plane.scale("ci")
     assert waiter
     assert made.reason.startswith("up to 2: 1 claim in 11m51s ")
 
@@ -99,10 +99,10 @@ def test_it_shrinks_oldest_idle_first_after_the_cooldown_whoever_restarts(world:
     following(world, 9, cooldown_seconds=600, window_seconds=300)
     members = world.fill()
     world.clock.forward(590)
-    assert world.another().follow("ci").size == 9
+    assert world.another().scale("ci").size == 9
     assert len(world.members("ci", State.READY)) == 9
     world.clock.forward(20)
-    made = world.another().follow("ci")
+    made = world.another().scale("ci")
     assert made.size < 9
     left = {m.id for m in world.members("ci", State.READY)}
     oldest = sorted(members, key=lambda m: (m.ready_us, m.id))
@@ -116,14 +116,14 @@ def test_a_rise_is_remembered_by_those_who_come_later(mostly: World) -> None:
     following(world, cooldown_seconds=900, window_seconds=300)
     world.clock.forward(1200)
     ask(world, 40)
-    high = world.plane.follow("ci").size
+    high = world.plane.scale("ci").size
     assert high > 5
     for _ in range(14):
         world.clock.forward(60)
-        assert world.another().follow("ci").size == high
+        assert world.another().scale("ci").size == high
     # The window is empty and the cooldown over.
     world.clock.forward(400)
-    assert world.another().follow("ci").size < high
+    assert world.another().scale("ci").size < high
 
 
 def test_two_control_planes_take_a_step_once(world: World) -> None:
@@ -134,7 +134,7 @@ def test_two_control_planes_take_a_step_once(world: World) -> None:
         world.clock.forward(1000)
         ask(world, claims)
         with concurrent.futures.ThreadPoolExecutor(3) as threads:
-            made = [one for one in threads.map(lambda p: p.follow("ci"), planes) if one is not None]
+            made = [one for one in threads.map(lambda p: p.scale("ci"), planes) if one is not None]
         assert len(made) == 1
         assert made[0].size == target(world)
         decided += 1
@@ -146,15 +146,15 @@ def test_two_control_planes_take_a_step_once(world: World) -> None:
 def test_a_pool_is_looked_at_every_few_seconds_and_no_more(mostly: World) -> None:
     world = mostly
     following(world)
-    assert world.plane.follow("ci") is not None
+    assert world.plane.scale("ci") is not None
     world.clock.forward(autoscaler.EVERY_SECONDS - 1)
-    assert world.plane.follow("ci") is None
-    assert world.another().follow("ci") is None
+    assert world.plane.scale("ci") is None
+    assert world.another().scale("ci") is None
     world.clock.forward(1)
-    assert world.plane.follow("ci") is not None
+    assert world.plane.scale("ci") is not None
     # But a new policy is looked at at once.
     world.plane.autoscale("ci", min_size=4)
-    assert world.plane.follow("ci").reason == "up to 4: min is 4"
+    assert world.plane.scale("ci").reason == "up to 4: min is 4"
 
 
 @pytest.mark.parametrize("status", ["paused", "draining", "archived"])
@@ -166,20 +166,20 @@ def test_only_an_active_pool_is_scaled(mostly: World, status: str) -> None:
     world.plane.update("ci", status=status)
     world.clock.forward(10)
     reaper.Reaper(world.plane).tick()
-    assert world.plane.follow("ci") is None
+    assert world.plane.scale("ci") is None
     assert (target(world), scaled(world)) == (3, [])
     outlook = world.plane.outlook("ci")
-    assert outlook.decision.reason == f"stays at 3: a pool that is {status} is not scaled"
+    assert outlook.decision.reason == f"stays at 3: a pool with status {status} is not scaled"
     # Resumed, it is not punished for a time in which nobody could claim.
     world.clock.forward(10 * HOUR)
     world.plane.update("ci", status="active")
     world.clock.forward(30)
-    assert world.plane.follow("ci").size == 3
+    assert world.plane.scale("ci").size == 3
 
 
 def test_the_target_is_refused_by_hand_and_bounds_move_it(world: World) -> None:
     following(world, 6)
-    with pytest.raises(pool_errors.AutoscaledError, match="not set by hand") as caught:
+    with pytest.raises(pool_errors.AutoscaledError, match="cannot be set by hand") as caught:
         world.plane.update("ci", target_size=9)
     assert "overnight pool autoscale ci --off" in caught.value.todo
     assert world.plane.update("ci", max_size=4).target_size == 4
@@ -189,19 +189,19 @@ def test_the_target_is_refused_by_hand_and_bounds_move_it(world: World) -> None:
     assert world.plane.autoscale_off("ci")
     assert not world.plane.autoscale_off("ci")
     assert world.plane.update("ci", target_size=9).target_size == 9
-    assert world.plane.follow("ci") is None
+    assert world.plane.scale("ci") is None
 
 
 def test_bounds_of_the_pool_hold_whatever_the_policy_says(mostly: World) -> None:
     world = mostly
     following(world, 5, min_size=5, max_size=30, openings=["* 00:00-24:00 = 25"])
-    assert world.plane.follow("ci").size == 25
+    assert world.plane.scale("ci").size == 25
     world.plane.update("ci", max_size=3)
     world.clock.forward(10)
-    assert world.plane.follow("ci").size == target(world) == 3
+    assert world.plane.scale("ci").size == target(world) == 3
     world.plane.update("ci", max_size=20)
     world.clock.forward(10)
-    assert world.plane.follow("ci").size == 20
+    assert world.plane.scale("ci").size == 20
     assert world.plane.outlook("ci").decision.reason.startswith("stays at 20: schedule")
 
 
@@ -216,7 +216,7 @@ def test_the_schedule_and_the_way_to_zero(mostly: World) -> None:
     sizes = {}
     for minute in (*range(50, 60), 90, *range(117, 127)):
         world.clock.now_us = START + minute * 60 * S
-        world.plane.follow("ci")
+        world.plane.scale("ci")
         sizes[minute] = target(world)
     # Before nine, as a member takes 90 s and the tick may be a minute late.
     assert (sizes[50], sizes[57], sizes[58], sizes[90]) == (0, 0, 6, 6)
@@ -269,7 +269,7 @@ def test_looking_ahead_changes_nothing_and_says_what_it_assumes(mostly: World) -
     outlook = world.plane.outlook("ci", miss=0.05)
     assert outlook.decision.reason.startswith("up to ")
     assert outlook.warm_up_s == 90
-    assert "no member became ready" in outlook.assumed[0]
+    assert "no member has become ready" in outlook.assumed[0]
     assert world.plane.show("ci") == before
     world.plane.replenish("ci")
     world.clock.forward(40)
@@ -288,7 +288,7 @@ def test_the_warm_up_is_measured_and_measured_again(mostly: World) -> None:
         world.boot_all()
         [grant] = world.plane.acquire("ci")
         world.clock.forward(700)
-        world.plane.follow("ci")
+        world.plane.scale("ci")
         policy = world.plane.show("ci").autoscale
         assert policy is not None
         assert policy.measured_warm_up_seconds == mean
@@ -303,7 +303,7 @@ def test_records_that_are_not_kept_are_not_missed_as_demand(mostly: World) -> No
     world.clock.forward(HOUR)
     ask(world, 100)
     world.clock.forward(300)
-    made = world.plane.follow("ci")
+    made = world.plane.scale("ci")
     assert "100 claims in 10m" in made.reason
 
 
@@ -313,7 +313,7 @@ def test_the_page_of_metrics_says_what_is_wanted(mostly: World) -> None:
     assert "overnight_pool_autoscale" not in metrics.render(world.plane)
     world.clock.forward(1200)
     ask(world, 80)
-    world.plane.follow("ci")
+    world.plane.scale("ci")
     world.clock.forward(7)
     page = metrics.render(world.plane)
     wanted = re.search(

@@ -49,7 +49,7 @@ def test_a_day(mostly: World) -> None:
     grant = life.claim_cold()
     assert grant.claim.cold
     world.clock.forward(10)
-    made = world.plane.follow("ci")
+    made = world.plane.scale("ci")
     assert made.size >= 1
     assert made.reason.startswith("up to ")
     life.run([], 12.1 * HOUR, tick_s=60)

@@ -53,7 +53,7 @@ def test_silent_members_are_named_and_not_given_out(world: World) -> None:
         world.plane.acquire("ci")
     assert sorted(caught.value.members) == sorted(names)
     assert "silent for 180 s" in str(caught.value)
-    world.plane.door.beat(world.credentials[names[1]])
+    world.plane.enrolment.beat(world.credentials[names[1]])
     assert world.plane.acquire("ci")[0].member.id == names[1]
 
 

@@ -133,15 +133,15 @@ def _boot(world: World, plane: control.ControlPlane, _: object) -> None:
         credential = world.credentials.setdefault(
             member.id, member.id.encode().hex().ljust(64, "0")
         )
-        plane.door.enrol(world.provider.tokens[member.id], credential)
-        plane.door.phase(credential, "ready")
+        plane.enrolment.enrol(world.provider.tokens[member.id], credential)
+        plane.enrolment.phase(credential, "ready")
 
 
 def _fail(world: World, plane: control.ControlPlane, _: object) -> None:
     [member, _other] = world.members()
     credential = world.credentials.setdefault(member.id, "ab" * 32)
-    plane.door.enrol(world.provider.tokens[member.id], credential)
-    plane.door.phase(credential, "failed", "module_pull_failed")
+    plane.enrolment.enrol(world.provider.tokens[member.id], credential)
+    plane.enrolment.phase(credential, "failed", "module_pull_failed")
 
 
 def _wanted(world: World) -> None:
@@ -225,8 +225,8 @@ SCENARIOS: dict[str, Scenario] = {
     "recycle": Scenario(_stale, lambda _w, p, _g: p.recycle("ci")),
     "sweep": Scenario(_astray, lambda w, p, _g: (p.sweep("scripted"), w.clock.forward(1), p.sweep("scripted"))),
     "autoscale set": Scenario(_filled, lambda _w, p, _g: _policy(p), _set),
-    "autoscale up": Scenario(_wanted, lambda _w, p, _g: p.follow("ci"), _stepped),
-    "autoscale down": Scenario(_unwanted, lambda _w, p, _g: p.follow("ci"), _stepped),
+    "autoscale up": Scenario(_wanted, lambda _w, p, _g: p.scale("ci"), _stepped),
+    "autoscale down": Scenario(_unwanted, lambda _w, p, _g: p.scale("ci"), _stepped),
     "autoscale off": Scenario(_unwanted, lambda _w, p, _g: p.autoscale_off("ci"), _off),
     "a tick": Scenario(_stale, lambda _w, p, _g: reaper.Reaper(p).tick()),
 }  # fmt: skip

@@ -36,11 +36,11 @@ def test_a_token_is_used_once_and_only_hashes_are_kept(world: World) -> None:
     token = world.provider.tokens[member.id]
     assert len(bytes.fromhex(token)) == 32
     mine, other = secrets.token_hex(32), secrets.token_hex(32)
-    assert world.plane.door.enrol(token, mine) == member.id
+    assert world.plane.enrolment.enrol(token, mine) == member.id
     # The answer was lost: the same machine may ask again, nobody else.
-    assert world.plane.door.enrol(token, mine) == member.id
+    assert world.plane.enrolment.enrol(token, mine) == member.id
     with pytest.raises(pool_errors.EnrolmentRefusedError) as caught:
-        world.plane.door.enrol(token, other)
+        world.plane.enrolment.enrol(token, other)
     assert caught.value.reason == "bootstrap_token_used"
     with world.plane.context.database.read() as connection:
         kept = str([connection.execute(sa.select(t)).all() for t in schema.METADATA.sorted_tables])
@@ -64,9 +64,9 @@ def test_a_token_that_comes_too_late_fails_its_member(world: World) -> None:
 @pytest.mark.parametrize("token", ["", "abc", "g" * 64, "0" * 64])
 def test_a_token_that_was_never_issued(world: World, token: str) -> None:
     with pytest.raises(pool_errors.EnrolmentRefusedError):
-        world.plane.door.enrol(token, secrets.token_hex(32))
+        world.plane.enrolment.enrol(token, secrets.token_hex(32))
     with pytest.raises(pool_errors.EnrolmentRefusedError):
-        world.plane.door.beat(token)
+        world.plane.enrolment.beat(token)
 
 
 def test_a_member_that_is_no_longer_wanted_cannot_join(world: World) -> None:
@@ -120,8 +120,8 @@ def test_a_heartbeat_says_what_the_member_is(world: World) -> None:
     world.pool(target=1)
     [member] = world.fill()
     credential = world.credentials[member.id]
-    assert world.plane.door.beat(credential) == {
+    assert world.plane.enrolment.beat(credential) == {
         "member_id": member.id, "state": "ready", "gone": False,
     }  # fmt: skip
     world.plane.drain("ci")
-    assert world.plane.door.beat(credential)["gone"] is True
+    assert world.plane.enrolment.beat(credential)["gone"] is True

@@ -28,7 +28,7 @@ def test_both_ways_write_the_same(world: World) -> None:
     world.fill()
     asked = {"acquired_by": "a", "acquired_for": "b", "lease_seconds": 60}
     [fast] = world.plane.acquire("ci", **asked)
-    [usual] = world.plane._claiming._at_once("ci", Request(**asked))
+    [usual] = world.plane._claims._try_now("ci", Request(**asked))
     assert without_ids(fast) == without_ids(usual)
     assert fast.member.beat_us is not None
     shown = world.plane.show("ci")
@@ -58,7 +58,7 @@ def test_it_reads_the_index_of_ready_members_in_its_order(world: World) -> None:
             driver.execute("SET enable_seqscan = off")
             driver.execute("SET enable_sort = off")
             driver.execute("SET enable_bitmapscan = off")
-            rows = driver.execute("EXPLAIN " + fast_claim.QUICK_POSTGRESQL, said).fetchall()
+            rows = driver.execute("EXPLAIN " + fast_claim.TAKE_POSTGRESQL, said).fetchall()
             plan = " ".join(row["QUERY PLAN"] for row in rows)
             assert "Sort" not in plan
             driver.execute("RESET ALL")
@@ -92,7 +92,7 @@ def test_what_is_unusual_is_left_to_the_usual_way(world: World, how: str) -> Non
             asked = {"lease_seconds": 86401}
         case "a batch":
             asked = {"count": 2}
-    assert world.plane._claiming._quickly("ci", Request(**asked)) == ()  # type: ignore[arg-type]
+    assert world.plane._claims._try_fast("ci", Request(**asked)) == ()  # type: ignore[arg-type]
     with pytest.raises(pool_errors.PoolError):
         world.plane.acquire("ci", **asked)
     assert world.plane.member(member.id).state is State.READY

@@ -177,7 +177,7 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule()
     def follow(self) -> None:
         before = self.world.plane.show("ci")
-        made = self.world.plane.follow("ci")
+        made = self.world.plane.scale("ci")
         after = self.world.plane.show("ci")
         policy = before.autoscale
         if policy is None or not before.pool.refills:

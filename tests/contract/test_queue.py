@@ -101,7 +101,7 @@ def test_who_comes_later_does_not_overtake(world: World) -> None:
     # One is ready, and the batch has a right to it.
     with pytest.raises(pool_errors.NoReadyMembersError) as caught:
         world.plane.acquire("ci")
-    assert "2 are asked for by those who wait" in caught.value.why
+    assert "callers already in the queue asked for 2" in caught.value.why
     assert len(world.plane.acquire("ci", priority=1)) == 1  # unless it is more urgent
     world.plane.update("ci", max_size=9)
     world.fill()
@@ -277,7 +277,7 @@ def test_who_waited_in_vain_is_told_how_it_is_now(world: World) -> None:
     world.plane.replenish("ci")
     told = waiting.result()
     assert isinstance(told, pool_errors.NoReadyMembersError)
-    assert told.why == "its breaker is open: provider_quota_exceeded"
+    assert told.why == "the circuit breaker is open: provider_quota_exceeded"
 
 
 def test_a_cold_claim_keeps_its_place_while_its_launch_takes_long(world: World) -> None:

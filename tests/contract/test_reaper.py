@@ -92,7 +92,7 @@ def test_a_reaper_with_a_long_tick_is_seen_all_the_same(
 ) -> None:
     world = mostly
     monkeypatch.setattr(reaper, "SEEN_SECONDS", 0.02)
-    monkeypatch.setattr(reaper, "STOP_LOOK", 0.01)
+    monkeypatch.setattr(reaper, "STOP_SECONDS", 0.01)
     stop = threading.Event()
     running = threading.Thread(
         target=reaper.Reaper(world.plane, interval=3600).run, args=(stop,), daemon=True

@@ -22,7 +22,7 @@ def test_the_page_runs(tmp_path: pathlib.Path) -> None:
     shell = shellpages.Shell(tmp_path)
     code, said = shell.run(shellpages.blocks(HERE), seconds=150)
     assert code == 0, said
-    assert "there is no pool" in said.splitlines()[-1]
+    assert "no pools; create one" in said.splitlines()[-1]
     assert "Traceback" not in said
     for agent in (shell.home / "pools/machines").glob("*/agent"):
         assert not pathlib.Path("/proc", agent.read_text().split()[0]).exists()
@@ -35,9 +35,9 @@ def test_every_command_of_pools_is_on_the_page() -> None:
         assert f"overnight pool {name}" in TEXT, name
 
 
-def test_every_trouble_is_on_the_page() -> None:
+def test_every_problem_is_on_the_page() -> None:
     source = pathlib.Path(problems.__file__).read_text()
-    known = set(re.findall(r'Trouble\(\s*"([a-z_]+)"', source))
+    known = set(re.findall(r'Problem\(\s*"([a-z_]+)"', source))
     assert len(known) >= 10
     told = {"not_active", "claim_stale"}  # these say everything themselves
     for name in known - told:

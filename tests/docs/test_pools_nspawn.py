@@ -26,6 +26,6 @@ def test_the_section_runs(tmp_path: pathlib.Path) -> None:
     assert code == 0, said
     assert "prepared" in said.splitlines()
     assert "overnight-member.service" in said
-    assert "Tells the pool that this machine is ready" in said
+    assert "overnight agent of a warm pool member" in said
     assert "Traceback" not in said
     assert not (shell.home / "pools/nspawn").exists()

@@ -63,6 +63,12 @@ SEEDS = {
         "from overnight import pools\n",
         "overnight.pools",
     ),
+    "SQL outside pools/sql": (
+        "pools-sql",
+        "pools/seed.py",
+        "def f() -> None:\n    import sqlalchemy as sa\n",
+        "sqlalchemy",
+    ),
     "sibling": ("plugins", "sources/cpu.py", "from overnight.sources import kmsg\n", "kmsg"),
 }
 ALSO = {

@@ -69,8 +69,8 @@ def test_there_and_back_for_people(home, place, capsys) -> None:
         (["create", "--event", EVENT, "--before", "soon"], 2, "is not a duration"),
         (["create", "--event", EVENT, "-o", "/nonexistent/x"], 3, "cannot be written"),
         (["open", "/nonexistent"], 3, "cannot be read"),
-        (["open", "/dev/null"], 3, "it is no file"),
-        (["open", __file__], 3, "it is no bundle"),
+        (["open", "/dev/null"], 3, "it is not a file"),
+        (["open", __file__], 3, "is not a valid bundle"),
     ],
 )
 def test_what_cannot_be_done_is_said(home, place, capsys, words, code, said) -> None:

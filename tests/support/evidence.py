@@ -38,7 +38,9 @@ class Home:
     path: pathlib.Path
     seconds: int
     begin: int = 0
-    looks: dict[str, tuple[float, Callable[[int], Rows]]] = dataclasses.field(default_factory=dict)
+    readings: dict[str, tuple[float, Callable[[int], Rows]]] = dataclasses.field(
+        default_factory=dict
+    )
     facts: dict[str, dict[str, dict[str, str | int]]] = dataclasses.field(default_factory=dict)
     events: list[Event] = dataclasses.field(default_factory=list)
     samples: list[captures.Sample] = dataclasses.field(default_factory=list)

@@ -61,7 +61,7 @@ class Life:
                 assert a_reaper.tick() == {}
             elif what == "claim":
                 self._claim()
-                a_reaper._keep(pool_id, full=False)
+                a_reaper._maintain(pool_id, full=False)
             else:
                 self._boot(what)
             shown = plane.show("ci", recent=1)

@@ -64,8 +64,8 @@ class World:
     def boot(self, member_id: str, phase: str = "ready", reason: str = "") -> None:
         """What the agent on a member's machine does."""
         credential = self.credentials.setdefault(member_id, secrets.token_hex(32))
-        self.plane.door.enrol(self.provider.tokens[member_id], credential)
-        self.plane.door.phase(credential, phase, reason)
+        self.plane.enrolment.enrol(self.provider.tokens[member_id], credential)
+        self.plane.enrolment.phase(credential, phase, reason)
 
     def boot_all(self) -> None:
         """Every warming member that has a machine comes up; on one that died, no agent does."""
@@ -86,7 +86,7 @@ class World:
             if member_id not in alive:
                 continue
             with contextlib.suppress(pool_errors.EnrolmentRefusedError):  # never got that far
-                self.plane.door.beat(credential)
+                self.plane.enrolment.beat(credential)
 
     def members(self, name: str = "ci", *states: State) -> list[Member]:
         return [m for m in self.plane.show(name).members if not states or m.state in states]

@@ -128,10 +128,10 @@ def incident_steps() -> dict[str, Finding]:
     return {
         "loop": found(
             "hidden-loops", "unit.hidden_crash_loop",
-            "ecs.service starts a container every 13 s, and each dies within 11 s; systemd counts no restart.",
+            "ecs.service is crash-looping 277 times an hour under its own supervisor, so systemd's restart counter stays at 0.",
             0.95, NIGHT,
             (
-                fact("3,046 cgroups were born below ecs.service in 11 h, each lived less than 60 s.",
+                fact("3,046 cgroups were created below ecs.service in 11 h; each lived less than 60 s.",
                      "signal cgroup-births", f"overnight events --host {HOST} --kind unit.", births=3046),
                 fact("NRestarts of the unit stayed 0 all night.", "signal unit-restarts",
                      "systemctl show ecs.service -p NRestarts", restarts=0),
@@ -160,9 +160,9 @@ def incident_steps() -> dict[str, Finding]:
         ),
         "core": found(
             "cores", "cpu.core_saturated",
-            "Core 39 spent 100 % of its ticks in the kernel for 7 s, the other 95 cores 19 % busy.",
+            "Core 39 was 100 % busy in the kernel for 7 s; the other 95 cores were 19 % busy.",
             0.99, HOT,
-            (fact("Core 39: 100 % kernel in each of 7 looks.", "signal cpu",
+            (fact("Core 39: 100 % in the kernel in each of 7 seconds.", "signal cpu",
                   f"overnight heatmap --host {HOST} -b 2026-11-15T03:13:40 -e +40s", looks=7),),
             (), {"seconds": 7, "busy_percent": 100, "kernel_percent": 99.7, "others_percent": 19, "cores_burnt": 1.0},
             core=39,
@@ -199,15 +199,15 @@ def answers(*findings: Finding) -> tuple[Answer, ...]:
 
 
 NEXT = (
-    Step("Stop the loop on one host, let its zombies go, and watch for a night.",
+    Step("Stop the loop on one host, drop caches, and record a night.",
                  "sudo systemctl mask --now ecs.service\nsudo sh -c 'echo 2 > /proc/sys/vm/drop_caches'\novernight record --for 12h",
-                 "Confirmed if dying cgroups fall below 1,000 and no reset follows; refuted if a reset comes all the same."),
-    Step("Leave a second host as it is.", "overnight record --for 12h", "The resets go on there."),
+                 "Confirmed if dying cgroups fall below 1,000 and no reset follows; refuted if a reset follows."),
+    Step("Leave a second host as it is.", "overnight record --for 12h", "The resets recur there."),
 )  # fmt: skip
 FIX = (
     Step("Disable and mask the unit in the base image.", "sudo systemctl disable --now ecs.service\nsudo systemctl mask ecs.service",
                  "overnight audit has no finding on ecs.service."),
-    Step("Reboot hosts that have zombies already.", "sudo systemctl reboot", "overnight census says dying 0."),
+    Step("Reboot hosts that already have dying cgroups.", "sudo systemctl reboot", "overnight census shows 0 dying."),
 )  # fmt: skip
 
 
@@ -216,11 +216,11 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
     steps = incident_steps()
     whole = chain_of(
         tuple(steps.values()),
-        (0.93, "277 births an hour, and 275 zombies more an hour; same cgroup, /system.slice/ecs.service", ""),
-        (0.88, "the walk takes 70 µs a cgroup: 68,680 of them are 4.8 s; no other signature function ran there", "the host was not rebooted to compare"),
-        (0.97, "same core and same seconds; 0.96 cores burnt, and 1.0 core is full", ""),
-        (0.91, "the queue's interrupt is bound to core 39; not served for 6.6 s of these 7 s", ""),
-        (0.95, "queue 5 is the one the driver names; its threshold is 5 s", ""),
+        (0.93, "each start creates a memory cgroup, and one that is deleted with pages charged to it is not freed; magnitude agrees: 277 cgroups created an hour against +275 dying an hour; same cgroup: /system.slice/ecs.service", ""),
+        (0.88, "the walk visits every memory cgroup that was not freed; it takes 70 µs a cgroup: 4.8 s for 68,680", "the host was not rebooted to compare"),
+        (0.97, "a walk of all memory cgroups does not yield the core; same core: 39; magnitude agrees: 0.96 cores used against 1.00 cores used", ""),
+        (0.91, "the interrupts and polls of a queue run on one core; same core: 39; not polled for 6.6 s of these 7 s", ""),
+        (0.95, "a driver whose queue makes no progress for some seconds resets the device; same queue: 5", ""),
         score=0.86,
     )  # fmt: skip
     generic = dataclasses.replace(
@@ -230,7 +230,7 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
             (0.95, "queue 5 is the one the driver names", ""),
             score=0.61,
         ),
-        why_not="It holds, but it does not say why the core was full: the winner has it in itself.",
+        why_not="It does not explain why the core was saturated; the winner contains it.",
     )
     rivals = (storm_chain(), generic)
     findings = (*steps.values(), rivals[0].steps[0], lift_finding())
@@ -242,7 +242,7 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
         ),
         NEXT, FIX, answers(*findings), findings,
         {"hosts": 60, "sick": 11, "cohort": {"label": "image", "value": "dlami-2025-03", "p": 0.004}},
-        (RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it had ended 53 s before the core was full", RuledOutReason.CONTRADICTED, "cpu.core_saturated"),),
+        (RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it ended 53 s before the core was saturated", RuledOutReason.CONTRADICTED, "cpu.core_saturated"),),
     )  # fmt: skip
     return narrated(told), material()
 
@@ -283,7 +283,7 @@ def generic() -> tuple[Verdict, diagnosis.Material]:
     )  # fmt: skip
     whole = chain_of(
         (culprit, steps["core"], steps["queue"], steps["event"]),
-        (0.9, "same core and seconds; 0.9 cores burnt", ""),
+        (0.9, "the top consumer of a saturated core is what saturates it; same core: 39", ""),
         (0.91, "the queue's interrupt is bound to core 39", ""),
         (0.95, "queue 5 is the one the driver names", ""),
         score=0.7,

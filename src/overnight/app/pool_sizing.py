@@ -1,34 +1,65 @@
-"""What a pool is asked for, from its own history: the numbers that sizing takes, and how sure they are."""
+"""Size a pool from given numbers, or from the demand that its own history shows."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.model.pool import Callers
 
 if TYPE_CHECKING:
+    import pathlib
+
     from overnight.model.pool import Past, Pool
-    from overnight.pools import bursts, control, history
+    from overnight.pools import bursts, control, history, sizing
 
-__all__ = ["FEWEST_CLAIMS", "Known", "Told", "assumed", "measure_demand"]
+    Point = sizing.Point
+    Sizing = sizing.Sizing
 
-# From fewer the rate is not known to a half: the interval of 20 claims is 0.61 to 1.54 of it.
+__all__ = [
+    "FEWEST_CLAIMS",
+    "GivenDemand",
+    "MeasuredDemand",
+    "SizeRequest",
+    "SizeResult",
+    "describe_assumptions",
+    "measure_demand",
+    "size_pool",
+]
+
+# From fewer the rate is not known to a factor of 1.5: the interval of 20 claims is 0.61 to 1.54 of it.
 FEWEST_CLAIMS = 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
-    """What was said, and needs no measuring."""
+class GivenDemand:
+    """What the operator gave, which is not measured."""
 
     claims_per_minute: float | None = None
     warm_up_s: float | None = None
     burst: bursts.Burst | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SizeRequest:
+    """What to size: given numbers, and the pool whose history fills in the rest."""
+
+    claims_per_minute: float | None = None
+    warm_up_s: float | None = None
+    burst: tuple[float, float] | None = None  # mean and spread
+    pool: str = ""
+    over_s: float = 7 * 86400.0
+    interval_s: float = 60.0
+    miss: float = 0.01
+    callers: Callers = Callers.GIVE_UP
+    cost_per_host_hour: float | None = None
+
+
 @dataclasses.dataclass(frozen=True)
-class Known:
-    """The demand of a pool, what of it was measured, and what was taken for granted."""
+class MeasuredDemand:
+    """The demand on a pool: what was measured, and what was assumed."""
 
     pool: Pool
     past: Past
@@ -39,87 +70,151 @@ class Known:
     assumed: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """`measured` of `overnight pool size --pool NAME -O json`."""
-        found = self.measured
-        warm = found.warm_up
+        """Return `measured` of `overnight pool size --pool NAME -O json`."""
+        measured = self.measured
+        warm_up = measured.warm_up
         return {
             "pool": self.pool.name,
             "target_size": self.pool.target_size,
             "begin_us": self.past.begin_us,
             "end_us": self.past.end_us,
-            "watched_s": found.watched_s,
-            "claims": found.claims,
+            "watched_s": measured.watched_s,
+            "claims": measured.claims,
             "missed": self.past.missed,
-            "claims_per_minute": found.claims_per_minute,
-            "low": found.low,
-            "high": found.high,
-            "dispersion": found.dispersion,
-            "bursty": found.bursty,
-            "warm_up": None if warm is None else dataclasses.asdict(warm),
+            "claims_per_minute": measured.claims_per_minute,
+            "low": measured.low,
+            "high": measured.high,
+            "dispersion": measured.dispersion,
+            "bursty": measured.bursty,
+            "warm_up": None if warm_up is None else dataclasses.asdict(warm_up),
             "assumed": list(self.assumed),
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class SizeResult:
+    """The recommended sizes, and the measured demand if a pool was named."""
+
+    sizing: Sizing
+    measured: MeasuredDemand | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """Return `overnight pool size -O json`."""
+        return self.sizing.as_json(self.measured.as_json() if self.measured else None)
+
+
+def size_pool(
+    home: pathlib.Path,
+    url: str,
+    request: SizeRequest,
+    progress: contextlib.AbstractContextManager[object] | None = None,
+) -> SizeResult:
+    """Size a pool; `progress` is entered while the simulation runs."""
+    from overnight.app import pools
+    from overnight.pools import bursts
+    from overnight.pools import sizing as sizes
+
+    given = GivenDemand(
+        request.claims_per_minute,
+        request.warm_up_s,
+        None if request.burst is None else bursts.Burst(*request.burst),
+    )
+    measured = None
+    if request.pool:
+        plane = pools.open_plane(home, url)
+        measured = measure_demand(
+            plane, request.pool, given, over_s=request.over_s, interval_s=request.interval_s
+        )
+        given = GivenDemand(measured.claims_per_minute, measured.warm_up_s, measured.burst)
+    if given.claims_per_minute is None or given.warm_up_s is None:
+        raise errors.UsageError(
+            "the demand is not known",
+            why="sizing needs claims a minute and the warm-up time: given, or measured from a pool",
+            todo="overnight pool size --pool POOL, or --claims-per-minute 4 --warmup 90s",
+        )
+    demand = sizes.Demand(
+        given.claims_per_minute,
+        given.warm_up_s,
+        request.interval_s,
+        request.miss,
+        given.burst or bursts.SINGLE,
+        request.callers,
+        request.cost_per_host_hour,
+    )
+    with progress or contextlib.nullcontext():
+        return SizeResult(sizes.size(demand), measured)
+
+
 def measure_demand(
-    plane: control.ControlPlane, name: str, told: Told, *, over_s: float, interval_s: float = 60.0
-) -> Known:
-    """The demand of a pool; what was told goes before what is measured."""
+    plane: control.ControlPlane,
+    name: str,
+    given: GivenDemand,
+    *,
+    over_s: float,
+    interval_s: float = 60.0,
+) -> MeasuredDemand:
+    """Measure the demand on a pool; given values take precedence."""
     from overnight.pools import history
 
     if not 1 <= over_s <= 366 * 86400:
         raise errors.UsageError(
-            f"a history of {over_s:g} s",
-            why="it is looked back over a second to a year",
+            f"--over must be between 1s and 366d (got {over_s:g}s)",
+            why="the history is read over that time",
             todo="write it like --over 8h",
         )
     past = plane.past(name, int(over_s))
     pool = plane.show(name, recent=1).pool
-    watched = history.History(
-        past.begin_us / 1e6,
-        past.end_us / 1e6,
-        [at / 1e6 for at in past.asked_us],
-        [max(1e-6, took / 1e6) for took in past.warm_ups_us],
+    measured = history.measure(
+        history.History(
+            past.begin_us / 1e6,
+            past.end_us / 1e6,
+            [at / 1e6 for at in past.asked_us],
+            [max(1e-6, took / 1e6) for took in past.warm_ups_us],
+        ),
+        interval_s=interval_s,
     )
-    found = history.measure(watched, interval_s=interval_s)
-    rate = _rate(pool, found) if told.claims_per_minute is None else told.claims_per_minute
-    if told.warm_up_s is not None:
-        warm_up = told.warm_up_s
-    elif found.warm_up is not None:
-        warm_up = found.warm_up.mean
-    else:
-        raise errors.CannotError(
-            f"the warm-up of pool {pool.name} is not known",
-            why="none of its members became ready in the time that is kept",
-            todo=f"give --warmup 90s, or fill the pool once: overnight pool replenish {pool.name}",
-        )
-    burst = history.burst(found) if told.burst is None else told.burst
-    return Known(pool, past, found, rate, warm_up, burst, assumed(told, found))
+    rate = given.claims_per_minute
+    if rate is None:
+        rate = _require_rate(pool, measured)
+    warm_up = given.warm_up_s
+    if warm_up is None:
+        if measured.warm_up is None:
+            raise errors.CannotError(
+                f"the warm-up time of pool {pool.name} is not known",
+                why="none of its members has become ready within the retention time",
+                todo=f"use --warmup 90s, or fill the pool once: overnight pool replenish {pool.name}",
+            )
+        warm_up = measured.warm_up.mean
+    burst = given.burst or history.burst(measured)
+    return MeasuredDemand(
+        pool, past, measured, rate, warm_up, burst, describe_assumptions(given, measured)
+    )
 
 
-def _rate(pool: Pool, found: history.Measurement) -> float:
+def _require_rate(pool: Pool, measured: history.Measurement) -> float:
     from overnight.model import times
 
-    if found.claims >= FEWEST_CLAIMS:
-        return found.claims_per_minute
+    if measured.claims >= FEWEST_CLAIMS:
+        return measured.claims_per_minute
     raise errors.CannotError(
-        f"pool {pool.name} has too little history: {found.claims} claims in "
-        f"{times.format_duration(found.watched_s)}",
-        why=f"from so few the rate may be {found.low:.2g} to {found.high:.2g} claims a minute; "
-        f"{FEWEST_CLAIMS} claims are needed",
-        todo="wait for more, look further back with --over, or give --claims-per-minute 4",
+        f"pool {pool.name} has too little history: {measured.claims} claims in "
+        f"{times.format_duration(measured.watched_s)}",
+        why=f"the rate may be anywhere from {measured.low:.2g} to {measured.high:.2g} claims a minute; "
+        f"at least {FEWEST_CLAIMS} claims are needed",
+        todo="wait for more claims, look further back with --over, or use --claims-per-minute 4",
     )
 
 
-def assumed(told: Told, found: history.Measurement) -> tuple[str, ...]:
-    """What the numbers take for granted, in words."""
-    said = ["the claims to come are like those measured"]
-    if told.claims_per_minute is not None:
-        said[0] = f"{told.claims_per_minute:g} claims a minute, as given"
-    if told.warm_up_s is not None:
-        said.append(f"a warm-up of {told.warm_up_s:g} s, as given")
-    if told.burst is not None:
-        said.append(f"bursts of {told.burst.mean:g}, as given")
-    elif not found.bursty:
-        short = [note for note in found.notes if "bursts" in note]
-        said.append("claims come one by one" + (f" ({short[0]})" if short else ""))
-    return tuple(said)
+def describe_assumptions(given: GivenDemand, measured: history.Measurement) -> tuple[str, ...]:
+    """Return what the numbers assume, as text."""
+    texts = ["future claims are like the measured ones"]
+    if given.claims_per_minute is not None:
+        texts[0] = f"{given.claims_per_minute:g} claims a minute (given)"
+    if given.warm_up_s is not None:
+        texts.append(f"a warm-up of {given.warm_up_s:g} s (given)")
+    if given.burst is not None:
+        texts.append(f"bursts of {given.burst.mean:g} (given)")
+    elif not measured.bursty:
+        too_short = "" if measured.can_tell_bursts else " (the history is too short to show bursts)"
+        texts.append("claims arrive one by one" + too_short)
+    return tuple(texts)

@@ -1,4 +1,7 @@
-"""Pools for the doors: the control plane of a data home, serving it, and its documents."""
+"""Use cases of pools: open the control plane of a data home, operate pools, serve them, and their documents.
+
+Several values of `overnight.pools` are returned as they are; interfaces take their types from here.
+"""
 
 from __future__ import annotations
 
@@ -11,67 +14,265 @@ from overnight import app, errors
 if TYPE_CHECKING:
     import pathlib
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from overnight import pools
-    from overnight.model.pool import Autoscale, Claim, Grant, Member, Pool, Request
-    from overnight.pools import admin, autoscaler, control, problems
+    from overnight.model.pool import (
+        Autoscale,
+        Claim,
+        Grant,
+        Member,
+        MemberDetails,
+        PoolDetails,
+        Problem,
+        Request,
+    )
+    from overnight.pools import control
+    from overnight.pools.autoscaler import Outlook
 
 __all__ = [
-    "ago",
+    "AutoscaleChange",
+    "AutoscaleReport",
+    "ControlPlane",
+    "PoolChange",
+    "PoolReport",
+    "acquire",
+    "autoscale",
     "autoscale_document",
-    "claim_quickly",
     "claims_document",
+    "create",
+    "list_pools",
     "member_document",
     "open_plane",
+    "parse_setting",
     "pool_document",
     "pools_document",
-    "require_endpoint",
+    "renew",
+    "replenish",
     "serve",
-    "troubles",
+    "show",
+    "update",
 ]
 
 ENDPOINT = "endpoint"
-ADVERTISED = "endpoint_advertised"  # said by somebody, not found out
+ADVERTISED = "endpoint_advertised"  # given by --endpoint, not derived from --listen
 LISTEN = "listen"
+if TYPE_CHECKING:
+    ControlPlane = control.ControlPlane
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PoolChange:
+    """What to set on a pool; None leaves a value as it is, or at its default."""
+
+    template: str | None = None
+    target_size: int | None = None
+    min_size: int | None = None
+    max_size: int | None = None
+    lifecycle_class: str | None = None
+    region: str | None = None
+    preferred_regions: Sequence[str] | None = None
+    instance_type: str | None = None
+    labels: Mapping[str, str] | None = None
+    status: str | None = None
+    close_breaker: bool | None = None
+    settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    def given(self) -> dict[str, Any]:
+        """Return the parameters that were given."""
+        named = {n: v for n, v in vars(self).items() if v is not None and n != "settings"}
+        return {**named, **self.settings}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AutoscaleChange:
+    """What to set on an autoscale policy; None leaves a value as it is, `clear` names those to reset."""
+
+    miss: float | None = None
+    min_size: int | None = None
+    max_size: int | None = None
+    openings: Sequence[str] | None = None
+    window_seconds: float | None = None
+    cooldown_seconds: float | None = None
+    zero_after_seconds: float | None = None
+    warm_up_seconds: float | None = None
+    burst_mean: float | None = None
+    burst_spread: float | None = None
+    clear: tuple[str, ...] = ()
+
+    def given(self) -> dict[str, Any]:
+        """Return the parameters that were given."""
+        named = {n: v for n, v in vars(self).items() if v is not None and n != "clear"}
+        return {**named, **dict.fromkeys(self.clear)}
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolReport:
+    """A pool with its problems."""
+
+    details: PoolDetails
+    problems: tuple[Problem, ...]
+
+    @property
+    def has_alert(self) -> bool:
+        return any(problem.alert for problem in self.problems)
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoscaleReport:
+    """A pool, its policy, and what the policy would decide now, if that was asked for."""
+
+    details: PoolDetails
+    outlook: Outlook | None = None
+    message: str = ""
+
+    @property
+    def policy(self) -> Autoscale | None:
+        return self.details.autoscale if self.outlook is None else self.outlook.policy
 
 
 def open_plane(home: pathlib.Path, url: str = "") -> control.ControlPlane:
-    """The control plane of a data home, or of the database that is named."""
+    """Open the control plane of a data home, or of the database at `url`."""
     from overnight.pools import control, database, providers
 
-    found: dict[str, pools.Provider] = {}
+    available: dict[str, pools.Provider] = {}
     for module in app.discover(providers):
-        create: Callable[[pathlib.Path], pools.Provider] = module.create
-        found[str(module.NAME)] = create(home)
-    where = database.Database(url or database.default_url(home))
-    return control.ControlPlane(where, found)
-
-
-def claim_quickly(home: pathlib.Path, url: str, name: str, asked: Request) -> Grant | None:
-    """A ready member of a pool in a data home, in the shortest time; None: by way of the control plane."""
-    from overnight.pools.sql import fast_claim
-
-    return (
-        None
-        if url
-        else fast_claim.claim_in_file(fast_claim.default_path(home), name, asked, now_us())
-    )
+        create_provider: Callable[[pathlib.Path], pools.Provider] = module.create
+        available[str(module.NAME)] = create_provider(home)
+    return control.ControlPlane(database.Database(url or database.default_url(home)), available)
 
 
 def now_us() -> int:
-    """µs since 1970."""
+    """Return µs since 1970."""
     return time.time_ns() // 1000
 
 
-def require_endpoint(plane: control.ControlPlane) -> None:
-    """Members are launched only when there is somebody to whom they can say that they are ready."""
+def parse_setting(text: str) -> tuple[str, object]:
+    """Parse `ready_ttl_seconds=600`."""
+    from overnight.pools import settings
+
+    return settings.parse(text)
+
+
+# pools
+
+
+def create(plane: control.ControlPlane, name: str, provider: str, change: PoolChange) -> PoolReport:
+    """Create a pool; `serve` launches its members."""
+    plane.create(name=name, provider=provider, **change.given())
+    return show(plane, name)
+
+
+def update(plane: control.ControlPlane, name: str, change: PoolChange) -> PoolReport:
+    """Change a pool; at least one change must be given."""
+    given = change.given()
+    if not given:
+        raise errors.UsageError(
+            f"no change given for pool {name}",
+            why="every option was left out",
+            todo="overnight pool update --help",
+        )
+    plane.update(name, **given)
+    return show(plane, name)
+
+
+def list_pools(plane: control.ControlPlane, *, archived: bool = False) -> tuple[PoolDetails, ...]:
+    """Return the pools with their counts."""
+    return plane.list(archived=archived)
+
+
+def show(plane: control.ControlPlane, name: str, *, recent: int = 20) -> PoolReport:
+    """Return a pool with everything it holds, and its problems."""
+    from overnight.pools import problems, reaper
+
+    details = plane.show(name, recent=recent)
+    seen = plane.get(reaper.SEEN)
+    found = problems.find_problems(
+        details,
+        now_us=plane.context.clock(),
+        reaper_us=int(seen) if seen else None,
+        orphans=plane.orphans_left(details.pool.provider),
+    )
+    return PoolReport(details, found)
+
+
+def acquire(home: pathlib.Path, url: str, name: str, request: Request) -> tuple[Grant, ...]:
+    """Claim ready members, by the fast path where that is possible."""
+    from overnight.pools.sql import fast_claim
+
+    if not url:
+        path = fast_claim.default_path(home)
+        grant = fast_claim.claim_in_file(path, name, request, now_us())
+        if grant is not None:
+            return (grant,)
+    plane = open_plane(home, url)
+    if request.cold:
+        _require_endpoint(plane)
+    return plane.acquire(name, **vars(request))
+
+
+def renew(plane: control.ControlPlane, claim_id: str, lease_seconds: int) -> Grant:
+    """Extend the lease of a claim."""
+    from overnight.model.pool import Grant
+
+    claim = plane.renew(claim_id, lease_seconds)
+    return Grant(plane.member(claim.member_id), claim)
+
+
+def replenish(plane: control.ControlPlane, name: str) -> int:
+    """Launch what is missing now; return how many members were launched."""
+    _require_endpoint(plane)
+    plane.check(name)
+    return plane.replenish(name)
+
+
+def _require_endpoint(plane: control.ControlPlane) -> None:
+    """Raise unless members have an endpoint to which they can report that they are ready."""
     if not plane.endpoint:
         raise errors.CannotError(
             "members cannot be launched yet",
-            why="nobody answers them: no reaper has served from this database",
+            why="they could not report that they are ready: no reaper has served from this database",
             todo="overnight pool serve",
         )
+
+
+def autoscale(
+    plane: control.ControlPlane,
+    name: str,
+    change: AutoscaleChange,
+    *,
+    on: bool = False,
+    off: bool = False,
+    dry_run: bool = False,
+) -> AutoscaleReport:
+    """Show, set, try (`dry_run`) or remove (`off`) the policy of a pool; `on` sets the defaults."""
+    given = change.given()
+    if off and (on or dry_run or given):
+        raise errors.UsageError(
+            "--off cannot be combined with other options",
+            why="it removes the policy",
+            todo=f"overnight pool autoscale {name} --off",
+        )
+    if off:
+        removed = plane.autoscale_off(name)
+        message = "autoscale is off" if removed else "autoscale was already off"
+        return AutoscaleReport(plane.show(name, recent=1), message=message)
+    details = plane.show(name, recent=1)
+    if dry_run:
+        if details.autoscale is None and not (given or on):
+            raise errors.CannotError(
+                f"pool {details.pool.name} has no autoscale policy",
+                why="its size is set by hand",
+                todo=f"try the defaults: overnight pool autoscale {name} --on --dry-run",
+            )
+        return AutoscaleReport(details, plane.outlook(name, **given))
+    if not given and not on:
+        return AutoscaleReport(details)
+    plane.autoscale(name, **given)
+    return AutoscaleReport(plane.show(name, recent=1), message=f"autoscale is on for pool {name}")
+
+
+# serving
 
 
 def serve(
@@ -81,69 +282,75 @@ def serve(
     listen: str = "",
     endpoint: str = "",
     interval: float = 60.0,
-    say: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Answer members and keep every pool, until told to stop.
+    """Run the reaper and answer members until `stop` is set.
 
-    The address is kept: members that were launched before find it again after a restart. `endpoint` is
-    what members are told, where that is not where we listen: a name, another port, a balancer.
+    The address is saved, so that members launched before a restart find it again. `endpoint` is the URL
+    that members use, where it differs from the listen address: a name, another port, a load balancer.
     """
-    # Only here: a claim must not wait for what it does not use.
+    # Imported here, because a claim must not wait for it.
     from overnight.pools import member_api, metrics, reaper
 
+    if interval < 0.05:
+        raise errors.UsageError(
+            f"--interval must be at least 50ms (got {interval:g}s)",
+            why="claims wake the reaper anyway; the tick only catches what they missed",
+            todo="use --interval 60s",
+        )
     if endpoint:
-        _url(endpoint)
-    address, port = _address(listen or _kept(plane))
+        _parse_url(endpoint)
+    address, port = _parse_address(listen or _saved_address(plane))
     chosen = bool(listen or endpoint)
     advertised = endpoint or ("" if listen else plane.get(ADVERTISED))
     try:
         server = member_api.Server(
-            plane.door, lambda: metrics.render(plane), address=address, port=port
+            plane.enrolment, lambda: metrics.render(plane), address=address, port=port
         )
     except errors.CannotError:
         if chosen:
             raise
-        server = member_api.Server(plane.door, lambda: metrics.render(plane), address=address)
+        server = member_api.Server(plane.enrolment, lambda: metrics.render(plane), address=address)
     try:
-        # Another one that answers keeps its place; two share the work.
-        if chosen or not _answers(plane.endpoint):
+        # Another reaper that answers keeps its address; the two share the work.
+        if chosen or not _is_answering(plane.endpoint):
             plane.set(ENDPOINT, advertised or server.endpoint)
             plane.set(ADVERTISED, advertised)
             plane.set(LISTEN, f"{address}:{server.port}")
-        told = advertised or server.endpoint
-        say(f"members are answered at {told}, metrics at {server.endpoint}/metrics")
-        _warn(plane, say)
+        url = advertised or server.endpoint
+        progress(f"serving members at {url}, metrics at {server.endpoint}/metrics")
+        _warn_unfillable(plane, progress)
         reaper.Reaper(plane, interval=interval).run(stop)
     finally:
         server.close()
 
 
-def _kept(plane: control.ControlPlane) -> str:
+def _saved_address(plane: control.ControlPlane) -> str:
     return plane.get(LISTEN) or plane.endpoint.removeprefix("http://") or "127.0.0.1:0"
 
 
-def _warn(plane: control.ControlPlane, say: Callable[[str], None]) -> None:
-    """Pools that cannot be filled from here are told of at once, not after a failure."""
+def _warn_unfillable(plane: control.ControlPlane, progress: Callable[[str], None]) -> None:
+    """Report pools that cannot be filled from here at once, not after a failed launch."""
     for details in plane.list():
         try:
             plane.check(details.pool.name)
         except errors.OvernightError as error:
-            say(f"pool {details.pool.name} cannot be filled: {error.what}; do: {error.todo}")
+            progress(f"pool {details.pool.name} cannot be filled: {error.what}; {error.todo}")
 
 
-def _address(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
     if not address or not port.isdigit() or int(port) > 65535:
         raise errors.UsageError(
-            f"{text!r} is no address to listen on",
-            why="an address and a port are wanted",
+            f"invalid listen address {text!r}",
+            why="it must be ADDRESS:PORT",
             todo="write it like 127.0.0.1:8417",
         )
     return address, int(port)
 
 
-def _url(text: str) -> tuple[str, int]:
-    """Host and port of what members are told."""
+def _parse_url(text: str) -> tuple[str, int]:
+    """Return host and port of an endpoint."""
     import urllib.parse
 
     try:
@@ -153,42 +360,29 @@ def _url(text: str) -> tuple[str, int]:
         host, port = None, 0
     if not host or where.scheme not in ("http", "https") or where.path not in ("", "/"):
         raise errors.UsageError(
-            f"{text!r} is no endpoint",
-            why="members are told a URL without a path",
+            f"invalid endpoint {text!r}",
+            why="it must be an http or https URL without a path",
             todo="write it like http://pools.internal:8417",
         )
     return host, port
 
 
-def _answers(endpoint: str) -> bool:
+def _is_answering(endpoint: str) -> bool:
     import socket
 
     if not endpoint:
         return False
     try:
-        with socket.create_connection(_url(endpoint), timeout=1):
+        with socket.create_connection(_parse_url(endpoint), timeout=1):
             return True
     except OSError:
         return False
 
 
-def troubles(plane: control.ControlPlane, shown: admin.PoolDetails) -> tuple[problems.Problem, ...]:
-    """What is wrong with a pool, and what to do."""
-    from overnight.pools import problems, reaper
-
-    seen = plane.get(reaper.SEEN)
-    return problems.find_problems(
-        shown,
-        now_us=plane.context.clock(),
-        reaper_us=int(seen) if seen else None,
-        orphans=plane.orphans_left(shown.pool.provider),
-    )
-
-
 # documents
 
 
-def _pool(details: admin.PoolDetails) -> dict[str, Any]:
+def _pool_json(details: PoolDetails) -> dict[str, Any]:
     pool = dataclasses.asdict(details.pool)
     return {
         **{name: value for name, value in pool.items() if name not in ("settings", "labels")},
@@ -205,7 +399,7 @@ def _pool(details: admin.PoolDetails) -> dict[str, Any]:
     }
 
 
-def _member(member: Member) -> dict[str, Any]:
+def _member_json(member: Member) -> dict[str, Any]:
     values = dataclasses.asdict(member)
     return {
         "member_id": values.pop("id"),
@@ -214,13 +408,13 @@ def _member(member: Member) -> dict[str, Any]:
     }
 
 
-def _claim(claim: Claim) -> dict[str, Any]:
+def _claim_json(claim: Claim) -> dict[str, Any]:
     values = dataclasses.asdict(claim)
     return {"claim_id": values.pop("id"), **values}
 
 
-def _autoscale(policy: Autoscale | None) -> dict[str, Any] | None:
-    """The policy, and apart from it what was last decided."""
+def _autoscale_json(policy: Autoscale | None) -> dict[str, Any] | None:
+    """Return the policy, and separately the last decision."""
     if policy is None:
         return None
     return {
@@ -246,18 +440,17 @@ def _autoscale(policy: Autoscale | None) -> dict[str, Any] | None:
     }
 
 
-def autoscale_document(
-    pool: Pool, policy: Autoscale | None, outlook: autoscaler.Outlook | None
-) -> dict[str, Any]:
-    """`overnight pool autoscale -O json`."""
+def autoscale_document(report: AutoscaleReport) -> dict[str, Any]:
+    """Return `overnight pool autoscale -O json`."""
+    pool, outlook = report.details.pool, report.outlook
     would = None
     if outlook is not None:
-        made = outlook.decision
+        decision = outlook.decision
         would = {
-            "size": made.size,
-            "wanted_size": made.wanted,
-            "cause": made.cause,
-            "reason": made.reason,
+            "size": decision.size,
+            "wanted_size": decision.wanted,
+            "cause": decision.cause,
+            "reason": decision.reason,
             "warm_up_seconds": outlook.warm_up_s,
             "assumed": list(outlook.assumed),
         }
@@ -266,52 +459,49 @@ def autoscale_document(
         "pool": pool.name,
         "status": str(pool.status),
         "target_size": pool.target_size,
-        "policy": _autoscale(policy),
+        "policy": _autoscale_json(report.policy),
         "would": would,
     }
 
 
-def pool_document(plane: control.ControlPlane, shown: admin.PoolDetails) -> dict[str, Any]:
-    """`overnight pool show -O json`."""
+def pool_document(report: PoolReport) -> dict[str, Any]:
+    """Return `overnight pool show -O json`."""
+    details = report.details
     return {
         "schema": "overnight.pool/1",
-        "pool": _pool(shown),
-        "autoscale": _autoscale(shown.autoscale),
-        "members": [_member(one) for one in shown.members],
-        "claims": [_claim(one) for one in shown.claims],
-        "waiters": [dataclasses.asdict(one) for one in shown.waiters],
-        "recent_events": [dataclasses.asdict(one) for one in shown.events],
-        "troubles": [dataclasses.asdict(one) for one in troubles(plane, shown)],
+        "pool": _pool_json(details),
+        "autoscale": _autoscale_json(details.autoscale),
+        "members": [_member_json(member) for member in details.members],
+        "claims": [_claim_json(claim) for claim in details.claims],
+        "waiters": [dataclasses.asdict(waiter) for waiter in details.waiters],
+        "recent_events": [dataclasses.asdict(event) for event in details.events],
+        "troubles": [dataclasses.asdict(problem) for problem in report.problems],
     }
 
 
-def pools_document(listed: tuple[admin.PoolDetails, ...]) -> dict[str, Any]:
-    """`overnight pool list -O json`."""
-    return {"schema": "overnight.pools/1", "pools": [_pool(one) for one in listed]}
+def pools_document(pools: tuple[PoolDetails, ...]) -> dict[str, Any]:
+    """Return `overnight pool list -O json`."""
+    return {"schema": "overnight.pools/1", "pools": [_pool_json(details) for details in pools]}
 
 
 def claims_document(grants: tuple[Grant, ...]) -> dict[str, Any]:
-    """`overnight pool acquire -O json`."""
+    """Return `overnight pool acquire -O json`."""
     return {
         "schema": "overnight.pool-claims/1",
-        "claims": [{**_claim(one.claim), "member": _member(one.member)} for one in grants],
+        "claims": [
+            {**_claim_json(grant.claim), "member": _member_json(grant.member)} for grant in grants
+        ],
     }
 
 
-def member_document(member: Member, details: admin.MemberDetails | None = None) -> dict[str, Any]:
-    """What becomes of a member; with everything that is known of it, where that was asked for."""
-    told: dict[str, Any] = {"schema": "overnight.pool-member/1", "member": _member(member)}
+def member_document(member: Member, details: MemberDetails | None = None) -> dict[str, Any]:
+    """Return a member, with its claims and events if `details` are given."""
+    document: dict[str, Any] = {
+        "schema": "overnight.pool-member/1",
+        "member": _member_json(member),
+    }
     if details is not None:
-        told["pool"] = details.pool
-        told["claims"] = [_claim(one) for one in details.claims]
-        told["events"] = [dataclasses.asdict(one) for one in details.events]
-    return told
-
-
-def ago(us: int | None, now_us: int) -> str:
-    """How long ago, for people; '-' for never."""
-    from overnight.model import times
-
-    if us is None:
-        return "-"
-    return times.format_duration(max(0.0, (now_us - us) / 1e6))
+        document["pool"] = details.pool
+        document["claims"] = [_claim_json(claim) for claim in details.claims]
+        document["events"] = [dataclasses.asdict(event) for event in details.events]
+    return document

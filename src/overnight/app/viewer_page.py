@@ -1,4 +1,4 @@
-"""The viewer page's data for a question: its window, its baseline, and the filters on stacks."""
+"""The data of a viewer page: its window, its baseline, and the filters on stacks."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def page_view(
     title: str = "",
     needs: tuple[str, ...] = (),
 ) -> view.View:
-    """The windows, the first of them with every sample at its edges where not all samples fit.
+    """Collect the windows; where not all samples fit, keep every sample at the edges of the first.
 
-    Filters on stacks are applied here; the page has fields for the others. `needs` names what the
-    question tells samples apart by and sums over segments do not know: with it, all must fit.
+    Filters on stacks are applied here; the page applies the others itself. `needs` names filters that
+    sums over segments cannot answer: with them, all samples must fit.
     """
     whole = Window(min(w.begin_us for w in windows), max(w.end_us for w in windows))
-    # The page keeps whole samples around events; one at an edge keeps it from being widened.
+    # The page keeps every sample around events: an event at each edge has the same effect.
     edges = (windows[0].begin_us, windows[0].end_us)
     near = tuple(Event(us, "edge") for us in edges if whole.begin_us < us < whole.end_us)
     shown = view.view(source, whole, host, (*marks, *near), title=title)
@@ -46,16 +46,16 @@ def page_view(
     )
     if coarse and needs:
         raise errors.CannotError(
-            f"a page of this window cannot tell samples apart by {' and '.join(needs)}",
-            why="it holds sums where not every sample fits, and those know process and stack alone",
-            todo="take a shorter window or baseline, or -O text, which reads every sample",
+            f"a page of this window cannot filter by {' and '.join(needs)}",
+            why="not all samples fit; the sums in their place have only process and stack",
+            todo="choose a shorter window or baseline, or -O text, which reads every sample",
         )
     shown = dataclasses.replace(shown, events=marks)
     return _filtered(shown, source, chosen) if chosen.by_node else shown
 
 
 def _filtered(shown: view.View, source: reader.Reader, chosen: Selection) -> view.View:
-    """Without the rows, and the heat, that the filters on stacks refuse."""
+    """Remove the rows and heatmap samples that the filters on stacks exclude."""
     arrays = dict(shown.arrays)
     kept = _stack_mask(shown, chosen)[arrays["row_stack"]]
     for name in arrays:
@@ -69,24 +69,24 @@ def _filtered(shown: view.View, source: reader.Reader, chosen: Selection) -> vie
         columns = [found.rows.index(str(core)) for core in shown.cores]
         heat = np.minimum(found.values[:, columns], 0xFFFF)
         arrays[f"heat_{mode}"] = heat.astype("<u2").ravel()
-    said = [
+    filters = [
         f"--{name} {getattr(chosen, name)}"
         for name in ("function", "side")
         if getattr(chosen, name)
     ]
-    notes = (*shown.notes, f"only samples of {' '.join(said)} are in this page")
+    notes = (*shown.notes, f"this page holds only samples of {' '.join(filters)}")
     return dataclasses.replace(shown, arrays=arrays, notes=notes)
 
 
 def _stack_mask(shown: view.View, chosen: Selection) -> npt.NDArray[np.bool_]:
-    """By the page's stack: whether the filters let it through."""
+    """Mark the page's stacks that pass the filters."""
     arrays: dict[str, npt.NDArray[Any]] = shown.arrays
     offset = arrays["stack_offset"].astype(np.int64)
     frame = arrays["stack_frame"].astype(np.int64)
     mask = np.ones(len(offset) - 1, bool)
     if chosen.function and len(mask):
         names = [shown.strings[i] for i in arrays["frame_name"].tolist()]
-        # The page says which binary an unknown function is in; filters know its name alone.
+        # The page adds the binary to an unknown function; filters match its name only.
         plain = [UNKNOWN if name.startswith(f"{UNKNOWN} in ") else name for name in names]
         hit = reader.matches(np.array(plain, object), chosen.function)
         before = np.concatenate([[0], np.cumsum(hit[frame])])

@@ -59,7 +59,7 @@ class Share:
         name = f"{process} had to wait: it" if self.fell else process
         return Evidence(
             f"{name} used {self.now:.2f} of the core, and {self.before:.2f} in the baseline"
-            f" ({case.baseline_text}): {self.added:+.2f}, known within {self.error:.2f}",
+            f" ({case.baseline_text}): {self.added:+.2f} ± {self.error:.2f}",
             source,
             {
                 "cores_now": round(self.now, 3),

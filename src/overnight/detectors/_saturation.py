@@ -22,7 +22,7 @@ from overnight.queries import heatmap, signals
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["Saturation", "Series", "Stretch", "baseline_percent", "find_saturation", "read_series", "split_runs"]  # fmt: skip
+__all__ = ["Saturation", "Series", "Stretch", "baseline_percent", "find_saturation", "longest_run", "read_series", "split_runs"]  # fmt: skip
 
 # incident.md: any core at 95 % for two seconds in a row. The watch waits for three, because it must not
 # report every minute; here there is an event already.
@@ -229,10 +229,7 @@ def _from_samples(case: cases.Case, window: Window) -> Series | None:
 
 
 def _find_stretches(
-    series: Series,
-    *,
-    event_core: int | None = None,
-    others_of_event: float = OTHERS_OF_EVENT,
+    series: Series, *, event_core: int | None = None, others_of_event: float = OTHERS_OF_EVENT
 ) -> list[Stretch]:
     """Find all stretches, the longest first; for the event's core the others may be busier."""
     count = np.isfinite(series.busy).sum(axis=1, keepdims=True)
@@ -271,3 +268,13 @@ def split_runs(
     for run in np.split(rows, breaks):
         if (series.end_us[run] - series.begin_us[run]).sum() >= (least_seconds - 0.2) * 1e6:
             yield slice(int(run[0]), int(run[-1]) + 1)
+
+
+def longest_run(marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return the rows of the longest run of marked ones, the first of several.
+
+    >>> longest_run(np.array([True, False, True, True])).tolist()
+    [2, 3]
+    """
+    rows = np.flatnonzero(marked).astype(np.int64)
+    return max(np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1), key=len)

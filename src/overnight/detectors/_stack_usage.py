@@ -111,7 +111,7 @@ def usage_evidence(
     }
     return Evidence(
         f"{usage.actor} used {usage.cores_used:.2f} cores in {function} for"
-        f" {usage.window.seconds:.0f} s, {usage.share_of_core_samples:.0%} of core {usage.core};"
+        f" {usage.window.seconds:.0f} s, {100 * usage.share_of_core_samples:.0f} % of core {usage.core};"
         f" {usage.baseline_cores:.2f} cores in the baseline ({case.baseline_text}). Stack: {path}",
         "profiles",
         values,

@@ -90,7 +90,7 @@ def _finding(
         confidence = 0.95
     if share is not None:
         stepping = Evidence(
-            f"{share:.0%} of its samples in reclaim are in the step from one memory cgroup to the next",
+            f"{100 * share:.0f} % of its samples in reclaim are in the step from one memory cgroup to the next",
             "profiles",
             {"share_of_its_reclaim_samples": round(share, 3)},
             usage.window,
@@ -113,13 +113,7 @@ def _finding(
     return _base.make(
         "cgroup-walk",
         KIND,
-        Subject(
-            host=case.host,
-            core=usage.core,
-            unit=usage.actor.unit,
-            process=usage.actor.process,
-            function=function,
-        ),
+        Subject.of_actor(case.host, usage.actor, core=usage.core, function=function),
         usage.window,
         confidence * _stack_usage.lost_factor(now),
         f"{usage.actor} used {usage.cores_used:.2f} cores on core {usage.core} for"

@@ -170,24 +170,18 @@ def _sampled_finding(
         against.append(location.elsewhere_evidence(stretch.core))
     filters = ("--core", str(stretch.core), "--process", shlex.quote(exactly))
     kernel_share = consumer.kernel / consumer.samples
-    name = Actor(consumer.process, consumer.unit)
+    actor = Actor(consumer.process, consumer.unit)
     return _base.make(
         "culprit",
         KIND,
-        Subject(
-            host=case.host,
-            core=stretch.core,
-            process=consumer.process,
-            unit=consumer.unit,
-            function=function,
-        ),
+        Subject.of_actor(case.host, actor, core=stretch.core, function=function),
         window,
         confidence,
-        f"{name} had {100 * share:.0f} % of the samples of core {stretch.core} in those"
+        f"{actor} had {100 * share:.0f} % of the samples of core {stretch.core} in those"
         f" {stretch.seconds:.0f} s, most of them in {function}",
         [
             Evidence(
-                f"{name} has {consumer.samples} of the {total} samples of core {stretch.core} in those"
+                f"{actor} has {consumer.samples} of the {total} samples of core {stretch.core} in those"
                 f" {stretch.seconds:.0f} s ({100 * share:.0f} %); {100 * kernel_share:.0f} % of them are in"
                 f" the kernel; {coverage.lost} samples were lost",
                 "profiles",

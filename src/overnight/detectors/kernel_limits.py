@@ -44,7 +44,7 @@ class KernelLimits(_base.BaseDetector):
         for name, (share, used, maximum) in highest.items():
             if share < LEAST_SHARES.get(name, LEAST_SHARE) or (own in highest and name != own):
                 continue  # an event that names its limit is not about another one
-            text = f"{name}: {used} of {maximum} used ({share:.0%})"
+            text = f"{name}: {used} of {maximum} used ({100 * share:.0f} %)"
             evidence = Evidence(
                 text,
                 "limits",
@@ -66,7 +66,7 @@ class KernelLimits(_base.BaseDetector):
             )
         findings.sort(key=lambda finding: -finding.magnitude["used_share"])
         fullest = max((share for share, *_ in highest.values()), default=0.0)
-        clear = f"the fullest of {len(highest)} kernel limits was {fullest:.0%} used"
+        clear = f"the fullest of {len(highest)} kernel limits was {100 * fullest:.0f} % used"
         return self.answer(findings, clear=clear)
 
 

@@ -283,8 +283,7 @@ def _group_by_actor(examined: _Examined, passed: Integers) -> list[Finding]:
         groups.setdefault(Actor(item.process, item.unit), []).append(number)
     findings = [_finding(examined, actor, items) for actor, items in groups.items()]
     return sorted(
-        findings,
-        key=lambda finding: (-finding.magnitude["cores_more"], -finding.magnitude["low"]),
+        findings, key=lambda finding: (-finding.magnitude["cores_more"], -finding.magnitude["low"])
     )
 
 
@@ -327,7 +326,7 @@ def _finding(examined: _Examined, actor: Actor, items: list[int]) -> Finding:
     return _base.make(
         "lift",
         KIND,
-        Subject(host=case.host, unit=actor.unit, process=actor.process, function=function),
+        Subject.of_actor(case.host, actor, function=function),
         window,
         confidence,
         f"{name} ran {lifts.lift[best]:.0f} times as much before {lifts.recurrences} recurrences as at"

@@ -84,13 +84,7 @@ def _finding(
     return _base.make(
         "lock-contention",
         KIND,
-        Subject(
-            host=case.host,
-            core=leading.core,
-            unit=leading.actor.unit,
-            process=leading.actor.process,
-            function=function,
-        ),
+        Subject.of_actor(case.host, leading.actor, core=leading.core, function=function),
         leading.window,
         (0.85 if role == "spin" else 0.6) * _stack_usage.lost_factor(now),
         f"{used:.2f} cores were used {WAITING[role]}, taken in {lock}; cores by process: {users}",
@@ -103,11 +97,7 @@ def _finding(
             ),
             *(_stack_usage.usage_evidence(case, waiter, now, function) for waiter in waiters[:3]),
         ],
-        {
-            **_stack_usage.magnitude(leading),
-            "cores_burnt": used,
-            "waiters": float(len(waiters)),
-        },
+        {**_stack_usage.magnitude(leading), "cores_burnt": used, "waiters": float(len(waiters))},
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _base, _host_state, _runs, _signatures, _stack_usage
+from overnight.detectors import _base, _host_state, _saturation, _signatures, _stack_usage
 from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Window
 from overnight.queries import function_usage, signals
@@ -69,7 +69,7 @@ class _Scanned:
             return None
         direct = _column(self.rates, "pgscan_direct")
         least = max(PAGES_A_SECOND, PAGES_FACTOR * self.direct_baseline)
-        run = _runs.longest_run(direct >= least)
+        run = _saturation.longest_run(direct >= least)
         if len(run) < SECONDS_IN_A_ROW:
             return None
         window = Window(int(self.rates.begin_us[run[0]]), int(self.rates.end_us[run[-1]]))
@@ -129,10 +129,7 @@ class Reclaim(_base.BaseDetector):
 
 
 def _finding(
-    case: cases.Case,
-    now: samples.WindowSamples,
-    usage: function_usage.Usage,
-    scanned: _Scanned,
+    case: cases.Case, now: samples.WindowSamples, usage: function_usage.Usage, scanned: _Scanned
 ) -> Finding:
     role = _entry_role(usage)
     pages = scanned.within(usage.window)
@@ -172,7 +169,7 @@ def _finding(
             values["dying"] = dying
         against.append(
             Evidence(
-                f"{walk:.0%} of its samples in reclaim only step from one memory cgroup to the next",
+                f"{100 * walk:.0f} % of its samples in reclaim only step from one memory cgroup to the next",
                 "profiles",
                 values,
                 usage.window,

@@ -120,10 +120,7 @@ def _read_names(case: cases.Case, stretch: _saturation.Stretch, key: str) -> tup
 
 
 def _finding(
-    case: cases.Case,
-    stretch: _saturation.Stretch,
-    location: _event_location.Location,
-    hog: _Hog,
+    case: cases.Case, stretch: _saturation.Stretch, location: _event_location.Location, hog: _Hog
 ) -> Finding:
     process, thread = _read_names(case, stretch, hog.key)
     policy = f"{REAL_TIME[hog.policy]}, priority {hog.priority}"
@@ -132,11 +129,7 @@ def _finding(
             f"{'thread' if thread else 'process'} {hog.key} ({policy}) was last seen on core"
             f" {stretch.core} and used {hog.cores:.2f} cores in those {stretch.seconds:.0f} s",
             hog.signal,
-            {
-                "policy": hog.policy,
-                "rt_priority": hog.priority,
-                "cores_burnt": round(hog.cores, 3),
-            },
+            {"policy": hog.policy, "rt_priority": hog.priority, "cores_burnt": round(hog.cores, 3)},
             stretch.window,
         )
     ]

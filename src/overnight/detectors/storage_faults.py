@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _base, _kernel_events, _runs
+from overnight.detectors import _base, _kernel_events, _saturation
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 
@@ -39,15 +38,6 @@ IO_SECONDS = 3
 DISK = re.compile(r"nvme\d+|mmcblk\d+|(?:sd|vd|xvd|hd)[a-z]+")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Waiting:
-    """The longest run of seconds in which tasks waited for disks."""
-
-    window: Window
-    percent: float  # of the time
-    evidence: Evidence
-
-
 class StorageFaults(_base.BaseDetector):
     """The kernel's storage errors by device; waiting alone is a weak finding."""
 
@@ -57,6 +47,7 @@ class StorageFaults(_base.BaseDetector):
     def examine(self, case: cases.Case) -> Answer:
         _kernel_events.require_signals(case)
         waiting = _find_waiting(case)
+        percent = float(waiting.values["some_percent_of_time"]) if waiting else 0.0
         groups: dict[str, list[Event]] = collections.defaultdict(list)
         own, other_disks = _disk_of(case.event), set()
         for event in _kernel_events.read_events(case, CONFIDENCE):
@@ -72,7 +63,7 @@ class StorageFaults(_base.BaseDetector):
                 for event in events[: _kernel_events.MOST_FINDINGS]
             ]
             if waiting is not None:
-                evidence.append(waiting.evidence)
+                evidence.append(waiting)
             process = next((event.process for event in events if event.process), "")
             confidence = max(CONFIDENCE[event.kind] for event in events)
             findings.append(
@@ -86,11 +77,11 @@ class StorageFaults(_base.BaseDetector):
                     evidence,
                     {
                         "faults": float(sum(event.count for event in events)),
-                        "io_wait_percent": waiting.percent if waiting else 0.0,
+                        "io_wait_percent": percent,
                     },
                 )
             )
-        if not findings and waiting is not None:
+        if not findings and waiting is not None and waiting.window is not None:
             findings.append(
                 _base.make(
                     self.name,
@@ -98,10 +89,10 @@ class StorageFaults(_base.BaseDetector):
                     Subject(host=case.host),
                     waiting.window,
                     CONFIDENCE_OF_WAITING,
-                    f"tasks waited for disks {waiting.percent:.0f} % of the time for"
+                    f"tasks waited for disks {percent:.0f} % of the time for"
                     f" {waiting.window.seconds:.0f} s; the kernel reported no disk error",
-                    [waiting.evidence],
-                    {"io_wait_percent": waiting.percent},
+                    [waiting],
+                    {"io_wait_percent": percent},
                 )
             )
         clear = "the kernel reported no disk error, and no task waited long for a disk"
@@ -117,7 +108,8 @@ def _disk_of(event: Event) -> str:
     return match[0] if match else ""
 
 
-def _find_waiting(case: cases.Case) -> _Waiting | None:
+def _find_waiting(case: cases.Case) -> Evidence | None:
+    """Find the longest run of seconds in which tasks waited for disks."""
     now, before = (
         case.rates("pressure", window, keys=("io",), columns=("some",))
         for window in (case.window, case.baseline)
@@ -129,19 +121,18 @@ def _find_waiting(case: cases.Case) -> _Waiting | None:
     base = before.values.get("some")
     baseline = float(np.nanmean(base)) / 1e4 if base is not None and base.size else 0.0
     least = max(IO_SOME, min(IO_SOME_MOST, IO_FACTOR * baseline))
-    longest = _runs.longest_run(percents >= least)
+    longest = _saturation.longest_run(percents >= least)
     if len(longest) < IO_SECONDS:
         return None
     window = Window(int(now.begin_us[longest[0]]), int(now.end_us[longest[-1]]))
     percent = float(percents[longest].mean())
-    evidence = Evidence(
+    return Evidence(
         f"tasks waited for disks {percent:.0f} % of the time; {baseline:.0f} % in the baseline",
         "pressure",
         {"some_percent_of_time": round(percent, 1), "baseline_percent": round(baseline, 1)},
         window,
         _base.command("events", window, case.host, "--kind", "pressure."),
     )
-    return _Waiting(window, percent, evidence)
 
 
 DETECTORS = (StorageFaults(),)

@@ -108,7 +108,7 @@ def build(
     """Build every unbroken chain that ends in the event; the order of the findings does not matter."""
     known = known or knowledge.known()
     every = _deduplicate(findings, event)
-    around = conditions.Surroundings.of(every)
+    around = conditions.Surroundings.of(every, known)
     usable: list[Finding] = []
     refused: dict[str, Refusal] = {}
     for finding in every:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.model import times
@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
     from overnight.model.finding import Finding
 
-__all__ = ["Judgement", "Surroundings", "format_number", "judge", "measured", "plain"]
+__all__ = [
+    "Judgement",
+    "Surroundings",
+    "format_number",
+    "format_percent",
+    "judge",
+    "measured",
+    "plain",
+]
 
 RESOLUTION_S = 2.0  # signals are read once a second: two windows cannot be ordered more finely
 LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
@@ -42,13 +50,15 @@ class Surroundings:
 
     culprits: tuple[Finding, ...] = ()
     lifts: tuple[Finding, ...] = ()
+    numbers: Mapping[str, knowledge.Number] = dataclasses.field(default_factory=dict)  # formats
 
     @classmethod
-    def of(cls, findings: Iterable[Finding]) -> Surroundings:
+    def of(cls, findings: Iterable[Finding], known: knowledge.Knowledge) -> Surroundings:
         every = tuple(findings)
         return cls(
             tuple(finding for finding in every if finding.kind == "cpu.culprit"),
             tuple(finding for finding in every if finding.kind == "stack.lift"),
+            known.numbers,
         )
 
 
@@ -71,6 +81,18 @@ def format_number(value: float) -> str:
     """
     whole = 100 <= abs(value) < 1e15 or (math.isfinite(value) and value == round(value))
     return f"{value:,.0f}" if whole and abs(value) < 1e15 else f"{value:.3g}"
+
+
+def format_percent(share: float | None) -> str:
+    """Format with two significant digits; a dash where it is not known.
+
+    >>> format_percent(0.065), format_percent(0.0004), format_percent(None)
+    ('6.5 %', '0.04 %', '-')
+    """
+    if share is None or not math.isfinite(share):
+        return "-"
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
 
 
 def plain(text: str, longest: int = LONGEST_NAME) -> str:
@@ -189,7 +211,7 @@ def _magnitude(
     condition: knowledge.Condition,
     cause: Finding,
     effect: Finding,
-    _: Surroundings,
+    around: Surroundings,
 ) -> Judgement:
     """Compare the first pair of numbers that is measured on both sides."""
     pairs = [
@@ -201,24 +223,33 @@ def _magnitude(
         value = measured(cause, cause_name)
         other = measured(effect, effect_name) if effect_name else 1.0
         if value is not None and other is not None:
-            return _compare(condition, (cause_name, value), (effect_name, other))
+            return _compare(condition, (cause_name, value), (effect_name, other), around)
         missing = _label(cause_name if value is None else effect_name)
     return Judgement(None, f"{missing} was not measured")
 
 
 def _compare(
-    condition: knowledge.Condition, cause: tuple[str, float], effect: tuple[str, float]
+    condition: knowledge.Condition,
+    cause: tuple[str, float],
+    effect: tuple[str, float],
+    around: Surroundings,
 ) -> Judgement:
-    (cause_name, value), (effect_name, other) = cause, effect
-    numbers = f"{format_number(value)} {_label(cause_name)}"
+    (_, value), (effect_name, other) = cause, effect
+    numbers = _format_magnitude(*cause, around)
     if effect_name:
-        numbers += f" against {format_number(other)} {_label(effect_name)}"
+        numbers += f" against {_format_magnitude(*effect, around)}"
     fit = _fit(value / other if other > 0 else math.inf if value > 0 else 0.0, condition)
     if fit >= 1:
         return Judgement(1.0, f"magnitude agrees: {numbers}")
     if fit > 0:
         return Judgement(fit, f"magnitude agrees only in part: {numbers}")
     return Judgement(0.0, f"magnitude does not agree: {numbers}")
+
+
+def _format_magnitude(name: str, value: float, around: Surroundings) -> str:
+    if number := around.numbers.get(name):
+        return number.form.format(value=value, percent=format_percent(value))
+    return f"{format_number(value)} {_label(name)}"
 
 
 def _fit(ratio: float, condition: knowledge.Condition) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from overnight.model.actor import Actor
 
@@ -36,6 +36,12 @@ class Subject:
     def actor(self) -> Actor:
         """The process and its unit."""
         return Actor(self.process, self.unit)
+
+    @classmethod
+    def of_actor(
+        cls, host: str, actor: Actor, *, core: int | None = None, function: str = ""
+    ) -> Self:
+        return cls(host, core, actor.unit, actor.process, function)
 
     def as_json(self) -> dict[str, str | int]:
         """Return the fields that apply."""

@@ -1,4 +1,4 @@
-"""The words of a pool as frozen values: pool, member, claim, waiter, event. Times are µs since 1970."""
+"""Warm pools as frozen values: pool, member, claim, waiter, event. Times are µs since 1970."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ if TYPE_CHECKING:
 __all__ = [
     "CAPACITY",
     "Autoscale",
+    "Callers",
     "Claim",
     "Counts",
     "Grant",
     "LifecycleClass",
     "Member",
+    "MemberDetails",
     "MemberState",
     "Past",
     "Pool",
+    "PoolDetails",
     "PoolEvent",
     "PoolSettings",
     "PoolStatus",
+    "Problem",
     "Request",
     "Waiter",
-    "member_of",
     "new_id",
 ]
 
 
 class PoolStatus(enum.StrEnum):
-    """The pool's own life; not to be confused with the state of a member."""
-
     ACTIVE = "active"
     PAUSED = "paused"  # no claims, no launches; stale members are still recycled
-    DRAINING = "draining"  # members that nobody claimed are ended, and none is made
-    ARCHIVED = "archived"  # as draining, and left out of lists
+    DRAINING = "draining"  # unclaimed members are terminated, and none is launched
+    ARCHIVED = "archived"  # as draining, and hidden from lists
 
 
 class MemberState(enum.StrEnum):
-    """`pool_state`. A member that is gone keeps the last one, with the time it went."""
+    """`pool_state`. A member that is gone keeps its last state and has `gone_us`."""
 
     WARMING = "warming"
     READY = "ready"
@@ -50,8 +51,15 @@ class MemberState(enum.StrEnum):
     ERRORED = "errored"
 
 
+class Callers(enum.StrEnum):
+    """What callers do when no host is ready."""
+
+    GIVE_UP = "give-up"
+    WAIT = "wait"
+
+
 class LifecycleClass(enum.StrEnum):
-    """How the provider may take a machine back."""
+    """Whether the provider may take a machine back."""
 
     EPHEMERAL = "ephemeral"
     SPOT = "spot"
@@ -87,7 +95,7 @@ class PoolSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
-    """A pool as it stands; `generation` counts changes of what members are made from."""
+    """A pool; `generation` counts the changes of template, region, type and class."""
 
     id: str
     name: str
@@ -106,25 +114,25 @@ class Pool:
     generation: int = 1
     created_us: int = 0
     updated_us: int = 0
-    failures: int = 0  # in a row; a member that gets ready ends the row
+    failures: int = 0  # consecutive; reset when a member becomes ready
     last_failure: str = ""
     launch_not_before_us: int = 0
     breaker_opened_us: int | None = None
 
     @property
     def refills(self) -> bool:
-        """Whether members may be launched for it."""
+        """Whether members may be launched."""
         return self.status is PoolStatus.ACTIVE
 
     @property
     def winds_down(self) -> bool:
-        """Whether members that nobody claimed are ended."""
+        """Whether unclaimed members are terminated."""
         return self.status in (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
-    """One machine of a pool, or the intent to make one (`machine_id` is None)."""
+    """One machine of a pool, or the intent to launch one (`machine_id` is None)."""
 
     id: str
     pool_id: str
@@ -141,7 +149,7 @@ class Member:
     ready_us: int | None = None
     acquired_us: int | None = None
     beat_us: int | None = None  # the last heartbeat
-    missing_us: int | None = None  # since when the provider does not know its machine
+    missing_us: int | None = None  # since when the provider does not list its machine
     ended_us: int | None = None  # since when it is draining or errored
     attempts: int = 0  # to terminate it
     next_attempt_us: int = 0
@@ -150,13 +158,18 @@ class Member:
 
     @property
     def serves(self) -> bool:
-        """Whether it is capacity: warming or ready, with a machine, and not held back."""
+        """Whether it counts as capacity: warming or ready, not cordoned, machine not missing."""
         return self.state in CAPACITY and not self.cordoned and self.missing_us is None
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> Member:
+        """Build a member from its row with the heartbeat joined."""
+        return cls(**{**row, "state": MemberState(row["state"]), "cordoned": bool(row["cordoned"])})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Who has a member, what for, and until when."""
+    """Who holds a member, for what, and until when."""
 
     id: str
     pool_id: str
@@ -164,20 +177,20 @@ class Claim:
     acquired_by: str = ""
     acquired_for: str = ""
     acquired_us: int = 0
-    lease_until_us: int | None = None  # None: for as long as it takes
+    lease_until_us: int | None = None  # None: until it is returned
     renewals: int = 0
     batch_id: str = ""
     idempotency_key: str | None = None
     waited_us: int = 0
     cold: bool = False
-    stale_us: int | None = None  # since when it is flagged
+    stale_us: int | None = None  # since when it is flagged as stale
     released_us: int | None = None
     release_reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiter:
-    """Somebody in the queue of a pool: by priority, then by age."""
+    """A caller in the queue of a pool, which is ordered by priority, then by age."""
 
     id: str
     pool_id: str
@@ -190,7 +203,7 @@ class Waiter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoolEvent:
-    """One transition, with its reason."""
+    """One change, with its reason."""
 
     id: int
     at_us: int
@@ -205,8 +218,9 @@ class PoolEvent:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What a pool holds. Ready and warming are those that serve: one that is cordoned, or whose machine is
-    missing, is held back. Gone ones are not counted.
+    """What a pool holds, without members that are gone.
+
+    `ready` and `warming` count capacity; a cordoned member, or one whose machine is missing, is `held_back`.
     """
 
     ready: int = 0
@@ -221,14 +235,14 @@ class Counts:
 
     @property
     def members(self) -> int:
-        """Everything that may still cost money."""
+        """All members that may still cost money."""
         live = self.ready + self.warming + self.held_back + self.claimed
         return live + self.draining + self.errored
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a claim asks for. Without a lease it lasts until it is returned."""
+    """A request for members. Without a lease a claim lasts until it is returned."""
 
     count: int = 1
     acquired_by: str = ""
@@ -237,7 +251,7 @@ class Request:
     idempotency_key: str | None = None
     priority: int = 0
     wait_seconds: float = 0.0
-    cold: bool = False  # launch one for it when none is ready, and wait for that
+    cold: bool = False  # launch one if none is ready, and wait for it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,18 +264,18 @@ class Grant:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Past:
-    """What was asked of a pool in a time, missed claims too, and how long its members took to be ready."""
+    """Requests to a pool over a time, including missed ones, and how long its members took to be ready."""
 
     begin_us: int
     end_us: int
     asked_us: tuple[int, ...]
     warm_ups_us: tuple[int, ...]
-    missed: int = 0  # of those that asked
+    missed: int = 0  # of `asked_us`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Autoscale:
-    """How a pool's size follows its demand, and what was last decided. Words and numbers only."""
+    """How a pool's size follows its demand, and the last decision."""
 
     pool_id: str = ""
     miss: float = 0.01
@@ -274,9 +288,9 @@ class Autoscale:
     burst_mean: float = 1.0
     burst_spread: float = 0.0
     openings: tuple[str, ...] = ()
-    # what came of it
-    since_us: int = 0  # claims before do not tell: the pool was not there, or gave nothing out
-    memory: tuple[tuple[float, int], ...] = ()  # sizes that the cooldown keeps, with their times
+    # the last decision, and what the next one needs
+    since_us: int = 0  # earlier claims do not count: the pool did not exist, or was not active
+    memory: tuple[tuple[float, int], ...] = ()  # (time, size) that the cooldown keeps
     decided_us: int = 0
     wanted_size: int = 0
     cause: str = ""
@@ -286,11 +300,40 @@ class Autoscale:
     measured_warm_up_seconds: float | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PoolDetails:
+    """A pool with everything that it holds."""
+
+    pool: Pool
+    counts: Counts
+    members: tuple[Member, ...] = ()
+    claims: tuple[Claim, ...] = ()  # open ones first, then the last that ended
+    waiters: tuple[Waiter, ...] = ()
+    events: tuple[PoolEvent, ...] = ()  # newest first
+    autoscale: Autoscale | None = None  # None: its size is set by hand
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemberDetails:
+    """A member with its claims and events, also after it is gone."""
+
+    member: Member
+    pool: str  # its name
+    claims: tuple[Claim, ...] = ()  # newest first
+    events: tuple[PoolEvent, ...] = ()  # newest first
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Something wrong with a pool; `alert` when claims fail or money is lost."""
+
+    name: str
+    what: str
+    why: str
+    todo: str
+    alert: bool = False
+
+
 def new_id(kind: str) -> str:
-    """A short name that nobody else has: `m-5f0c9a41d2b7`."""
+    """Return a short unique name: `m-5f0c9a41d2b7`."""
     return f"{kind}-{secrets.token_hex(6)}"
-
-
-def member_of(row: Mapping[Any, Any]) -> Member:
-    """The value of a row that has its heartbeat joined."""
-    return Member(**{**row, "state": MemberState(row["state"]), "cordoned": bool(row["cordoned"])})

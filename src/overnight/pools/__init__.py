@@ -1,57 +1,98 @@
-"""Warm instance pools: ready hosts, claimed in milliseconds, never twice, never lost.
+"""Warm instance pools: hosts that are ready before they are needed, claimed in milliseconds.
 
-decisions.py is pure: what a pool holds and the clock in, instructions out. The rows are in a database
-(SQLite or PostgreSQL); machines come from a provider, which is only ever called outside a transaction.
-A provider is a module of `providers` with a `create(home)`.
+`decisions` is pure: what a pool holds and the clock in, instructions out. The rows are in a database (SQLite
+or PostgreSQL). Machines come from a provider, which is never called inside a transaction. A provider is a
+module of `providers` with `NAME` and `create(home)`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from overnight import errors
 
-__all__ = ["Checks", "Cloud", "Machine", "Order", "Provider", "ProviderError"]
+__all__ = ["Checks", "Cloud", "Machine", "Order", "Provider", "ProviderError", "Reason"]
+
+
+class Reason(enum.StrEnum):
+    """Why a provider failed, or why a machine is gone. Events, metrics and decisions use these words."""
+
+    ERROR = "provider_error"  # anything not listed here
+    TIMEOUT = "provider_timeout"
+    INVALID_ANSWER = "provider_lied"
+    NOT_AVAILABLE = "provider_not_available"
+    UNREACHABLE = "provider_unreachable"
+    QUOTA = "provider_quota_exceeded"
+    CAPACITY = "provider_capacity_exhausted"
+    DENIED = "provider_access_denied"
+    THROTTLED = "provider_throttled"
+    TEMPLATE_INVALID = "template_invalid"
+    TEMPLATE_NOT_FOUND = "template_not_found"
+    INSTANCE_TYPE_UNKNOWN = "instance_type_unknown"
+    ENDPOINT_UNREACHABLE = "endpoint_unreachable"
+    ORDER_REFUSED = "order_refused"
+    TERMINATION_PROTECTED = "termination_protected"
+    # of a machine that is gone
+    MACHINE_GONE = "machine_gone"
+    SPOT_INTERRUPTED = "spot_interrupted"
+    TERMINATED_ELSEWHERE = "terminated_elsewhere"
+    SHUT_DOWN_FROM_INSIDE = "shut_down_from_inside"
+    LAUNCH_FAILED_CLIENT = "launch_failed_client"
+    MAINTENANCE = "provider_maintenance"
 
 
 class ProviderError(errors.CannotError):
-    """The provider said no. `reason` is one word for events and metrics: `provider_quota_exceeded`.
+    """A provider failed. Decisions use `reason`, `code` and `nothing_made`; the rest is for people.
 
-    `nothing_made`: it is certain that no machine came of the call.
+    `nothing_made`: it is certain that the call left no machine. `code`: the provider's own error code.
     """
 
     def __init__(
-        self, reason: str, message: str, *, todo: str = "", nothing_made: bool = False
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        todo: str = "",
+        code: str = "",
+        nothing_made: bool = False,
     ) -> None:
         super().__init__(
             f"the provider failed: {message}",
             why=reason,
-            todo=todo or "see the provider's own console; the reaper tries again",
+            todo=todo or "check the provider's console; the reaper tries again",
         )
         self.reason = reason
+        self.message = message
+        self.code = code
         self.nothing_made = nothing_made
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is asked of a provider: one machine for one member. `token` enrols it, once."""
+    """A request for one machine for one member. `token` enrols it, once."""
 
-    owner: str  # of the control plane; machines of another owner are never touched
+    owner: str  # the control plane; machines of another owner are never touched
     member_id: str
     pool: str
     template: str
-    regions: tuple[str, ...] = ()  # to be tried in this order
+    regions: tuple[str, ...] = ()  # tried in this order
     instance_type: str = ""
     lifecycle_class: str = "ephemeral"
     endpoint: str = ""
     token: str = dataclasses.field(default="", repr=False)
 
+    def as_json(self) -> dict[str, str]:
+        """Return `order.json`, which the member's agent reads."""
+        names = ("member_id", "pool", "template", "endpoint", "token")
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine as its provider knows it; the member it was made for is a tag on it."""
+    """A machine as its provider lists it; `member_id` is a tag on it."""
 
     id: str
     member_id: str
@@ -60,40 +101,40 @@ class Machine:
 
 
 class Provider(Protocol):
-    """Where machines come from. Every call may take long, fail, or be cut off half-way.
+    """A source of machines. Every call may take long, fail, or be killed half-way.
 
-    `launch` for a member that has a machine already returns that machine: a call that was cut off can
-    be made again. `terminate` of a machine that is gone is a success. `inventory` has every machine of
-    the owner that is not gone, or raises: an empty answer means that there is none.
+    `launch` for a member that already has a machine returns that machine, so that an interrupted call can
+    be repeated. `terminate` of a machine that is gone succeeds. `inventory` lists every machine of the
+    owner that is not gone, or raises: an empty list means that there are none.
     """
 
     name: str
     inventory_lag_seconds: float  # how long a new machine may be missing from the inventory
 
     def launch(self, order: Order) -> Machine:
-        """Make one machine; raises ProviderError with the reason."""
+        """Create one machine; raises ProviderError."""
 
     def terminate(self, machine_id: str) -> None:
-        """End it; returns when the provider has taken the order."""
+        """Terminate a machine; returns when the provider has accepted the request."""
 
     def inventory(self, owner: str) -> Sequence[Machine]:
-        """Every machine that was made for this owner."""
+        """List every machine of this owner."""
 
 
 @runtime_checkable
 class Checks(Protocol):
-    """A provider that knows of some orders at once that they cannot be carried out."""
+    """A provider that can reject some orders without calling out."""
 
     def check(self, order: Order) -> None:
-        """Refuse what could never be launched, before a pool is written; nobody is asked."""
+        """Raise for an order that could never be launched; called before a pool is written."""
 
 
 @runtime_checkable
 class Cloud(Provider, Checks, Protocol):
-    """A provider in regions that are asked one by one, and that has more to say than others."""
+    """A provider with regions, which are queried one by one, and with reasons for lost machines."""
 
     def inventory(self, owner: str, regions: Sequence[str] = ()) -> Sequence[Machine]:
-        """Every machine of the owner in these regions: all that its pools have ever named."""
+        """List every machine of the owner in these regions: all that its pools have ever named."""
 
-    def why_gone(self, machine_id: str) -> str:
-        """One word for the end of a machine that is missing: `spot_interrupted`; '' when it is not known."""
+    def why_gone(self, machine_id: str) -> Reason | None:
+        """Say why a missing machine is gone, e.g. SPOT_INTERRUPTED; None when that is not known."""

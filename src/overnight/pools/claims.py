@@ -1,7 +1,7 @@
-"""Claims: acquire (at once, in the queue, or cold), renew, return.
+"""Acquire members: at once, in the queue, or cold.
 
-The fast way is one short transaction that locks nothing but the members it takes. Where somebody waits,
-claims come one at a time, so that nobody overtakes: what is ready belongs to those ahead first.
+The fast path is one short transaction that locks only the members it takes. While anybody waits, claims
+are served one at a time under the pool's lock, so that nobody overtakes: callers ahead are served first.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-import sqlalchemy.exc
-
 from overnight.model.pool import (
     Claim,
     Grant,
@@ -22,11 +19,19 @@ from overnight.model.pool import (
     Pool,
     PoolStatus,
     Request,
-    member_of,
+    Waiter,
     new_id,
 )
-from overnight.pools import decisions, pool_errors, queue_place
-from overnight.pools.sql import fast_claim, records, schema, statements
+from overnight.model.times import SECOND_US
+from overnight.pools import database, decisions, pool_errors, queue_place
+from overnight.pools.sql import (
+    claim_rows,
+    event_rows,
+    fast_claim,
+    member_rows,
+    pool_rows,
+    waiter_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,367 +40,350 @@ if TYPE_CHECKING:
 
 __all__ = ["ClaimBroker"]
 
-SECOND = decisions.SECOND
-State = MemberState
-# How often somebody who waits looks by the clock, should the bell not be heard.
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25  # how often a waiting caller polls, should a notification be lost
+Grants = tuple[Grant, ...]
 
 
 class ClaimBroker:
-    """The claims of one control plane."""
+    """Acquires members for one control plane."""
 
-    def __init__(self, control: context.Context, fill: Callable[[str], object]) -> None:
-        """`fill` launches what a pool wants, at once: what a cold claim does not leave to the reaper."""
+    def __init__(self, control: context.Context, replenish: Callable[[str], object]) -> None:
+        """`replenish` launches what a pool wants at once: a cold claim does not wait for the reaper."""
         self._control = control
         self._database = control.database
-        self._fill = fill
+        self._replenish = replenish
 
-    def acquire(self, name: str, asked: Request) -> tuple[Grant, ...]:
-        """Ready members, all or none; raises what the contract says when there are none."""
+    def acquire(self, name: str, request: Request) -> Grants:
+        """Claim ready members, all or none; raises the reason when there are not enough."""
         began = self._control.clock()
-        if quickly := self._quickly(name, asked):
-            return quickly
-        granted = self._at_once(name, asked)
-        if isinstance(granted, tuple):
-            return granted
-        if not asked.cold and asked.wait_seconds <= 0:
-            raise granted
-        return self._in_the_queue(name, asked, began)
+        if grants := self._try_fast(name, request):
+            return grants
+        result = self._try_now(name, request)
+        if isinstance(result, tuple):
+            return result
+        if not request.cold and request.wait_seconds <= 0:
+            raise result
+        return self._wait_in_queue(name, request, began)
 
     # at once
 
-    def _quickly(self, name: str, asked: Request) -> tuple[Grant, ...]:
-        """The usual case in the fewest steps; none where anything at all is unusual."""
-        made = fast_claim.order(name, asked)
-        if made is None:
+    def _try_fast(self, name: str, request: Request) -> Grants:
+        """Serve the usual case in the fewest steps; empty if anything is unusual."""
+        prepared = fast_claim.prepare(name, request)
+        if prepared is None:
             return ()
         try:
             with self._database.quick("acquire quickly") as driver:
-                row = fast_claim.take(driver, self._database.kind, made, self._control.clock())
-        except sqlalchemy.exc.IntegrityError:
-            return ()  # the key was used before
+                row = fast_claim.take(driver, self._database.kind, prepared, self._control.clock())
+        except database.IntegrityError:
+            return ()  # the idempotency key was used before
         if row is None:
             return ()
         self._control.notifier.notify(urgent=False)
-        return (fast_claim.granted(made, row),)
+        return (fast_claim.build_grant(prepared, row),)
 
-    def _at_once(self, name: str, asked: Request) -> tuple[Grant, ...] | pool_errors.PoolError:
-        """The grants, or why there are none."""
+    def _try_now(self, name: str, request: Request) -> Grants | pool_errors.PoolError:
+        """Return the grants, or the reason why there are none."""
         try:
             with self._database.write("acquire") as connection:
-                pool, now = records.find_pool(connection, name), self._control.clock()
-                _check(pool, asked)
-                if asked.idempotency_key and (known := self._known(connection, pool, asked)):
-                    return known
-                _must_be_active(pool)
-                if self._ahead(connection, pool, asked.priority, None, now):
-                    raise _NotNowError
-                members = self._pick(connection, pool, asked.count, now, wait=False)
-                if len(members) < asked.count:
-                    raise _NotNowError
-                granted = self._give(connection, pool, members, asked, now, waited=0)
-        except _NotNowError:
-            # Another claim held what we saw, or somebody waits: again, one at a time, for certain.
-            return self._in_turn(name, asked, waiter=None, waited_since=None)
-        except sqlalchemy.exc.IntegrityError:
-            if asked.idempotency_key is None:
-                raise
-            # The same request was made at the same moment; it has the answer.
+                pool, now = pool_rows.find(connection, name), self._control.clock()
+                _check_request(pool, request)
+                if repeated := self._find_repeated(connection, pool, request):
+                    return repeated
+                _require_active(pool)
+                if self._count_ahead(connection, pool, request.priority, None, now):
+                    raise _LockNeededError
+                members = self._pick(connection, pool, request.count, now, wait=False)
+                if len(members) < request.count:
+                    raise _LockNeededError
+                grants = self._grant(connection, pool, members, request, now, waited_us=0)
+        except _LockNeededError:
+            # Another claim had locked what we saw, or somebody waits: repeat under the pool's lock.
+            return self._try_locked(name, request, waiter=None, waited_since=None)
+        except database.IntegrityError:
+            # The same request was made at the same moment, and has the answer.
             with self._database.read() as connection:
-                pool = records.find_pool(connection, name)
-                if known := self._known(connection, pool, asked):
-                    return known
+                pool = pool_rows.find(connection, name)
+                if repeated := self._find_repeated(connection, pool, request):
+                    return repeated
             raise
         self._control.notifier.notify()
-        return granted
+        return grants
 
-    def _in_turn(
-        self, name: str, asked: Request, *, waiter: str | None, waited_since: int | None
-    ) -> tuple[Grant, ...] | pool_errors.PoolError:
-        """With the pool's lock: those ahead are left what is theirs."""
+    def _try_locked(
+        self, name: str, request: Request, *, waiter: str | None, waited_since: int | None
+    ) -> Grants | pool_errors.PoolError:
+        """Try under the pool's lock, leaving callers ahead what is theirs."""
         with self._database.write("acquire in turn") as connection:
-            pool, now = records.lock_pool(connection, name), self._control.clock()
-            if asked.idempotency_key and (known := self._known(connection, pool, asked)):
+            pool, now = pool_rows.lock(connection, name), self._control.clock()
+            if repeated := self._find_repeated(connection, pool, request):
                 self._leave(connection, waiter)
-                return known
-            # Changed while we waited, perhaps: more than it can have would hold up all behind us.
-            _check(pool, asked)
+                return repeated
+            # The pool may have changed meanwhile: a request larger than the pool would block the queue.
+            _check_request(pool, request)
             if pool.status is not PoolStatus.ACTIVE:
                 return pool_errors.PoolNotActiveError(pool.name, pool.status)
-            ahead = self._ahead(connection, pool, asked.priority, waiter, now)
-            rows = self._pick(connection, pool, ahead + asked.count, now, wait=True)
-            if len(rows) < ahead + asked.count:
-                why = self._why_none(connection, pool, asked, now, ahead)
-                if waiter is None and not (asked.cold or asked.wait_seconds > 0):
-                    _missed(connection, pool, asked, why, now)
-                return why
-            waited = 0 if waited_since is None else now - waited_since
-            granted = self._give(connection, pool, rows[: asked.count], asked, now, waited=waited)
+            ahead = self._count_ahead(connection, pool, request.priority, waiter, now)
+            members = self._pick(connection, pool, ahead + request.count, now, wait=True)
+            if len(members) < ahead + request.count:
+                error = self._explain_none(connection, pool, request, now, ahead)
+                if waiter is None and not (request.cold or request.wait_seconds > 0):
+                    _add_missed(connection, pool, request, now, error.kind.replace("-", "_"))
+                return error
+            waited_us = 0 if waited_since is None else now - waited_since
+            grants = self._grant(
+                connection, pool, members[: request.count], request, now, waited_us=waited_us
+            )
             self._leave(connection, waiter)
         self._control.notifier.notify()
-        return granted
+        return grants
 
     def _pick(
-        self, connection: sa.Connection, pool: Pool, count: int, now: int, *, wait: bool
+        self, connection: database.Connection, pool: Pool, count: int, now: int, *, wait: bool
     ) -> list[Member]:
-        since = now - pool.settings.heartbeat_stale_after_seconds * SECOND
-        chosen = statements.taken(
-            statements.claimable(pool.id, heard_since_us=since, count=count), wait=wait
+        since = now - pool.settings.heartbeat_stale_after_seconds * SECOND_US
+        return member_rows.list_claimable(
+            connection, pool.id, heard_since_us=since, count=count, lock=True, wait=wait
         )
-        return [member_of(row) for row in connection.execute(chosen).mappings()]
 
-    def _give(
+    def _grant(
         self,
-        connection: sa.Connection,
+        connection: database.Connection,
         pool: Pool,
         members: list[Member],
-        asked: Request,
+        request: Request,
         now: int,
         *,
-        waited: int,
-    ) -> tuple[Grant, ...]:
-        """Members become claimed, and the claims are written, in the same transaction."""
+        waited_us: int,
+    ) -> Grants:
+        """Mark the members as claimed and write the claims, in the same transaction."""
         batch = new_id("b") if len(members) > 1 else ""
-        until = None if asked.lease_seconds is None else now + asked.lease_seconds * SECOND
-        granted = tuple(
-            Grant(
-                dataclasses.replace(member, state=State.CLAIMED, acquired_us=now, reason="claimed"),
-                Claim(
-                    id=new_id("c"),
-                    pool_id=pool.id,
-                    member_id=member.id,
-                    acquired_by=asked.acquired_by,
-                    acquired_for=asked.acquired_for,
-                    acquired_us=now,
-                    lease_until_us=until,
-                    batch_id=batch,
-                    idempotency_key=asked.idempotency_key,
-                    waited_us=waited,
-                    cold=asked.cold and waited > 0,
-                ),
+        lease = request.lease_seconds
+        claims = [
+            Claim(
+                id=new_id("c"),
+                pool_id=pool.id,
+                member_id=member.id,
+                acquired_by=request.acquired_by,
+                acquired_for=request.acquired_for,
+                acquired_us=now,
+                lease_until_us=None if lease is None else now + lease * SECOND_US,
+                batch_id=batch,
+                idempotency_key=request.idempotency_key,
+                waited_us=waited_us,
+                cold=request.cold and waited_us > 0,
             )
             for member in members
+        ]
+        member_rows.set_claimed(connection, [member.id for member in members], now)
+        claim_rows.insert(connection, claims)
+        event_rows.add_claimed(connection, pool, claims)
+        return tuple(
+            Grant(
+                dataclasses.replace(
+                    member, state=MemberState.CLAIMED, acquired_us=now, reason="claimed"
+                ),
+                claim,
+            )
+            for member, claim in zip(members, claims, strict=True)
         )
-        connection.execute(
-            sa.update(schema.members)
-            .where(schema.members.c.id.in_([grant.member.id for grant in granted]))
-            .values(state=State.CLAIMED, acquired_us=now, reason="claimed")
-        )
-        connection.execute(
-            schema.claims.insert(),
-            [
-                {**dataclasses.asdict(grant.claim), "batch_place": place}
-                for place, grant in enumerate(granted)
-            ],
-        )
-        connection.execute(
-            schema.events.insert(),
-            [
-                {
-                    "at_us": now, "kind": "member_claimed", "pool_id": pool.id, "pool": pool.name,
-                    "member_id": grant.member.id, "claim_id": grant.claim.id,
-                    "reason": "cold" if grant.claim.cold else "claimed",
-                    "detail": asked.acquired_by,
-                }
-                for grant in granted
-            ],
-        )  # fmt: skip
-        return granted
 
-    def _known(self, connection: sa.Connection, pool: Pool, asked: Request) -> tuple[Grant, ...]:
-        """What the same request got before."""
-        rows = connection.execute(statements.claims_of_key(pool.id, str(asked.idempotency_key)))
-        found = [records.claim_of(row) for row in rows.mappings()]
-        if found and (
-            len(found) != asked.count
-            or {(c.acquired_by, c.acquired_for) for c in found}
-            != {(asked.acquired_by, asked.acquired_for)}
-            or not all(_leased_as(c, asked) for c in found)
+    def _find_repeated(
+        self, connection: database.Connection, pool: Pool, request: Request
+    ) -> Grants:
+        """Return what the same request got before; empty for a new one."""
+        key = request.idempotency_key
+        if not key:
+            return ()
+        claims = claim_rows.list_of_key(connection, pool.id, key)
+        if claims and (
+            len(claims) != request.count
+            or {(c.acquired_by, c.acquired_for) for c in claims}
+            != {(request.acquired_by, request.acquired_for)}
+            or not all(_has_lease_of(claim, request) for claim in claims)
         ):
-            raise pool_errors.KeyReusedError(str(asked.idempotency_key))
-        for claim in found:
+            raise pool_errors.KeyReusedError(key)
+        for claim in claims:
             if claim.released_us is not None:
-                # Its member is gone, or somebody else's by now: not to be worked on.
+                # Its member is gone or belongs to somebody else by now: the caller must not use it.
                 raise pool_errors.ClaimEndedError(claim.id, claim.release_reason)
-        return tuple(Grant(records.find_member(connection, c.member_id), c) for c in found)
+        return tuple(Grant(member_rows.find(connection, c.member_id), c) for c in claims)
 
-    def _ahead(
-        self, connection: sa.Connection, pool: Pool, priority: int, me: str | None, now: int
+    def _count_ahead(
+        self,
+        connection: database.Connection,
+        pool: Pool,
+        priority: int,
+        own: str | None,
+        now: int,
     ) -> int:
-        """How many members those before us in the queue ask for."""
-        since = now - pool.settings.waiter_stale_seconds * SECOND
+        """Count the members that callers ahead of us in the queue ask for."""
+        since = now - pool.settings.waiter_stale_seconds * SECOND_US
         wanted = 0
-        for row in connection.execute(statements.waiters_in_order(pool.id, since)).mappings():
-            if row["id"] == me or row["priority"] < priority:
+        for waiter in waiter_rows.list_queue(connection, pool.id, since):
+            if waiter.id == own or waiter.priority < priority:
                 break
-            wanted += int(row["wanted"])
+            wanted += waiter.wanted
         return wanted
 
-    def _why_none(
+    def _explain_none(
         self,
-        connection: sa.Connection,
+        connection: database.Connection,
         pool: Pool,
-        asked: Request,
+        request: Request,
         now: int,
         ahead: int,
     ) -> pool_errors.PoolError:
-        view = records.view(connection, pool, now)
-        held = decisions.counts(view)
-        ready = [m for m in view.members if m.state is State.READY and m.serves]
-        limit = pool.settings.heartbeat_stale_after_seconds * SECOND
-        heard = {m.id: now - max(m.beat_us or 0, m.ready_us or 0) for m in ready}
-        silent = tuple((name, age / SECOND) for name, age in heard.items() if age >= limit)
+        view = pool_rows.view(connection, pool, now)
+        counts = decisions.counts(view)
+        ready = [m for m in view.members if m.state is MemberState.READY and m.serves]
+        limit = pool.settings.heartbeat_stale_after_seconds * SECOND_US
+        ages = {m.id: now - max(m.beat_us or 0, m.ready_us or 0) for m in ready}
+        silent = tuple((name, age / SECOND_US) for name, age in ages.items() if age >= limit)
         if ready and len(silent) == len(ready):
             return pool_errors.NoLiveReadyMembersError(pool.name, silent)
         why = ""
         if ready and ahead:
-            why = f"{ahead} are asked for by those who wait already"
+            why = f"callers already in the queue asked for {ahead}"
         elif pool.breaker_opened_us is not None:
-            why = f"its breaker is open: {pool.last_failure}"
-        elif held.members >= pool.max_size and not held.warming:
-            why = f"it has all {held.members} members that it may have, {held.claimed} of them claimed"
+            why = f"the circuit breaker is open: {pool.last_failure}"
+        elif counts.members >= pool.max_size and not counts.warming:
+            why = f"the pool is at its maximum of {counts.members} members, {counts.claimed} of them claimed"
         return pool_errors.NoReadyMembersError(
-            pool.name, target=pool.target_size, ready=held.ready, warming=held.warming,
-            wanted=asked.count, why=why,
+            pool.name, target=pool.target_size, ready=counts.ready, warming=counts.warming,
+            wanted=request.count, why=why,
         )  # fmt: skip
 
     # in the queue
 
-    def _in_the_queue(self, name: str, asked: Request, began: int) -> tuple[Grant, ...]:
-        waiter, pool = self._queue_up(name, asked, began)
-        limit = asked.wait_seconds
-        if asked.cold and limit <= 0:
+    def _wait_in_queue(self, name: str, request: Request, began: int) -> Grants:
+        waiter, pool = self._enter_queue(name, request, began)
+        limit = request.wait_seconds
+        if request.cold and limit <= 0:
             limit = float(pool.settings.warming_timeout_seconds)
         deadline = time.monotonic() + limit
         try:
             with self._control.notifier.listen() as listener:
                 self._control.notifier.notify()
-                return self._wait(pool, asked, waiter, began, deadline, listener.wait)
-        except (
-            pool_errors.PoolNotFoundError
-        ):  # deleted meanwhile; by the name that the caller knows
+                return self._wait(pool, request, waiter, began, deadline, listener.wait)
+        except pool_errors.PoolNotFoundError:  # deleted meanwhile; report the name, not the id
             raise pool_errors.PoolNotFoundError(pool.name) from None
         finally:
-            self._give_up(pool, asked, waiter)
+            self._leave_unserved(pool, request, waiter)
 
-    def _queue_up(self, name: str, asked: Request, began: int) -> tuple[str, Pool]:
-        waiter = new_id("w")
+    def _enter_queue(self, name: str, request: Request, began: int) -> tuple[str, Pool]:
+        waiter_id = new_id("w")
         with self._database.write("queue up") as connection:
-            pool, now = records.find_pool(connection, name), self._control.clock()
-            connection.execute(
-                schema.waiters.insert().values(
-                    id=waiter, pool_id=pool.id, priority=asked.priority, wanted=asked.count,
-                    queued_us=began, seen_us=now, acquired_by=asked.acquired_by,
-                )
+            pool, now = pool_rows.find(connection, name), self._control.clock()
+            waiter = Waiter(
+                id=waiter_id, pool_id=pool.id, priority=request.priority, wanted=request.count,
+                queued_us=began, seen_us=now, acquired_by=request.acquired_by,
             )  # fmt: skip
-            records.add_event(
-                connection, "waiter_queued", now, pool=pool, reason="cold" if asked.cold else "wait",
-                detail=f"{waiter} {asked.acquired_by}",
+            waiter_rows.insert(connection, waiter)
+            event_rows.add(
+                connection, "waiter_queued", now, pool=pool,
+                reason="cold" if request.cold else "wait",
+                detail=f"{waiter_id} {request.acquired_by}",
             )  # fmt: skip
-        return waiter, pool
+        return waiter_id, pool
 
     def _wait(
         self,
         pool: Pool,
-        asked: Request,
+        request: Request,
         waiter: str,
         began: int,
         deadline: float,
         pause: Callable[[float], bool],
-    ) -> tuple[Grant, ...]:
+    ) -> Grants:
         place = queue_place.QueuePlace(self._control, waiter, pool.settings.waiter_stale_seconds)
         over = False
         while True:
-            granted = self._in_turn(pool.id, asked, waiter=waiter, waited_since=began)
-            if isinstance(granted, tuple):
-                return granted
-            if over or isinstance(granted, pool_errors.PoolNotActiveError):
-                raise granted  # as things are now, not as they were when the wait began
-            # Looking costs no lock; only when there is something for us is it taken.
-            while not over and not self._something_for(pool.id, asked, waiter):
+            result = self._try_locked(pool.id, request, waiter=waiter, waited_since=began)
+            if isinstance(result, tuple):
+                return result
+            if over or isinstance(result, pool_errors.PoolNotActiveError):
+                raise result  # the reason as it is now, not when the wait began
+            # Polling takes no lock; it is taken only when there is something for us.
+            while not over and not self._is_our_turn(pool.id, request, waiter):
                 left = deadline - time.monotonic()
-                over = left <= 0 or (asked.cold and self._hopeless(pool.id, asked, place))
-                pause(0 if over else min(left, LOOK_SECONDS, place.every))
+                over = left <= 0 or (request.cold and self._is_hopeless(pool.id, request, place))
+                pause(0 if over else min(left, POLL_SECONDS, place.every))
                 place.keep()
 
-    def _something_for(self, pool_id: str, asked: Request, waiter: str) -> bool:
+    def _is_our_turn(self, pool_id: str, request: Request, waiter: str) -> bool:
         with self._database.read() as connection:
-            pool, now = records.find_pool(connection, pool_id), self._control.clock()
-            if pool.status is not PoolStatus.ACTIVE or asked.count > pool.max_size:
-                return True  # to be told so
-            ahead = self._ahead(connection, pool, asked.priority, waiter, now)
-            since = now - pool.settings.heartbeat_stale_after_seconds * SECOND
-            wanted = ahead + asked.count
-            chosen = statements.claimable(pool.id, heard_since_us=since, count=wanted)
-            return len(connection.execute(chosen).all()) == wanted
-
-    def _hopeless(self, pool_id: str, asked: Request, place: queue_place.QueuePlace) -> bool:
-        """Launch for a cold claim what is wanted; True when nothing is coming and nobody said to wait."""
-        with place.kept():  # else what is launched for us would look like too much
-            self._fill(pool_id)
-        with self._database.read() as connection:
-            view = records.view(
-                connection, records.find_pool(connection, pool_id), self._control.clock()
+            pool, now = pool_rows.find(connection, pool_id), self._control.clock()
+            if pool.status is not PoolStatus.ACTIVE or request.count > pool.max_size:
+                return True  # to be refused
+            ahead = self._count_ahead(connection, pool, request.priority, waiter, now)
+            since = now - pool.settings.heartbeat_stale_after_seconds * SECOND_US
+            wanted = ahead + request.count
+            members = member_rows.list_claimable(
+                connection, pool.id, heard_since_us=since, count=wanted
             )
-        return asked.wait_seconds <= 0 and not any(member.serves for member in view.members)
+            return len(members) == wanted
 
-    def _leave(self, connection: sa.Connection, waiter: str | None) -> None:
+    def _is_hopeless(self, pool_id: str, request: Request, place: queue_place.QueuePlace) -> bool:
+        """Launch for a cold claim; True when no member is coming and no wait was requested."""
+        with place.kept():  # otherwise what is launched for us would look like a surplus
+            self._replenish(pool_id)
+        with self._database.read() as connection:
+            pool = pool_rows.find(connection, pool_id)
+            view = pool_rows.view(connection, pool, self._control.clock())
+        return request.wait_seconds <= 0 and not any(member.serves for member in view.members)
+
+    def _leave(self, connection: database.Connection, waiter: str | None) -> None:
         if waiter is not None:
-            connection.execute(sa.delete(schema.waiters).where(schema.waiters.c.id == waiter))
+            waiter_rows.delete(connection, waiter)
 
-    def _give_up(self, pool: Pool, asked: Request, waiter: str) -> None:
-        """Out of the queue, if we still stand in it."""
+    def _leave_unserved(self, pool: Pool, request: Request, waiter: str) -> None:
+        """Leave the queue, unless a grant has removed us from it."""
         with contextlib.suppress(pool_errors.PoolError):
             with self._database.read() as connection:
-                chosen = sa.select(schema.waiters.c.id).where(schema.waiters.c.id == waiter)
-                if connection.execute(chosen).scalar() is None:
+                if not waiter_rows.exists(connection, waiter):
                     return
             with self._database.write("leave the queue") as connection:
                 now = self._control.clock()
-                self._leave(connection, waiter)
-                records.add_event(
+                waiter_rows.delete(connection, waiter)
+                event_rows.add(
                     connection, "waiter_left", now, pool=pool, reason="gave_up", detail=waiter
                 )
-                _missed(connection, pool, asked, None, now)
+                _add_missed(connection, pool, request, now, "gave_up")
 
 
-def _missed(
-    connection: sa.Connection,
-    pool: Pool,
-    asked: Request,
-    why: pool_errors.PoolError | None,
-    now: int,
+def _add_missed(
+    connection: database.Connection, pool: Pool, request: Request, now: int, reason: str
 ) -> None:
-    """Written down: an empty pool must not look like one that nobody wants. `detail` is how many."""
-    records.add_event(
-        connection, "claim_missed", now, pool=pool, detail=str(asked.count),
-        reason="gave_up" if why is None else why.kind.replace("-", "_"),
-    )  # fmt: skip
+    """Record unmet demand, so that an empty pool does not look unused. `detail` is the number of members."""
+    event_rows.add(
+        connection, "claim_missed", now, pool=pool, detail=str(request.count), reason=reason
+    )
 
 
-def _leased_as(claim: Claim, asked: Request) -> bool:
-    """Whether a claim has the lease that is asked for; of one that was renewed nobody can tell."""
+def _has_lease_of(claim: Claim, request: Request) -> bool:
+    """Whether a claim has the requested lease; for a renewed one this cannot be told."""
     if claim.renewals:
         return True
     until = claim.lease_until_us
-    return asked.lease_seconds == (None if until is None else (until - claim.acquired_us) // SECOND)
+    lease = None if until is None else (until - claim.acquired_us) // SECOND_US
+    return request.lease_seconds == lease
 
 
-class _NotNowError(Exception):
-    """Nothing was changed; the slower way is taken."""
+class _LockNeededError(Exception):
+    """Nothing was changed; repeat under the pool's lock."""
 
 
-def _check(pool: Pool, asked: Request) -> None:
-    if not 1 <= asked.count <= pool.max_size:
-        raise pool_errors.BadKnobError("count", asked.count, f"from 1 to max_size {pool.max_size}")
-    if asked.lease_seconds is not None and not 1 <= asked.lease_seconds <= (
-        pool.settings.lease_max_seconds
-    ):
+def _check_request(pool: Pool, request: Request) -> None:
+    if not 1 <= request.count <= pool.max_size:
         raise pool_errors.BadKnobError(
-            "lease_seconds", asked.lease_seconds, f"from 1 to {pool.settings.lease_max_seconds}"
+            "count", request.count, f"from 1 to max_size {pool.max_size}"
         )
+    lease, most = request.lease_seconds, pool.settings.lease_max_seconds
+    if lease is not None and not 1 <= lease <= most:
+        raise pool_errors.BadKnobError("lease_seconds", lease, f"from 1 to {most}")
 
 
-def _must_be_active(pool: Pool) -> None:
+def _require_active(pool: Pool) -> None:
     if pool.status is not PoolStatus.ACTIVE:
         raise pool_errors.PoolNotActiveError(pool.name, pool.status)

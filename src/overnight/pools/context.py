@@ -1,4 +1,4 @@
-"""What every operation needs: the database, the providers, the clock, the bell."""
+"""What every operation needs: database, providers, notifier, clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.pools import database, pool_errors, provider_client, wakeups
-from overnight.pools.sql import records
+from overnight.pools.sql import shared_values
 
 if TYPE_CHECKING:
     from overnight import pools
@@ -18,13 +18,13 @@ __all__ = ["Context", "make", "now_us"]
 
 
 def now_us() -> int:
-    """µs since 1970: rows are shared by processes, so it is the wall clock."""
+    """Return µs since 1970: rows are shared between processes, so this is the wall clock."""
     return time.time_ns() // 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """One control plane; several may work on one database."""
+    """One control plane; several may use one database."""
 
     database: database.Database
     providers: Mapping[str, provider_client.ProviderClient]
@@ -33,12 +33,11 @@ class Context:
     owner: str
 
     def provider(self, name: str) -> provider_client.ProviderClient:
-        """A provider by name."""
-        found = self.providers.get(name)
-        if found is None:
+        """Return a provider by name; raises BadKnobError."""
+        if name not in self.providers:
             known = ", ".join(sorted(self.providers))
             raise pool_errors.BadKnobError("provider", name, f"one of {known}")
-        return found
+        return self.providers[name]
 
 
 def make(
@@ -47,21 +46,21 @@ def make(
     *,
     clock: Callable[[], int] = now_us,
 ) -> Context:
-    """A control plane on a database."""
+    """Open a control plane on a database."""
     with where.read() as connection:
-        owner = records.setting(connection, "owner")
+        owner = shared_values.get(connection, "owner")
     if not owner:
         with where.write("owner") as connection:
-            owner = records.owner(connection)
-    callers = {
+            owner = shared_values.owner(connection)
+    clients = {
         name: provider_client.ProviderClient(
-            one, where.steps, functools.partial(_regions, where, name)
+            provider, where.steps, functools.partial(_regions, where, name)
         )
-        for name, one in providers.items()
+        for name, provider in providers.items()
     }
-    return Context(where, callers, wakeups.open_notifier(where), clock, owner)
+    return Context(where, clients, wakeups.open_notifier(where), clock, owner)
 
 
 def _regions(where: database.Database, provider: str) -> tuple[str, ...]:
     with where.read() as connection:
-        return records.regions_used(connection, provider)
+        return shared_values.list_regions(connection, provider)

@@ -1,10 +1,10 @@
-"""One database, two kinds: SQLite (a file; the default) and PostgreSQL (a fleet's).
+"""The database: SQLite (a file, the default) or PostgreSQL (for a fleet).
 
-A transaction is short, and no provider is called in one. On SQLite writers stand in a queue; on PostgreSQL
-rows are locked. `steps` is told of every boundary at which a crash would matter: tests raise there.
+Transactions are short, and no provider is called inside one. On SQLite writers queue; on PostgreSQL rows are
+locked. `steps` is called at every boundary where a crash would matter: tests raise there.
 
-`sqlite:///…` is durable against a crash of overnight; `?synchronous=FULL` against a power cut too, which
-also ends the members of this machine but not those of a cloud.
+`sqlite:///…` survives a crash of overnight; with `?synchronous=FULL` also a power cut, which members in a
+cloud survive too, unlike those of this machine.
 """
 
 from __future__ import annotations
@@ -25,34 +25,31 @@ from sqlalchemy import event as hooks
 from overnight.pools import migrations, pool_errors, write_queue
 from overnight.pools.sql import fast_claim
 
-__all__ = ["Database", "Steps", "default_url"]
+__all__ = ["Connection", "Database", "IntegrityError", "Steps", "default_url"]
 
 BUSY_SECONDS = fast_claim.BUSY_SECONDS
 TURNS_WRITTEN_AHEAD = 512
 MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take
 Steps = Callable[[str], None]
+Connection = sa.Connection
+IntegrityError = sqlalchemy.exc.IntegrityError
 
 
 def default_url(home: pathlib.Path) -> str:
-    """The database in a data home."""
     return f"sqlite:///{fast_claim.default_path(home)}"
 
 
-def _no_steps(_: str) -> None:
-    """Nobody is told."""
-
-
 class Database:
-    """Where pools are kept. Safe to share between threads."""
+    """The database of the pools. Safe to share between threads."""
 
-    def __init__(self, url: str, *, steps: Steps = _no_steps) -> None:
+    def __init__(self, url: str, *, steps: Steps = lambda _: None) -> None:
         self.steps = steps
         self.url = _parsed(url)
         self.kind = self.url.get_backend_name()
         self._queue: write_queue.WriteQueue | None = None
         self._level = ""
-        self._mine = threading.local()
-        self._all_kept: weakref.WeakSet[_Kept] = weakref.WeakSet()
+        self._local = threading.local()
+        self._connections: weakref.WeakSet[_DriverConnection] = weakref.WeakSet()
         self._engine = self._sqlite() if self.kind == "sqlite" else self._postgresql()
         self.closed = False
         self._checked = False
@@ -60,7 +57,7 @@ class Database:
 
     @property
     def folder(self) -> pathlib.Path | None:
-        """Where the file is; None for a server."""
+        """The folder of the file; None for a server."""
         return pathlib.Path(str(self.url.database)).parent if self.kind == "sqlite" else None
 
     def _sqlite(self) -> sa.Engine:
@@ -70,9 +67,9 @@ class Database:
             fast_claim.queue_of(path).open()
         except OSError as error:
             raise pool_errors.DatabaseUnavailableError(
-                f"the pools' database cannot be kept in {path.parent}",
+                f"cannot create the pool database in {path.parent}",
                 why=str(error),
-                todo="may you write there? Else name another: --database sqlite:////path/file.db",
+                todo="check the permissions, or choose another file: --database sqlite:////path/file.db",
             ) from error
         self._level = level = str(self.url.query.get("synchronous", "NORMAL")).upper()
         if level not in ("NORMAL", "FULL"):
@@ -90,7 +87,7 @@ class Database:
 
         @hooks.listens_for(engine, "connect")
         def _opened(connection: Any, _: object) -> None:
-            connection.isolation_level = None  # BEGIN is ours to say
+            connection.isolation_level = None  # transactions are begun explicitly
             _prepare(connection, level)
 
         @hooks.listens_for(engine, "begin")
@@ -105,21 +102,21 @@ class Database:
             return sa.create_engine(self.url, pool_pre_ping=True, pool_size=8, max_overflow=64)
         except ImportError as error:
             raise pool_errors.DatabaseUnavailableError(
-                "PostgreSQL cannot be used here",
+                "PostgreSQL cannot be used",
                 why=f"its driver is missing: {error}",
                 todo="pip install 'overnight[postgresql]'",
             ) from error
 
     @contextlib.contextmanager
     def write(self, name: str) -> Iterator[sa.Connection]:
-        """One transaction that writes, called `name` in errors and for `steps`."""
+        """Open a transaction that writes; errors and `steps` show `name`."""
         self._ready()
         self.steps(f"{name}: begin")
         with self._translated(name), self._turn() as number, self._writer() as connection:
             yield connection
             self.steps(f"{name}: before commit")
         self.steps(f"{name}: after commit")
-        self._tidy(number)
+        self._checkpoint(number)
 
     @contextlib.contextmanager
     def _writer(self) -> Iterator[sa.Connection]:
@@ -130,7 +127,7 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """One consistent look; on SQLite it never waits for the writer."""
+        """Open a consistent read; on SQLite it never waits for the writer."""
         self._ready()
         level = {"isolation_level": "REPEATABLE READ"} if self.kind == "postgresql" else {}
         with self._translated("read"), self._engine.connect() as opened:
@@ -140,9 +137,9 @@ class Database:
 
     @contextlib.contextmanager
     def quick(self, name: str) -> Iterator[Any]:
-        """The driver's own connection, kept by this thread: for what is done thousands of times a second.
+        """Yield the driver's connection of this thread, for what is done thousands of times a second.
 
-        On SQLite it is a transaction that writes; on PostgreSQL every statement stands for itself.
+        On SQLite it is a transaction that writes; on PostgreSQL every statement is its own transaction.
         """
         self._ready()
         self.steps(f"{name}: begin")
@@ -156,7 +153,7 @@ class Database:
                     self.steps(f"{name}: before commit")
                     driver.execute("COMMIT")
             except BaseException as error:
-                # In whatever state it is: the next claim takes a new one.
+                # Its state is unknown: the next claim opens a new one.
                 self._drop()
                 dbapi: Any = self._engine.dialect.loaded_dbapi
                 if isinstance(error, dbapi.IntegrityError):
@@ -165,24 +162,24 @@ class Database:
                     raise sqlalchemy.exc.OperationalError(name, None, error) from error
                 raise
         self.steps(f"{name}: after commit")
-        self._tidy(number)
+        self._checkpoint(number)
 
-    def _own(self) -> _Kept:
-        kept: _Kept | None = getattr(self._mine, "kept", None)
+    def _own(self) -> _DriverConnection:
+        kept: _DriverConnection | None = getattr(self._local, "kept", None)
         if kept is None:
-            kept = self._mine.kept = _Kept(self._engine.url, self._level)
-            self._all_kept.add(kept)
+            kept = self._local.kept = _DriverConnection(self._engine.url, self._level)
+            self._connections.add(kept)
         return kept
 
     def _drop(self) -> None:
-        kept: _Kept | None = getattr(self._mine, "kept", None)
+        kept: _DriverConnection | None = getattr(self._local, "kept", None)
         if kept is not None:
-            self._mine.kept = None
+            self._local.kept = None
             kept.close()
 
     def notify(self, channel: str) -> None:
-        """Tell those who listen on a server, by this thread's own connection; never fails."""
-        for _ in range(2):  # the connection may be of before a restart: then by a new one
+        """Send NOTIFY on this thread's connection; never fails."""
+        for _ in range(2):  # the server may have been restarted: retry on a new connection
             if self.closed:
                 return
             try:
@@ -191,17 +188,17 @@ class Database:
                 self._drop()
             else:
                 break
-        if self.closed:  # meanwhile, by another thread: nobody else would close it
+        if self.closed:  # meanwhile, by another thread: close ours
             self._drop()
 
     def _turn(self) -> contextlib.AbstractContextManager[int]:
         return contextlib.nullcontext(0) if self._queue is None else self._queue.turn()
 
-    def _tidy(self, number: int) -> None:
-        """Move what SQLite wrote ahead into its file, once in so many turns, beside those who write on.
+    def _checkpoint(self, number: int) -> None:
+        """Checkpoint SQLite's write-ahead log every TURNS_WRITTEN_AHEAD turns, beside other writers.
 
-        SQLite would do it in a commit, with everybody in the queue behind it. What comes meanwhile is moved
-        in a turn of our own: only when all of it is moved does the log begin anew, and stay short.
+        SQLite would do it inside a commit, with all writers waiting. What is written meanwhile is moved in a
+        turn of our own: only a completely moved log restarts, and stays short.
         """
         if self._queue is None or (number + 1) % TURNS_WRITTEN_AHEAD:
             return
@@ -219,13 +216,13 @@ class Database:
             raise
         except sqlalchemy.exc.DBAPIError as error:
             raise pool_errors.DatabaseUnavailableError(
-                f"the pools' database cannot be used ({name})",
+                f"the pool database failed ({name})",
                 why=str(error.orig).strip() or type(error.orig).__name__,
-                todo=f"is {self.url.render_as_string(hide_password=True)} there, and reachable?",
+                todo=f"check that {self.url.render_as_string(hide_password=True)} exists and is reachable",
             ) from error
 
     def _ready(self) -> None:
-        """The tables are there and up to date; looked at once."""
+        """Make sure, once, that the tables exist and are up to date."""
         if self._checked:
             return
         with self._check:
@@ -235,21 +232,21 @@ class Database:
                 self._checked = True
 
     def revision(self) -> str:
-        """The last migration that was run; '' for an empty database."""
+        """Return the last migration that was run; '' for an empty database."""
         with self._translated("revision"):
             try:
                 with self._engine.connect() as connection:
                     asked = connection.exec_driver_sql("SELECT version_num FROM alembic_version")
                     return str(asked.scalar() or "")
             except (sqlalchemy.exc.ProgrammingError, sqlalchemy.exc.OperationalError) as error:
-                # Asked for outright: to look whether the table is there first takes ten times as long.
+                # Checking first whether the table exists takes ten times as long.
                 if "alembic_version" in str(error.orig):
                     return ""
                 raise
 
     def upgrade(self) -> None:
-        """Run the migrations that are missing; one process does it, the others wait."""
-        # Only here: Alembic takes a tenth of a second to import.
+        """Run missing migrations; one process does it, others wait."""
+        # Imported here: Alembic takes a tenth of a second.
         import alembic.command
         import alembic.config
 
@@ -264,11 +261,10 @@ class Database:
             alembic.command.upgrade(config, "head")
 
     def close(self) -> None:
-        """Let every connection go."""
         self.closed = True
-        for kept in list(self._all_kept):
+        for kept in list(self._connections):
             kept.close()
-        self._mine = threading.local()
+        self._local = threading.local()
         self._engine.dispose()
 
 
@@ -277,8 +273,8 @@ def _prepare(connection: Any, level: str) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-class _Kept:
-    """A connection of the driver, closed with the thread or the database that keeps it."""
+class _DriverConnection:
+    """A driver connection, closed with its thread or its database."""
 
     def __init__(self, url: sa.URL, level: str) -> None:
         if level:
@@ -309,11 +305,11 @@ class _Kept:
 
 
 def _writes_ahead(path: pathlib.Path) -> bool:
-    """Whether the file does so already.
+    """Whether the file is in WAL mode.
 
-    SQLite is asked, and the file not looked into: to open and close it ourselves would drop the locks that
-    other connections of this process hold on it (they are POSIX's). Whoever closes it next then takes
-    itself for the last one and removes the log, and what those connections write is lost.
+    Asks SQLite instead of reading the file: opening and closing it here would drop the POSIX locks that other
+    connections of this process hold on it. The next one to close would then take itself for the last, delete
+    the log, and lose what those connections write.
     """
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -323,7 +319,7 @@ def _writes_ahead(path: pathlib.Path) -> bool:
 
 
 def _write_ahead(path: pathlib.Path) -> None:
-    """Readers beside a writer. The file remembers it; to change it nobody else may be looking."""
+    """Switch the file to WAL mode, so that readers do not block the writer; needs exclusive access."""
     until = time.monotonic() + BUSY_SECONDS
     while True:
         connection = sqlite3.connect(path)

@@ -1,7 +1,4 @@
-"""A pool's own history as the numbers that sizing needs: how many claim, how evenly, how long a warm-up is.
-
-Pure: the times come from whoever keeps them.
-"""
+"""A pool's own history as the numbers that sizing needs: claim rate, burstiness, warm-up time. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +21,9 @@ CHANCE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """When hosts were claimed and how long they took to be ready, over a time that was watched.
+    """When hosts were requested and how long they took to be ready, over an observed time.
 
-    `claims_s` holds every claim that was asked for, missed ones too: a pool that is empty must not look
-    like one that nobody wants.
+    `claims_s` has every request, missed ones too: an empty pool must not look unused.
     """
 
     begin_s: float
@@ -38,7 +34,7 @@ class History:
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """Durations in seconds: the mean, and what a half, nine in ten and 99 in 100 are below."""
+    """Durations in seconds: mean and percentiles."""
 
     count: int
     mean: float
@@ -49,26 +45,26 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What a history says, and how sure it is."""
+    """The demand that a history shows, with its uncertainty."""
 
     claims: int
     watched_s: float
     claims_per_minute: float
     low: float  # claims a minute, 95 % interval
     high: float
-    dispersion: float  # variance of the counts by their mean; 1 is chance alone
-    bursty: bool  # more uneven than chance alone gives
+    dispersion: float  # variance of the counts divided by their mean; 1 is a Poisson process
+    bursty: bool  # significantly more than Poisson
     bin_s: float
-    warm_up: Spread | None
-    notes: tuple[str, ...]
+    warm_up: Spread | None  # None: no host became ready
+    can_tell_bursts: bool  # False: the history is too short
 
 
 def rate_between(
     claims: float, seconds: float, dispersion: float = 1.0, chance: float = CHANCE
 ) -> tuple[float, float]:
-    """The interval of a rate per second from a count; exact for single claims, wider for bursts.
+    """Return the confidence interval of a rate per second; exact for single claims, wider for bursts.
 
-    Claims that come in bursts carry the evidence of fewer: the count divided by the dispersion.
+    Claims in bursts carry the evidence of fewer: the count divided by the dispersion.
     """
     count = claims / dispersion
     low = float(special.gammaincinv(count, chance / 2)) if count else 0.0
@@ -77,35 +73,29 @@ def rate_between(
 
 
 def measure(history: History, *, interval_s: float = 60.0) -> Measurement:
-    """Rate with its interval, dispersion, and warm-ups, from a pool's history."""
+    """Measure the rate with its interval, the dispersion, and the warm-ups."""
     watched = history.end_s - history.begin_s
     claims = np.asarray(history.claims_s, dtype=float)
     warm_ups = np.asarray(history.warm_ups_s, dtype=float)
     _check(history, watched, claims, warm_ups)
-    notes = []
     warm_up = _spread(warm_ups) if len(warm_ups) else None
-    # Unevenness matters over the time that a host is away; a shorter bin would miss slower waves.
+    # Burstiness matters over the time that a host is away; shorter bins would miss slower waves.
     away = (warm_up.mean if warm_up else 0.0) + interval_s
     bins = math.floor(watched / away)
     dispersion, bursty = 1.0, False
-    if bins < FEWEST_BINS:
-        notes.append(
-            f"too short to tell bursts: {bins} of at least {FEWEST_BINS} times that a host is away"
-        )
-    elif len(claims):
+    can_tell_bursts = bins >= FEWEST_BINS
+    if can_tell_bursts and len(claims):
         edges = history.begin_s + away * np.arange(bins + 1)
         counts = np.histogram(claims, edges)[0]
         if counts.sum():
             dispersion = max(1.0, float(np.var(counts, ddof=1) / counts.mean()))
-        # Chance alone: (n - 1) * dispersion is chi-squared with n - 1 degrees of freedom.
+        # For a Poisson process (n - 1) * dispersion is chi-squared with n - 1 degrees of freedom.
         limit = float(special.gammaincinv((bins - 1) / 2, 1 - CHANCE)) * 2 / (bins - 1)
         bursty = dispersion > limit
     low, high = rate_between(len(claims), watched, dispersion if bursty else 1.0)
-    if warm_up is None:
-        notes.append("no host became ready: the warm-up is not known")
     return Measurement(
         len(claims), watched, 60 * len(claims) / watched, 60 * low, 60 * high,
-        dispersion, bursty, away, warm_up, tuple(notes),
+        dispersion, bursty, away, warm_up, can_tell_bursts,
     )  # fmt: skip
 
 
@@ -124,19 +114,19 @@ def _check(
         raise errors.CannotError(
             "the history covers no time",
             why=f"it begins at {history.begin_s} and ends at {history.end_s}",
-            todo="give --claims-per-minute and --warmup, or wait until the pool has a history",
+            todo="use --claims-per-minute and --warmup, or wait until the pool has a history",
         )
     inside = (claims >= history.begin_s) & (claims <= history.end_s)
     if not inside.all() or not ((warm_ups > 0) & np.isfinite(warm_ups)).all():
         raise errors.CannotError(
             "the history contradicts itself",
-            why="a claim lies outside the time watched, or a warm-up is not a time above 0",
-            todo="give --claims-per-minute and --warmup instead, and check the clock of the hosts",
+            why="a claim lies outside the observed time, or a warm-up is not positive",
+            todo="use --claims-per-minute and --warmup instead, and check the clocks of the hosts",
         )
 
 
 def burst(measured: Measurement) -> bursts.Burst:
-    """How many claims come together, as far as the history tells: one, unless it is no chance."""
+    """Return how many claims arrive together: one, unless the history is significantly bursty."""
     return bursts.Burst.of_dispersion(measured.dispersion) if measured.bursty else bursts.SINGLE
 
 
@@ -148,16 +138,16 @@ def demand(
     callers: sizing.Callers = sizing.Callers.GIVE_UP,
     cost_per_host_hour: float | None = None,
 ) -> sizing.Demand:
-    """The demand to size for: measured rate, mean warm-up, and bursts where they are no chance.
+    """Return the demand to size for: measured rate, mean warm-up, and bursts where significant.
 
-    The mean is the right warm-up, not a high quantile: hosts that warm up one by one even out, and a
-    test plays it. Where they are slow together, size for the slow day by hand.
+    The mean is the right warm-up, not a high percentile: independent warm-ups average out, as a test
+    simulates. Where hosts are slow together, size for the slow day by hand.
     """
     if measured.warm_up is None:
         raise errors.CannotError(
-            "the pool's warm-up is not known",
-            why="no host of it became ready in the time that is kept",
-            todo="give --warmup, or fill the pool once: overnight pool replenish NAME",
+            "the pool's warm-up time is not known",
+            why="none of its hosts has become ready within the retention time",
+            todo="use --warmup, or fill the pool once: overnight pool replenish NAME",
         )
     return sizing.Demand(
         measured.claims_per_minute,

@@ -1,10 +1,10 @@
-"""The door for members, over HTTP: enrol, phase, beat; and metrics for whoever scrapes.
+"""The HTTP API for members: enrol, phase, beat; and metrics.
 
-`Door` is all that it needs of the control plane, so that another server can mount the same.
+`MemberApi` is all that it needs of the control plane, so that another server can mount the same.
 
     POST /v1/enrol  {"token", "credential"}     -> {"member_id"}
     POST /v1/phase  {"phase", "reason"}          with `Authorization: Bearer CREDENTIAL`
-    POST /v1/beat   {}                           the same; the answer says what the member is
+    POST /v1/beat   {}                           the same; the answer has the member's state
     GET  /metrics
 """
 
@@ -18,25 +18,25 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from overnight import errors
+from overnight.model.openmetrics import CONTENT_TYPE
 from overnight.pools import pool_errors
 
 __all__ = ["Answer", "MemberApi", "Server", "answer"]
 
 MOST_BYTES = 65536
-METRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class MemberApi(Protocol):
-    """What a member's agent may ask."""
+    """The requests of a member's agent."""
 
     def enrol(self, token: str, credential: str) -> str:
-        """Exchange a bootstrap token; the member's id."""
+        """Exchange a bootstrap token for a credential; return the member's id."""
 
     def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]:
-        """What the agent has come to."""
+        """Record a phase of the agent."""
 
     def beat(self, credential: str) -> dict[str, Any]:
-        """A heartbeat."""
+        """Record a heartbeat."""
 
 
 Answer = tuple[int, dict[str, Any]]
@@ -48,27 +48,29 @@ STATUS: tuple[tuple[type[errors.OvernightError], int], ...] = (
 )
 
 
-def answer(door: MemberApi, path: str, credential: str, body: object) -> Answer:
-    """One request, without the wire: status and document."""
+def answer(api: MemberApi, path: str, credential: str, body: object) -> Answer:
+    """Answer one request: HTTP status and document."""
     if not isinstance(body, dict) or not all(isinstance(v, str) for v in body.values()):
-        return 400, {"error": {"kind": "usage", "what": "a JSON object of words is wanted"}}
+        return 400, {
+            "error": {"kind": "usage", "what": "the body must be a JSON object of strings"}
+        }
     wanted = {
         "/v1/enrol": ({"token", "credential"}, set()),
         "/v1/phase": ({"phase"}, {"reason"}),
         "/v1/beat": (set(), set()),
     }.get(path)
     if wanted is None:
-        return 404, {"error": {"kind": "usage", "what": f"there is no {path}"}}
+        return 404, {"error": {"kind": "usage", "what": f"unknown path {path}"}}
     needed, allowed = wanted
     if not needed <= set(body) <= needed | allowed:
         listed = ", ".join(sorted(needed | allowed)) or "nothing"
         return 400, {"error": {"kind": "usage", "what": f"{path} takes {listed}"}}
     try:
         if path == "/v1/enrol":
-            return 200, {"member_id": door.enrol(**body)}
+            return 200, {"member_id": api.enrol(**body)}
         if path == "/v1/phase":
-            return 200, door.phase(credential, **body)
-        return 200, door.beat(credential)
+            return 200, api.phase(credential, **body)
+        return 200, api.beat(credential)
     except errors.OvernightError as error:
         status = next((code for kind, code in STATUS if isinstance(error, kind)), 500)
         return status, error.as_json()
@@ -77,33 +79,33 @@ def answer(door: MemberApi, path: str, credential: str, body: object) -> Answer:
 class _Listener(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = (
-        128  # a pool that is filled enrols at once; five would have the rest try again
+        128  # members of a new pool enrol together; the default of 5 would make them retry
     )
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's error; anything else is told."""
+        """Log errors, except for clients that disconnected."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class Server:
-    """Answers on one address, until it is closed."""
+    """Serves one address until it is closed."""
 
     def __init__(
         self,
-        door: MemberApi,
+        api: MemberApi,
         metrics: Callable[[], str],
         *,
         address: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         try:
-            self._server = _Listener((address, port), _handler(door, metrics))
+            self._server = _Listener((address, port), _handler(api, metrics))
         except OSError as error:
             raise errors.CannotError(
-                f"members cannot be served on {address}:{port}",
+                f"cannot listen on {address}:{port}",
                 why=str(error),
-                todo="is another `overnight pool serve` running? Else choose --listen 127.0.0.1:PORT",
+                todo="stop the other `overnight pool serve`, or choose another port: --listen 127.0.0.1:PORT",
             ) from error
         self.port = int(self._server.server_address[1])
         self.endpoint = f"http://{address}:{self.port}"
@@ -111,21 +113,18 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
 
 
 def _handler(
-    door: MemberApi, metrics: Callable[[], str]
+    api: MemberApi, metrics: Callable[[], str]
 ) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
-        """Three questions and a page."""
-
         server_version = "overnight"
         sys_version = ""
-        timeout = 10  # a client that sends nothing does not hold a thread for ever
+        timeout = 10  # a silent client must not hold a thread for ever
 
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
@@ -138,21 +137,23 @@ def _handler(
                 body = None
             credential = self.headers.get("Authorization", "").removeprefix("Bearer ")
             try:
-                status, document = answer(door, self.path, credential, body)
-            except Exception as error:  # a bug of ours is not the agent's
+                status, document = answer(api, self.path, credential, body)
+            except Exception as error:  # a bug here must not look like the agent's error
                 status, document = 500, {"error": {"kind": "bug", "what": repr(error)}}
             self._send(status, json.dumps(document).encode())
 
         def do_GET(self) -> None:
             if self.path != "/metrics":
-                self._send(404, b'{"error": {"kind": "usage", "what": "only /metrics is here"}}')
+                self._send(
+                    404, b'{"error": {"kind": "usage", "what": "only GET /metrics is served"}}'
+                )
                 return
             try:
                 page = metrics().encode()
             except errors.OvernightError as error:
                 self._send(503, json.dumps(error.as_json()).encode())
                 return
-            self._send(200, page, METRICS_TYPE)
+            self._send(200, page, CONTENT_TYPE)
 
         def _send(self, status: int, body: bytes, kind: str = "application/json") -> None:
             self.send_response(status)
@@ -162,6 +163,6 @@ def _handler(
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
-            """What matters is an event."""
+            """Log nothing: what matters is an event."""
 
     return Handler

@@ -1,161 +1,106 @@
-"""Pools as OpenMetrics text. Few labels, and no text of messages in them."""
+"""Pools as OpenMetrics text. Few labels, and no message texts in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
-from overnight.pools import decisions, reaper
-from overnight.pools.sql import schema
+from overnight.model import openmetrics
+from overnight.model.times import SECOND_US
+from overnight.pools import reaper
+from overnight.pools.sql import metric_rows
 
 if TYPE_CHECKING:
-    from overnight.pools import admin, control
+    from overnight.model.pool import PoolDetails
+    from overnight.pools import control
 
 __all__ = ["render"]
 
-RECENT = 10_000  # a scrape must not read a week of events
 STATES = ("ready", "warming", "claimed", "draining", "errored")
 
 
-def _escape(value: object) -> str:
-    return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-class _Page:
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-
-    def family(
-        self, name: str, kind: str, about: str, rows: Iterable[tuple[Mapping[str, object], float]]
-    ) -> None:
-        """One family; without a row it is left out."""
-        suffix = "_total" if kind == "counter" else ""
-        lines = []
-        for labels, value in rows:
-            inside = ",".join(f'{key}="{_escape(one)}"' for key, one in labels.items())
-            number = int(value) if float(value).is_integer() else value
-            lines.append(
-                f"{name}{suffix}{{{inside}}} {number}\n" if inside else f"{name}{suffix} {number}\n"
-            )
-        if lines:
-            self._parts.append(f"# TYPE {name} {kind}\n# HELP {name} {about}\n")
-            self._parts += lines
-
-    def text(self) -> str:
-        return "".join(self._parts) + "# EOF\n"
-
-
 def render(plane: control.ControlPlane) -> str:
-    """The page as things stand."""
-    page = _Page()
+    """Return the page of all pools, archived ones too."""
+    page = openmetrics.Page()
     pools = plane.list(archived=True)
     page.family(
-        "overnight_pool_members", "gauge", "Members of a pool by state.",
+        "overnight_pool_members", "gauge", "Members by state.",
         [
-            ({"pool": d.pool.name, "state": state}, getattr(d.counts, state))
-            for d in pools
+            ({"pool": details.pool.name, "state": state}, getattr(details.counts, state))
+            for details in pools
             for state in STATES
         ],
     )  # fmt: skip
-    for name, about in (
-        ("target_size", "Ready and warming members that a pool is to have."),
-        ("min_size", "The floor of a pool."),
-        ("max_size", "The ceiling of a pool, claimed members included."),
-    ):
-        page.family(
-            f"overnight_pool_{name}", "gauge", about,
-            [({"pool": d.pool.name}, getattr(d.pool, name)) for d in pools],
-        )  # fmt: skip
+
+    def gauge(name: str, about: str, values: Iterable[float]) -> None:
+        rows = [
+            ({"pool": details.pool.name}, value)
+            for details, value in zip(pools, values, strict=True)
+        ]
+        page.family(f"overnight_pool_{name}", "gauge", about, rows)
+
+    gauge("target_size", "Members to keep ready or warming.", (d.pool.target_size for d in pools))
+    gauge("min_size", "Minimum number of ready members.", (d.pool.min_size for d in pools))
+    gauge("max_size", "Maximum number of members, claimed ones included.", (d.pool.max_size for d in pools))  # fmt: skip
+    gauge("deficit", "Members missing from the target.", (d.counts.deficit for d in pools))
+    gauge("waiting", "Members that callers in the queue ask for.", (d.counts.waiting for d in pools))  # fmt: skip
+    gauge("active", "1 if members can be claimed.", (d.pool.refills for d in pools))
+    gauge("breaker_open", "1 while launches are stopped after failures.", (d.pool.breaker_opened_us is not None for d in pools))  # fmt: skip
+    _add_autoscale(page, pools, plane.context.clock())
+    _add_counts(page, plane)
     page.family(
-        "overnight_pool_deficit", "gauge", "Members that are missing.",
-        [({"pool": d.pool.name}, d.counts.deficit) for d in pools],
-    )  # fmt: skip
-    page.family(
-        "overnight_pool_waiting", "gauge", "Members that those in the queue ask for.",
-        [({"pool": d.pool.name}, d.counts.waiting) for d in pools],
-    )  # fmt: skip
-    page.family(
-        "overnight_pool_active", "gauge", "1 for a pool that gives members out.",
-        [({"pool": d.pool.name}, int(d.pool.refills)) for d in pools],
-    )  # fmt: skip
-    page.family(
-        "overnight_pool_breaker_open", "gauge", "1 while nothing is launched after failures.",
-        [({"pool": d.pool.name}, int(d.pool.breaker_opened_us is not None)) for d in pools],
-    )  # fmt: skip
-    _autoscale(page, pools, plane.context.clock())
-    _from_rows(page, plane)
-    page.family(
-        "overnight_pool_orphans", "gauge", "Machines that no row stands for and that would not end.",
+        "overnight_pool_orphans", "gauge", "Machines without a member that could not be terminated.",
         [({"provider": n}, plane.orphans_left(n)) for n in plane.providers_in_use()],
     )  # fmt: skip
     seen = plane.get(reaper.SEEN)
     if seen:
-        age = (plane.context.clock() - int(seen)) / decisions.SECOND
+        age = (plane.context.clock() - int(seen)) / SECOND_US
         page.family(
-            "overnight_pool_reaper_age_seconds", "gauge", "Since the reaper was last at work.",
+            "overnight_pool_reaper_age_seconds", "gauge", "Time since a reaper last reported.",
             [({}, round(age, 3))],
         )  # fmt: skip
     return page.text()
 
 
-def _autoscale(page: _Page, pools: Iterable[admin.PoolDetails], now_us: int) -> None:
-    """Only of pools whose size follows; and only once something was decided."""
-    follow = [
-        (d.pool.name, d.autoscale)
-        for d in pools
-        if d.autoscale is not None and d.autoscale.decided_us
+def _add_autoscale(page: openmetrics.Page, pools: Iterable[PoolDetails], now_us: int) -> None:
+    """Add the pools whose policy has decided at least once."""
+    decided = [
+        (details.pool.name, policy)
+        for details in pools
+        if (policy := details.autoscale) is not None and policy.decided_us
     ]
     page.family(
         "overnight_pool_autoscale_wanted_size", "gauge",
-        "What schedule and demand ask for, whatever max and cooldown make of it.",
-        [({"pool": name, "cause": one.cause}, one.wanted_size) for name, one in follow],
+        "Size for schedule and demand, before maximum and cooldown.",
+        [({"pool": name, "cause": p.cause}, p.wanted_size) for name, p in decided],
     )  # fmt: skip
     page.family(
-        "overnight_pool_autoscale_decision_age_seconds", "gauge", "Since the size was last decided.",
-        [({"pool": name}, (now_us - one.decided_us) / decisions.SECOND) for name, one in follow],
+        "overnight_pool_autoscale_decision_age_seconds", "gauge", "Time since the last decision.",
+        [({"pool": name}, (now_us - p.decided_us) / SECOND_US) for name, p in decided],
     )  # fmt: skip
     page.family(
-        "overnight_pool_autoscale_change_age_seconds", "gauge", "Since a decision last changed it.",
+        "overnight_pool_autoscale_change_age_seconds", "gauge", "Time since the last change of size.",
         [
-            ({"pool": name}, (now_us - one.changed_us) / decisions.SECOND)
-            for name, one in follow
-            if one.changed_us is not None
+            ({"pool": name}, (now_us - p.changed_us) / SECOND_US)
+            for name, p in decided
+            if p.changed_us is not None
         ],
     )  # fmt: skip
 
 
-def _from_rows(page: _Page, plane: control.ControlPlane) -> None:
-    events, claims, members = schema.events, schema.claims, schema.members
+def _add_counts(page: openmetrics.Page, plane: control.ControlPlane) -> None:
     with plane.context.database.read() as connection:
-        last = int(connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0)
-        told = connection.execute(
-            sa.select(events.c.pool, events.c.kind, events.c.reason, sa.func.count())
-            .where(events.c.id > last - RECENT)
-            .group_by(events.c.pool, events.c.kind, events.c.reason)
-        ).all()
-        stale = connection.execute(
-            sa.select(schema.pools.c.name, sa.func.count(claims.c.id))
-            .join(claims, claims.c.pool_id == schema.pools.c.id)
-            .where(claims.c.released_us.is_(None), claims.c.stale_us.is_not(None))
-            .group_by(schema.pools.c.name)
-        ).all()
-        abandoned = connection.execute(
-            sa.select(schema.pools.c.name, sa.func.count(members.c.id))
-            .join(members, members.c.pool_id == schema.pools.c.id)
-            .where(members.c.gone_us.is_(None), members.c.abandoned_us.is_not(None))
-            .group_by(schema.pools.c.name)
-        ).all()
+        counts = metric_rows.read_counts(connection)
     page.family(
-        "overnight_pool_events_recent", "gauge", f"Of the last {RECENT} events, those of a pool by kind and reason.",
-        [({"pool": p, "kind": k, "reason": r}, int(n)) for p, k, r, n in sorted(map(tuple, told))],
+        "overnight_pool_events_recent", "gauge",
+        f"Events by kind and reason, among the last {metric_rows.RECENT}.",
+        [({"pool": p, "kind": k, "reason": r}, count) for p, k, r, count in counts.events],
     )  # fmt: skip
     page.family(
-        "overnight_pool_claims_stale", "gauge", "Claims that look forgotten.",
-        [({"pool": name}, int(n)) for name, n in sorted(map(tuple, stale))],
+        "overnight_pool_claims_stale", "gauge", "Claims flagged as stale.",
+        [({"pool": name}, count) for name, count in counts.stale_claims],
     )  # fmt: skip
     page.family(
-        "overnight_pool_members_abandoned", "gauge", "Machines that would not end.",
-        [({"pool": name}, int(n)) for name, n in sorted(map(tuple, abandoned))],
+        "overnight_pool_members_abandoned", "gauge", "Members that could not be terminated.",
+        [({"pool": name}, count) for name, count in counts.abandoned_members],
     )  # fmt: skip

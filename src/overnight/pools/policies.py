@@ -1,4 +1,4 @@
-"""Autoscale policies at the door: what is said of one, checked; and as the pool's bounds leave it."""
+"""Checks of autoscale policies, and a policy within the bounds of its pool."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from overnight.pools import autoscale
 
-__all__ = ["ASSUMED_WARM_UP_S", "NAMES", "assumed", "changed", "effective", "told"]
+__all__ = ["ASSUMED_WARM_UP_S", "NAMES", "assumed", "changed", "describe_change", "effective"]
 
-# What can be said; the other fields are what came of it.
+# The fields that can be set; the others are results.
 NAMES = (
     "miss",
     "min_size",
@@ -31,25 +31,25 @@ NAMES = (
 )
 WHOLE = ("min_size", "max_size")
 OPTIONAL = (*WHOLE, "warm_up_seconds", "zero_after_seconds")
-# Until a member has become ready, nobody knows.
+# Used until a member has become ready.
 ASSUMED_WARM_UP_S = 90.0
 
 
 def changed(pool: Pool, before: Autoscale, given: Mapping[str, object]) -> Autoscale:
-    """The policy with some of it said anew; refused where it contradicts itself or the pool."""
+    """Return the changed policy; refused if it contradicts itself or the pool."""
     values: dict[str, Any] = {name: _checked(name, value) for name, value in given.items()}
     after = dataclasses.replace(before, **values)
     if "max_size" in given and after.max_size is not None and after.max_size > pool.max_size:
         raise pool_errors.BadSizeError(
-            f"autoscale up to {after.max_size} does not fit pool {pool.name}",
+            f"autoscale maximum {after.max_size} is above the maximum of pool {pool.name}",
             why=f"its max_size is {pool.max_size}, claimed members included",
-            todo=f"overnight pool update {pool.name} --max {2 * after.max_size}   first, or less here",
+            todo=f"overnight pool update {pool.name} --max {2 * after.max_size}   first, or a lower --max here",
         )
     if "min_size" in given and after.min_size is not None and after.min_size < pool.min_size:
         raise pool_errors.BadSizeError(
-            f"autoscale down to {after.min_size} does not fit pool {pool.name}",
+            f"autoscale minimum {after.min_size} is below the minimum of pool {pool.name}",
             why=f"its min_size is {pool.min_size}",
-            todo=f"overnight pool update {pool.name} --min {after.min_size}   first, or more here",
+            todo=f"overnight pool update {pool.name} --min {after.min_size}   first, or a higher --min here",
         )
     _policy(
         after,
@@ -63,7 +63,7 @@ def _checked(name: str, value: object) -> object:
     if name not in NAMES:
         raise pool_errors.UnknownParameterError(name, NAMES)
     if name == "openings":
-        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
             raise pool_errors.BadKnobError(name, value, "a list of schedules")
         return tuple(value)
     if value is None and name in OPTIONAL:
@@ -76,7 +76,7 @@ def _checked(name: str, value: object) -> object:
 
 
 def effective(pool: Pool, stored: Autoscale) -> autoscale.Policy:
-    """What the pool's bounds leave of a policy. They may have been changed since: they are law."""
+    """Return the policy within the pool's bounds, which may have changed since it was set."""
     most = pool.max_size if stored.max_size is None else min(stored.max_size, pool.max_size)
     least = pool.min_size if stored.min_size is None else max(stored.min_size, pool.min_size)
     return _policy(stored, min(least, most), most, cut=True)
@@ -88,7 +88,9 @@ def _policy(stored: Autoscale, least: int, most: int, *, cut: bool = False) -> a
 
     openings = [schedules.parse(text) for text in stored.openings]
     if cut:
-        openings = [dataclasses.replace(one, size=min(one.size, most)) for one in openings]
+        openings = [
+            dataclasses.replace(opening, size=min(opening.size, most)) for opening in openings
+        ]
     warm_up = stored.warm_up_seconds
     if warm_up is None:
         warm_up = stored.measured_warm_up_seconds
@@ -106,28 +108,26 @@ def _policy(stored: Autoscale, least: int, most: int, *, cut: bool = False) -> a
 
 
 def assumed(stored: Autoscale) -> tuple[str, ...]:
-    """What is not known and was taken for granted, in words."""
+    """Return the assumptions made where nothing is known."""
     if stored.warm_up_seconds is None and stored.measured_warm_up_seconds is None:
         return (
-            f"a warm-up of {ASSUMED_WARM_UP_S:g} s: no member became ready in the time that is kept",
+            f"a warm-up of {ASSUMED_WARM_UP_S:g} s: no member has become ready within the retention time",
         )
     return ()
 
 
-def told(before: Autoscale | None, after: Autoscale) -> str:
-    """What changed, for the event."""
+def describe_change(before: Autoscale | None, after: Autoscale) -> str:
     old = before or Autoscale()
     return ", ".join(
-        f"{name}: {_written(getattr(after, name))}"
+        f"{name}: {_format(getattr(after, name))}"
         for name in NAMES
         if getattr(old, name) != getattr(after, name)
     )
 
 
-def _written(value: object) -> str:
-    """As a person would write it."""
+def _format(value: object) -> str:
     if value is None or value == ():
         return "none"
     if isinstance(value, tuple):
-        return "; ".join(str(one) for one in value)
+        return "; ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Why a pool says no. The names are those of the runbook; each says what to do next."""
+"""Errors of pools, members and claims. The names are those of the runbook."""
 
 from __future__ import annotations
 
@@ -29,193 +29,193 @@ __all__ = [
 
 
 class PoolError(errors.OvernightError):
-    """Something about a pool, a member or a claim."""
+    """An error about a pool, a member or a claim."""
 
 
 class BadKnobError(PoolError, errors.UsageError):
-    """A knob has a value that it cannot have; nothing was written."""
+    """A parameter or setting has an invalid value; nothing was written."""
 
     def __init__(self, knob: str, value: object, wanted: str) -> None:
         super().__init__(
-            f"{knob} cannot be {value!r}",
-            why=f"it is {wanted}; a value is never guessed",
-            todo=f"give {knob} as {wanted}",
+            f"invalid {knob}: {value!r}",
+            why=f"{knob} must be {wanted}",
+            todo=f"set {knob} to a valid value: {wanted}",
         )
         self.knob = knob
 
 
 class BadSizeError(PoolError, errors.UsageError):
-    """Sizes that do not fit each other."""
+    """Sizes that contradict each other."""
 
 
 class AutoscaledError(PoolError):
-    """The size of the pool is not set by hand: it would be changed back within seconds."""
+    """The size of an autoscaled pool was set by hand."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"the target of pool {name} is not set by hand",
-            why="its size follows an autoscale policy, which would change it back",
-            todo=f"overnight pool autoscale {name} --min 8   keeps more ready; "
-            f"overnight pool autoscale {name} --off   gives the size back to you",
+            f"the target of pool {name} cannot be set by hand",
+            why="its autoscale policy would change it back within seconds",
+            todo=f"raise the minimum: overnight pool autoscale {name} --min 8; "
+            f"or remove the policy: overnight pool autoscale {name} --off",
         )
 
 
 class UnknownParameterError(PoolError, errors.UsageError):
-    """A parameter that nobody declared; it would have been dropped in silence."""
+    """A parameter that does not exist."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         super().__init__(
-            f"there is no parameter {name!r}",
-            why="what is not known is refused, never dropped",
+            f"unknown parameter {name!r}",
+            why="unknown parameters are refused, never ignored",
             todo="use one of: " + ", ".join(sorted(known)),
         )
 
 
 class PoolNotFoundError(PoolError):
-    """No pool of that name or id."""
+    """No pool has this name or id."""
 
     def __init__(self, pool: str) -> None:
         super().__init__(
-            f"there is no pool {pool!r}",
-            why="it was never created, or deleted since",
-            todo="overnight pool list --all   shows every pool",
+            f"pool {pool!r} not found",
+            why="it was never created, or it has been deleted",
+            todo="overnight pool list --all",
         )
 
 
 class PoolExistsError(PoolError):
-    """The name is taken."""
-
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"there is a pool {name!r} already",
-            why="names are unique",
+            f"pool {name!r} already exists",
+            why="pool names are unique",
             todo=f"overnight pool show {name}, or choose another name",
         )
 
 
 class PoolNotActiveError(PoolError):
-    """Claims are served by active pools alone."""
+    """Only active pools serve claims."""
 
     def __init__(self, name: str, status: str) -> None:
         super().__init__(
             f"pool {name} is {status}",
-            why="only an active pool gives members out",
+            why="only an active pool serves claims",
             todo=f"overnight pool update {name} --resume",
         )
 
 
 class NoReadyMembersError(PoolError):
-    """Nothing to claim right now."""
+    """No member, or too few, can be claimed now."""
 
     def __init__(
         self, name: str, *, target: int, ready: int, warming: int, wanted: int = 1, why: str = ""
     ) -> None:
-        asked = "" if wanted == 1 else f" for a batch of {wanted}"
+        batch = "" if wanted == 1 else f" for a batch of {wanted}"
         super().__init__(
-            f"pool {name} has no ready member{asked}: target {target}, ready {ready}, warming {warming}",
+            f"pool {name} has no ready member{batch}: target {target}, ready {ready}, warming {warming}",
             why=why
-            or ("they are still warming" if warming else "all are claimed, or none came up"),
-            todo=f"wait with --wait 60s, ask for --cold, or see why: overnight pool show {name}",
+            or (
+                "members are still warming"
+                if warming
+                else "all members are claimed, or none has come up"
+            ),
+            todo=f"wait with --wait 60s, launch one with --cold, or see why: overnight pool show {name}",
         )
         self.target, self.ready, self.warming = target, ready, warming
 
 
 class NoLiveReadyMembersError(PoolError):
-    """Ready rows exist, but every one of those members is silent."""
+    """There are ready members, but all of them are silent."""
 
     def __init__(self, name: str, silent: tuple[tuple[str, float], ...]) -> None:
         named = ", ".join(f"{member} (silent for {seconds:.0f} s)" for member, seconds in silent)
         super().__init__(
             f"pool {name} has no live ready member: {named}",
-            why="their agents stopped reporting; a silent host is not given out",
-            todo="is `overnight pool serve` running, and can the members reach it? "
-            f"overnight pool recycle {name}   replaces them",
+            why="their agents stopped reporting, and a silent host is not handed out",
+            todo="check that `overnight pool serve` runs and that members can reach it; "
+            f"replace them: overnight pool recycle {name}",
         )
         self.members = tuple(member for member, _ in silent)
 
 
 class PoolHasMembersError(PoolError):
-    """A pool is deleted only when it is empty."""
+    """Only an empty pool can be deleted."""
 
     def __init__(self, name: str, count: int) -> None:
         super().__init__(
-            f"pool {name} still has {count} member(s) — drain first via system_drain_instance_pool",
-            why="deleting it would lose the last pointer to live machines",
-            todo=f"overnight pool drain {name}, then delete it when the claims have ended",
+            f"pool {name} still has {count} {'member' if count == 1 else 'members'}",
+            why="deleting the pool would lose track of live machines",
+            todo=f"overnight pool drain {name}, then delete the pool when its claims have ended",
         )
         self.count = count
 
 
 class MemberNotFoundError(PoolError):
-    """No member of that id."""
-
     def __init__(self, member: str) -> None:
         super().__init__(
-            f"there is no member {member!r}",
-            why="it is gone, or never was",
-            todo="overnight pool show POOL   lists the members",
+            f"member {member!r} not found",
+            why="it never existed, or its record has been deleted",
+            todo="overnight pool show POOL",
         )
 
 
 class MemberStateError(PoolError):
-    """The member is in a state in which that cannot be done."""
+    """The operation is not possible in this state."""
 
 
 class ClaimNotFoundError(PoolError):
-    """No claim of that id."""
-
     def __init__(self, claim: str) -> None:
         super().__init__(
-            f"there is no claim {claim!r}",
-            why="it was never made, or its record is older than the pool keeps them",
-            todo="overnight pool show POOL   lists the claims",
+            f"claim {claim!r} not found",
+            why="it never existed, or its record has been deleted",
+            todo="overnight pool show POOL",
         )
 
 
 class ClaimEndedError(PoolError):
-    """The claim has ended; the member is no longer the caller's."""
+    """The claim has ended; the caller must not use the member any more."""
 
     def __init__(self, claim: str, reason: str) -> None:
         super().__init__(
             f"claim {claim} has ended: {reason}",
-            why="a lease that has run out, or a member that is gone, is not brought back",
-            todo="acquire again; with a new --key, where there was one",
+            why="an expired lease or a member that is gone cannot be restored",
+            todo="overnight pool acquire POOL, with a new --key if you used one",
         )
 
 
 class LeaseCapError(PoolError):
-    """The claim is open, and has been for as long as its pool allows."""
+    """The claim has been open for as long as its pool allows."""
 
     def __init__(self, claim: str, pool: str, most: int) -> None:
         super().__init__(
             f"claim {claim} cannot be renewed any further",
-            why=f"pool {pool} lets a claim be kept for {most} s (lease_max_seconds)",
-            todo=f"overnight pool update {pool} --set lease_max_seconds={2 * most}, then again; "
+            why=f"pool {pool} limits a claim to {most} s (lease_max_seconds)",
+            todo=f"overnight pool update {pool} --set lease_max_seconds={2 * most}, then renew; "
             f"or overnight pool return {claim}",
         )
 
 
 class KeyReusedError(PoolError, errors.UsageError):
-    """An idempotency key stands for one request."""
+    """The idempotency key belongs to another request."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
-            f"the idempotency key {key!r} was used for another request",
-            why="the same key asks for the same thing: pool, count, claimer and lease",
-            todo="take a new key for a new request",
+            f"idempotency key {key!r} was used for another request",
+            why="a key repeats one request: the same pool, count, caller and lease",
+            todo="use a new --key for a new request",
         )
 
 
 class EnrolmentRefusedError(PoolError):
-    """A machine that may not join; `reason` is one word."""
+    """A machine may not enrol; `reason` is one word."""
 
     def __init__(self, reason: str, what: str) -> None:
-        super().__init__(what, why=reason, todo="the member is replaced; see its events")
+        super().__init__(
+            what, why=reason, todo="none: the pool replaces the member; see its events"
+        )
         self.reason = reason
 
 
 class TooEarlyError(PoolError):
-    """Ask again in a moment."""
+    """The request must be repeated in a moment."""
 
 
 class DatabaseUnavailableError(PoolError):

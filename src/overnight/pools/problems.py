@@ -1,121 +1,88 @@
-"""What is wrong with a pool, why, and the command that comes next: the rows of the runbook's table.
+"""What is wrong with a pool, why, and the command to run next: the rows of the runbook's table.
 
-An alert is what somebody is to be woken for; the rest explains.
+An alert is worth waking somebody for; the other problems explain.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from overnight.model.pool import MemberState
-from overnight.pools import decisions
+from overnight.model.pool import MemberState, PoolDetails, Problem
+from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
 
-if TYPE_CHECKING:
-    from overnight.pools import admin
+__all__ = ["find_problems"]
 
-__all__ = ["Problem", "find_problems"]
-
-SECOND = decisions.SECOND
-REAPER_LATE_US = 180 * SECOND
-SLOW_WARMING_US = 600 * SECOND
-CYCLING_US = 3600 * SECOND
+REAPER_LATE_US = 180 * SECOND_US
+SLOW_WARMING_US = 600 * SECOND_US
 State = MemberState
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """One thing; `alert` when claims fail of it, or money is lost."""
-
-    name: str
-    what: str
-    why: str
-    todo: str
-    alert: bool = False
-
-
 def find_problems(
-    shown: admin.PoolDetails, *, now_us: int, reaper_us: int | None, orphans: int = 0
+    details: PoolDetails, *, now_us: int, reaper_us: int | None, orphans: int = 0
 ) -> tuple[Problem, ...]:
-    """Everything that explains why a pool is not as it should be; the worst first."""
-    found = [
-        *_reaper(shown, now_us, reaper_us),
-        *_breaker(shown, now_us),
-        *_empty(shown),
-        *_warming(shown, now_us),
-        *_endings(shown),
-        *_held(shown),
-        *_orphans(shown, orphans),
-        *_claims(shown, now_us),
-        *_sizing(shown, now_us),
+    """Return everything that explains why a pool is not as it should be, alerts first."""
+    problems = [
+        *_reaper(details, now_us, reaper_us),
+        *_breaker(details, now_us),
+        *_empty(details),
+        *_warming(details, now_us),
+        *_terminations(details),
+        *_autoscale(details),
+        *_orphans(details, orphans),
+        *_claims(details, now_us),
+        *_size(details, now_us),
     ]
-    return tuple(sorted(found, key=lambda t: not t.alert))
+    return tuple(sorted(problems, key=lambda problem: not problem.alert))
 
 
-def _reaper(shown: admin.PoolDetails, now: int, seen: int | None) -> Iterable[Problem]:
+def _reaper(details: PoolDetails, now: int, seen: int | None) -> Iterable[Problem]:
     """'target_size increase doesn't replenish'."""
     if seen is None or now - seen > REAPER_LATE_US:
-        when = "has never run" if seen is None else f"was last seen {(now - seen) // SECOND} s ago"
+        when = "has never run" if seen is None else f"last ran {(now - seen) // SECOND_US} s ago"
         yield Problem(
             "reaper_not_running",
-            "nobody keeps this pool",
+            "no reaper is running for this pool",
             f"the reaper {when}",
-            "overnight pool serve   (or, once: overnight pool replenish " + shown.pool.name + ")",
+            f"overnight pool serve   (or once: overnight pool replenish {details.pool.name})",
             alert=True,
         )
 
 
-def _breaker(shown: admin.PoolDetails, now: int) -> Iterable[Problem]:
+def _breaker(details: PoolDetails, now: int) -> Iterable[Problem]:
     """'Pool stuck at 0 members'."""
-    pool = shown.pool
+    pool = details.pool
     if pool.breaker_opened_us is not None:
         yield Problem(
             "breaker_open",
-            "nothing is launched any more",
-            f"{pool.failures} failures in a row, the last: {pool.last_failure}",
-            f"mend that, then: overnight pool update {pool.name} --close-breaker",
+            "the circuit breaker is open: no members are launched",
+            f"{pool.failures} launches failed in a row, the last with {pool.last_failure}",
+            f"fix the cause, then: overnight pool update {pool.name} --close-breaker",
             alert=True,
         )
     elif pool.failures and pool.refills:
-        left = max(0, pool.launch_not_before_us - now) // SECOND
+        left = max(0, pool.launch_not_before_us - now) // SECOND_US
         yield Problem(
             "launches_fail",
             f"{pool.failures} launches failed in a row" if pool.failures > 1 else "a launch failed",
             pool.last_failure,
-            f"it is tried again in {left} s; after {pool.settings.breaker_failures} the breaker opens",
+            f"next attempt in {left} s; after {pool.settings.breaker_failures} failures the circuit breaker opens",
         )
 
 
-def _empty(shown: admin.PoolDetails) -> Iterable[Problem]:
+def _empty(details: PoolDetails) -> Iterable[Problem]:
     """'NoReadyMembersError despite members in the dashboard'."""
-    pool, held = shown.pool, shown.counts
-    serving = sum(m.serves and m.state is State.READY for m in shown.members)
+    pool, counts = details.pool, details.counts
     if not pool.refills:
-        if held.waiting:
+        if counts.waiting:
             yield Problem(
                 "not_active",
-                f"{held.waiting} are waited for in a pool that gives none out",
-                f"it is {pool.status}",
+                f"callers wait for {counts.waiting} members of a pool that serves no claims",
+                f"the pool is {pool.status}",
                 f"overnight pool update {pool.name} --resume",
             )
         return
-    if pool.target_size and not serving:
-        if held.members >= pool.max_size and not held.warming:
-            why = f"all {held.members} members of at most {pool.max_size} are in use"
-            todo = f"overnight pool update {pool.name} --max {pool.max_size + pool.target_size}"
-        elif held.warming:
-            why = f"all {held.warming} are still warming"
-            todo = f"wait, or keep more: overnight pool update {pool.name} --target {pool.target_size + held.warming}"
-        elif pool.breaker_opened_us is not None:
-            why = f"its breaker is open: {pool.last_failure}"
-            todo = f"overnight pool update {pool.name} --close-breaker, once that is mended"
-        elif pool.failures:
-            why = f"launches fail: {pool.last_failure}"
-            todo = f"mend that; to try at once: overnight pool update {pool.name} --close-breaker"
-        else:
-            why = "none has come up yet"
-            todo = f"overnight pool replenish {pool.name}"
+    if pool.target_size and not any(m.serves and m.state is State.READY for m in details.members):
+        why, todo = _explain_empty(details)
         yield Problem(
             "none_ready",
             f"no member is ready (target {pool.target_size}): claims fail",
@@ -125,119 +92,142 @@ def _empty(shown: admin.PoolDetails) -> Iterable[Problem]:
         )
 
 
-def _warming(shown: admin.PoolDetails, now: int) -> Iterable[Problem]:
+def _explain_empty(details: PoolDetails) -> tuple[str, str]:
+    pool, counts = details.pool, details.counts
+    update = f"overnight pool update {pool.name}"
+    if counts.members >= pool.max_size and not counts.warming:
+        return (
+            f"all {counts.members} members are in use, and the maximum is {pool.max_size}",
+            f"{update} --max {pool.max_size + pool.target_size}",
+        )
+    if counts.warming:
+        return (
+            f"all {counts.warming} members are still warming",
+            f"wait, or raise the target: {update} --target {pool.target_size + counts.warming}",
+        )
+    if pool.breaker_opened_us is not None:
+        return (
+            f"the circuit breaker is open: {pool.last_failure}",
+            f"fix the cause, then: {update} --close-breaker",
+        )
+    if pool.failures:
+        return (
+            f"launches fail: {pool.last_failure}",
+            f"fix the cause; to retry at once: {update} --close-breaker",
+        )
+    return "no member has come up yet", f"overnight pool replenish {pool.name}"
+
+
+def _warming(details: PoolDetails, now: int) -> Iterable[Problem]:
     """'Members stuck warming'."""
-    for member in shown.members:
+    for member in details.members:
         age = now - member.warming_started_us
         if member.state is not State.WARMING or age < SLOW_WARMING_US:
             continue
         if member.machine_id is None:
-            why = "its launch has not been answered"
+            why = "the provider has not answered its launch"
         elif member.beat_us is None:
-            why = "its agent has never enrolled: it cannot reach the endpoint, or never started"
+            why = "its agent has not enrolled: it cannot reach the endpoint, or did not start"
         else:
-            why = f"its agent was last heard {(now - member.beat_us) // SECOND} s ago, and is not ready"
+            why = f"its agent last reported {(now - member.beat_us) // SECOND_US} s ago, but not ready"
         yield Problem(
             "slow_warming",
-            f"{member.id} has been warming for {age // SECOND // 60} min",
+            f"{member.id} has been warming for {age // MINUTE_US} min",
             why,
-            f"its machine is {member.machine_id}; overnight pool terminate {member.id}   replaces it",
+            f"inspect machine {member.machine_id}, or replace it: overnight pool terminate {member.id}",
         )
 
 
-def _endings(shown: admin.PoolDetails) -> Iterable[Problem]:
+def _terminations(details: PoolDetails) -> Iterable[Problem]:
     """'Pool stuck draining'."""
-    name = shown.pool.name
-    for member in shown.members:
+    name = details.pool.name
+    for member in details.members:
         if member.abandoned_us is not None:
             yield Problem(
                 "abandoned",
-                f"{member.id} would not end: its machine {member.machine_id} may still cost money",
-                f"{member.attempts} attempts failed; overnight pool show {name} lists them",
-                f"end it at the provider, then: overnight pool terminate {member.id}",
+                f"{member.id} could not be terminated: machine {member.machine_id} may still cost money",
+                f"{member.attempts} attempts failed; see the events: overnight pool show {name}",
+                f"terminate it at the provider, then: overnight pool terminate {member.id}",
                 alert=True,
             )
         elif member.state not in (State.DRAINING, State.ERRORED):
             continue
-        elif member.cordoned and not shown.pool.winds_down:
+        elif member.cordoned and not details.pool.winds_down:
             yield Problem(
                 "kept_to_look_at",
-                f"{member.id} is not ended",
-                f"it is cordoned; its own end was: {member.reason}",
-                f"overnight pool uncordon {member.id}   lets it go",
+                f"{member.id} is kept for inspection",
+                f"it is cordoned; it was about to end because of {member.reason}",
+                f"overnight pool uncordon {member.id}   terminates it",
             )
         elif member.attempts:
             yield Problem(
                 "ending",
-                f"{member.id} does not end",
-                f"attempt {member.attempts} of {shown.pool.settings.terminate_attempts} failed",
-                f"it is tried again; now: overnight pool terminate {member.id}",
+                f"{member.id} does not terminate",
+                f"attempt {member.attempts} of {details.pool.settings.terminate_attempts} failed",
+                f"it is retried; to retry now: overnight pool terminate {member.id}",
             )
-    if shown.pool.winds_down and shown.counts.claimed:
-        holders = {c.member_id: c for c in shown.claims if c.released_us is None}
-        named = ", ".join(sorted(c.acquired_by or c.id for c in holders.values()))
+    if details.pool.winds_down and details.counts.claimed:
+        holders = {c.member_id: c for c in details.claims if c.released_us is None}
+        names = ", ".join(sorted(c.acquired_by or c.id for c in holders.values()))
         yield Problem(
             "claims_remain",
-            f"{shown.counts.claimed} claimed members run on",
-            f"held by {named}",
+            f"{details.counts.claimed} claimed members are still running",
+            f"held by {names}",
             "overnight pool return CLAIM, or overnight pool terminate MEMBER",
         )
 
 
-def _held(shown: admin.PoolDetails) -> Iterable[Problem]:
-    """The policy wants more than it may have."""
-    pool, policy = shown.pool, shown.autoscale
+def _autoscale(details: PoolDetails) -> Iterable[Problem]:
+    pool, policy = details.pool, details.autoscale
     if policy is None or not pool.refills:
         return
     most = pool.max_size if policy.max_size is None else min(policy.max_size, pool.max_size)
     if policy.decided_us and policy.wanted_size > most == pool.target_size:
+        first = ""
+        if policy.wanted_size > pool.max_size:
+            first = f"overnight pool update {pool.name} --max {2 * policy.wanted_size}, then: "
         yield Problem(
             "held_at_max",
-            f"{policy.wanted_size} members are wanted, and {most} is the most",
+            f"the demand is {policy.wanted_size} members, the maximum is {most}",
             policy.reason,
-            f"overnight pool autoscale {pool.name} --max {policy.wanted_size}"
-            + (
-                f", after: overnight pool update {pool.name} --max {2 * policy.wanted_size}"
-                if policy.wanted_size > pool.max_size
-                else ""
-            ),
+            f"{first}overnight pool autoscale {pool.name} --max {policy.wanted_size}",
         )
 
 
-def _orphans(shown: admin.PoolDetails, orphans: int) -> Iterable[Problem]:
+def _orphans(details: PoolDetails, orphans: int) -> Iterable[Problem]:
     if orphans:
         yield Problem(
             "orphans",
-            f"{orphans} machines of {shown.pool.provider} belong to no member, and would not end",
-            "the provider refused to end them; they may cost money",
-            "end them at the provider; the sweep looks again with every tick",
+            f"{orphans} machines of {details.pool.provider} have no member and could not be terminated",
+            "the provider refused to terminate them; they may cost money",
+            "terminate them at the provider; every tick of the reaper checks again",
             alert=True,
         )
 
 
-def _claims(shown: admin.PoolDetails, now: int) -> Iterable[Problem]:
-    pool = shown.pool
+def _claims(details: PoolDetails, now: int) -> Iterable[Problem]:
+    pool = details.pool
     most = pool.settings.lease_max_seconds
-    for claim in shown.claims:
+    for claim in details.claims:
         if claim.stale_us is not None and claim.released_us is None:
             keep = f"overnight pool renew {claim.id}"
-            if now - claim.acquired_us >= most * SECOND:  # by itself that would be refused
+            if now - claim.acquired_us >= most * SECOND_US:  # otherwise renew would refuse
                 keep = f"overnight pool update {pool.name} --set lease_max_seconds={2 * most}, then {keep}"
             yield Problem(
                 "claim_stale",
-                f"claim {claim.id} of {claim.acquired_by or 'nobody named'} looks forgotten",
+                f"claim {claim.id} of {claim.acquired_by or 'an unnamed caller'} looks forgotten",
                 f"it is older than {pool.settings.claimed_ttl_seconds} s and has no lease",
                 f"overnight pool return {claim.id}, or keep it: {keep}",
                 alert=True,
             )
 
 
-def _sizing(shown: admin.PoolDetails, now: int) -> Iterable[Problem]:
+def _size(details: PoolDetails, now: int) -> Iterable[Problem]:
     """'Members continuously cycle', 'the claim metric oscillates'."""
-    pool = shown.pool
-    recent = [c for c in shown.claims if now - c.acquired_us < CYCLING_US]
-    waited = [c for c in recent if c.waited_us > 0]
-    if pool.refills and recent and (shown.counts.waiting or len(waited) * 5 >= len(recent)):
+    pool = details.pool
+    recent = [claim for claim in details.claims if now - claim.acquired_us < HOUR_US]
+    waited = [claim for claim in recent if claim.waited_us > 0]
+    if pool.refills and recent and (details.counts.waiting or len(waited) * 5 >= len(recent)):
         yield Problem(
             "too_small",
             f"{len(waited)} of the last {len(recent)} claims had to wait",

@@ -1,6 +1,6 @@
-"""Calls to a provider: outside any transaction, with a limit in time, and its answers checked.
+"""Calls to a provider: outside any transaction, with a timeout, and with checked answers.
 
-A call that takes too long is left to itself: what it makes is found by the sweep, by its tag.
+A call that times out is left running: whatever it creates is found by the sweep, by its tag.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors, pools
+from overnight.pools import Reason
 
 if TYPE_CHECKING:
     from overnight.pools import database
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 
 class ProviderClient:
-    """One provider, called with care."""
+    """One provider, called with a timeout."""
 
     def __init__(
         self,
@@ -29,55 +30,61 @@ class ProviderClient:
         steps: database.Steps,
         regions: Callable[[], Sequence[str]] = tuple,
     ) -> None:
+        """`regions` returns every region that a pool of this provider has ever named."""
         self.provider = provider
         self._steps = steps
-        self._regions = regions  # that pools have ever named
+        self._regions = regions
 
     @property
     def name(self) -> str:
-        """The provider's."""
         return self.provider.name
 
     def check(self, order: pools.Order) -> None:
-        """Raises for an order that could never be carried out; a provider may know none such."""
+        """Raise for an order that could never be launched, if the provider can tell."""
         if isinstance(self.provider, pools.Checks):
             self.provider.check(order)
 
     def launch(self, order: pools.Order, timeout: float) -> pools.Machine:
-        """A machine for the member, or ProviderError."""
-        made: object = self._call("launch", lambda: self.provider.launch(order), timeout)
-        if isinstance(made, pools.Machine) and made.id and made.member_id == order.member_id:
-            return made
-        raise pools.ProviderError("provider_lied", f"it answered {made!r} for {order.member_id}")
+        """Launch the member's machine, or raise ProviderError."""
+        machine: object = self._call("launch", lambda: self.provider.launch(order), timeout)
+        if (
+            isinstance(machine, pools.Machine)
+            and machine.id
+            and machine.member_id == order.member_id
+        ):
+            return machine
+        raise pools.ProviderError(
+            Reason.INVALID_ANSWER, f"launch of {order.member_id} returned {machine!r}"
+        )
 
     def terminate(self, machine_id: str, timeout: float) -> None:
-        """The provider has taken the order, or ProviderError."""
+        """Terminate a machine, or raise ProviderError."""
         self._call("terminate", lambda: self.provider.terminate(machine_id), timeout)
 
     def inventory(self, owner: str, timeout: float) -> Sequence[pools.Machine]:
-        """Every machine of the owner, or ProviderError: never an empty answer for a failed one."""
-        found: object = self._call("inventory", lambda: self._inventory(owner), timeout)
-        if isinstance(found, Sequence):
-            listed = [one for one in found if isinstance(one, pools.Machine) and one.id]
-            if len(listed) == len(found):
-                return listed
-        raise pools.ProviderError("provider_lied", f"it listed {found!r}")
+        """List the owner's machines, or raise ProviderError: a failed call never returns an empty list."""
+        answer: object = self._call("inventory", lambda: self._inventory(owner), timeout)
+        if isinstance(answer, Sequence):
+            machines = [m for m in answer if isinstance(m, pools.Machine) and m.id]
+            if len(machines) == len(answer):
+                return machines
+        raise pools.ProviderError(Reason.INVALID_ANSWER, f"inventory returned {answer!r}")
 
     def _inventory(self, owner: str) -> Sequence[pools.Machine]:
         if isinstance(self.provider, pools.Cloud):
             return self.provider.inventory(owner, self._regions())
         return self.provider.inventory(owner)
 
-    def why_gone(self, machine_id: str, timeout: float) -> str:
-        """Why a machine is missing, in one word."""
-        plain = "machine_gone"
+    def why_gone(self, machine_id: str, timeout: float) -> Reason:
+        """Say why a machine is missing."""
         if not isinstance(self.provider, pools.Cloud):
-            return plain
+            return Reason.MACHINE_GONE
         ask = self.provider.why_gone
         try:
-            return self._call("why_gone", lambda: ask(machine_id), timeout) or plain
+            reason = self._call("why_gone", lambda: ask(machine_id), timeout)
         except pools.ProviderError:
-            return plain  # it is gone all the same
+            return Reason.MACHINE_GONE
+        return reason or Reason.MACHINE_GONE
 
     def _call(self, name: str, call: Callable[[], T], timeout: float) -> T:
         self._steps(f"provider {name}: before")
@@ -89,18 +96,18 @@ class ProviderClient:
             except Exception as error:
                 answers.put((None, error))
 
-        # A thread of its own, and none that the interpreter waits for at its end: it may hang.
+        # A daemon thread, for which the interpreter does not wait at exit: it may hang.
         threading.Thread(target=work, name=f"{self.name} {name}", daemon=True).start()
         try:
             answer, error = answers.get(timeout=timeout)
         except queue.Empty:
             raise pools.ProviderError(
-                "provider_timeout", f"{self.name} did not answer {name} within {timeout:.0f} s"
+                Reason.TIMEOUT, f"{self.name} did not answer {name} within {timeout:.0f} s"
             ) from None
         self._steps(f"provider {name}: after")
         if isinstance(error, pools.ProviderError):
             raise error
         if error is not None:
-            told = error.what if isinstance(error, errors.OvernightError) else repr(error)
-            raise pools.ProviderError("provider_error", f"{name}: {told}") from error
-        return answer  # type: ignore[return-value]  # it is there where no error is
+            message = error.what if isinstance(error, errors.OvernightError) else repr(error)
+            raise pools.ProviderError(Reason.ERROR, f"{name}: {message}") from error
+        return answer  # type: ignore[return-value]  # present, since there is no error

@@ -1,4 +1,4 @@
-"""A place in the queue: kept as long as its holder says that it is still there."""
+"""A caller's place in the queue, kept for as long as the caller reports that it still waits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
 from overnight.pools import pool_errors
-from overnight.pools.sql import schema
+from overnight.pools.sql import waiter_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,43 +19,40 @@ __all__ = ["QueuePlace"]
 
 
 class QueuePlace:
-    """One waiter's; who is not heard for `stale_seconds` is taken to have left."""
+    """The place of one caller; a caller not seen for `stale_seconds` is taken to have left."""
 
     def __init__(self, control: context.Context, waiter: str, stale_seconds: float) -> None:
         self._control = control
         self._waiter = waiter
         self.every = stale_seconds / 3
-        self._said = time.monotonic()
+        self._reported = time.monotonic()
 
     def keep(self) -> None:
-        """Say it where it is time to."""
-        if time.monotonic() - self._said >= self.every:
-            self._say()
+        """Report that the caller still waits, if that is due."""
+        if time.monotonic() - self._reported >= self.every:
+            self._report()
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Said by another thread, while a launch takes as long as it likes."""
+        """Report from another thread while the block runs: a launch may take long."""
         over = threading.Event()
 
-        def speak() -> None:
+        def report_until_over() -> None:
             while not over.wait(self.every):
-                with contextlib.suppress(pool_errors.PoolError):  # the database is away: next time
-                    self._say()
+                with contextlib.suppress(pool_errors.PoolError):  # database away: next time
+                    self._report()
 
-        speaking = threading.Thread(target=speak, name=f"place of {self._waiter}", daemon=True)
-        speaking.start()
+        reporting = threading.Thread(
+            target=report_until_over, name=f"place of {self._waiter}", daemon=True
+        )
+        reporting.start()
         try:
             yield
         finally:
             over.set()
-            speaking.join()
+            reporting.join()
 
-    def _say(self) -> None:
-        self._said = time.monotonic()
-        waiters = schema.waiters
+    def _report(self) -> None:
+        self._reported = time.monotonic()
         with self._control.database.write("still waiting") as connection:
-            connection.execute(
-                sa.update(waiters)
-                .where(waiters.c.id == self._waiter)
-                .values(seen_us=self._control.clock())
-            )
+            waiter_rows.touch(connection, self._waiter, self._control.clock())

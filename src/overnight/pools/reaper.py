@@ -1,7 +1,7 @@
-"""The reaper: a tick of the clock as the safety net, and the bell that every claim rings.
+"""The reaper: recycles and replenishes every pool, on each tick and whenever a claim wakes it.
 
-Every pool has a thread of its own while it is worked on: one that fails, or whose provider hangs, holds up
-no other. Two reapers at once are safe; they only share the work.
+Each pool has a thread of its own while it is worked on, so that one that fails, or whose provider hangs,
+delays no other. Two reapers at once are safe; they share the work.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
 from overnight import errors, pools
-from overnight.pools import decisions, pool_errors
-from overnight.pools.sql import records, schema
+from overnight.model.times import DAY_US
+from overnight.pools import pool_errors
+from overnight.pools.sql import event_rows, pool_rows, shared_values
 
 if TYPE_CHECKING:
     from overnight.pools import control
@@ -25,32 +24,31 @@ if TYPE_CHECKING:
 __all__ = ["SEEN", "Reaper"]
 
 SEEN = "reaper_seen_us"
-KEEP_EVENTS_US = 7 * 86400 * decisions.SECOND
-STOP_LOOK = 1.0
-SEEN_SECONDS = 60.0  # however long the tick is: who looks takes three of these for its end
+KEEP_EVENTS_US = 7 * DAY_US
+STOP_SECONDS = 1.0
+SEEN_SECONDS = 60.0  # however long the tick is: after three of these a reaper counts as dead
 Work = Callable[[], None]
 
 
 class Reaper:
-    """Keeps every pool of a control plane."""
-
     def __init__(self, plane: control.ControlPlane, *, interval: float = 60.0) -> None:
         self._plane = plane
         self._interval = interval
         self._working: dict[str, threading.Thread] = {}
-        self._next: dict[str, Work] = {}  # what came while a pool was worked on
+        self._next: dict[str, Work] = {}  # requested while a pool was worked on
         self._lock = threading.Lock()
-        self.failures: dict[str, str] = {}  # pool or provider -> why its last work failed
+        self.failures: dict[str, str] = {}  # pool or provider -> message of its last failure
+        self._failed_kinds: dict[str, str] = {}
 
     def tick(self) -> dict[str, str]:
-        """Everything once, one after the other; what failed, and why."""
-        self._seen()
+        """Do everything once, one after the other; return what failed, and why."""
+        self._report_alive()
         for name, work in self._jobs(full=True):
             self._guarded(name, work)
         return dict(self.failures)
 
     def run(self, stop: threading.Event) -> None:
-        """Until told to stop: on every tick everything, on every ring what is missing."""
+        """Run until `stop` is set: on every tick everything, on every wake-up what cannot wait."""
         due = seen = time.monotonic()
         with self._plane.context.notifier.listen() as listener:
             while not stop.is_set():
@@ -59,28 +57,28 @@ class Reaper:
                     due = time.monotonic() + self._interval
                 if full or time.monotonic() >= seen:
                     seen = time.monotonic() + SEEN_SECONDS
-                    self._guarded("reaper", self._seen)
-                # Whatever it is, a database that is away or a thread too many: next time.
+                    self._guarded("reaper", self._report_alive)
+                # Whatever fails here, such as an unreachable database, is tried again next time.
                 self._guarded("reaper", functools.partial(self._start_all, full=full))
-                listener.wait(min(STOP_LOOK, max(0.0, due - time.monotonic())))
+                listener.wait(min(STOP_SECONDS, max(0.0, due - time.monotonic())))
         for thread in list(self._working.values()):
-            thread.join(STOP_LOOK)
+            thread.join(STOP_SECONDS)
 
     def _start_all(self, *, full: bool) -> None:
         for name, work in self._jobs(full=full):
             self._start(name, work, full=full)
 
     def _jobs(self, *, full: bool) -> list[tuple[str, Work]]:
-        """What there is to do; on a ring only what cannot wait."""
+        """List the work; on a wake-up only what cannot wait."""
         jobs: list[tuple[str, Work]] = []
         if full:
-            # First of all, so that what was lost is counted before anything is launched.
+            # First, so that lost machines are known before anything is launched.
             jobs += [
                 (f"provider {name}", functools.partial(self._sweep, name))
                 for name in self._plane.providers_in_use()
             ]
         jobs += [
-            (details.pool.name, functools.partial(self._keep, details.pool.id, full=full))
+            (details.pool.name, functools.partial(self._maintain, details.pool.id, full=full))
             for details in self._plane.list(archived=True)
         ]
         return jobs
@@ -88,7 +86,7 @@ class Reaper:
     def _start(self, name: str, work: Work, *, full: bool) -> None:
         with self._lock:
             if name in self._working and self._working[name].is_alive():
-                # A ring never takes the place of a tick: only that recycles.
+                # A wake-up never replaces a tick: only a tick recycles.
                 if full or name not in self._next:
                     self._next[name] = work
                 return
@@ -109,52 +107,48 @@ class Reaper:
                 work = self._next.pop(name)
 
     def _guarded(self, name: str, work: Work) -> None:
-        """One pool's failure is told, and stays its own."""
+        """Run `work`; record a failure as an event, once, and go on."""
         try:
             work()
         except pool_errors.PoolNotFoundError:
             pass  # deleted meanwhile
         except Exception as error:
-            told = error.what if isinstance(error, errors.OvernightError) else repr(error)
-            if self.failures.get(name) != told:
-                self._tell(name, told)
-            self.failures[name] = told
+            message = error.what if isinstance(error, errors.OvernightError) else repr(error)
+            kind = error.kind if isinstance(error, errors.OvernightError) else message
+            if self._failed_kinds.get(name) != kind:
+                self._add_failure(name, message)
+            self._failed_kinds[name], self.failures[name] = kind, message
         else:
+            self._failed_kinds.pop(name, None)
             self.failures.pop(name, None)
 
-    def _keep(self, pool_id: str, *, full: bool) -> None:
-        """Decide the size, recycle, replenish; each happens whatever became of the one before."""
+    def _maintain(self, pool_id: str, *, full: bool) -> None:
+        """Decide the size, recycle, replenish; each runs even if the one before failed."""
         with contextlib.ExitStack() as steps:
             steps.callback(self._plane.replenish, pool_id)
-            steps.callback(self._plane.recycle if full else self._plane.end_due, pool_id)
-            self._plane.follow(pool_id)
+            steps.callback(self._plane.recycle if full else self._plane.terminate_due, pool_id)
+            self._plane.scale(pool_id)
 
     def _sweep(self, provider: str) -> None:
-        # Told as an event already, where it is the provider's fault.
+        # A failure of the provider is already an event.
         with contextlib.suppress(pools.ProviderError):
             self._plane.sweep(provider)
 
-    def _seen(self) -> None:
-        """Written down, so that others can tell whether a reaper runs; old events of no pool go."""
+    def _report_alive(self) -> None:
+        """Record that a reaper runs, and delete old events of pools that no longer exist."""
         now = self._plane.context.clock()
         with self._plane.context.database.write("reaper seen") as connection:
-            records.set_setting(connection, SEEN, str(now))
-            known = sa.select(schema.pools.c.id)
-            connection.execute(
-                sa.delete(schema.events).where(
-                    schema.events.c.at_us < now - KEEP_EVENTS_US,
-                    schema.events.c.pool_id.not_in(known),
-                )
-            )
+            shared_values.put(connection, SEEN, str(now))
+            event_rows.delete_orphaned(connection, now - KEEP_EVENTS_US)
 
-    def _tell(self, name: str, why: str) -> None:
+    def _add_failure(self, name: str, message: str) -> None:
         with contextlib.suppress(Exception):
             plane = self._plane
             with plane.context.database.write("tick failed") as connection:
                 pool = None
                 with contextlib.suppress(pool_errors.PoolNotFoundError):
-                    pool = records.find_pool(connection, name)
-                records.add_event(
+                    pool = pool_rows.find(connection, name)
+                event_rows.add(
                     connection, "tick_failed", plane.context.clock(), pool=pool,
-                    reason="tick_failed", detail=f"{name}: {why}",
+                    reason="tick_failed", detail=f"{name}: {message}",
                 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Times of the week when a pool is to be larger, in the time zone of those who claim."""
+"""Times of the week with a minimum pool size, in the callers' time zone."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ DAY_MINUTES = 24 * 60
 
 @dataclasses.dataclass(frozen=True)
 class Opening:
-    """A time of the week with a least size. One that ends before it begins runs past midnight.
+    """A time of the week with a minimum size; one that ends before it begins runs past midnight.
 
-    By the clock on the wall: where the clock is put forward over it, that day has less of it.
+    In local time: on the day when clocks go forward over it, it is shorter.
     """
 
     days: frozenset[int]  # 0 is Monday; the day on which it begins
@@ -35,7 +35,7 @@ class Opening:
     text: str
 
     def holds(self, now: datetime.datetime) -> bool:
-        """Whether an instant (with a zone of its own) lies in it."""
+        """Whether an aware instant lies within it."""
         local = now.astimezone(self.zone)
         minute = local.hour * 60 + local.minute
         if self.begin_minute < self.end_minute:
@@ -46,21 +46,21 @@ class Opening:
 
 
 def parse(text: str) -> Opening:
-    """`mon-fri 08:30-10:00 Europe/Berlin = 20`; `*` is every day, no zone is UTC.
+    """Parse `mon-fri 08:30-10:00 Europe/Berlin = 20`; `*` is every day, no zone is UTC.
 
     >>> parse("sat,sun 22:00-02:00 = 5").days == {5, 6}
     True
     """
     found = TEXT.fullmatch(" ".join(text.split()))
     if found is None:
-        raise _wrong(text, "it reads days, begin-end, a time zone, and = size")
+        raise _refuse(text, "a schedule is DAYS BEGIN-END [ZONE] = SIZE")
     begin, end = _minute(text, found["begin"]), _minute(text, found["end"])
     if begin in (end, DAY_MINUTES):
-        raise _wrong(text, "it begins when it ends, or after the day")
+        raise _refuse(text, "it begins when it ends, or after the end of the day")
     try:
         zone = zoneinfo.ZoneInfo(found["zone"] or "UTC")
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise _wrong(text, f"{found['zone']} is no time zone that this host knows") from None
+        raise _refuse(text, f"{found['zone']} is not a time zone that this host knows") from None
     return Opening(
         frozenset(_days(text, found["days"].lower())), begin, end, zone, int(found["size"]), text
     )
@@ -73,7 +73,7 @@ def _days(text: str, written: str) -> set[int]:
     for part in written.split(","):
         first, dash, last = part.partition("-")
         if first not in DAYS or (dash and last not in DAYS):
-            raise _wrong(text, f"{part!r} is no day; they are {', '.join(DAYS)}")
+            raise _refuse(text, f"{part!r} is not a day; use {', '.join(DAYS)}")
         begin = DAYS.index(first)
         length = (DAYS.index(last) - begin) % 7 if dash else 0
         days |= {(begin + number) % 7 for number in range(length + 1)}
@@ -83,13 +83,13 @@ def _days(text: str, written: str) -> set[int]:
 def _minute(text: str, written: str) -> int:
     hour, minute = (int(part) for part in written.split(":"))
     if minute > 59 or hour * 60 + minute > DAY_MINUTES:
-        raise _wrong(text, f"{written} is no time of day")
+        raise _refuse(text, f"{written} is not a time of day")
     return hour * 60 + minute
 
 
-def _wrong(text: str, why: str) -> errors.UsageError:
+def _refuse(text: str, why: str) -> errors.UsageError:
     return errors.UsageError(
-        f"{text!r} is not a schedule",
+        f"invalid schedule {text!r}",
         why=why,
         todo="write it like 'mon-fri 08:30-10:00 Europe/Berlin = 20'",
     )

@@ -1,4 +1,4 @@
-"""What can be tuned on a pool. A bad value is refused when it is written, never coerced."""
+"""Checks of pool settings: a bad value is refused when it is written, never coerced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from overnight.pools import pool_errors
 __all__ = ["DEFAULTS", "NAMES", "PoolSettings", "changed", "parse", "read"]
 
 CHOICES = {"claimed_ttl_action": ("flag", "terminate")}
-# 0 would make everything stale at once; where it has a meaning of its own it is said.
+# 0 would make everything stale at once; it is allowed only where it has a meaning.
 LOWEST = {"breaker_retry_seconds": 0, "launch_backoff_seconds": 0, "terminate_backoff_seconds": 0}
 HIGHEST = {"terminate_attempts": 100, "breaker_failures": 1000, "launch_parallel": 64}
 MOST_SECONDS = 366 * 86400
@@ -22,17 +22,17 @@ DEFAULTS = PoolSettings()
 
 
 def read(given: Mapping[str, object]) -> PoolSettings:
-    """PoolSettings from names and values; raises on an unknown name or a value that does not fit."""
+    """Return the defaults with these changes; raises for an unknown name or a bad value."""
     return changed(DEFAULTS, given)
 
 
-def changed(knobs: PoolSettings, given: Mapping[str, object]) -> PoolSettings:
-    """The same knobs with some of them set anew."""
+def changed(settings: PoolSettings, given: Mapping[str, object]) -> PoolSettings:
+    """Return the settings with these changes; raises for an unknown name or a bad value."""
     for name, value in given.items():
         if name not in NAMES:
             raise pool_errors.UnknownParameterError(name, NAMES)
         _check(name, value)
-    return dataclasses.replace(knobs, **given)  # type: ignore[arg-type]  # each was checked
+    return dataclasses.replace(settings, **given)  # type: ignore[arg-type]  # checked above
 
 
 def _check(name: str, value: object) -> None:
@@ -45,20 +45,20 @@ def _check(name: str, value: object) -> None:
             raise pool_errors.BadKnobError(name, value, "true or false")
         return
     lowest, highest = LOWEST.get(name, 1), HIGHEST.get(name, MOST_SECONDS)
-    # True is an int in Python, and a number in quotes is a guess.
+    # True is an int in Python, and a quoted number would be a guess.
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
         raise pool_errors.BadKnobError(name, value, f"a whole number from {lowest} to {highest}")
 
 
 def parse(text: str) -> tuple[str, object]:
-    """`ready_ttl_seconds=600` from a command line.
+    """Parse `ready_ttl_seconds=600` from a command line.
 
     >>> parse("reuse_without_reset=true"), parse("ready_ttl_seconds=600")
     (('reuse_without_reset', True), ('ready_ttl_seconds', 600))
     """
     name, equals, value = text.partition("=")
     if name in NAMES and not equals:
-        raise pool_errors.BadKnobError(name, "", "written as KNOB=VALUE")
+        raise pool_errors.BadKnobError(name, "", "written as NAME=VALUE")
     if name not in NAMES:
         raise pool_errors.UnknownParameterError(name, NAMES)
     if isinstance(getattr(DEFAULTS, name), bool) and value in ("true", "false"):

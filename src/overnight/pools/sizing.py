@@ -1,13 +1,12 @@
-"""How many hosts a warm pool needs for a wanted miss rate, against what the runbook's rule says.
+"""How many hosts a warm pool needs for a given miss rate, compared with the runbook's rule.
 
 The rule, `ceil(C * (W + R))`, is the mean number of claims in the longest time that a host is away. Half
-of the time there are more. docs/sizing.md tells it to an operator.
+of the time there are more. docs/sizing.md explains it for operators.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 import math
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from overnight import errors
+from overnight.model.pool import Callers
 from overnight.pools import bursts, miss_rates
 
 __all__ = ["Callers", "Demand", "Point", "Sizing", "recommend", "size", "size_for_waiting"]
@@ -24,16 +24,9 @@ MONTH_H = 730.0
 MOST_POINTS = 60
 
 
-class Callers(enum.StrEnum):
-    """What a caller does who finds no ready host."""
-
-    GIVE_UP = "give-up"
-    WAIT = "wait"
-
-
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """What a pool is asked for, how fast it refills, and how rarely it may be empty."""
+    """The demand on a pool, how fast it refills, and how often it may be empty."""
 
     claims_per_minute: float
     warm_up_s: float
@@ -44,60 +37,59 @@ class Demand:
     cost_per_host_hour: float | None = None
 
     def __post_init__(self) -> None:
-        _within(self.claims_per_minute, 0, 1e6, "claims a minute", "the mean rate, like 4")
-        _within(self.warm_up_s, 0.001, 7 * 86400, "seconds of warm-up", "a duration, like 90s")
+        _within(self.claims_per_minute, 0, 1e6, "--claims-per-minute", "--claims-per-minute 4")
+        _within(self.warm_up_s, 0.001, 7 * 86400, "--warmup in seconds", "--warmup 90s")
         _within(
             self.interval_s,
             0.001,
             86400,
-            "seconds between ticks",
-            "a duration, like 60s; a pool woken by claims is shown beside it",
+            "--interval in seconds",
+            "--interval 60s; a pool woken by claims is shown as well",
         )
         if not 1e-9 <= self.miss <= 1 - 1e-9:
             raise errors.UsageError(
-                f"{self.miss:g} is no share of claims that may miss",
-                why="it lies between 0 and 1, both left out: no pool of finite size never misses",
+                f"--miss must be between 0 and 1 (got {self.miss:g})",
+                why="it is the share of claims that may miss; no finite pool never misses",
                 todo="write it like 1% or 0.01",
             )
         if self.cost_per_host_hour is not None:
-            _within(self.cost_per_host_hour, 0, 1e6, "for a host-hour", "the price, like 0.40")
+            _within(self.cost_per_host_hour, 0, 1e6, "--cost", "--cost 0.40")
         if self.mean_demand * self.burst.dispersion > LARGEST_POOL:
             raise errors.UsageError(
-                f"{self.mean_demand:,.0f} claims come while one host warms up, {self.burst.dispersion:,.0f} "
-                "to the burst",
-                why=f"that needs more than {LARGEST_POOL:,} warm hosts, which is not a pool's work",
+                f"{self.mean_demand:,.0f} claims arrive while one host warms up, in bursts of "
+                f"{self.burst.dispersion:,.0f}",
+                why=f"that needs more than {LARGEST_POOL:,} warm hosts, too many for a pool",
                 todo="check the units of the rate (a minute) and the warm-up, or start hosts on demand",
             )
 
     @property
     def claims_per_s(self) -> float:
-        """The rate that the formulas take."""
         return self.claims_per_minute / 60
 
     @property
     def mean_demand(self) -> float:
-        """Claims in the longest time that a claimed host is not replaced, on average."""
+        """Mean number of claims in the longest time until a claimed host is replaced."""
         return self.claims_per_s * (self.warm_up_s + self.interval_s)
 
     @property
     def runbook(self) -> int:
-        """The rule of the runbook: the mean demand, rounded up."""
-        # 4/min, 90 s, 60 s must be 10, not 11 for the last bit of a float.
+        """The runbook's rule: the mean demand, rounded up."""
+        # 4/min, 90 s, 60 s must give 10, not 11 because of the last bit of a float.
         return math.ceil(round(self.mean_demand, 9))
 
 
-def _within(value: float, least: float, most: float, what: str, todo: str) -> None:
-    if not least <= value <= most:  # a NaN is not
+def _within(value: float, least: float, most: float, name: str, example: str) -> None:
+    if not least <= value <= most:  # also refuses NaN
         raise errors.UsageError(
-            f"{value:g} {what}",
-            why=f"it has to be a number from {least:g} to {most:g}",
-            todo=f"give {todo}",
+            f"{name} must be from {least:g} to {most:g} (got {value:g})",
+            why="outside of this range the model is not valid",
+            todo=f"use {example}",
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One size: how often a claim misses, and how many hosts stand ready for nothing."""
+    """One size: how often a claim misses, and how many hosts are idle."""
 
     size: int
     give_up: miss_rates.Rate
@@ -107,7 +99,6 @@ class Point:
     idle_event_driven: float
 
     def as_json(self, cost: float | None) -> dict[str, object]:
-        """A row of the curve."""
         return {
             "size": self.size,
             "give_up": self.give_up.miss,
@@ -124,7 +115,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Sizing:
-    """The answer: three sizes and the curve they stand on."""
+    """Three sizes, and the curve around them."""
 
     demand: Demand
     recommended: int
@@ -132,16 +123,24 @@ class Sizing:
     curve: tuple[Point, ...]
 
     def at(self, wanted: int) -> Point:
-        """The point of a size; those that have a name are always there."""
+        """Return the point of a size; the `named` ones are always present."""
         return next(point for point in self.curve if point.size == wanted)
 
     @property
     def named(self) -> tuple[int, int, int]:
-        """The sizes with a name: runbook, with the tick, woken by claims."""
+        """The sizes: runbook, with the tick, woken by claims."""
         return self.demand.runbook, self.recommended, self.recommended_event_driven
 
+    def idle_cost(self, hours: float) -> tuple[float, float] | None:
+        """Return the cost of idle hosts with the tick and woken by claims; None without a price."""
+        cost = self.demand.cost_per_host_hour
+        if cost is None:
+            return None
+        woken = self.at(self.recommended_event_driven).idle_event_driven
+        return self.at(self.recommended).idle * cost * hours, woken * cost * hours
+
     def as_json(self, measured: dict[str, object] | None = None) -> dict[str, object]:
-        """The stable form; schemas/pool-size-1.json describes it."""
+        """Return the document that schemas/pool-size-1.json describes."""
         demand = self.demand
         runbook = self.at(demand.runbook)
         cost = demand.cost_per_host_hour
@@ -174,7 +173,7 @@ class Sizing:
 
 
 def recommend(demand: Demand) -> tuple[int, int]:
-    """The smallest sizes that keep the wanted miss rate: with the tick, and woken by claims."""
+    """Return the smallest sizes within the miss rate: with the tick, and woken by claims."""
     if not demand.claims_per_minute:
         return 0, 0
     ticked = size_for_waiting(demand, demand.interval_s)
@@ -188,14 +187,14 @@ def recommend(demand: Demand) -> tuple[int, int]:
     def woken(wanted: int) -> bool:
         return _one_woken(demand, wanted).at_most <= demand.miss
 
-    # Who gives up asks for no more than who waits, so the exact sizes for waiting are the upper ends.
+    # Callers that give up need no more than callers that wait, whose exact sizes are the upper bounds.
     awake = _smallest(0, awake, woken)
     return _smallest(awake, ticked, with_tick), awake
 
 
-@functools.lru_cache(maxsize=4096)  # a policy asks the same every tick
+@functools.lru_cache(maxsize=4096)  # a policy repeats the same question every tick
 def size_for_waiting(demand: Demand, interval_s: float) -> int:
-    """The smallest size where callers wait: exact and quick, and never less than who gives up needs."""
+    """Return the smallest size if callers wait: exact and fast, and enough for callers that give up."""
     if not demand.claims_per_minute:
         return 0
     largest = _guess(demand)
@@ -209,13 +208,13 @@ def size_for_waiting(demand: Demand, interval_s: float) -> int:
 
 
 def _guess(demand: Demand) -> int:
-    """Where the answer surely is not beyond: mean and twelve deviations."""
+    """Return an upper bound: the mean and twelve standard deviations."""
     deviation = math.sqrt(demand.mean_demand * demand.burst.dispersion)
     return math.ceil(demand.mean_demand + 12 * deviation + 10 * demand.burst.dispersion) + 10
 
 
 def _smallest(least: int, most: int, enough: Callable[[int], bool]) -> int:
-    """By halving: the smallest size that is enough; `most` is known to be."""
+    """Bisect for the smallest size that is enough; `most` is known to be."""
     while least < most:
         middle = (least + most) // 2
         if enough(middle):
@@ -236,7 +235,7 @@ def _one_woken(demand: Demand, wanted: int) -> miss_rates.Rate:
 
 
 def size(demand: Demand) -> Sizing:
-    """The recommended sizes, and the curve around them and the runbook's."""
+    """Return the recommended sizes, and the curve around them and the runbook's."""
     if not demand.claims_per_minute:
         nothing = miss_rates.Rate(0.0, 0.0, "formula")
         return Sizing(demand, 0, 0, (Point(0, nothing, 0.0, nothing, 0.0, 0.0),))
@@ -258,7 +257,7 @@ def size(demand: Demand) -> Sizing:
 
 
 def _sizes(demand: Demand, ticked: int, awake: int) -> list[int]:
-    """From well below the runbook's to where a tenth of the wanted misses are left."""
+    """Choose the sizes of the curve, from below the smallest named one to above the largest."""
     named = {demand.runbook, ticked, awake}
     lowest, highest = min(named), max(named)
     margin = max(3, (highest - lowest) // 2)

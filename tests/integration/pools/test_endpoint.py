@@ -24,7 +24,7 @@ def served(plane: control.ControlPlane, **given: str) -> Iterator[list[str]]:
     """A reaper that runs meanwhile; what it has said."""
     stop, said = threading.Event(), list[str]()
     thread = threading.Thread(
-        target=pools.serve, args=(plane, stop), kwargs={"say": said.append, **given}
+        target=pools.serve, args=(plane, stop), kwargs={"progress": said.append, **given}
     )
     thread.start()
     try:
@@ -50,7 +50,7 @@ def test_what_was_said_is_kept_with_the_address_that_is_listened_on(
     plane: control.ControlPlane,
 ) -> None:
     with served(plane, endpoint="http://pools.internal:80") as said:
-        assert "members are answered at http://pools.internal:80," in said[0]
+        assert "serving members at http://pools.internal:80," in said[0]
     listened = plane.get(pools.LISTEN)
     assert listened.startswith("127.0.0.1:")
     with served(plane) as said:
@@ -64,7 +64,7 @@ def test_what_was_said_is_kept_with_the_address_that_is_listened_on(
     "endpoint", ["pools.internal:80", "ftp://x", "http://", "http://[x", "http://x:y", "http://x/y"]
 )
 def test_what_is_no_endpoint(endpoint: str, plane: control.ControlPlane) -> None:
-    with pytest.raises(errors.UsageError, match="no endpoint"):
+    with pytest.raises(errors.UsageError, match="invalid endpoint"):
         pools.serve(plane, threading.Event(), endpoint=endpoint)
     assert plane.endpoint == ""
 

@@ -95,7 +95,7 @@ def pool(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Iterator
 def test_the_life_of_a_pool(pool: Pool) -> None:
     made = pool.json("pool-1", "create", "ci", "--template", "runner", "--target", "2")
     assert made["pool"]["status"] == "active"
-    assert "nobody keeps this pool" in pool("show", "ci", code=1)
+    assert "no reaper is running for this pool" in pool("show", "ci", code=1)
     assert "overnight pool serve" in pool("replenish", "ci", code=3)
     assert "target 2, ready 0, warming 0" in pool("acquire", "ci", code=3)
     with served(pool.home, "--interval", "1s") as serving:

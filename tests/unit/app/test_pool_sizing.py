@@ -39,8 +39,8 @@ def played(world: World, claims: int, every_s: float = 30, *, together: int = 1)
             world.plane.acquire("ci", count=together)
 
 
-def known(world: World, **told: object) -> pool_sizing.Known:
-    said = pool_sizing.Told(**told)  # type: ignore[arg-type]
+def known(world: World, **told: object) -> pool_sizing.MeasuredDemand:
+    said = pool_sizing.GivenDemand(**told)  # type: ignore[arg-type]
     return pool_sizing.measure_demand(world.plane, "ci", said, over_s=86400)
 
 
@@ -53,8 +53,8 @@ def test_missed_claims_are_demand_and_the_warm_up_is_measured(world: World) -> N
     assert (found.past.missed, found.measured.claims) == (120, 120)
     assert found.burst == bursts.SINGLE
     assert found.assumed == (
-        "the claims to come are like those measured",
-        "claims come one by one",
+        "future claims are like the measured ones",
+        "claims arrive one by one",
     )
 
 
@@ -72,14 +72,14 @@ def test_too_little_history_says_how_much_is_needed(world: World) -> None:
     assert "--claims-per-minute" in caught.value.todo
     found = known(world, claims_per_minute=4.0)
     assert (found.claims_per_minute, found.warm_up_s) == (4, 45)
-    assert found.assumed[0] == "4 claims a minute, as given"
-    assert "too short to tell bursts" in found.assumed[1]
+    assert found.assumed[0] == "4 claims a minute (given)"
+    assert "too short to show bursts" in found.assumed[1]
     assert known(world, claims_per_minute=4.0, warm_up_s=90.0).warm_up_s == 90
 
 
 def test_a_warm_up_that_nobody_saw_is_asked_for(world: World) -> None:
     world.clock.forward(60)
-    with pytest.raises(errors.CannotError, match="the warm-up of pool ci is not known"):
+    with pytest.raises(errors.CannotError, match="the warm-up time of pool ci is not known"):
         known(world, claims_per_minute=4.0)
     assert known(world, claims_per_minute=4.0, warm_up_s=90.0).measured.warm_up is None
 
@@ -87,7 +87,7 @@ def test_a_warm_up_that_nobody_saw_is_asked_for(world: World) -> None:
 @pytest.mark.parametrize("over", [0.0, 1e9, float("nan")])
 def test_a_span_that_makes_no_sense_is_refused(world: World, over: float) -> None:
     with pytest.raises(errors.UsageError):
-        pool_sizing.measure_demand(world.plane, "ci", pool_sizing.Told(), over_s=over)
+        pool_sizing.measure_demand(world.plane, "ci", pool_sizing.GivenDemand(), over_s=over)
 
 
 def test_from_the_command_line(
@@ -109,9 +109,9 @@ def test_from_the_command_line(
     code, out, _ = ask()
     assert code == 0
     assert "pool ci in the last 1h45s: 120 claims, 120 of them missed; target 2" in out
-    assert "claims a minute, 1.6" in out
-    assert "warm-up   45s mean of 2" in out
-    assert "assumed   claims come one by one" in out
+    assert "claims a minute (95 % confidence: 1.6" in out
+    assert "warm-up   mean 45s of 2" in out
+    assert "assumed   claims arrive one by one" in out
     code, out, _ = ask("-O", "json")
     told = json.loads(out)
     jsonschema.validate(told, json.loads(SCHEMA.read_text()))

@@ -73,7 +73,7 @@ def test_filters_on_stacks_hold_on_a_page(night: captures.Night, chosen: Selecti
     for mode in ("busy", "kernel"):
         heat = heatmap.by_core(night.source, shown.window, only, mode=mode)
         assert shown.arrays[f"heat_{mode}"].tolist() == heat.values.ravel().tolist()
-    assert any("are in this page" in note for note in shown.notes)
+    assert any("this page holds only" in note for note in shown.notes)
 
 
 def test_without_them_a_page_is_as_it_was(night: captures.Night) -> None:
@@ -114,7 +114,7 @@ def test_where_not_all_fits_the_window_s_edges_stay_sharp(
     wanted = top.top(night.source, window, kind="functions", limit=1000)
     found = functions(shown, window)
     assert {row.name for row in wanted.rows if "unknown" not in row.name} <= set(found)
-    with pytest.raises(errors.CannotError, match="cannot tell samples apart by core and threads"):
+    with pytest.raises(errors.CannotError, match="cannot filter by core and threads"):
         viewer_page.page_view(
             night.source, HOST, (window, before), Selection(), needs=("core", "threads")
         )

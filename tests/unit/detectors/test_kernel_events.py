@@ -55,7 +55,7 @@ def test_the_event_does_not_explain_itself(home: evidence.Home) -> None:
     kinds = ["cpu.soft_lockup", "memory.oom_kill", "storage.timeout"]
     for kind, detector in zip(kinds, (LOCKUPS, OOM, STORAGE), strict=True):
         one = home.tell(AT, kind, text="it")
-        other = evidence.Home(home.path / kind, SECONDS, looks=home.looks, events=[one])
+        other = evidence.Home(home.path / kind, SECONDS, readings=home.readings, events=[one])
         assert detector.look(other.case(one)).status == Status.CLEAR
 
 

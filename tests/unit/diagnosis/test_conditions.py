@@ -113,7 +113,7 @@ def test_the_culprit_is_whom_was_seen_most_on_that_core_in_those_seconds() -> No
     first, second = findings.culprit("first", burnt=0.6), findings.culprit("second", burnt=0.3)
     elsewhere = findings.culprit("third", core=2)
     long_ago = findings.culprit("fourth", begin=-600)
-    around = conditions.Surroundings.of([second, first, elsewhere, long_ago])
+    around = conditions.Surroundings.of([second, first, elsewhere, long_ago], knowledge.known())
     full = findings.saturated()
 
     def fit(process: str) -> float | None:

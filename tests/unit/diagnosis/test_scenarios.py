@@ -73,7 +73,9 @@ def test_the_summary_says_who_where_when_why_and_what_to_do() -> None:
 def test_the_links_carry_their_numbers() -> None:
     said = judged(findings.reference())
     first = said.chain.links[0]
-    assert "magnitude agrees: 330 births per hour against 327 growth per hour" in first.reasons
+    assert (
+        "magnitude agrees: 330 cgroups created an hour against +327 dying an hour" in first.reasons
+    )
     assert any("same core: 39" in reason for reason in said.chain.links[2].reasons)
 
 
@@ -97,14 +99,14 @@ def test_a_crash_loop_whose_rate_does_not_match_is_a_decoy(restarts: float) -> N
     said = judged([*many, findings.crash_loop(restarts=restarts)])
     assert kinds(said)[0] == "memory.zombie_cgroups"
     (out,) = [one for one in said.ruled_out if one.kind == "unit.crash_loop"]
-    assert f"{restarts:,} restarts per hour against 327 growth per hour" in out.why
+    assert f"{restarts:,} restarts an hour against +327 dying an hour" in out.why
 
 
 def test_a_loop_that_matches_in_part_is_an_alternative_with_what_speaks_against_it() -> None:
     said = judged([*findings.reference(), findings.hidden_loop("cron.service", 3000, "/cron")])
     assert said.chain.steps[0].subject.unit == "ecs.service"
     lost = next(one for one in said.alternatives if one.steps[0].subject.unit == "cron.service")
-    assert "agrees only in part: 3,000 births per hour" in lost.why_not
+    assert "agrees only in part: 3,000 cgroups created an hour" in lost.why_not
     assert "different cgroup: /cron, not /docker" in lost.why_not
 
 

@@ -46,7 +46,7 @@ def test_its_life(ask: Asked) -> None:
         "--window", "5m", "--at", "Mon-Fri 08:00-18:00 = 5", "--at", "* 01:00-02:00 = 3",
         "--burst", "3:1", "--warmup", "40s",
     )  # fmt: skip
-    assert said.startswith("the size of pool ci follows its demand\n")
+    assert said.startswith("autoscale is on for pool ci\n")
     assert (
         "Autoscale: 2 % may miss, 1 to 8, claims of the last 5m, cooldown 10m,\n"
         "  bursts of 3, warm-up 40s\n"
@@ -58,28 +58,28 @@ def test_its_life(ask: Asked) -> None:
     )  # fmt: skip
     shown = ask.json("show", "ci", schema="pool-1", code=1)
     assert shown["autoscale"] == policy
-    assert "nothing decided yet: overnight pool serve does" in ask("show", "ci", code=1)
-    assert "(target 2, follows, 0 to 12)" in ask("list")
+    assert "no decision yet: overnight pool serve makes it" in ask("show", "ci", code=1)
+    assert "(target 2, autoscaled, min 0, max 12)" in ask("list")
     # Said anew, alone; and what can be taken back.
     policy = ask.json("autoscale", "ci", "--at", "none", "--warmup", "none")["policy"]
     assert (policy["openings"], policy["warm_up_seconds"], policy["miss"]) == ([], None, 0.02)
     assert "overnight pool autoscale ci --off" in ask("update", "ci", "--target", "4", code=3)
     assert ask("autoscale", "ci", "--off").startswith("autoscale is off\n")
-    assert ask("autoscale", "ci", "--off").startswith("autoscale was off\n")
+    assert ask("autoscale", "ci", "--off").startswith("autoscale was already off\n")
     ask("update", "ci", "--target", "4")
 
 
 def test_a_dry_run_says_why_and_changes_nothing(ask: Asked) -> None:
     assert "has no autoscale policy" in ask("autoscale", "ci", "--dry-run", code=3)
     said = ask("autoscale", "ci", "--min", "4", "--dry-run")
-    assert "now it would: up to 4: min is 4\n" in said
-    assert "assumed: a warm-up of 90 s: no member became ready" in said
+    assert "dry run: up to 4: min is 4\n" in said
+    assert "assumed: a warm-up of 90 s: no member has become ready" in said
     would = ask.json("autoscale", "ci", "--on", "--dry-run")["would"]
     assert (would["size"], would["warm_up_seconds"]) == (2, 90)
     assert ask.json("autoscale", "ci")["policy"] is None
     ask("autoscale", "ci", "--on")
     ask("update", "ci", "--pause")
-    assert "a pool that is paused is not scaled" in ask("autoscale", "ci", "--dry-run")
+    assert "a pool with status paused is not scaled" in ask("autoscale", "ci", "--dry-run")
 
 
 @pytest.mark.parametrize(

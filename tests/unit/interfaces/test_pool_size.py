@@ -55,9 +55,9 @@ def test_the_text_says_what_each_number_means(capsys: pytest.CaptureFixture[str]
     assert ask(*USUAL, "--cost", "0.4") == 0
     told = capsys.readouterr().out
     for words in (
-        "10   15.3 % of claims miss: the rule is the mean demand only",
+        "10   15.3 % of claims miss: the rule covers only the mean demand",
         "17   0.55 % of claims miss",
-        "13   0.52 % miss when every claim wakes the pool, 4 fewer",
+        "13   0.52 % miss if every claim wakes the pool, 4 fewer hosts",
         "◀ runbook",
         "Idle cost a month (730 h): 2,6",
     ):
@@ -102,7 +102,7 @@ def test_where_it_is_not_exact_it_says_so() -> None:
         console = rich.console.Console(width=80, record=True, file=None, quiet=False)
         with console.capture() as told:
             pool_size.show(sizing.size(demand), console)
-        assert (word or "Ready and idle") in told.get()
+        assert (word or "Idle on average") in told.get()
         assert bool(word) == ("'give up' is" in told.get())
 
 

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 import pytest
 
 from overnight.pools import database, pool_errors
-from overnight.pools.sql import records
+from overnight.pools.sql import shared_values
 
 WRITER = """
 import sys
 from overnight.pools import database
-from overnight.pools.sql import records
+from overnight.pools.sql import shared_values
 where = database.Database(sys.argv[1])
 with where.write("told") as connection:
-    records.set_setting(connection, "word", sys.argv[2])
+    shared_values.put(connection, "word", sys.argv[2])
 print("written", flush=True)
 sys.stdin.readline()
 where.close()
@@ -42,7 +42,7 @@ def another_process(url: str, word: str) -> Iterator[None]:
 
 def word(where: database.Database) -> str:
     with where.read() as connection:
-        return records.setting(connection, "word")
+        return shared_values.get(connection, "word")
 
 
 def test_a_second_database_in_a_process_does_not_cut_the_first_off(tmp_path: pathlib.Path) -> None:
@@ -56,7 +56,7 @@ def test_a_second_database_in_a_process_does_not_cut_the_first_off(tmp_path: pat
         assert word(mine) == "second"
         assert word(database.Database(url)) == "second"
         with second.write("told") as connection:
-            records.set_setting(connection, "word", "third")
+            shared_values.put(connection, "word", "third")
     for one in (mine, second):
         assert word(one) == "third"
         one.close()

@@ -61,7 +61,8 @@ def test_warm_ups_have_quantiles() -> None:
 def test_a_short_history_says_what_it_cannot_tell() -> None:
     found = history.measure(history.History(0, 600, [1, 2, 3], []))
     assert (found.dispersion, found.bursty) == (1, False)
-    assert len(found.notes) == 2
+    assert not found.can_tell_bursts
+    assert found.warm_up is None
     assert found.low < found.claims_per_minute == 0.3 < found.high
     with pytest.raises(errors.CannotError, match="warm-up"):
         history.demand(found)

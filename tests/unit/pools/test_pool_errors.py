@@ -22,10 +22,12 @@ def test_no_live_ready_members_names_each() -> None:
     assert said.members == ("m-1", "m-2")
 
 
-def test_delete_is_refused_in_the_words_of_the_runbook() -> None:
-    assert str(pool_errors.PoolHasMembersError("ci", 3)) == (
-        "pool ci still has 3 member(s) — drain first via system_drain_instance_pool"
-    )
+def test_delete_of_a_pool_with_members_names_a_command_that_exists() -> None:
+    """It used to name `system_drain_instance_pool`, which the command line does not have."""
+    error = pool_errors.PoolHasMembersError("ci", 3)
+    assert error.what == "pool ci still has 3 members"
+    assert error.todo.startswith("overnight pool drain ci, ")
+    assert "system_drain_instance_pool" not in str(error.as_json())
 
 
 @pytest.mark.parametrize("name", pool_errors.__all__)

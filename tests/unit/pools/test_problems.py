@@ -7,21 +7,30 @@ from typing import Any
 
 import pytest
 
-from overnight.model.pool import Autoscale, Claim, Member, MemberState, Pool, PoolStatus
-from overnight.pools import admin, decisions, problems
+from overnight.model.pool import (
+    Autoscale,
+    Claim,
+    Member,
+    MemberState,
+    Pool,
+    PoolDetails,
+    PoolStatus,
+    Problem,
+)
+from overnight.pools import decisions, problems
 
 S = 1_000_000
 NOW = 1_000_000 * S
 State = MemberState
 
 
-def shown(*members: Member, claims: Any = (), waiting: int = 0, **given: Any) -> admin.PoolDetails:
+def shown(*members: Member, claims: Any = (), waiting: int = 0, **given: Any) -> PoolDetails:
     plain: dict[str, Any] = {
         "id": "p", "name": "ci", "template": "t", "target_size": 5, "min_size": 0, "max_size": 15,
     }  # fmt: skip
     pool = Pool(**{**plain, **given})
     view = decisions.View(pool=pool, members=members, claims=claims, waiting=waiting, now_us=NOW)
-    return admin.PoolDetails(
+    return PoolDetails(
         pool=pool, counts=decisions.counts(view), members=members, claims=tuple(claims)
     )
 
@@ -31,7 +40,7 @@ def member(name: str = "m-1", state: State = State.READY, **given: Any) -> Membe
     return Member(id=name, pool_id="p", state=state, **{**plain, **given})
 
 
-def look(details: admin.PoolDetails, **given: Any) -> dict[str, problems.Problem]:
+def look(details: PoolDetails, **given: Any) -> dict[str, Problem]:
     plain: dict[str, Any] = {"now_us": NOW, "reaper_us": NOW - S}
     return {one.name: one for one in problems.find_problems(details, **{**plain, **given})}
 
@@ -58,9 +67,9 @@ def test_stuck_at_no_members() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"beat_us": None}, "never enrolled"),
-        ({"beat_us": NOW - 700 * S}, "last heard 700 s ago"),
-        ({"machine_id": None}, "has not been answered"),
+        ({"beat_us": None}, "has not enrolled"),
+        ({"beat_us": NOW - 700 * S}, "last reported 700 s ago"),
+        ({"machine_id": None}, "has not answered"),
     ],
 )
 def test_stuck_warming(given: dict[str, Any], why: str) -> None:
@@ -73,9 +82,9 @@ def test_stuck_warming(given: dict[str, Any], why: str) -> None:
 def test_none_ready_despite_members() -> None:
     said = look(shown(*(member(f"m-{n}", State.WARMING) for n in range(5))))["none_ready"]
     assert said.alert
-    assert "all 5 are still warming" in said.why
+    assert "all 5 members are still warming" in said.why
     full = look(shown(member(state=State.CLAIMED), max_size=1, target_size=1))["none_ready"]
-    assert "of at most 1 are in use" in full.why
+    assert "the maximum is 1" in full.why
     assert "--max" in full.todo
     missing = look(shown(member(missing_us=NOW)))["none_ready"]
     assert "replenish" in missing.todo
@@ -149,7 +158,7 @@ def test_a_size_that_may_not_follow_any_further() -> None:
     wants = Autoscale(wanted_size=19, decided_us=NOW, reason="stays at 5: cut to max 5")
     held = dataclasses.replace(shown(member()), autoscale=dataclasses.replace(wants, max_size=5))
     assert look(held)["held_at_max"].todo == (
-        "overnight pool autoscale ci --max 19, after: overnight pool update ci --max 38"
+        "overnight pool update ci --max 38, then: overnight pool autoscale ci --max 19"
     )
     fits = dataclasses.replace(held, autoscale=dataclasses.replace(wants, max_size=9))
     assert look(fits) == {}

@@ -54,5 +54,5 @@ def test_when_it_holds(text: str, when: str, holds: bool) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_schedule_is_refused(text: str) -> None:
-    with pytest.raises(errors.UsageError, match="is not a schedule"):
+    with pytest.raises(errors.UsageError, match="invalid schedule"):
         schedules.parse(text)

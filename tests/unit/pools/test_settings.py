@@ -86,4 +86,4 @@ def test_no_text_from_a_command_line_is_anything_but_a_value_or_an_error(text: s
 def test_a_knob_without_a_value_is_told_how_it_is_written() -> None:
     with pytest.raises(pool_errors.BadKnobError, match="ready_ttl_seconds") as caught:
         settings.parse("ready_ttl_seconds")
-    assert "KNOB=VALUE" in caught.value.todo
+    assert "NAME=VALUE" in caught.value.todo

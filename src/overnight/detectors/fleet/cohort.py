@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DETECTOR", "KIND", "Explained", "explain", "look"]
 
+Booleans = permutation.Booleans
+Floats = permutation.Floats
+Integers = permutation.Integers
+
 DETECTOR = "fleet.cohort"
 KIND = "fleet.cohort_skew"
 HOUR = 3600
@@ -119,8 +123,8 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
 
 
 def explain(
-    events: permutation.Floats,
-    seconds: permutation.Floats,
+    events: Floats,
+    seconds: Floats,
     labels: dict[str, list[str]],
     groups: skew.Groups,
     standing: list[skew.Cohort],
@@ -151,11 +155,7 @@ def explain(
 
 
 def _test(
-    events: permutation.Floats,
-    seconds: permutation.Floats,
-    member: permutation.Booleans,
-    strata: permutation.Integers,
-    chance: np.random.Generator,
+    events: Floats, seconds: Floats, member: Booleans, strata: Integers, chance: np.random.Generator
 ) -> P:
     smallest = skew.smallest_stratified(events, member, strata)
     if smallest > package.ALPHA:
@@ -204,7 +204,7 @@ def _labels(hosts: list[fleets.Host]) -> dict[str, list[str]]:
 def _finding(
     entry: Explained,
     explained: tuple[Explained, ...],
-    events: permutation.Floats,
+    events: Floats,
     kind: str,
     window: Window,
     groups: skew.Groups,
@@ -281,10 +281,7 @@ def _finding(
 
 
 def _strata_evidence(
-    entry: Explained,
-    explained: tuple[Explained, ...],
-    groups: skew.Groups,
-    window: Window,
+    entry: Explained, explained: tuple[Explained, ...], groups: skew.Groups, window: Window
 ) -> list[Evidence]:
     """Report its p within other labels, and the cohorts that it explains away."""
     evidence = []

@@ -18,6 +18,9 @@ from overnight.detectors.fleet import permutation
 
 __all__ = ["DAY", "EDGES", "Band", "Onset", "Rise", "Timeline", "bands", "find_onset", "find_rise"]
 
+Floats = permutation.Floats
+Integers = permutation.Integers
+
 DAY = 86400.0
 # Hours first, then days, then weeks: state accumulates by the cron job, the night or the release.
 EDGES = tuple(DAY * d for d in (0.25, 0.5, 1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 180))
@@ -33,21 +36,21 @@ DROP = 3.68
 class Timeline:
     """Watched time in seconds, spell by spell and host by host, and the events in it."""
 
-    host: permutation.Integers  # of each spell, ascending from 0
-    uptime: permutation.Floats  # at the begin of each spell
-    seconds: permutation.Floats
-    event_spell: permutation.Integers
-    event_into: permutation.Floats
+    host: Integers  # of each spell, ascending from 0
+    uptime: Floats  # at the begin of each spell
+    seconds: Floats
+    event_spell: Integers
+    event_into: Floats
 
     @property
-    def event_uptime(self) -> permutation.Floats:
+    def event_uptime(self) -> Floats:
         return np.asarray(self.uptime[self.event_spell] + self.event_into, np.float64)
 
     @property
-    def event_host(self) -> permutation.Integers:
+    def event_host(self) -> Integers:
         return np.asarray(self.host[self.event_spell], np.int64)
 
-    def above(self, edges: permutation.Floats) -> permutation.Floats:
+    def above(self, edges: Floats) -> Floats:
         """Return the watched seconds of each spell beyond each edge of uptime: [spell][edge]."""
         end = (self.uptime + self.seconds)[:, None]
         return np.maximum(0.0, end - np.maximum(self.uptime[:, None], edges[None, :]))
@@ -89,7 +92,7 @@ class Onset:
     rate_ratio: float  # beyond by before, with half an event added to each
 
 
-def bands(line: Timeline, edges: permutation.Floats | None = None) -> tuple[Band, ...]:
+def bands(line: Timeline, edges: Floats | None = None) -> tuple[Band, ...]:
     """Fit the Poisson regression on bands: events by watched time; bands without time are left out."""
     from scipy import special
 
@@ -110,7 +113,7 @@ def bands(line: Timeline, edges: permutation.Floats | None = None) -> tuple[Band
     return tuple(fitted)
 
 
-def usable_edges(line: Timeline) -> tuple[permutation.Floats, permutation.Floats]:
+def usable_edges(line: Timeline) -> tuple[Floats, Floats]:
     """Return edges with watched time on both sides, and the share of time beyond each."""
     edges = np.array(EDGES)
     share = line.above(edges).sum(axis=0) / line.seconds.sum()
@@ -148,9 +151,7 @@ def find_rise(
     return Rise(float(edges[strongest]), float(z[strongest]), float(p[strongest]), smallest)
 
 
-def _moved(
-    line: Timeline, chance: np.random.Generator, draws: int, *, same_host: bool
-) -> permutation.Floats:
+def _moved(line: Timeline, chance: np.random.Generator, draws: int, *, same_host: bool) -> Floats:
     """Move the events to random times and return their uptimes, one row per draw.
 
     The events of a host keep their distances in watched time and wrap at its end, so that bursts stay bursts.
@@ -211,7 +212,7 @@ def find_onset(line: Timeline, chance: np.random.Generator, *, rising: bool) -> 
     return Onset(float(candidates[at]), float(low), float(high), float(ratio))
 
 
-def _poisson(events: permutation.Floats, seconds: permutation.Floats) -> permutation.Floats:
+def _poisson(events: Floats, seconds: Floats) -> Floats:
     """Return the log-likelihood of the best rate, without the terms common to all rates."""
     rate = np.divide(events, seconds, out=np.ones_like(events), where=(events > 0) & (seconds > 0))
     return np.asarray(events * np.log(rate), np.float64)

@@ -10,15 +10,28 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from overnight.detectors import _rate_ratios
 from overnight.detectors.fleet import permutation
 
-__all__ = ["Column", "bound", "fisher", "lift", "rank", "smallest_p"]
+__all__ = ["Column", "Table", "bound", "fisher", "lift", "rank", "smallest_p"]
+
+Booleans = permutation.Booleans
+Floats = permutation.Floats
 
 QUANTILE = 1.96  # two-sided 95 % of the normal distribution
+
+
+class Table(NamedTuple):
+    """Counts of hosts, one number per column: sick with and without an item, healthy with and without."""
+
+    a: Floats
+    b: Floats
+    c: Floats
+    d: Floats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,25 +54,24 @@ class Column:
     p_max: float  # against the best of all columns when sick hosts are chosen at random
 
 
-def lift(a: permutation.Floats, b: permutation.Floats, c: permutation.Floats, d: permutation.Floats) -> permutation.Floats:  # fmt: skip
+def lift(table: Table) -> Floats:
     """Return the share of sick hosts among those that have it, by the share among all."""
+    a, b, c, d = table
     having, sick, count = a + c, a + b, a + b + c + d
     return np.where((having > 0) & (sick > 0), a * count / np.maximum(1e-9, having * sick), 0.0)
 
 
-def bound(
-    a: permutation.Floats, b: permutation.Floats, c: permutation.Floats, d: permutation.Floats
-) -> tuple[permutation.Floats, permutation.Floats]:
-    """Return log-odds and its lower 95 % bound in its direction; counts: sick with, without, healthy with, without."""
-    a, b, c, d = a + 0.5, b + 0.5, c + 0.5, d + 0.5
+def bound(table: Table) -> tuple[Floats, Floats]:
+    """Return log-odds and its lower 95 % bound in its direction."""
+    a, b, c, d = (count + 0.5 for count in table)
     log_odds = np.log(a * d / (b * c))
     return log_odds, np.abs(log_odds) - QUANTILE * np.sqrt(1 / a + 1 / b + 1 / c + 1 / d)
 
 
 def rank(
-    present: permutation.Booleans,
-    known: permutation.Booleans,
-    sick: permutation.Booleans,
+    present: Booleans,
+    known: Booleans,
+    sick: Booleans,
     chance: np.random.Generator,
     draws: int | None = None,
 ) -> tuple[tuple[Column, ...], int]:
@@ -74,7 +86,7 @@ def rank(
     if len(where) == 0:
         return (), 0
     has, known = has[:, where], known[:, where]
-    log_odds, _ = bound(*_counts(has, known, ill))
+    log_odds, _ = bound(_counts(has, known, ill))
     flip = log_odds < 0
     has = np.where(flip, known & ~has, has)
     groups: dict[bytes, list[int]] = {}
@@ -83,16 +95,17 @@ def rank(
         groups.setdefault(row.tobytes(), []).append(number)
     first = np.array([numbers[0] for numbers in groups.values()])
     has, known = has[:, first], known[:, first]
-    a, b, c, d = _counts(has, known, ill)
-    log_odds, low = bound(a, b, c, d)
-    lifts = lift(a, b, c, d)
+    table = _counts(has, known, ill)
+    log_odds, low = bound(table)
+    lifts = lift(table)
     many = draws or permutation.draws_for(3 * len(first))
     rows = permutation.shuffled(ill, np.zeros(len(ill), np.int64), many, chance)
     best = np.concatenate(
-        [bound(*_counts(has, known, some))[1].max(axis=1) for some in np.array_split(rows, 8)]
+        [bound(_counts(has, known, some))[1].max(axis=1) for some in np.array_split(rows, 8)]
     )
     p_max = permutation.adjusted(low, best)
-    p = fisher(a, b, c, d)
+    p = fisher(table)
+    a, b, c, d = table
     q = _rate_ratios.benjamini_hochberg(p)
     ranked = [
         Column(
@@ -113,27 +126,23 @@ def smallest_p(sick: int, healthy: int, draws: int) -> float:
     return min(1.0, max((2 if sick == healthy else 1) / ways, 1 / (draws + 1)))
 
 
-def _counts(
-    has: permutation.Booleans, known: permutation.Booleans, ill: permutation.Floats
-) -> tuple[permutation.Floats, permutation.Floats, permutation.Floats, permutation.Floats]:
+def _counts(has: Booleans, known: Booleans, ill: Floats) -> Table:
     """Count sick with and without, healthy with and without; one row per row of `ill`."""
     with_it, counted = has.astype(np.float64), known.astype(np.float64)
     a = ill @ with_it
     b = ill @ counted - a
     c = with_it.sum(axis=0) - a
-    d = counted.sum(axis=0) - a - b - c
-    return a, b, c, d
+    return Table(a, b, c, counted.sum(axis=0) - a - b - c)
 
 
-def fisher(
-    a: permutation.Floats, b: permutation.Floats, c: permutation.Floats, d: permutation.Floats
-) -> permutation.Floats:
+def fisher(table: Table) -> Floats:
     """Compute Fisher's exact test of each table, two-sided: all tables with these margins that are not likelier.
 
     scipy's own takes one table at a time, 0.3 ms each; here there are thousands.
     """
     from scipy import special
 
+    a, b, c, d = table
     having, sick, count = a + c, a + b, a + b + c + d
     cells = np.arange(int(max(sick.max(), 0)) + 1, dtype=np.float64)[None, :]
     row, column, total = sick[:, None], having[:, None], count[:, None]
@@ -153,9 +162,5 @@ def fisher(
     )
 
 
-def _log_ways(
-    gammaln: Callable[[permutation.Floats], permutation.Floats],
-    of: permutation.Floats,
-    take: permutation.Floats,
-) -> permutation.Floats:
+def _log_ways(gammaln: Callable[[Floats], Floats], of: Floats, take: Floats) -> Floats:
     return gammaln(of + 1) - gammaln(take + 1) - gammaln(of - take + 1)

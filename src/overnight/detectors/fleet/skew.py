@@ -33,6 +33,10 @@ __all__ = [
     "within",
 ]
 
+Booleans = permutation.Booleans
+Floats = permutation.Floats
+Integers = permutation.Integers
+
 UPTIME = "uptime"  # a label computed here, from the mean uptime while a host was watched
 LEAST_HOSTS = 2  # one host is not a cohort
 
@@ -45,7 +49,7 @@ class Groups:
     """
 
     names: tuple[tuple[tuple[str, str], ...], ...]
-    member: permutation.Booleans
+    member: Booleans
 
     def labels(self, group: int) -> frozenset[str]:
         """Return the labels that define this set of hosts."""
@@ -75,7 +79,7 @@ class Cohort:
 
 def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
     """Form all cohorts of two hosts or more that are not the whole fleet; "" is an unknown value."""
-    found: dict[bytes, tuple[list[tuple[str, str]], permutation.Booleans]] = {}
+    found: dict[bytes, tuple[list[tuple[str, str]], Booleans]] = {}
     count = 0
     for label, values in labels.items():
         column = np.array(values, dtype=object)
@@ -92,9 +96,7 @@ def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
     )
 
 
-def excess(
-    events: permutation.Floats, seconds: permutation.Floats, strata: permutation.Integers
-) -> permutation.Floats:
+def excess(events: Floats, seconds: Floats, strata: Integers) -> Floats:
     """Return the events of each host minus the number at the rate of its stratum."""
     count = int(strata.max()) + 1
     total = np.bincount(strata, events, count)
@@ -104,8 +106,8 @@ def excess(
 
 
 def compare(
-    events: permutation.Floats,
-    seconds: permutation.Floats,
+    events: Floats,
+    seconds: Floats,
     groups: Groups,
     chance: np.random.Generator,
     draws: int | None = None,
@@ -146,10 +148,10 @@ def compare(
 
 
 def within(
-    events: permutation.Floats,
-    seconds: permutation.Floats,
-    member: permutation.Booleans,
-    strata: permutation.Integers,
+    events: Floats,
+    seconds: Floats,
+    member: Booleans,
+    strata: Integers,
     chance: np.random.Generator,
     draws: int | None = None,
 ) -> float:
@@ -158,9 +160,7 @@ def within(
     return float(permutation.adjusted(z, drawn[:, 0])[0])
 
 
-def smallest_stratified(
-    events: permutation.Floats, member: permutation.Booleans, strata: permutation.Integers
-) -> float:
+def smallest_stratified(events: Floats, member: Booleans, strata: Integers) -> float:
     """Return the smallest p that `within` can give: the product over the strata.
 
     A stratum without another cohort, or without events, has no information: 1.
@@ -174,13 +174,13 @@ def smallest_stratified(
 
 
 def _statistics(
-    events: permutation.Floats,
-    seconds: permutation.Floats,
-    member: permutation.Booleans,
-    strata: permutation.Integers,
+    events: Floats,
+    seconds: Floats,
+    member: Booleans,
+    strata: Integers,
     chance: np.random.Generator,
     draws: int | None,
-) -> tuple[permutation.Floats, permutation.Floats]:
+) -> tuple[Floats, Floats]:
     """Return the excess of each cohort in units of its spread under chance: observed, and one row per draw."""
     scores = excess(events, seconds, strata)
     inside = member.astype(np.float64)
@@ -204,12 +204,7 @@ def _statistics(
     return seen, np.where(varies, (drawn - mean) / scale, 0.0)
 
 
-def _best(
-    events: permutation.Floats,
-    seconds: permutation.Floats,
-    member: permutation.Booleans,
-    strata: permutation.Integers,
-) -> permutation.Floats:
+def _best(events: Floats, seconds: Floats, member: Booleans, strata: Integers) -> Floats:
     """Return the largest statistic attainable for each cohort: with the hosts of the most excess."""
     scores = excess(events, seconds, strata)
     scores = scores - scores.mean()
@@ -221,7 +216,7 @@ def _best(
     return np.where(variance > 1e-12, sums[sizes] / scale, 0.0)
 
 
-def codes(*columns: Sequence[str]) -> permutation.Integers:
+def codes(*columns: Sequence[str]) -> Integers:
     """Number each combination of values: the strata of several labels together."""
     numbers: dict[tuple[str, ...], int] = {}
     rows = zip(*columns, strict=True)

@@ -49,8 +49,7 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
     days = line.seconds.sum() / hazard.DAY
     if count == 0:
         return _answer(
-            Status.CLEAR,
-            f"no {kind} in {days:,.1f} watched host days of {len(hosts)} hosts",
+            Status.CLEAR, f"no {kind} in {days:,.1f} watched host days of {len(hosts)} hosts"
         )
     rise = hazard.find_rise(line, permutation.generator())
     if rise is None:

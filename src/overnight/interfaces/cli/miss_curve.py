@@ -1,4 +1,4 @@
-"""The miss rate of a pool by its size, in a terminal: one line a size, on a logarithmic scale."""
+"""The miss rate of a pool by size in a terminal: one line for each size, on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import rich.text
 
-    from overnight.pools import sizing
+    from overnight.app.pool_sizing import Point, Sizing
 
 __all__ = ["draw", "share"]
 
 MOST_ROWS = 24
-MARKS = "█▓░"  # to the miss rate when woken, when callers give up, when they wait
+MARKS = "█▓░"  # miss rates: woken; callers give up; callers wait
 STYLES = ("red", "yellow", "")
 
 
 def share(value: float) -> str:
-    """A rate as an operator reads it, at most 8 wide.
+    """Format a rate, at most 8 characters wide.
 
     >>> share(0.154), share(0.0183), share(0.00061), share(2e-7), share(0)
     ('15.4 %', '1.83 %', '0.061 %', '<0.001 %', '0 %')
@@ -35,24 +35,24 @@ def share(value: float) -> str:
     return "<0.001 %" if percent else "0 %"
 
 
-def draw(found: sizing.Sizing, width: int) -> list[rich.text.Text]:
-    """The whole picture, a line each, no wider than asked for (72 at least)."""
+def draw(sizing: Sizing, width: int) -> list[rich.text.Text]:
+    """Return the lines of the picture, no wider than `width` (72 at least)."""
     import rich.text
 
-    points = _rows(found)
-    # The left end of the scale is a tenth of what is wanted.
-    lowest = max(-10, math.floor(math.log10(min(found.demand.miss / 10, 0.001)) + 1e-9))
-    label_width = max(len(_label(found, size)) for size in found.named)
+    points = _rows(sizing)
+    # The left end of the scale is a tenth of the accepted miss rate.
+    lowest = max(-10, math.floor(math.log10(min(sizing.demand.miss / 10, 0.001)) + 1e-9))
+    label_width = max(len(_label(sizing, size)) for size in sizing.named)
     room = max(16, width - 35 - label_width)
     head = f"{'size':>5} {'wait':>8} {'give up':>8} {'woken':>8}  "
     lines = [rich.text.Text(head + _scale(lowest, room, label_width), style="dim")]
-    target = _column(found.demand.miss, lowest, room)
+    target = _column(sizing.demand.miss, lowest, room)
     for point in points:
         rates = (point.event_driven.miss, point.give_up.miss, point.wait)
         line = rich.text.Text(f"{point.size:>5} ")
         line.append(" ".join(f"{share(rate):>8}" for rate in reversed(rates)) + "  ")
         line.append_text(_bar(rates, lowest, room, target))
-        label = _label(found, point.size)
+        label = _label(sizing, point.size)
         line.append(f" {label}", style="bold")
         line.rstrip()
         lines.append(line)
@@ -75,14 +75,14 @@ def _bar(rates: tuple[float, ...], lowest: int, room: int, target: int) -> rich.
 
 
 def _column(rate: float, lowest: int, room: int) -> int:
-    """How long the bar of a rate is; an empty one is at or below the left end of the scale."""
+    """Return the length of the bar of a rate; 0 at or below the left end of the scale."""
     if rate <= 10.0**lowest:
         return 0
     return min(room, max(1, round(room * (math.log10(rate) - lowest) / -lowest)))
 
 
 def _scale(lowest: int, room: int, beyond: int) -> str:
-    """Powers of ten above the bars, each beginning where it is."""
+    """Return the axis: powers of ten above the bars."""
     marks = [" "] * (room + 8)
     step = max(1, math.ceil(-lowest * 9 / room))
     free = 0
@@ -96,20 +96,20 @@ def _scale(lowest: int, room: int, beyond: int) -> str:
     return "".join(marks).rstrip()
 
 
-def _rows(found: sizing.Sizing) -> list[sizing.Point]:
-    """At most as many as fit a screen, those with a name among them."""
-    points = list(found.curve)
+def _rows(sizing: Sizing) -> list[Point]:
+    """Choose at most a screenful of points, the named ones included."""
+    points = list(sizing.curve)
     if len(points) <= MOST_ROWS:
         return points
     each = math.ceil(len(points) / (MOST_ROWS - 3))
     return [
         point
         for number, point in enumerate(points)
-        if number % each == 0 or point.size in found.named
+        if number % each == 0 or point.size in sizing.named
     ]
 
 
-def _label(found: sizing.Sizing, size: int) -> str:
-    named = zip(("runbook", "tick", "woken"), found.named, strict=True)
+def _label(sizing: Sizing, size: int) -> str:
+    named = zip(("runbook", "tick", "woken"), sizing.named, strict=True)
     names = [name for name, named_size in named if named_size == size]
     return "◀ " + "+".join(names) if names else ""

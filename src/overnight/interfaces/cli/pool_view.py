@@ -1,4 +1,4 @@
-"""Pools for people, and as JSON."""
+"""Pools as text for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -10,130 +10,127 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
-    from overnight.model.pool import Autoscale, Claim, Grant, Member, PoolEvent
-    from overnight.pools import admin, autoscaler, control
+    from overnight.app.pools import AutoscaleReport, PoolReport
+    from overnight.model.pool import (
+        Autoscale,
+        Claim,
+        Grant,
+        Member,
+        MemberDetails,
+        PoolDetails,
+        PoolEvent,
+    )
 
-__all__ = ["autoscale", "claims", "done", "member", "member_details", "pool", "pools", "show"]
+__all__ = ["autoscale", "changed", "claims", "done", "member", "member_details", "pools", "show"]
 
 
-def _say(text: str) -> None:
-    typer.echo(session.printable(text))
+def _print(text: str) -> None:
+    typer.echo(printable(text, keep="\n"))
 
 
-def _line(details: admin.PoolDetails) -> str:
-    held, kept = details.counts, details.pool
-    more = "".join(
-        f", {number} {word}"
-        for number, word in ((held.held_back, "held back"), (held.draining, "draining"), (held.errored, "errored"), (held.waiting, "waited for"))
-        if number
-    )  # fmt: skip
-    follows = ", follows" if details.autoscale is not None else ""
-    breaker = "  BREAKER OPEN" if kept.breaker_opened_us is not None else ""
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _age(us: int | None, now_us: int) -> str:
+    """Return the time since an instant; '-' for never."""
+    from overnight.model import times
+
+    return "-" if us is None else times.format_duration(max(0.0, (now_us - us) / 1e6))
+
+
+def _summary(details: PoolDetails) -> str:
+    counts, pool = details.counts, details.pool
+    rare = ((counts.held_back, "held back"), (counts.draining, "draining"), (counts.errored, "errored"), (counts.waiting, "waiting"))  # fmt: skip
+    more = "".join(f", {number} {word}" for number, word in rare if number)
+    autoscaled = ", autoscaled" if details.autoscale is not None else ""
+    breaker = "  BREAKER OPEN" if pool.breaker_opened_us is not None else ""
     return (
-        f"{kept.name:20} {kept.status:9} {held.ready} ready, {held.warming} warming, {held.claimed} claimed{more}"
-        f"  (target {kept.target_size}{follows}, {kept.min_size} to {kept.max_size}){breaker}"
+        f"{pool.name:20} {pool.status:9} {counts.ready} ready, {counts.warming} warming, {counts.claimed} claimed{more}"
+        f"  (target {pool.target_size}{autoscaled}, min {pool.min_size}, max {pool.max_size}){breaker}"
     )
 
 
-def pools(
-    current: session.Session, listed: tuple[admin.PoolDetails, ...], output: session.Output
-) -> int:
-    """Every pool, a line each."""
+def pools(current: session.Session, listed: tuple[PoolDetails, ...], output: session.Output) -> int:
+    """Print one line for each pool."""
     from overnight.app import pools
 
     if output is session.Output.JSON:
         current.print_json(pools.pools_document(listed))
         return errors.ExitCode.DONE
     for details in listed:
-        _say(_line(details))
+        _print(_summary(details))
     if not listed:
-        _say("there is no pool: overnight pool create NAME --template T --target 5")
+        _print("no pools; create one: overnight pool create NAME --template T --target 5")
     return errors.ExitCode.DONE
 
 
-def pool(
-    current: session.Session,
-    plane: control.ControlPlane,
-    name: str,
-    output: session.Output,
-    *,
-    said: str,
+def changed(
+    current: session.Session, report: PoolReport, message: str, output: session.Output
 ) -> int:
-    """One pool after a change."""
+    """Print a pool after a change."""
     from overnight.app import pools
 
-    shown = plane.show(name, recent=20)
     if output is session.Output.JSON:
-        current.print_json(pools.pool_document(plane, shown))
+        current.print_json(pools.pool_document(report))
     else:
-        _say(said)
-        _say(_line(shown))
+        _print(message)
+        _print(_summary(report.details))
     return errors.ExitCode.DONE
 
 
-def show(
-    current: session.Session,
-    plane: control.ControlPlane,
-    name: str,
-    recent: int,
-    output: session.Output,
-) -> int:
-    """Everything about one pool; FOUND when there is an alert."""
+def show(current: session.Session, report: PoolReport, output: session.Output) -> int:
+    """Print everything about one pool; FOUND if there is an alert."""
     from overnight.app import pools
 
-    shown = plane.show(name, recent=recent)
-    wrong = pools.troubles(plane, shown)
     if output is session.Output.JSON:
-        current.print_json(pools.pool_document(plane, shown))
+        current.print_json(pools.pool_document(report))
     else:
-        _say(_line(shown))
-        if shown.autoscale is not None:
-            _say("")
-            _policy(shown.autoscale)
-        for one in wrong:
-            _say(
-                f"\n{'ALERT' if one.alert else 'note'}: {one.what}\n  why: {one.why}\n  do:  {one.todo}"
-            )
-        _details(shown)
-    return errors.ExitCode.FOUND if any(one.alert for one in wrong) else errors.ExitCode.DONE
+        details = report.details
+        _print(_summary(details))
+        if details.autoscale is not None:
+            _print("")
+            _print_policy(details.autoscale)
+        for problem in report.problems:
+            level = "ALERT" if problem.alert else "note"
+            _print(f"\n{level}: {problem.what}\n  why: {problem.why}\n  do:  {problem.todo}")
+        _print_contents(details)
+    return errors.ExitCode.FOUND if report.has_alert else errors.ExitCode.DONE
 
 
-def _details(shown: admin.PoolDetails) -> None:
-    from overnight.app import pools
-
-    now = time.time_ns() // 1000
-    if shown.members:
-        _say("\nMembers")
-    for one in shown.members:
-        held = "  cordoned" if one.cordoned else ""
-        missing = "  its machine is missing" if one.missing_us is not None else ""
-        _say(
-            f"  {one.id}  {one.state:8} {pools.ago(one.warming_started_us, now):>8} old, "
-            f"heard {pools.ago(one.beat_us, now)} ago  {one.address}  {one.reason}{held}{missing}"
+def _print_contents(details: PoolDetails) -> None:
+    now = _now_us()
+    if details.members:
+        _print("\nMembers")
+    for member in details.members:
+        held = "  cordoned" if member.cordoned else ""
+        missing = "  machine missing" if member.missing_us is not None else ""
+        _print(
+            f"  {member.id}  {member.state:8} age {_age(member.warming_started_us, now):>6}, "
+            f"last heartbeat {_age(member.beat_us, now)} ago  {member.address}  {member.reason}{held}{missing}"
         )
-    open_claims = [one for one in shown.claims if one.released_us is None]
+    open_claims = [claim for claim in details.claims if claim.released_us is None]
     if open_claims:
-        _say("\nClaims")
+        _print("\nClaims")
     for claim in open_claims:
-        _say(
+        _print(
             f"  {claim.id}  {claim.member_id}  {claim.acquired_by or '-'}  {claim.acquired_for or '-'}  "
             f"{_held(claim, now)}"
         )
-    if shown.waiters:
-        _say("\nWaiting, the next one first")
-    for waiter in shown.waiters:
-        _say(
-            f"  {waiter.acquired_by or waiter.id}  wants {waiter.wanted}, priority {waiter.priority}, "
-            f"for {pools.ago(waiter.queued_us, now)}"
+    if details.waiters:
+        _print("\nQueue, next first")
+    for waiter in details.waiters:
+        _print(
+            f"  {waiter.acquired_by or waiter.id}  {waiter.wanted} wanted, priority {waiter.priority}, "
+            f"waiting for {_age(waiter.queued_us, now)}"
         )
-    _happened(shown.events)
+    _print_events(details.events)
 
 
-def _policy(policy: Autoscale) -> None:
-    """How the size follows, and what was last decided."""
-    from overnight.app import pools
+def _print_policy(policy: Autoscale) -> None:
     from overnight.model import times
 
     length = times.format_duration
@@ -146,135 +143,124 @@ def _policy(policy: Autoscale) -> None:
         f"cooldown {length(policy.cooldown_seconds)}",
     ]
     if policy.zero_after_seconds is not None:
-        parts.append(f"to zero after {length(policy.zero_after_seconds)} without a claim")
+        parts.append(f"zero after {length(policy.zero_after_seconds)} without a claim")
     if policy.burst_mean > 1:
         parts.append(f"bursts of {policy.burst_mean:g}")
     if policy.warm_up_seconds is not None:
         parts.append(f"warm-up {length(policy.warm_up_seconds)}")
     elif policy.measured_warm_up_seconds is not None:
-        parts.append(f"warm-up {length(policy.measured_warm_up_seconds)}, measured")
-    # Between the parts, not in them.
-    said = "Autoscale: " + ", ".join(part.replace(" ", "\0") for part in parts)
-    for line in textwrap.wrap(said, 80, subsequent_indent="  ", break_on_hyphens=False):
-        _say(line.replace("\0", " "))
+        parts.append(f"warm-up {length(policy.measured_warm_up_seconds)} (measured)")
+    # Break lines between the parts, not inside them.
+    text = "Autoscale: " + ", ".join(part.replace(" ", "\0") for part in parts)
+    for line in textwrap.wrap(text, 80, subsequent_indent="  ", break_on_hyphens=False):
+        _print(line.replace("\0", " "))
     for opening in policy.openings:
-        _say(f"  at {opening}")
+        _print(f"  at {opening}")
     if policy.decided_us:
-        now = time.time_ns() // 1000
-        _say(f"  decided {pools.ago(policy.decided_us, now)} ago: {policy.reason}")
+        now = _now_us()
+        _print(f"  decided {_age(policy.decided_us, now)} ago: {policy.reason}")
         if policy.changed_us is not None:
-            _say(f"  last changed {pools.ago(policy.changed_us, now)} ago")
+            _print(f"  last changed {_age(policy.changed_us, now)} ago")
     else:
-        _say("  nothing decided yet: overnight pool serve does")
+        _print("  no decision yet: overnight pool serve makes it")
 
 
-def autoscale(
-    current: session.Session,
-    shown: admin.PoolDetails,
-    outlook: autoscaler.Outlook | None,
-    output: session.Output,
-    *,
-    said: str = "",
-) -> int:
-    """The policy of a pool, and what it would do now where that was asked."""
+def autoscale(current: session.Session, report: AutoscaleReport, output: session.Output) -> int:
+    """Print the policy of a pool, and what it would decide now if that was asked for."""
     from overnight.app import pools
     from overnight.model import times
 
-    policy = shown.autoscale if outlook is None else outlook.policy
     if output is session.Output.JSON:
-        current.print_json(pools.autoscale_document(shown.pool, policy, outlook))
+        current.print_json(pools.autoscale_document(report))
         return errors.ExitCode.DONE
-    if said:
-        _say(said)
-    if policy is None:
-        _say(f"the size of pool {shown.pool.name} is set by hand: target {shown.pool.target_size}")
+    if report.message:
+        _print(report.message)
+    pool = report.details.pool
+    if report.policy is None:
+        _print(f"the size of pool {pool.name} is set by hand: target {pool.target_size}")
         return errors.ExitCode.DONE
-    _say(_line(shown))
-    _policy(policy)
-    if outlook is not None:
-        _say(f"now it would: {outlook.decision.reason}")
-        _say(f"  with a warm-up of {times.format_duration(outlook.warm_up_s)}; nothing was changed")
-        for text in outlook.assumed:
-            _say(f"  assumed: {text}")
+    _print(_summary(report.details))
+    _print_policy(report.policy)
+    if report.outlook is not None:
+        _print(f"dry run: {report.outlook.decision.reason}")
+        warm_up = times.format_duration(report.outlook.warm_up_s)
+        _print(f"  with a warm-up of {warm_up}; nothing was changed")
+        for text in report.outlook.assumed:
+            _print(f"  assumed: {text}")
     return errors.ExitCode.DONE
 
 
 def claims(current: session.Session, grants: tuple[Grant, ...], output: session.Output) -> int:
-    """What was claimed."""
+    """Print the claims that were made or renewed."""
     from overnight.app import pools
-    from overnight.model import times
 
     if output is session.Output.JSON:
         current.print_json(pools.claims_document(grants))
         return errors.ExitCode.DONE
     for grant in grants:
-        lease = grant.claim.lease_until_us
-        until = "" if lease is None else f"  until {times.format_instant(lease)}"
-        _say(f"{grant.claim.id}  {grant.member.id}  {grant.member.address}{until}")
+        until = _until(grant.claim).replace(",", " ", 1)
+        _print(f"{grant.claim.id}  {grant.member.id}  {grant.member.address}{until}")
     return errors.ExitCode.DONE
 
 
-def member(current: session.Session, one: Member, output: session.Output) -> int:
-    """What became of a member."""
+def member(current: session.Session, changed: Member, output: session.Output) -> int:
+    """Print the state of a member."""
     from overnight.app import pools
 
     if output is session.Output.JSON:
-        current.print_json(pools.member_document(one))
+        current.print_json(pools.member_document(changed))
         return errors.ExitCode.DONE
-    state = "gone" if one.gone_us is not None else str(one.state)
-    held = ", cordoned" if one.cordoned else ""
-    _say(f"{one.id} is {state}{held}")
+    state = "gone" if changed.gone_us is not None else str(changed.state)
+    held = ", cordoned" if changed.cordoned else ""
+    _print(f"{changed.id} is {state}{held}")
     return errors.ExitCode.DONE
 
 
-def member_details(
-    current: session.Session, shown: admin.MemberDetails, output: session.Output
-) -> int:
-    """Everything about one member."""
+def member_details(current: session.Session, details: MemberDetails, output: session.Output) -> int:
+    """Print everything about one member."""
     from overnight.app import pools
     from overnight.model import times
 
-    one = shown.member
+    shown = details.member
     if output is session.Output.JSON:
-        current.print_json(pools.member_document(one, shown))
+        current.print_json(pools.member_document(shown, details))
         return errors.ExitCode.DONE
-    now = time.time_ns() // 1000
-    member(current, one, output)
+    now = _now_us()
+    member(current, shown, output)
+    region = f" in {shown.region}" if shown.region else ""
     rows = [
-        ("pool", shown.pool),
-        ("why", one.reason),
-        ("machine", f"{one.machine_id or 'none yet'}, {one.provider}{one.region and f' in {one.region}'}"),
-        ("address", one.address),
-        ("heard", f"{pools.ago(one.beat_us, now)} ago" if one.beat_us else "never"),
-        ("missing", f"the provider does not know its machine, for {pools.ago(one.missing_us, now)}" if one.missing_us else ""),
-        ("end", f"tried {one.attempts} {'time' if one.attempts == 1 else 'times'}" if one.attempts else ""),
+        ("pool", details.pool),
+        ("reason", shown.reason),
+        ("machine", f"{shown.machine_id or 'none yet'}, {shown.provider}{region}"),
+        ("address", shown.address),
+        ("heartbeat", f"{_age(shown.beat_us, now)} ago" if shown.beat_us else "never"),
+        ("missing", f"the provider has not listed its machine for {_age(shown.missing_us, now)}" if shown.missing_us else ""),
+        ("ending", f"{shown.attempts} {'attempt' if shown.attempts == 1 else 'attempts'} to terminate" if shown.attempts else ""),
     ]  # fmt: skip
-    for word, text in rows:
+    for label, text in rows:
         if text:
-            _say(f"  {word:9} {text}")
+            _print(f"  {label:10} {text}")
     steps = [
-        ("launching", one.warming_started_us), ("launched", one.launched_us), ("ready", one.ready_us),
-        ("claimed", one.acquired_us), ("ending", one.ended_us), ("given up", one.abandoned_us), ("gone", one.gone_us),
+        ("launching", shown.warming_started_us), ("launched", shown.launched_us), ("ready", shown.ready_us),
+        ("claimed", shown.acquired_us), ("ended", shown.ended_us), ("abandoned", shown.abandoned_us), ("gone", shown.gone_us),
     ]  # fmt: skip
-    for word, at in steps:
+    for label, at in steps:
         if at:
-            _say(f"  {word:9} {times.format_instant(at)}, {pools.ago(at, now)} ago")
-    if shown.claims:
-        _say("\nWho had it, the newest first")
-    for claim in shown.claims:
-        _say(
+            _print(f"  {label:10} {times.format_instant(at)}, {_age(at, now)} ago")
+    if details.claims:
+        _print("\nClaims, newest first")
+    for claim in details.claims:
+        _print(
             f"  {claim.id}  {claim.acquired_by or '-'}  {claim.acquired_for or '-'}  {_held(claim, now)}"
         )
-    _happened(shown.events)
+    _print_events(details.events)
     return errors.ExitCode.DONE
 
 
 def _held(claim: Claim, now: int) -> str:
-    from overnight.app import pools
-
     if claim.released_us is not None:
-        return f"for {pools.ago(claim.acquired_us, claim.released_us)}, until {pools.ago(claim.released_us, now)} ago"
-    return f"for {pools.ago(claim.acquired_us, now)}{_until(claim)}"
+        return f"for {_age(claim.acquired_us, claim.released_us)}, until {_age(claim.released_us, now)} ago"
+    return f"for {_age(claim.acquired_us, now)}{_until(claim)}"
 
 
 def _until(claim: Claim) -> str:
@@ -284,16 +270,15 @@ def _until(claim: Claim) -> str:
     return "" if lease is None else f", until {times.format_instant(lease)}"
 
 
-def _happened(events: tuple[PoolEvent, ...]) -> None:
+def _print_events(events: tuple[PoolEvent, ...]) -> None:
     from overnight.model import times
 
     if events:
-        _say("\nWhat happened, the newest first")
+        _print("\nEvents, newest first")
     for event in events:
-        about = " ".join(
-            x for x in (event.member_id, event.claim_id, event.reason, event.detail) if x
-        )
-        _say(f"  {times.format_instant(event.at_us)}  {event.kind}  {about}")
+        fields = (event.member_id, event.claim_id, event.reason, event.detail)
+        about = " ".join(field for field in fields if field)
+        _print(f"  {times.format_instant(event.at_us)}  {event.kind}  {about}")
 
 
 def done(
@@ -303,14 +288,12 @@ def done(
     numbers: dict[str, int],
     output: session.Output,
 ) -> int:
-    """What an operation came to, in numbers."""
+    """Print the counts of an operation."""
     if output is session.Output.JSON:
         current.print_json(
             {"schema": "overnight.pool-done/1", "operation": operation, "pool": name, **numbers}
         )
     else:
-        _say(
-            f"pool {name}: "
-            + ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in numbers.items())
-        )
+        counts = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in numbers.items())
+        _print(f"pool {name}: {counts}")
     return errors.ExitCode.DONE

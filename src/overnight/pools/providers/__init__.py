@@ -1,1 +1,1 @@
-"""Where machines come from: one module a provider, with NAME and `create(home)`."""
+"""Providers of machines: one module each, with NAME and `create(home)`."""

@@ -1,6 +1,6 @@
-"""The script with which a machine of a cloud starts its agent. It fetches nothing: all of it is in here.
+"""The script that starts the agent on a cloud machine. It downloads nothing: the agent is part of it.
 
-Pure: an order in, a text out. The image needs python3 and systemd, as every usual one has.
+Pure: an order in, a text out. The image needs python3 and systemd.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["script"]
 
 AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 
-# After multi-user.target: a member is ready when all that its image starts is.
-# OVERNIGHT_ROOT is for tests; on a machine it is not set.
+# After multi-user.target: a member is ready when everything that its image starts is ready.
+# OVERNIGHT_ROOT is for tests only.
 SCRIPT = """\
 #!/bin/sh
 # Starts the agent of {member}, a member of the warm pool {pool}.
-# The token is good once, and only until the pool gives the member up.
+# The token can be used once, and only until the pool gives the member up.
 set -eu
 umask 077
 root=${{OVERNIGHT_ROOT:-}}
@@ -40,7 +40,7 @@ sys.stdout.buffer.write(gzip.decompress(base64.b64decode(sys.stdin.read())))' > 
 AGENT
 cat > "$root/etc/systemd/system/overnight-member.service" <<UNIT
 [Unit]
-Description=The agent of a member of a warm pool
+Description=overnight agent of a warm pool member
 Wants=network-online.target
 After=network-online.target multi-user.target
 StartLimitIntervalSec=300
@@ -64,25 +64,18 @@ chmod 644 "$root/etc/systemd/system/overnight-member.service"
 systemctl daemon-reload
 systemctl enable overnight-member.service
 systemctl start --no-block overnight-member.service
-# What cloud-init kept of this script, for the token in it.
+# Delete cloud-init's copies of this script: they contain the token.
 rm -f "$root"/var/lib/cloud/instance/user-data.txt* "$root"/var/lib/cloud/instance/scripts/part-*
 """
 
 
 def script(order: pools.Order) -> str:
-    """User data for one member; it has the member's token."""
-    asked = {
-        "member_id": order.member_id,
-        "pool": order.pool,
-        "template": order.template,
-        "endpoint": order.endpoint,
-        "token": order.token,
-    }
-    # mtime: the same order is the same text, as a launch that is made again has to be.
+    """Return the user data of one member, with its token."""
+    # mtime=0: a repeated launch must send exactly the same text.
     packed = base64.b64encode(gzip.compress(AGENT.read_bytes(), 9, mtime=0)).decode()
     return SCRIPT.format(
         member=json.dumps(order.member_id),
         pool=json.dumps(order.pool),
-        order=json.dumps(asked),
+        order=json.dumps(order.as_json()),
         agent="\n".join(textwrap.wrap(packed, 100)),
     )

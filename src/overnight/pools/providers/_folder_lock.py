@@ -1,4 +1,4 @@
-"""One at a time in a folder of a member, which may be removed under the lock."""
+"""An exclusive lock on a member's folder, which may be deleted under the lock."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["locked"]
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, *, make: bool = True, wait: bool = True) -> Iterator[bool]:
-    """One at a time in a folder, which may be removed under the lock. False: it is not there.
+    """Lock a folder; yields False if it does not exist.
 
-    Raises BlockingIOError where another is in it and `wait` is not wanted.
+    Raises BlockingIOError if it is locked and `wait` is False.
     """
     how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     while True:
@@ -25,12 +25,12 @@ def locked(folder: pathlib.Path, *, make: bool = True, wait: bool = True) -> Ite
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             if make:
-                continue  # somebody has removed it since
+                continue  # deleted since
             yield False
             return
         try:
             fcntl.flock(held, how)
-            if _is(folder, held):  # else the one before us has removed it
+            if _is_same(folder, held):  # else the last holder deleted it
                 yield True
                 return
         finally:
@@ -38,10 +38,10 @@ def locked(folder: pathlib.Path, *, make: bool = True, wait: bool = True) -> Ite
 
 
 def _make(folder: pathlib.Path) -> None:
-    """For root alone, from the first folder on that is missing."""
+    """Create the folder and missing parents with mode 0700."""
     while True:
         try:
-            os.mkdir(folder, 0o700)  # noqa: PTH102  Path.mkdir looks again, when it may be gone
+            os.mkdir(folder, 0o700)  # noqa: PTH102  Path.mkdir checks again, when it may be gone
             return
         except FileExistsError:
             return
@@ -49,7 +49,7 @@ def _make(folder: pathlib.Path) -> None:
             _make(folder.parent)
 
 
-def _is(folder: pathlib.Path, held: int) -> bool:
+def _is_same(folder: pathlib.Path, held: int) -> bool:
     try:
         found, ours = folder.stat(), os.fstat(held)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the machines of `nspawn` boot from: the base tree that all share, and the templates over it."""
+"""Root file systems of `nspawn` machines: a shared base tree, and templates on top."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 
 from overnight import pools
 from overnight.machines import container
+from overnight.pools import Reason
 from overnight.pools.providers import _folder_lock
 
 __all__ = ["PLAIN", "Images"]
@@ -19,10 +20,10 @@ AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 AGENT_INSIDE = "/opt/overnight/member.py"
 COPIED = ("/etc/hosts", "/etc/nsswitch.conf")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-# After multi-user.target: a member is ready when all that its template starts is.
+# After multi-user.target: a member is ready when everything that its template starts is ready.
 UNIT = """\
 [Unit]
-Description=Tells the pool that this machine is ready
+Description=overnight agent of a warm pool member
 After=multi-user.target
 [Service]
 ExecStart={program} -I -S {agent} /var/lib/overnight
@@ -35,28 +36,28 @@ WantedBy=multi-user.target
 
 
 class Images:
-    """The trees of one provider; those that no machine needs any more are removed."""
+    """The trees of one provider; unused ones are deleted."""
 
     def __init__(self, folder: pathlib.Path, templates: pathlib.Path) -> None:
         self._folder = folder
         self._templates = templates
 
     def template(self, name: str) -> list[pathlib.Path]:
-        """The layers that a template puts over the base: its folder, or none for `plain`."""
+        """Return the layers of a template over the base: its folder, or none for `plain`."""
         if name == PLAIN:
             return []
         path = self._templates / name
         if not NAME.fullmatch(name) or not path.is_dir():
             raise pools.ProviderError(
-                "template_not_found",
-                f"there is no template {name!r}",
-                todo=f"put what its machines have over the plain one into {self._templates}/NAME, or use --template {PLAIN}",
+                Reason.TEMPLATE_NOT_FOUND,
+                f"template {name!r} not found",
+                todo=f"put its files into {self._templates}/NAME, or use --template {PLAIN}",
                 nothing_made=True,
             )
         return [path]
 
     def base(self) -> pathlib.Path:
-        """The tree below all others, made where it is missing; one for each state of its sources."""
+        """Return the base tree, created if missing; there is one for each version of its sources."""
         unit = UNIT.format(program=container.interpreter()[0], agent=AGENT_INSIDE)
         copied = {path: pathlib.Path(path) for path in COPIED if pathlib.Path(path).is_file()}
         files = {AGENT_INSIDE: AGENT, **copied}
@@ -76,7 +77,7 @@ class Images:
         return tree
 
     def drop_unless(self, members: pathlib.Path) -> None:
-        """Remove them all, unless there are members: whoever makes one makes its folder first."""
+        """Delete all trees unless there are members: a launch creates the member's folder first."""
         with _folder_lock.locked(self._folder, make=False) as there:
             if there and not any(members.glob("*/*")):
                 shutil.rmtree(self._folder)

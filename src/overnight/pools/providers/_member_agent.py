@@ -1,7 +1,7 @@
-"""The agent of a member on this machine: enrols, says that it is ready, and beats. Run as a script.
+"""The agent of a member: enrols, reports that it is ready, and sends heartbeats. Run as a script.
 
-`python -I -S _member_agent.py FOLDER`; it imports nothing of overnight, so that it starts in a moment. Started
-again in the same folder it goes on as the same member.
+`python -I -S _member_agent.py FOLDER`; it imports nothing of overnight, so that it starts quickly. Restarted
+in the same folder it continues as the same member.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import urllib.parse
 
 BEAT_SECONDS = 15.0
 RETRY_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-DONE, REFUSED, AGAIN = "done", "refused", "again"
+DONE, REFUSED, RETRY = "done", "refused", "retry"
 
 
-def say(text: str) -> None:
-    """Into the member's log."""
+def log(text: str) -> None:
+    """Write to the member's log."""
     sys.stdout.write(f"{time.time():.3f} {text}\n")
     sys.stdout.flush()
 
@@ -30,7 +30,7 @@ def say(text: str) -> None:
 def ask(
     endpoint: str, path: str, body: dict[str, str], credential: str = ""
 ) -> tuple[str, dict[str, object]]:
-    """One request; whether it was done, refused for good, or is to be made again."""
+    """Send one request; returns whether it was done, refused for good, or must be repeated."""
     where = urllib.parse.urlsplit(endpoint)
     kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
     connection = kind(where.hostname or "", where.port, timeout=10)
@@ -43,21 +43,21 @@ def ask(
         text = answer.read(65536)
         if answer.status == 200:
             return DONE, json.loads(text)
-        # 4xx is an answer; "too early" and whatever the server itself suffers are not.
+        # 4xx is final, except for "too early" and the like; server errors are not.
         final = 400 <= answer.status < 500 and answer.status not in (408, 425, 429)
-        say(f"{path}: {answer.status} {text[:300]!r}")
-        return (REFUSED if final else AGAIN), {}
+        log(f"{path}: {answer.status} {text[:300]!r}")
+        return (REFUSED if final else RETRY), {}
     except (OSError, http.client.HTTPException, ValueError) as error:
-        say(f"{path}: {error!r}")
-        return AGAIN, {}
+        log(f"{path}: {error!r}")
+        return RETRY, {}
     finally:
         connection.close()
 
 
-def insist(
+def ask_until_done(
     endpoint: str, path: str, body: dict[str, str], credential: str = ""
 ) -> dict[str, object]:
-    """Until it is done; ends when it is refused."""
+    """Repeat a request until it is done; exits when it is refused."""
     tries = 0
     while True:
         outcome, answer = ask(endpoint, path, body, credential)
@@ -69,8 +69,8 @@ def insist(
         tries += 1
 
 
-def own_credential(folder: pathlib.Path) -> str:
-    """The member's, kept before it is first used: one that is cut off can ask again with the same."""
+def read_credential(folder: pathlib.Path) -> str:
+    """Return the member's credential, saved before its first use so that a lost request can be repeated."""
     kept = folder / "credential"
     if not kept.exists():
         partial = folder / "credential.new"
@@ -81,18 +81,17 @@ def own_credential(folder: pathlib.Path) -> str:
 
 
 def main(folder: pathlib.Path) -> None:
-    """The life of a member."""
     began = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     (folder / "agent").write_text(f"{os.getpid()} {began}")
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     order = json.loads((folder / "order.json").read_text())
     endpoint = order["endpoint"]
-    credential = own_credential(folder)
+    credential = read_credential(folder)
     if order["token"]:
-        insist(endpoint, "/v1/enrol", {"token": order["token"], "credential": credential})
-        # Used up, and no business of whoever looks into the folder.
+        ask_until_done(endpoint, "/v1/enrol", {"token": order["token"], "credential": credential})
+        # Used, and not for other readers of the folder.
         (folder / "order.json").write_text(json.dumps({**order, "token": ""}))
-    insist(endpoint, "/v1/phase", {"phase": "ready"}, credential)
+    ask_until_done(endpoint, "/v1/phase", {"phase": "ready"}, credential)
     while True:
         time.sleep(BEAT_SECONDS)
         outcome, answer = ask(endpoint, "/v1/beat", {}, credential)

@@ -1,8 +1,8 @@
-"""Members that are machines inside this one: a real systemd, booted on an overlay by systemd-nspawn.
+"""Members as machines inside this host: a real systemd, booted on an overlay by systemd-nspawn.
 
-A member is a folder (`members/OWNER/MEMBER`, made in one step with its tags) and cgroups of its name; whatever
-runs in those is the machine, whoever started it. The overlay and what nspawn keeps of itself are mounted
-where only the machine sees them, so they end with its last process. Nothing else is ever left to clear up.
+A member is a folder (`members/OWNER/MEMBER`, whose path holds its tags) and cgroups of its name; whatever runs
+in those is the machine, whoever started it. The overlay and nspawn's own state are mounted in a private mount
+namespace, so they end with the last process, and nothing else has to be cleaned up.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 
 from overnight import errors, pools
 from overnight.machines import container
+from overnight.pools import Reason
 from overnight.pools.providers import _capacity, _folder_lock, _images
 from overnight.undo import operations
 
@@ -30,12 +31,12 @@ __all__ = ["NAME", "Machines", "create"]
 NAME = "nspawn"
 START_SECONDS = 30.0
 TAIL = 600
-KEEP_SECONDS = 86400.0  # the log of one that died may be wanted
+KEEP_SECONDS = 86400.0  # the log of a dead machine may be needed
 NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
-WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,47}")  # what a host may be called
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,47}")  # a valid host name
 SIZE = re.compile(r"([1-9][0-9]{0,6})([MG])")
 LIMITS = ("memory.max", "memory.limit_in_bytes")  # v2, v1
-# In mounts of its own, so that the host has none of them. `slave`: what the host unmounts goes here too.
+# In a mount namespace of its own, so that the host sees none of it. `slave`: unmounts on the host propagate.
 START = container.ENTER + 'exec unshare --mount --propagation slave /bin/sh -c "$MOUNT" nspawn "$@"'
 MOUNT = """
 mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=upper,workdir=work" root || exit
@@ -45,12 +46,11 @@ exec systemd-nspawn "$@"
 
 
 def create(home: pathlib.Path) -> Machines:
-    """The provider of a data home."""
     return Machines(home / "pools")
 
 
 class Machines:
-    """Machines outlive whoever booted them, and end as if their power went.
+    """Machines that outlive their launcher and end like a power cut.
 
     `on_step` is called at each step of a launch; tests kill the launcher there.
     """
@@ -63,29 +63,29 @@ class Machines:
     ) -> None:
         self._folder = folder / NAME
         self._members = self._folder / "members"
-        self._trees = _images.Images(self._folder / "trees", folder / "templates")
-        self._steps = on_step
+        self._images = _images.Images(self._folder / "trees", folder / "templates")
+        self._on_step = on_step
 
     def check(self, order: pools.Order) -> None:
-        """An instance type that is none is refused at the door; its template may come later."""
-        _limit(order.instance_type)
+        """Refuse an invalid instance type; the template may be added later."""
+        _parse_limit(order.instance_type)
 
     def launch(self, order: pools.Order) -> pools.Machine:
-        """Boot the machine of one member; the same member twice is the same machine."""
+        """Boot the machine of one member; the same member always gets the same machine."""
         _require()
-        limit = _limit(order.instance_type)
-        place = self._members / _word(order.owner) / _word(order.member_id)
-        layers = self._trees.template(order.template)
+        limit = _parse_limit(order.instance_type)
+        place = self._members / _check_name(order.owner) / _check_name(order.member_id)
+        layers = self._images.template(order.template)
         try:
             with _folder_lock.locked(place):
-                self._steps("folder")
+                self._on_step("folder")
                 if (running := _machine(place)) is not None:
                     return running
                 try:
                     return self._start(place, order, layers, limit)
                 except (OSError, pools.ProviderError) as error:
-                    _end(place)  # raises where something is left
-                    self._trees.drop_unless(self._members)
+                    _end(place)  # raises if something is left
+                    self._images.drop_unless(self._members)
                     raise _failed(error, nothing_made=True) from error
         except OSError as error:
             raise _failed(error, nothing_made=False) from error
@@ -93,55 +93,56 @@ class Machines:
     def _start(
         self, place: pathlib.Path, order: pools.Order, layers: list[pathlib.Path], limit: int
     ) -> pools.Machine:
-        _clear(place)  # what a launch that was cut off has left
+        _clear(place)  # left by an interrupted launch
         _capacity.require(place)
-        _plant(place, [*layers, self._trees.base()], order)
-        self._steps("planted")
+        _plant(place, [*layers, self._images.base()], order)
+        self._on_step("planted")
         for cgroup in _cgroups(place):
             cgroup.mkdir()
         _set_limit(place, limit)
-        self._steps("cgroups")
+        self._on_step("cgroups")
         started = _spawn(place)
-        # Waited for in the background: a child of ours that ended must not look alive.
+        # Wait in the background, so that a dead child does not stay a zombie.
         threading.Thread(target=started.wait, name=f"reap {started.pid}", daemon=True).start()
-        self._steps("spawned")
+        self._on_step("spawned")
         deadline = time.monotonic() + START_SECONDS
         while not (leader := container.leader(container.processes(_cgroups(place)[:1]))):
             if started.poll() is not None or time.monotonic() > deadline:
                 raise _not_started(place)
             time.sleep(0.01)
-        self._steps("booting")
-        return _told(place, leader)
+        self._on_step("booting")
+        return _build_machine(place, leader)
 
     def terminate(self, machine_id: str) -> None:
-        """End it at once; nothing is left of it."""
-        name = _word(machine_id)
+        """Kill the machine and delete everything of it."""
+        name = _check_name(machine_id)
         try:
-            for owner in _listed(self._members):
+            for owner in _list_folder(self._members):
                 with _folder_lock.locked(owner / name, make=False) as there:
                     if there:
                         _end(owner / name)
-            self._trees.drop_unless(self._members)
-        except OSError as error:
-            raise pools.ProviderError("provider_error", f"{name} does not end: {error}") from error
-
-    def inventory(self, owner: str) -> Sequence[pools.Machine]:
-        """Every machine of the owner that runs; what is left of others is cleared up on the way."""
-        mine = self._members / _word(owner)
-        try:
-            places = _listed(mine)
-            found = [_machine(place) or _bury(place) for place in places]
-            if places and not any(found):
-                self._trees.drop_unless(self._members)
+            self._images.drop_unless(self._members)
         except OSError as error:
             raise pools.ProviderError(
-                "provider_error", f"machines cannot be looked for: {error}"
+                Reason.ERROR, f"{name} could not be terminated: {error}"
             ) from error
-        return [machine for machine in found if machine is not None]
+
+    def inventory(self, owner: str) -> Sequence[pools.Machine]:
+        """List the owner's running machines, and clean up after the others."""
+        try:
+            places = _list_folder(self._members / _check_name(owner))
+            machines = [_machine(place) or _clean_up(place) for place in places]
+            if places and not any(machines):
+                self._images.drop_unless(self._members)
+        except OSError as error:
+            raise pools.ProviderError(
+                Reason.ERROR, f"the machines could not be listed: {error}"
+            ) from error
+        return [machine for machine in machines if machine is not None]
 
 
-def _listed(folder: pathlib.Path) -> list[pathlib.Path]:
-    """What is in a folder that may be removed at any moment."""
+def _list_folder(folder: pathlib.Path) -> list[pathlib.Path]:
+    """List a folder that may be deleted at any moment."""
     try:
         return sorted(folder.iterdir())
     except FileNotFoundError:
@@ -149,69 +150,65 @@ def _listed(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _require() -> None:
-    """Booting takes root, nspawn and cgroups: without those a machine would not be found again."""
+    """Raise unless this host has root, nspawn and cgroups: without them a machine could not be found again."""
     try:
         container.require()
         if not container.tops():
             raise errors.CannotError(
-                "no machine can be booted", why="no cgroups are mounted", todo=""
+                "machines cannot be booted", why="no cgroups are mounted", todo=""
             )
     except errors.CannotError as error:
         raise pools.ProviderError(
-            "provider_not_available",
+            Reason.NOT_AVAILABLE,
             f"{error.what}: {error.why}",
-            todo="install systemd-container and run `overnight pool serve` as root; overnight doctor",
+            todo="install systemd-container, and run `overnight pool serve` as root; check with: overnight doctor",
             nothing_made=True,
         ) from error
 
 
 def _failed(error: OSError | pools.ProviderError, *, nothing_made: bool) -> pools.ProviderError:
     if isinstance(error, OSError):
-        reason = "provider_quota_exceeded" if error.errno in NO_ROOM else "provider_error"
+        reason = Reason.QUOTA if error.errno in NO_ROOM else Reason.ERROR
         error = pools.ProviderError(reason, str(error))
     error.nothing_made = nothing_made
     return error
 
 
-def _word(name: str) -> str:
+def _check_name(name: str) -> str:
     if not WORD.fullmatch(name):
-        raise pools.ProviderError("provider_error", f"{name!r} is no name of ours")
+        raise pools.ProviderError(Reason.ERROR, f"{name!r} is not a valid name")
     return name
 
 
-def _limit(instance_type: str) -> int:
-    """Bytes of memory; 0 for as much as there is."""
+def _parse_limit(instance_type: str) -> int:
+    """Return the memory limit in bytes; 0 for no limit."""
     if not instance_type:
         return 0
     size = SIZE.fullmatch(instance_type)
     if size is None:
         raise pools.ProviderError(
-            "instance_type_unknown",
-            f"{instance_type!r} is no size of a machine",
-            todo="an instance type of nspawn is its memory, like 512M or 2G; or leave it out",
+            Reason.INSTANCE_TYPE_UNKNOWN,
+            f"invalid instance type {instance_type!r}",
+            todo="for nspawn the instance type is the memory, such as 512M or 2G; or leave it out",
             nothing_made=True,
         )
     return int(size[1]) << {"M": 20, "G": 30}[size[2]]
 
 
 def _plant(place: pathlib.Path, layers: list[pathlib.Path], order: pools.Order) -> None:
-    """What the machine is mounted from; its order is where only its root can read it."""
+    """Create the layers of the machine; only its root can read its order."""
     for name, mode in (("upper", 0o755), ("work", 0o700), ("root", 0o755)):
         (place / name).mkdir()
         (place / name).chmod(mode)
     for number, layer in enumerate(layers):
-        # By a link: the options of a mount take no colon and no comma in a path.
+        # A symbolic link, because mount options allow no colon and no comma in a path.
         (place / f"lower{number}").symlink_to(layer.resolve())
     folder = place / "upper/var/lib/overnight"
     folder.mkdir(parents=True)
     for path, mode in ((folder, 0o700), (folder.parent, 0o755), (folder.parent.parent, 0o755)):
         path.chmod(mode)
-    asked = {
-        "member_id": order.member_id, "pool": order.pool, "template": order.template,
-        "endpoint": order.endpoint, "token": order.token,
-    }  # fmt: skip
     (folder / "order.json").touch(mode=0o600)
-    (folder / "order.json").write_text(json.dumps(asked))
+    (folder / "order.json").write_text(json.dumps(order.as_json()))
 
 
 def _spawn(place: pathlib.Path) -> subprocess.Popen[bytes]:
@@ -220,7 +217,7 @@ def _spawn(place: pathlib.Path) -> subprocess.Popen[bytes]:
     _, bound = container.interpreter()
     words = container.nspawn_arguments(_name(place), place / "root", read_only=bound)
     with (place / "log").open("ab") as log:
-        # A session of its own: Ctrl-C at a terminal is not for it.
+        # A session of its own, so that Ctrl-C does not reach it.
         return subprocess.Popen(
             ["/bin/sh", "-c", START, "nspawn", *words],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -231,12 +228,13 @@ def _spawn(place: pathlib.Path) -> subprocess.Popen[bytes]:
 
 
 def _not_started(place: pathlib.Path) -> pools.ProviderError:
-    said = (place / "log").read_text(errors="replace")[-TAIL:].strip() or "it said nothing"
-    no_room = any(os.strerror(number).lower() in said.lower() for number in NO_ROOM)
+    log = (place / "log").read_text(errors="replace")[-TAIL:].strip()
+    # mount(8) and systemd-nspawn have one exit code for every error: only their log has the errno's text.
+    no_room = any(os.strerror(number).lower() in log.lower() for number in NO_ROOM)
     return pools.ProviderError(
-        "provider_quota_exceeded" if no_room else "provider_error",
-        f"the machine {place.name} did not boot: {said}",
-        todo="overnight doctor says what booting a machine takes",
+        Reason.QUOTA if no_room else Reason.ERROR,
+        f"machine {place.name} did not boot: {log or 'its log is empty'}",
+        todo="check the requirements: overnight doctor",
     )
 
 
@@ -256,27 +254,27 @@ def _set_limit(place: pathlib.Path, limit: int) -> None:
             path.write_text(str(limit))
             return
     raise pools.ProviderError(
-        "instance_type_unknown",
-        "this host has no memory controller that could limit a machine",
+        Reason.INSTANCE_TYPE_UNKNOWN,
+        "this host has no memory controller, so an instance type cannot be applied",
         todo="leave the instance type out",
     )
 
 
 def _machine(place: pathlib.Path) -> pools.Machine | None:
-    """The machine of a folder, if anything of it runs."""
+    """Return the machine of a folder if any process of it runs."""
     running = container.processes(_cgroups(place))
-    return _told(place, container.leader(running)) if running else None
+    return _build_machine(place, container.leader(running)) if running else None
 
 
-def _told(place: pathlib.Path, leader: int) -> pools.Machine:
+def _build_machine(place: pathlib.Path, leader: int) -> pools.Machine:
     address = f"127.0.0.1#{leader}" if leader else "127.0.0.1"
     return pools.Machine(id=place.name, member_id=place.name, address=address)
 
 
 def _clear(place: pathlib.Path) -> None:
-    """End what runs, and remove all but the log; raises where that cannot be done."""
+    """Kill what runs and delete everything but the log; raises if that fails."""
     cgroups = _cgroups(place)
-    # PID 1 takes everything of its machine along, even what has left the cgroups.
+    # Killing PID 1 ends the whole machine, even processes that have left its cgroups.
     if leader := container.leader(container.processes(cgroups)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(leader, signal.SIGKILL)
@@ -290,17 +288,17 @@ def _clear(place: pathlib.Path) -> None:
 
 
 def _end(place: pathlib.Path) -> None:
-    """Under its lock: nothing is left, not even the folder of its owner where that is empty."""
+    """Delete everything under the lock, and the owner's folder if it is empty."""
     _clear(place)
     shutil.rmtree(place)
     with contextlib.suppress(OSError):
         place.parent.rmdir()
 
 
-def _bury(place: pathlib.Path) -> pools.Machine | None:
-    """Clear up after one that does not run, unless somebody is at it; its log is kept for a day.
+def _clean_up(place: pathlib.Path) -> pools.Machine | None:
+    """Clean up after a machine that does not run, unless it is locked; its log is kept for a day.
 
-    What cannot be cleared up is told as a machine, so that somebody is woken for it.
+    What cannot be cleaned up is listed as a machine, so that it raises an alert.
     """
     try:
         with _folder_lock.locked(place, make=False, wait=False) as there:
@@ -315,5 +313,5 @@ def _bury(place: pathlib.Path) -> pools.Machine | None:
     except BlockingIOError:
         return None
     except OSError:
-        return _told(place, 0)
+        return _build_machine(place, 0)
     return None

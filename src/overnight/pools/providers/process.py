@@ -1,7 +1,7 @@
-"""Members that are processes of this machine: light, without root; what a laptop and a test have.
+"""Members as processes of this host: light and without root, for laptops and tests.
 
-Each has a folder with its tags, its order (mode 0600) and its log. A process is the one that was started
-only if its start time is too: numbers are used again.
+Each has a folder with its tags, its order (mode 0600) and its log. A process is identified by its PID and its
+start time, because PIDs are reused.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import time
 from collections.abc import Sequence
 
 from overnight import pools
+from overnight.model import files
+from overnight.pools import Reason
 from overnight.pools.providers import _folder_lock
 
 __all__ = ["NAME", "Processes", "create"]
@@ -28,16 +30,15 @@ NAME = "process"
 AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 END_SECONDS = 5.0
 NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
-KEEP_SECONDS = 86400.0  # its log may be wanted
+KEEP_SECONDS = 86400.0  # the log of a dead process may be needed
 
 
 def create(home: pathlib.Path) -> Processes:
-    """The provider of a data home."""
     return Processes(home / "pools" / "machines")
 
 
 class Processes:
-    """Machines are child processes that outlive whoever started them."""
+    """Processes that outlive their launcher."""
 
     name = NAME
     inventory_lag_seconds = 0.0
@@ -46,7 +47,7 @@ class Processes:
         self._folder = folder
 
     def launch(self, order: pools.Order) -> pools.Machine:
-        """Start the agent of one member; the same member twice is the same process."""
+        """Start the agent of one member; the same member always gets the same process."""
         try:
             place = self._place(order.member_id)
             with _folder_lock.locked(place):
@@ -54,22 +55,15 @@ class Processes:
                     return running
                 return self._start(place, order)
         except OSError as error:
-            reason = "provider_quota_exceeded" if error.errno in NO_ROOM else "provider_error"
+            reason = Reason.QUOTA if error.errno in NO_ROOM else Reason.ERROR
             raise pools.ProviderError(reason, str(error)) from error
 
     def _start(self, place: pathlib.Path, order: pools.Order) -> pools.Machine:
-        asked = {
-            "member_id": order.member_id,
-            "pool": order.pool,
-            "template": order.template,
-            "endpoint": order.endpoint,
-            "token": order.token,
-        }
         (place / "owner").write_text(order.owner)
         (place / "order.json").touch(mode=0o600)
-        (place / "order.json").write_text(json.dumps(asked))
+        (place / "order.json").write_text(json.dumps(order.as_json()))
         with (place / "log").open("ab") as log:
-            # A session of its own: Ctrl-C at a terminal is not for it. -I: nothing of the caller's.
+            # A session of its own, so that Ctrl-C does not reach it. -I: ignore the caller's environment.
             started = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(AGENT), str(place)],
                 stdin=subprocess.DEVNULL,
@@ -80,14 +74,14 @@ class Processes:
                 env={"PATH": os.environ.get("PATH", "")},
             )
         began = _start_time(started.pid)
-        _write(place / "process", f"{started.pid} {began}")
+        files.write_atomically(place / "process", f"{started.pid} {began}")
         _reap(started)
         return pools.Machine(
             id=order.member_id, member_id=order.member_id, address=f"127.0.0.1#{started.pid}"
         )
 
     def terminate(self, machine_id: str) -> None:
-        """End the process, by force if it will not; its folder goes too."""
+        """Terminate the process, with SIGKILL if needed, and delete its folder."""
         place = self._place(machine_id)
         with _folder_lock.locked(place, make=False) as there:
             if not there:
@@ -99,27 +93,27 @@ class Processes:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sent)
                 if time.monotonic() > deadline:
-                    raise pools.ProviderError("provider_error", f"process {pid} will not end")
+                    raise pools.ProviderError(Reason.ERROR, f"process {pid} does not exit")
                 if time.monotonic() > deadline - END_SECONDS / 2:
                     sent = signal.SIGKILL
                 time.sleep(0.01)
             shutil.rmtree(place, ignore_errors=True)
 
     def inventory(self, owner: str) -> Sequence[pools.Machine]:
-        """Every process of the owner that runs; the folder of one that died is kept for a day."""
-        found = []
+        """List the owner's running processes; the folder of a dead one is kept for a day."""
+        machines = []
         if not self._folder.is_dir():
             return []
         for place in sorted(self._folder.iterdir()):
-            # A launch that was killed before it wrote who it is for has started nothing.
+            # A launch that was killed before it wrote the owner has started nothing.
             if _read(place / "owner") not in (owner, ""):
                 continue
             machine = self._machine(place)
             if machine is not None:
-                found.append(machine)
+                machines.append(machine)
             else:
-                _bury(place)
-        return found
+                _delete_if_old(place)
+        return machines
 
     def _machine(self, place: pathlib.Path) -> pools.Machine | None:
         pid, began = _process(place)
@@ -129,26 +123,20 @@ class Processes:
 
     def _place(self, machine_id: str) -> pathlib.Path:
         if not machine_id or "/" in machine_id or machine_id.startswith("."):
-            raise pools.ProviderError("provider_error", f"{machine_id!r} is no machine of ours")
+            raise pools.ProviderError(Reason.ERROR, f"{machine_id!r} is not a machine id")
         return self._folder / machine_id
 
 
-def _bury(place: pathlib.Path) -> None:
-    """The folder of one that ended long ago, unless somebody is at it."""
+def _delete_if_old(place: pathlib.Path) -> None:
+    """Delete the folder of a process that ended long ago, unless it is locked."""
     with contextlib.suppress(OSError), _folder_lock.locked(place, make=False, wait=False) as there:
         if there and time.time() - place.stat().st_mtime > KEEP_SECONDS:
             shutil.rmtree(place, ignore_errors=True)
 
 
 def _reap(child: subprocess.Popen[bytes]) -> None:
-    """Wait for it in the background: a child of ours that ended must not look alive."""
+    """Wait for a child in the background, so that it does not stay a zombie."""
     threading.Thread(target=child.wait, name=f"reap {child.pid}", daemon=True).start()
-
-
-def _write(path: pathlib.Path, text: str) -> None:
-    partial = path.with_name(path.name + ".new")
-    partial.write_text(text)
-    partial.replace(path)
 
 
 def _read(path: pathlib.Path) -> str:
@@ -159,16 +147,16 @@ def _read(path: pathlib.Path) -> str:
 
 
 def _process(place: pathlib.Path) -> tuple[int, int]:
-    """The number and the start time of the process that was started here; (0, 0) for none."""
+    """Return PID and start time of the process started here; (0, 0) for none."""
     words = _read(place / "process").split()
     if len(words) != 2:
-        # Killed before it was written down: the agent wrote its own.
+        # The launcher was killed before it wrote them: the agent wrote its own.
         words = _read(place / "agent").split()
     return (int(words[0]), int(words[1])) if len(words) == 2 else (0, 0)
 
 
 def _start_time(pid: int) -> int:
-    """Field 22 of /proc/PID/stat, in clock ticks since boot; 0 when it is gone."""
+    """Return field 22 of /proc/PID/stat, in clock ticks since boot; 0 if the process is gone."""
     text = _read(pathlib.Path(f"/proc/{pid}/stat"))
     fields = text.rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 else 0

@@ -1,31 +1,39 @@
-"""The fast way of a claim: one ready member, at once, where nobody waits. Anything else is `claiming`'s.
+"""The fast path of a claim: one ready member, at once, while nobody waits. `claims` does the rest.
 
-Standard library only, so that a command that claims does not load what it does not use: with SQLAlchemy it
-would take twice as long.
+Standard library only: loading SQLAlchemy would double the time of `overnight pool acquire`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from overnight.model.pool import Claim, Grant, Request, member_of, new_id
+from overnight.model.pool import Claim, Grant, Member, Request, new_id
+from overnight.model.times import SECOND_US
 from overnight.pools import migrations, wakeups, write_queue
 
 if TYPE_CHECKING:
     import pathlib
 
-__all__ = ["claim_in_file", "default_path", "granted", "order", "queue_of", "take"]
+__all__ = [
+    "FastClaim",
+    "build_grant",
+    "claim_in_file",
+    "default_path",
+    "prepare",
+    "queue_of",
+    "take",
+]
 
-SECOND = 1_000_000
 BUSY_SECONDS = 30
-# `Database` sees to the log that SQLite writes ahead; only where nobody did for long, a commit does.
+# `Database` checkpoints the write-ahead log; a commit does so only where nobody has for long.
 LOG_LIMIT = "wal_autocheckpoint=16000"
 
-# The fast way of a claim: one member, at once, where nobody waits. On PostgreSQL it is one statement and one
-# round trip; SQLite cannot change two tables in one, so it has three in a transaction.
-# The pool comes first, and by itself: only then is the index of ready members read in its order.
+# On PostgreSQL this is one statement and one round trip; SQLite cannot change two tables in one statement, so
+# it takes three in a transaction. The pool is selected first, on its own: only then does the planner read the
+# index of ready members in order.
 _PICK = """
   WITH p AS MATERIALIZED (
     SELECT id, {now} - {stale} * 1000000 AS since FROM pools
@@ -54,16 +62,16 @@ UPDATE pool_members SET state = 'claimed', acquired_us = :now, reason = 'claimed
         lease=":lease",
         most="json_extract(knobs, '$.lease_max_seconds')",
     )
-}) RETURNING {_MEMBER}, {_BEAT}"""  # noqa: S608  only names of ours are put together, here and below
+}) RETURNING {_MEMBER}, {_BEAT}"""  # noqa: S608  joins constant names only, here and below
 CLAIM_SQLITE = f"""
 INSERT INTO pool_claims ({_CLAIM}) VALUES
 (:claim, :pool_id, :member, :by, :for, :now, :until, 0, '', 0, :key, 0, FALSE, '')"""  # noqa: S608
-TELL_SQLITE = f"""
+EVENT_SQLITE = f"""
 INSERT INTO pool_events ({_EVENT})
 SELECT :now, 'member_claimed', id, name, :member, :claim, 'claimed', :by
 FROM pools WHERE id = :pool_id"""  # noqa: S608
 
-QUICK_POSTGRESQL = f"""
+TAKE_POSTGRESQL = f"""
 WITH picked AS ({
     _PICK.format(
         pool="%(pool)s",
@@ -81,7 +89,7 @@ made AS (
   INSERT INTO pool_claims ({_CLAIM})
   SELECT %(claim)s, pool_id, id, %(by)s, %(for)s, %(now)s, %(until)s, 0, '', 0, %(key)s, 0, FALSE, ''
   FROM moved),
-told AS (
+logged AS (
   INSERT INTO pool_events ({_EVENT})
   SELECT %(now)s, 'member_claimed', m.pool_id, p.name, m.id, %(claim)s, 'claimed', %(by)s
   FROM moved m JOIN pools p ON p.id = m.pool_id)
@@ -90,71 +98,81 @@ FROM moved"""  # noqa: S608
 
 
 def default_path(home: pathlib.Path) -> pathlib.Path:
-    """Where the database of a data home is."""
     return home / "pools" / "pools.db"
 
 
 def queue_of(path: pathlib.Path) -> write_queue.WriteQueue:
-    """The queue in which those who write to a file stand."""
+    """Return the queue of the writers to a database file."""
     return write_queue.WriteQueue(path.with_name(path.name + "-writers"))
 
 
-def order(name: str, asked: Request) -> dict[str, Any] | None:
-    """What a claim says to the database, made before its turn; None: it is not for the fast way."""
-    lease = asked.lease_seconds
-    if asked.count != 1 or (lease is not None and lease < 1) or asked.idempotency_key == "":
-        return None  # refused, or done, by the other way
-    return {
-        "pool": name,
-        "claim": new_id("c"),
-        "by": asked.acquired_by,
-        "for": asked.acquired_for,
-        "until": None,
-        "key": asked.idempotency_key,
+@dataclasses.dataclass(frozen=True)
+class FastClaim:
+    """A claim prepared before its turn in the queue of writers."""
+
+    claim_id: str
+    pool: str
+    request: Request
+
+
+def prepare(pool: str, request: Request) -> FastClaim | None:
+    """Prepare a claim; None if it is not for the fast path, which then serves or refuses it."""
+    lease = request.lease_seconds
+    if request.count != 1 or (lease is not None and lease < 1) or request.idempotency_key == "":
+        return None
+    return FastClaim(new_id("c"), pool, request)
+
+
+def take(driver: Any, kind: str, prepared: FastClaim, now_us: int) -> Any:
+    """Take the oldest ready member and write the claim, in the driver's transaction; None if there is none.
+
+    Does nothing that could be done before or after: on SQLite all other writers wait meanwhile.
+    """
+    request = prepared.request
+    lease = request.lease_seconds
+    values: dict[str, Any] = {
+        "pool": prepared.pool,
+        "claim": prepared.claim_id,
+        "by": request.acquired_by,
+        "for": request.acquired_for,
+        "now": now_us,
+        "until": None if lease is None else now_us + lease * SECOND_US,
+        "key": request.idempotency_key,
         "lease": lease or 0,
     }
-
-
-def take(driver: Any, kind: str, made: dict[str, Any], now_us: int) -> Any:
-    """Take the oldest ready member and write the claim, in the transaction of the driver; None: not so.
-
-    What can be done before or after is not done here: on SQLite everybody else stands in the queue.
-    """
-    made["now"] = now_us
-    if made["lease"]:
-        made["until"] = now_us + made["lease"] * SECOND
     if kind == "postgresql":
-        return driver.execute(QUICK_POSTGRESQL, made).fetchone()
-    row = driver.execute(TAKE_SQLITE, made).fetchone()
+        return driver.execute(TAKE_POSTGRESQL, values).fetchone()
+    row = driver.execute(TAKE_SQLITE, values).fetchone()
     if row is not None:
-        made["member"], made["pool_id"] = row["id"], row["pool_id"]
-        driver.execute(CLAIM_SQLITE, made)
-        driver.execute(TELL_SQLITE, made)
+        values |= {"member": row["id"], "pool_id": row["pool_id"]}
+        driver.execute(CLAIM_SQLITE, values)
+        driver.execute(EVENT_SQLITE, values)
     return row
 
 
-def granted(made: dict[str, Any], row: Any) -> Grant:
-    """What was taken, once it is committed."""
-    member = member_of(dict(row))
+def build_grant(prepared: FastClaim, row: Any) -> Grant:
+    """Return what was taken, once it is committed."""
+    member, request = Member.from_row(dict(row)), prepared.request
+    now_us, lease = member.acquired_us or 0, request.lease_seconds
     return Grant(
         member,
         Claim(
-            id=made["claim"],
+            id=prepared.claim_id,
             pool_id=member.pool_id,
             member_id=member.id,
-            acquired_by=made["by"],
-            acquired_for=made["for"],
-            acquired_us=made["now"],
-            lease_until_us=made["until"],
-            idempotency_key=made["key"],
+            acquired_by=request.acquired_by,
+            acquired_for=request.acquired_for,
+            acquired_us=now_us,
+            lease_until_us=None if lease is None else now_us + lease * SECOND_US,
+            idempotency_key=request.idempotency_key,
         ),
     )
 
 
-def claim_in_file(path: pathlib.Path, name: str, asked: Request, now_us: int) -> Grant | None:
-    """The same on a SQLite file by itself; None where anything is unusual, and nothing was changed."""
-    made = order(name, asked)
-    if made is None or not path.is_file():
+def claim_in_file(path: pathlib.Path, pool: str, request: Request, now_us: int) -> Grant | None:
+    """Claim from a SQLite file without the control plane; None if anything is unusual: nothing is changed."""
+    prepared = prepare(pool, request)
+    if prepared is None or not path.is_file():
         return None
     with contextlib.closing(sqlite3.connect(path, BUSY_SECONDS, isolation_level=None)) as driver:
         driver.row_factory = sqlite3.Row
@@ -167,11 +185,11 @@ def claim_in_file(path: pathlib.Path, name: str, asked: Request, now_us: int) ->
             driver.execute(f"PRAGMA {LOG_LIMIT}")
             with queue_of(path).turn():
                 driver.execute("BEGIN IMMEDIATE")
-                row = take(driver, "sqlite", made, now_us)
+                row = take(driver, "sqlite", prepared, now_us)
                 driver.execute("COMMIT")
         except sqlite3.Error:
-            return None  # closing it undoes what was begun; the usual way says what is wrong
+            return None  # closing rolls back; the control plane reports what is wrong
     if row is None:
         return None
     wakeups.LocalNotifier(path.parent).notify()
-    return granted(made, row)
+    return build_grant(prepared, row)

@@ -1,7 +1,7 @@
-"""The tables. migrations/ makes them; a test holds the two against each other on both databases.
+"""The tables. migrations/ creates them; a test compares the two on both databases.
 
-Times are µs since 1970. Heartbeats have a table of their own: a member's row that is locked for a beat
-would be skipped by `SKIP LOCKED`, and a pool of one would look empty.
+Times are µs since 1970. Heartbeats have a table of their own: `SKIP LOCKED` would skip a member whose row is
+locked for a heartbeat, and a pool of one would look empty.
 """
 
 from __future__ import annotations

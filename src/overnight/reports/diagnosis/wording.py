@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from overnight.diagnosis import knowledge
+from overnight.diagnosis import conditions, knowledge
 from overnight.model import text as texts
 from overnight.model import times
 from overnight.model.finding import Status
@@ -26,6 +26,7 @@ __all__ = [
     "title",
 ]  # fmt: skip
 
+percent = conditions.format_percent
 DENOMINATORS = (
     ("share of samples", "of the samples in which the selected cores were busy"),
     ("share of capacity", "of all the time of the selected cores, idle or not"),
@@ -142,18 +143,6 @@ def list_numbers(finding: Finding, known: knowledge.Knowledge) -> Iterator[str]:
 def format_numbers(finding: Finding, known: knowledge.Knowledge, most: int = 3) -> str:
     """Return the most telling numbers on one line."""
     return " · ".join(list(list_numbers(finding, known))[:most])
-
-
-def percent(share: float | None) -> str:
-    """Format with two significant digits; a dash where it is not known.
-
-    >>> percent(0.065), percent(0.0004), percent(None)
-    ('6.5 %', '0.04 %', '-')
-    """
-    if share is None or not math.isfinite(share):
-        return "-"
-    value = 100 * share
-    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
 
 
 def format_strength(strength: float) -> str:

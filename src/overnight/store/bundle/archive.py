@@ -1,9 +1,9 @@
-"""A zip file of one strict form: no byte of it is free, so nothing can hide between members.
+"""Strict zip files: every byte is determined, so nothing can hide between members.
 
 Members follow each other from the first byte; each is a regular file of mode 0600 and of one fixed
 date, stored or deflated; there are no extra fields, comments, descriptors, encryption or zip64. The
-reader puts the directory together from what it says and compares: whatever differs is refused, so
-overlapping members, links, devices and second directories never get as far as the disk.
+reader rebuilds the directory from its fields and refuses any difference, so overlapping members, links,
+devices and second directories never reach the disk.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ NEEDS, MADE_BY = 20, 3 << 8 | 20  # zip 2.0; on Unix
 DATE = 1 << 5 | 1  # 1980-01-01, the first that zip knows
 MODE = stat.S_IFREG | 0o600
 PIECE = 1 << 18
-MOST_BYTES = (1 << 32) - 1  # what zip can say without its 64-bit extension
-MOST_MEMBERS = 50_000  # 50 recurrences have some 5000; a zip can say 65,535
+MOST_BYTES = (1 << 32) - 1  # the limit of zip without its 64-bit extension
+MOST_MEMBERS = 50_000  # 50 recurrences have about 5000; the limit of zip is 65,535
 MOST_NAME = 1024
 MOST_DEPTH = 8
 WORD = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9_.%~-]{0,254}", re.ASCII)
 
 
 class BadArchiveError(Exception):
-    """The file is not of that form; the message says in which way."""
+    """Not a strict zip file; the message says why."""
 
 
 class Member(NamedTuple):
-    """One file inside, as the directory tells it."""
+    """A file in the archive, as listed in its directory."""
 
     name: str
     method: int
@@ -48,7 +48,7 @@ class Member(NamedTuple):
     offset: int  # of its own head
 
     def local(self) -> bytes:
-        """The head that stands before its bytes."""
+        """Return the head before its data."""
         name = self.name.encode("ascii")
         return (
             LOCAL.pack(
@@ -59,7 +59,7 @@ class Member(NamedTuple):
         )  # fmt: skip
 
     def central(self) -> bytes:
-        """Its entry in the directory."""
+        """Return its entry in the directory."""
         name = self.name.encode("ascii")
         return (
             CENTRAL.pack(
@@ -71,15 +71,11 @@ class Member(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte behind it."""
         return self.offset + LOCAL.size + len(self.name) + self.packed_bytes
 
 
-# Writing
-
-
 class Packer:
-    """Writes members one after the other to a file that can be sought in."""
+    """Writes members one after the other to a seekable file."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -87,7 +83,7 @@ class Packer:
         self._members: list[Member] = []
 
     def add(self, name: str, data: Iterator[bytes], *, deflate: bool) -> None:
-        """One member; the same bytes always become the same member. Raises BadArchiveError."""
+        """Add a member; the same bytes always become the same member. Raise BadArchiveError."""
         _check_name(name)
         method = DEFLATED if deflate else STORED
         begin = self._at
@@ -111,7 +107,7 @@ class Packer:
         self._members.append(made)
 
     def finish(self) -> None:
-        """The directory behind the members."""
+        """Write the directory after the members."""
         check_names([member.name for member in self._members])
         directory = b"".join(member.central() for member in self._members)
         at, count = self._at, len(self._members)
@@ -121,17 +117,14 @@ class Packer:
     def _write(self, data: bytes) -> None:
         self._at += len(data)
         if self._at > MOST_BYTES:
-            raise BadArchiveError("it is larger than 4 GiB")
+            raise BadArchiveError("the file is larger than 4 GiB")
         self._out.write(data)
 
 
-# Reading
-
-
 def first_member(file: BinaryIO, name: str, most_bytes: int) -> bytes | None:
-    """The bytes of the first member, which is stored; None where the file does not begin with it.
+    """Return the data of the first member, which is stored; None if the file does not begin with it.
 
-    This much every version has in common, so it asks for nothing that stands behind.
+    All versions have this in common, so nothing after it is read.
     """
     file.seek(0)
     head = file.read(LOCAL.size)
@@ -141,29 +134,29 @@ def first_member(file: BinaryIO, name: str, most_bytes: int) -> bytes | None:
     if length != len(name) or file.read(length) != name.encode("ascii"):
         return None
     if flags or method != STORED or extra or packed != size or size > most_bytes:
-        raise BadArchiveError(f"its {name} is packed in a way that no overnight does")
+        raise BadArchiveError(f"its {name} was not written by overnight")
     data = file.read(size)
     if len(data) < size:
-        raise BadArchiveError("it is cut short")
+        raise BadArchiveError("the file is cut short")
     if zlib.crc32(data) != checksum:
         raise BadArchiveError(f"its {name} has changed since it was written")
     return data
 
 
 def members(file: BinaryIO) -> list[Member]:
-    """Everything the directory tells, once it is sure that the file is of the strict form."""
+    """Return all members, after checking that the file has the strict form."""
     size = file.seek(0, 2)
     if size > MOST_BYTES:
-        raise BadArchiveError("it is larger than 4 GiB")
+        raise BadArchiveError("the file is larger than 4 GiB")
     file.seek(max(0, size - END.size))
     tail = file.read(END.size)
     if len(tail) < END.size or not tail.startswith(END_MAGIC):
-        raise BadArchiveError("it is cut short, or something follows its end")
+        raise BadArchiveError("the file is cut short, or has data after its end")
     _, disk, begins_on, here, count, length, begin, comment = END.unpack(tail)
     if disk or begins_on or here != count or comment or begin + length + END.size != size:
-        raise BadArchiveError("its directory is not where its end says")
+        raise BadArchiveError("its directory is not at the stated place")
     if count > MOST_MEMBERS:
-        raise BadArchiveError(f"it claims {count} members, more than {MOST_MEMBERS}")
+        raise BadArchiveError(f"it has {count} members, more than {MOST_MEMBERS}")
     if length > count * (CENTRAL.size + MOST_NAME):
         raise BadArchiveError("its directory is longer than its members need")
     file.seek(begin)
@@ -172,13 +165,15 @@ def members(file: BinaryIO) -> list[Member]:
     at = 0
     for member in found:
         if member.offset != at or member.end > begin:
-            raise BadArchiveError(f"{member.name!r} overlaps another member, or leaves bytes free")
+            raise BadArchiveError(
+                f"{member.name!r} overlaps another member, or leaves unused bytes"
+            )
         at = member.end
         file.seek(member.offset)
         if file.read(LOCAL.size + len(member.name)) != member.local():
-            raise BadArchiveError(f"{member.name!r} is told in two ways")
+            raise BadArchiveError(f"{member.name!r} has two different heads")
     if at != begin:
-        raise BadArchiveError("bytes stand behind its members that belong to none")
+        raise BadArchiveError("it has unused bytes after its members")
     return found
 
 
@@ -189,20 +184,18 @@ def _parse_directory(data: bytes, count: int) -> Iterator[Member]:
             raise BadArchiveError("its directory is cut short")
         fields = CENTRAL.unpack_from(data, at)
         if fields[0] != CENTRAL_MAGIC:
-            raise BadArchiveError("its directory makes no sense")
+            raise BadArchiveError("its directory is invalid")
         length, mode = fields[10], fields[15] >> 16
         raw = data[at + CENTRAL.size : at + CENTRAL.size + length]
         name = raw.decode("ascii", "backslashreplace")
         _check_name(name)
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            kind = "a link" if stat.S_ISLNK(mode) else "no regular file"
+            kind = "a link" if stat.S_ISLNK(mode) else "not a regular file"
             raise BadArchiveError(f"{name!r} is {kind}")
         if fields[3]:
-            raise BadArchiveError(
-                f"{name!r} is encrypted or of a kind that overnight does not write"
-            )
+            raise BadArchiveError(f"{name!r} is encrypted or was not written by overnight")
         if fields[4] not in (STORED, DEFLATED):
-            raise BadArchiveError(f"{name!r} is packed by method {fields[4]}")
+            raise BadArchiveError(f"{name!r} has the unknown compression method {fields[4]}")
         made = Member(name, fields[4], fields[7], fields[8], fields[9], fields[16])
         entry = made.central()
         if data[at : at + len(entry)] != entry:
@@ -216,7 +209,7 @@ def _parse_directory(data: bytes, count: int) -> Iterator[Member]:
 
 
 def read(file: BinaryIO, member: Member) -> Iterator[bytes]:
-    """A member's bytes, piece by piece: never more than it claims, and no fewer."""
+    """Yield a member's data in pieces; raise BadArchiveError unless it has exactly the stated size."""
     file.seek(member.offset + LOCAL.size + len(member.name))
     pieces = _packed(file, member)
     if member.method == DEFLATED:
@@ -225,11 +218,11 @@ def read(file: BinaryIO, member: Member) -> Iterator[bytes]:
     for piece in pieces:
         left -= len(piece)
         if left < 0:
-            raise BadArchiveError(f"{member.name!r} unpacks to more than it claims")
+            raise BadArchiveError(f"{member.name!r} unpacks to more than its stated size")
         checksum = zlib.crc32(piece, checksum)
         yield piece
     if left:
-        raise BadArchiveError(f"{member.name!r} unpacks to less than it claims")
+        raise BadArchiveError(f"{member.name!r} unpacks to less than its stated size")
     if checksum != member.checksum:
         raise BadArchiveError(f"{member.name!r} has changed since it was written")
 
@@ -256,22 +249,19 @@ def _inflated(pieces: Iterator[bytes], member: Member) -> Iterator[bytes]:
     except zlib.error as error:
         raise BadArchiveError(f"{member.name!r} cannot be unpacked ({error})") from error
     if not unpacker.eof or unpacker.unused_data:
-        raise BadArchiveError(f"{member.name!r} ends before or behind its own end")
-
-
-# Names
+        raise BadArchiveError(f"{member.name!r} ends at another place than stated")
 
 
 def check_names(names: list[str]) -> None:
-    """That no two names meet in one file, on any file system; raises BadArchiveError."""
+    """Check that no two names are the same file on any file system; raise BadArchiveError."""
     if len(names) > MOST_MEMBERS:
-        raise BadArchiveError(f"it would have {len(names)} members, more than {MOST_MEMBERS}")
+        raise BadArchiveError(f"{len(names)} members are more than {MOST_MEMBERS}")
     known: dict[str, str] = {}
     for name in names:
         _check_name(name)
         before = known.get(name.lower())
         if before is not None:
-            same = "is there twice" if before == name else f"differs from {before!r} in case alone"
+            same = "is there twice" if before == name else f"differs from {before!r} only in case"
             raise BadArchiveError(f"{name!r} {same}")
         known[name.lower()] = name
     for name in names:
@@ -289,4 +279,4 @@ def _check_name(name: str) -> None:
     if name.startswith("/") or ".." in words or "." in words:
         raise BadArchiveError(f"the name {shown} leads out of the folder")
     if not all(WORD.fullmatch(word) for word in words):
-        raise BadArchiveError(f"the name {shown} holds what no name of ours holds")
+        raise BadArchiveError(f"the name {shown} has characters that are not allowed")

@@ -1,4 +1,4 @@
-"""What a bundle says of itself, and the list of what is in it. Pure."""
+"""Header and manifest of a bundle: parsing and encoding, without I/O."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ __all__ = [
 
 FORMAT, VERSION = "overnight.bundle", 1
 HEADER, MANIFEST, HOME = "bundle.json", "manifest.json", "home/"
-MOST_HEADER = 4 << 20
-MOST_NUMBER = 1 << 62
+MAX_HEADER = 4 << 20
+MAX_NUMBER = 1 << 62
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class NoBundleError(Exception):
-    """The text is no header or manifest; the message says in which way."""
+    """Not a valid bundle; the message says why."""
 
 
 class FutureError(Exception):
-    """The bundle is of a version that this overnight does not know; `needs` reads it."""
+    """A later version of overnight wrote the bundle; `needs` is the one that can read it."""
 
     def __init__(self, version: int, needs: str) -> None:
         super().__init__(f"version {version}")
@@ -46,7 +46,7 @@ class FutureError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """A stretch of one host that is in the bundle with every signal and all stacks; wall clock, µs."""
+    """A window of one host that the bundle holds with all signals and stacks; wall clock, µs."""
 
     host: str
     begin_us: int
@@ -55,39 +55,37 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """Who wrote the bundle, of what."""
-
     overnight: str  # the version that wrote it
     created_us: int
     event: str  # its id
     kind: str
     host: str  # the event's
     time_us: int
-    hosts: tuple[str, ...]  # all there is something of
+    hosts: tuple[str, ...]  # every host with data in the bundle
     windows: tuple[Span, ...]
-    recurrences: int  # other events of the kind whose windows are in it, too
-    left_out: int  # and those whose windows are not
-    masked: Mapping[str, int]  # distinct texts that hid something secret, by where they stood
-    notes: tuple[str, ...]  # what is not in it, and why
+    recurrences: int  # other events of the kind whose windows are included
+    left_out: int  # those whose windows are not included
+    masked: Mapping[str, int]  # distinct texts that were masked, by place
+    notes: tuple[str, ...]  # what is missing, and why
     members: int = 0
     manifest_sha256: str = ""
 
     def encode(self) -> bytes:
-        """The text of bundle.json: the same header always gives the same bytes."""
-        said = {"format": FORMAT, "version": VERSION, "needs": self.overnight}
-        return _text({**said, **dataclasses.asdict(self)})
+        """Return the text of bundle.json: the same header always gives the same bytes."""
+        form = {"format": FORMAT, "version": VERSION, "needs": self.overnight}
+        return _text({**form, **dataclasses.asdict(self)})
 
 
-def _text(said: object) -> bytes:
-    return json.dumps(said, indent=1, sort_keys=True).encode("ascii") + b"\n"
+def _text(value: object) -> bytes:
+    return json.dumps(value, indent=1, sort_keys=True).encode("ascii") + b"\n"
 
 
 def parse_header(data: bytes) -> Header:
-    """Raises NoBundleError, or FutureError: so much of a header all versions have in common."""
+    """Parse bundle.json; raise NoBundleError, or FutureError for a later version."""
     said = _object(data, HEADER)
     version = said.get("version")
     if said.get("format") != FORMAT or type(version) is not int or version < 1:
-        raise NoBundleError(f"its {HEADER} is of another format")
+        raise NoBundleError(f"its {HEADER} has another format")
     if version > VERSION:
         raise FutureError(version, str(said.get("needs", ""))[:40])
     try:
@@ -115,7 +113,7 @@ def parse_header(data: bytes) -> Header:
 
 
 def encode_manifest(members: Mapping[str, tuple[int, str]]) -> tuple[bytes, str]:
-    """The text of manifest.json and its checksum; `members` has size and SHA-256 by name."""
+    """Return the text of manifest.json and its checksum; `members` has size and SHA-256 by name."""
     text = _text(
         {"members": {name: {"bytes": n, "sha256": sha} for name, (n, sha) in members.items()}}
     )
@@ -123,7 +121,7 @@ def encode_manifest(members: Mapping[str, tuple[int, str]]) -> tuple[bytes, str]
 
 
 def parse_manifest(data: bytes, header: Header) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of each member; raises NoBundleError."""
+    """Return size and SHA-256 of each member; raise NoBundleError."""
     if hashlib.sha256(data).hexdigest() != header.manifest_sha256:
         raise NoBundleError(f"its {MANIFEST} has changed since it was written")
     try:
@@ -132,7 +130,7 @@ def parse_manifest(data: bytes, header: Header) -> dict[str, tuple[int, str]]:
             for name, one in _object(data, MANIFEST)["members"].items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NoBundleError(f"its {MANIFEST} makes no sense ({error})") from error
+        raise NoBundleError(f"its {MANIFEST} is invalid ({error})") from error
     if len(made) != header.members or not all(SHA256.fullmatch(sha) for _, sha in made.values()):
         raise NoBundleError(f"its {MANIFEST} does not fit its {HEADER}")
     return made
@@ -142,15 +140,15 @@ def _object(data: bytes, name: str) -> dict[str, Any]:
     try:
         said = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise NoBundleError(f"its {name} makes no sense") from error
+        raise NoBundleError(f"its {name} is invalid") from error
     if not isinstance(said, dict):
-        raise NoBundleError(f"its {name} makes no sense")
+        raise NoBundleError(f"its {name} is invalid")
     return said
 
 
 def _is(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"{str(value)[:40]!r} is no {kind.__name__}")
-    if isinstance(value, int) and abs(value) > MOST_NUMBER:
-        raise ValueError("a number beyond all times")
+        raise TypeError(f"{str(value)[:40]!r} is not {kind.__name__}")
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
+        raise ValueError("a number is out of range")
     return value

@@ -1,4 +1,4 @@
-"""Packs a data home into a bundle: the same home always gives the same bytes."""
+"""Packs a data home as a bundle: the same home always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from overnight.store.bundle import archive, header, unpacker
 
 __all__ = ["pack"]
 
-# What is packed already: deflating it costs time and saves nothing.
+# Compressed already: deflating costs time and saves nothing.
 PACKED = frozenset((".ring", ".parquet"))
 PIECE = 1 << 18
 
@@ -23,12 +23,12 @@ PIECE = 1 << 18
 def pack(
     home: pathlib.Path,
     file: pathlib.Path,
-    said: header.Header,
+    description: header.Header,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> header.Header:
-    """Write the bundle `file` of what stands under `home`; it appears when it is whole.
+    """Write the data home `home` as the bundle `file`, which appears when it is complete.
 
-    Says the header as it was written, with its manifest's checksum. Raises CannotError.
+    Return the header as written, with its manifest's checksum. Raise CannotError.
     """
     paths = dict(_files(home))
     try:
@@ -36,7 +36,7 @@ def pack(
     except OSError as error:
         raise _unwritable(file, error) from error
     manifest, checksum = header.encode_manifest(measured)
-    whole = dataclasses.replace(said, members=len(paths), manifest_sha256=checksum)
+    whole = dataclasses.replace(description, members=len(paths), manifest_sha256=checksum)
     everything = sum(size for size, _ in measured.values())
     done = 0
 
@@ -65,8 +65,8 @@ def pack(
     except archive.BadArchiveError as error:
         raise errors.CannotError(
             f"the evidence does not fit into a bundle: {error}",
-            why="a bundle is at most 4 GiB, of at most 50,000 files with names that every system takes",
-            todo="take less: a shorter --before, or without --all-recurrences",
+            why="a bundle holds at most 4 GiB and 50,000 files with portable names",
+            todo="choose a shorter --before, or omit --all-recurrences",
         ) from error
     except OSError as error:
         raise _unwritable(file, error) from error
@@ -77,12 +77,12 @@ def pack(
 
 
 def _files(home: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
-    """The files of a bundle by their names, in the order of these."""
+    """Yield the files of a bundle by name, sorted."""
     found = [
         (header.HOME + path.relative_to(home).as_posix(), path)
         for part in unpacker.PARTS
         for path in (home / part).rglob("*")
-        if path.is_file() and path.name != "lock"  # of the ring's writer
+        if path.is_file() and path.name != "lock"  # belongs to the ring's writer
     ]
     yield from sorted(found)
 
@@ -103,5 +103,5 @@ def _unwritable(file: pathlib.Path, error: OSError) -> errors.CannotError:
     return errors.CannotError(
         f"{file} cannot be written",
         why=error.strerror or str(error),
-        todo="make room, or choose another place with -o FILE",
+        todo="free disk space, or choose another file with -o FILE",
     )

@@ -1,4 +1,4 @@
-"""Copies segments: as they are, or with the names masked that hold a secret."""
+"""Copies segments and masks names that hold a secret."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ FRAMES = ("name", "module", "kind", "own", "whole")
 def copy_segment(
     segment: segments.Segment, home: pathlib.Path, target: pathlib.Path, masks: scrubber.Scrubber
 ) -> str:
-    """Bring a segment of `home` into the home `target`; what was wrong with it, '' where nothing was.
+    """Copy a segment of `home` into the home `target`; return what was wrong with it, or ''.
 
-    One that is damaged, or goes while it is copied, is left out whole. Raises OSError where there is no
-    room.
+    A segment that is damaged, or removed meanwhile, is left out entirely. Raise OSError if the disk is
+    full.
     """
     place = target / segment.path.relative_to(home)
     place.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def copy_segment(
         _mask(segments.Segment(place, segment.host, segment.begin_us, segment.end_us), masks)
     except (FileNotFoundError, errors.OvernightError) as error:
         shutil.rmtree(place)
-        return f"segment {segment.path.name} of {segment.host} is left out: {error}"
+        return f"segment {segment.path.name} of {segment.host} was left out: {error}"
     return ""
 
 
@@ -52,12 +52,12 @@ def _link(source: pathlib.Path, target: pathlib.Path) -> None:
         os.link(source, target)
     except FileNotFoundError:
         raise
-    except OSError:  # another disk, or a file of somebody else's
+    except OSError:  # another disk, or a file of another owner
         shutil.copyfile(source, target)
 
 
 def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
-    """Write those of its files anew that hold something secret; the others stay byte for byte."""
+    """Rewrite the files that hold a secret; the others stay unchanged."""
     meta = segment.meta()
     changed: dict[str, tuple[int, str]] = {}
     tasks = parquet.read(segment.path / "tasks.parquet", TASKS)
@@ -80,7 +80,7 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
     for file, columns in (("tasks.parquet", tasks), ("frames.parquet", frames)):
         if file in changed:
             path = segment.path / file
-            path.unlink()  # it may be the very file of the store: a link
+            path.unlink()  # it may be a hard link to the store's file
             parquet.write(path, columns)
             changed[file] = path.stat().st_size, _digest(path)
     fresh = dataclasses.replace(
@@ -97,7 +97,7 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
 
 
 def _apply(columns: parquet.Columns, name: str, scrub: Callable[[str], str]) -> bool:
-    """Mask a column of texts; whether anything of it changed."""
+    """Mask a column of texts; return whether it changed."""
     before = columns[name].tolist()
     after = [scrub(text) for text in before]
     if after == before:

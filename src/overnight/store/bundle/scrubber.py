@@ -1,4 +1,4 @@
-"""What of a text may leave the house: names and texts of a host, without the secrets in them."""
+"""Masks secrets in names and texts of a host before they leave it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from overnight.model import secrets
 
 __all__ = ["Scrubber"]
 
-# Names that look made by chance, are known to be no secret, and that findings are joined by: a container's
-# or an ECS task's id, a pod's or a boot's UUID, a run of ours, a cloud's image or instance. `secrets` would mask them.
+# Random-looking names that are not secret and that findings are joined by: ids of containers and ECS
+# tasks, UUIDs of pods and boots, runs of overnight, cloud images and instances. `secrets` would mask them.
 PLAIN = re.compile(
     r"(?<![A-Za-z0-9+/=])(?:pod)?(?:[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![A-Za-z0-9+=])"
     r"|(?<![A-Za-z0-9+=])[0-9a-f]{64}(?![A-Za-z0-9+=])"
@@ -20,14 +20,14 @@ PLAIN = re.compile(
     r"|(?<![A-Za-z0-9+/=_-])(?:ami|i|vol|eni|vpc|subnet|sg|snap|lt)-[0-9a-f]{8,17}(?![A-Za-z0-9+/=_-])"
 )
 STAND_IN = re.compile("\0([0-9]+)\0")
-HASHED = "$"  # a crypt hash looks as a Java lambda does: `$14$0x00000008`
+HASHED = "$"  # a crypt hash looks like a Java lambda: `$14$0x00000008`
 
 
 class Scrubber:
-    """Masks texts, the same text always in the same way, and counts what it masked."""
+    """Masks the same text always in the same way, and counts what it masked."""
 
     def __init__(self, hide: Sequence[str] = ()) -> None:
-        """`hide` are words that must not leave the house either; each has a stand-in of its own.
+        """`hide` are further words to mask; each has its own placeholder.
 
         >>> Scrubber(["acme"]).name("units", "/acme-billing/acme.service")
         '/hidden-1-billing/hidden-1.service'
@@ -43,15 +43,15 @@ class Scrubber:
 
     @property
     def masked(self) -> dict[str, int]:
-        """How many distinct texts hid something, by where they stood."""
+        """Number of distinct masked texts by place."""
         return {place: len(texts) for place, texts in sorted(self._seen.items())}
 
     def note(self, place: str, text: str) -> None:
-        """Count what somebody else masked."""
+        """Count a text that the caller masked."""
         self._seen.setdefault(place, set()).add(text)
 
     def name(self, place: str, text: str) -> str:
-        """A name of a process, thread, unit, cgroup. Those that differ still differ afterwards.
+        """Mask the name of a process, thread, unit or cgroup. Different names stay different.
 
         >>> masks = Scrubber()
         >>> masks.name("process names", "kubelet"), masks.name("process names", "ghp_0123456789abcdefXY")
@@ -61,20 +61,20 @@ class Scrubber:
         """
         made = self._names.get(text)
         if made is None:
-            made = _keeping_plain(self._hide(text), _scrub_name)
-            if secrets.MASK in made:  # also one that is called so
+            made = _scrub_except_plain(self._hide(text), _scrub_name)
+            if secrets.MASK in made:  # also if the name is literally that
                 made = next(name for name in _numbered(made) if name not in self._taken)
                 self._taken.add(made)
             self._names[text] = made
         return self._count(place, text, made)
 
     def text(self, place: str, text: str, field: str = "") -> str:
-        """A line for people, or the value of a field."""
-        made = _keeping_plain(self._hide(text), lambda plain: secrets.scrub(field, plain))
+        """Mask free text, or the value of a field."""
+        made = _scrub_except_plain(self._hide(text), lambda plain: secrets.scrub(field, plain))
         return self._count(place, text, made)
 
     def fact(self, field: str, text: str) -> str:
-        """A host's label or state. Hosts that differed in it still differ: cohorts are made of these.
+        """Mask a host's label or state. Different values stay different: cohorts are built from them.
 
         >>> masks = Scrubber()
         >>> masks.fact("image", "ami-0a1b2c3d4e5f67890"), masks.fact("api_key", "x1")
@@ -85,7 +85,7 @@ class Scrubber:
         return self.name("facts", text)
 
     def function(self, place: str, text: str) -> str:
-        """A name from a symbol table. Only what is sure to be a token is masked: mangled names look random.
+        """Mask a name from a symbol table, only if it is certainly a token: mangled names look random.
 
         >>> Scrubber().function("functions", "_ZNSt6vectorIiSaIiEE9push_backEOi")
         '_ZNSt6vectorIiSaIiEE9push_backEOi'
@@ -112,8 +112,8 @@ def _numbered(name: str) -> Iterator[str]:
     yield from (f"{name} {n}" for n in itertools.count(2))
 
 
-def _keeping_plain(text: str, scrub: Callable[[str], str]) -> str:
-    """Scrub with stand-ins for what is known to be plain; a text that holds such is not trusted."""
+def _scrub_except_plain(text: str, scrub: Callable[[str], str]) -> str:
+    """Scrub with placeholders for known plain names; a text that contains placeholders is not trusted."""
     if "\0" in text:
         return scrub(text)
     kept: list[str] = []
@@ -127,6 +127,6 @@ def _keeping_plain(text: str, scrub: Callable[[str], str]) -> str:
 
 
 def _scrub_name(text: str) -> str:
-    """A path keeps the words around one that is secret: cgroups are found by those."""
+    """Keep the words of a path around a secret one: cgroups are found by them."""
     made = "/".join(map(secrets.mask_random, secrets.mask_named(text).split("/")))
     return secrets.MASK if secrets.looks_secret(made) else made

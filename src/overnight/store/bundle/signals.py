@@ -1,7 +1,7 @@
-"""Writes a small ring from a large one: the windows in full, the history of a few signals, all facts.
+"""Copies a part of a ring: the windows in full, the history of a few signals, all facts.
 
-Numbers go through the ring's own writer with the times they were recorded at, so every question gets the
-same answer from the small ring as from the large one.
+Numbers go through the ring's own writer with their recorded times, so every query gets the same answer
+from the copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from overnight import errors
 from overnight.model import clock
 from overnight.model.pins import EVER_NS
-from overnight.model.times import SECOND_US
+from overnight.model.times import HOUR_US, MINUTE_US
 from overnight.store.ring import frames, layout, reader, writer
 
 if TYPE_CHECKING:
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 __all__ = ["Wanted", "copy_signals", "merge_spans"]
 
 EVER = 1 << 62
-# As much as is held in memory at once: ten minutes of every signal on 192 cores are some 100 MB.
-FULL_US = 600 * SECOND_US
-HISTORY_US = 3 * 3600 * SECOND_US
+# Held in memory at once: ten minutes of every signal on 192 cores are about 100 MB.
+FULL_US = 10 * MINUTE_US
+HISTORY_US = 3 * HOUR_US
 NO_LIMIT = 1 << 60
 
 Span = tuple[int, int]
 
 
 class Wanted(NamedTuple):
-    """What of a host's ring is taken; wall clock, µs."""
+    """The part of a host's ring to copy; wall clock, µs."""
 
     windows: tuple[Span, ...]  # every signal
-    history: Mapping[str, int]  # these signals from that moment on, outside of the windows too
+    history: Mapping[str, int]  # signals copied from that moment on, also outside of the windows
 
 
 class Row(NamedTuple):
-    """One look on its way."""
+    """One reading."""
 
     monotonic_ns: int
     wall_us: int
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
 
 def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Stretches that touch become one, by time.
+    """Merge spans that touch, by time.
 
     >>> merge_spans([(5, 9), (0, 3), (3, 4)])
     ((0, 4), (5, 9))
@@ -75,17 +75,17 @@ def copy_signals(
     masks: scrubber.Scrubber,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> int:
-    """Write what is wanted of a host under the home `target`; how many looks that were.
+    """Copy the wanted part of a host's ring to the home `target`; return the number of readings.
 
-    Damaged blocks are left out, and told in the source's `problems`. Raises CannotError where there is
-    no room.
+    Damaged blocks are skipped and listed in the source's `problems`. Raise CannotError if the disk is
+    full.
     """
     out = _Out(target, host, masks)
     try:
         extent = source.extent(host)
         if extent is not None:
             first, last = extent[0], extent[1] + 1
-            # The first and the last look of all: how long a host was watched is evidence, too.
+            # The first and the last reading of all: the observed time of a host is evidence, too.
             edges = ((first, first + 1), (last - 1, last))
             wanted = wanted._replace(windows=merge_spans((*wanted.windows, *edges)))
             for begin, end, full in _chunks(first, last, wanted):
@@ -101,12 +101,12 @@ def copy_signals(
                 progress((end - first) / (last - first))
     finally:
         out.close()
-    _copy_words(source, target, host, masks)
+    _copy_events(source, target, host, masks)
     return out.readings
 
 
 def _chunks(first: int, last: int, wanted: Wanted) -> Iterator[tuple[int, int, bool]]:
-    """[first, last) in pieces that lie in a window or out of all, and on one side of each history's begin."""
+    """Split [first, last) at the edges of windows and at the begin of each history."""
     edges = {first, last, *wanted.history.values(), *itertools.chain(*wanted.windows)}
     inside = sorted(edge for edge in edges if first <= edge <= last)
     for begin, end in itertools.pairwise(inside):
@@ -117,7 +117,7 @@ def _chunks(first: int, last: int, wanted: Wanted) -> Iterator[tuple[int, int, b
 
 
 class _Out:
-    """The ring being written: a writer a boot."""
+    """The ring being written, with one writer per boot."""
 
     def __init__(self, target: pathlib.Path, host: str, masks: scrubber.Scrubber) -> None:
         self.readings = 0
@@ -126,29 +126,29 @@ class _Out:
         self._writer: writer.Writer | None = None
         self._facts: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def write(self, found: list[frames.Frame], told: list[reader.RecordedFacts]) -> None:
-        """The looks and facts of one stretch, in the order of their boots and clocks."""
+    def write(self, found: list[frames.Frame], recorded: list[reader.RecordedFacts]) -> None:
+        """Write the readings and facts of one span, ordered by boot and clock."""
         begins: dict[str, int] = {}
         for boot, wall in (
             *((frame.boot, frame.wall_us[0]) for frame in found),
-            *((one.boot, one.wall_us) for one in told),
+            *((facts.boot, facts.wall_us) for facts in recorded),
         ):
             begins[boot] = min(wall, begins.get(boot, wall))
         for boot in sorted(begins, key=lambda boot: (begins[boot], boot)):
-            made = self._of(boot)
-            looks: list[Iterable[Row | reader.RecordedFacts]] = [
+            ring = self._of(boot)
+            readings: list[Iterable[Row | reader.RecordedFacts]] = [
                 self._rows(frame) for frame in found if frame.boot == boot
             ]
             facts = sorted(
-                (one for one in told if one.boot == boot), key=lambda one: one.monotonic_ns
+                (fact for fact in recorded if fact.boot == boot), key=lambda fact: fact.monotonic_ns
             )
-            for one in heapq.merge(facts, *looks, key=lambda one: one.monotonic_ns):
-                now = clock.Clock(one.wall_us * 1000, one.monotonic_ns)
-                if isinstance(one, Row):
-                    made.numbers(one.signal, one.columns, now, one.keys)
+            for entry in heapq.merge(facts, *readings, key=lambda entry: entry.monotonic_ns):
+                now = clock.Clock(entry.wall_us * 1000, entry.monotonic_ns)
+                if isinstance(entry, Row):
+                    ring.numbers(entry.signal, entry.columns, now, entry.keys)
                     self.readings += 1
                 else:
-                    self._tell(made, now, one)
+                    self._write_facts(ring, now, entry)
 
     def _of(self, boot: str) -> writer.Writer:
         if self._writer is None or self._boot != boot:
@@ -178,23 +178,25 @@ class _Out:
         for mono, wall, one in zip(frame.monotonic_ns, frame.wall_us, rows, strict=True):
             yield Row(mono, wall, frame.signal, frame.columns, one)
 
-    def _tell(self, made: writer.Writer, now: clock.Clock, one: reader.RecordedFacts) -> None:
-        known = self._facts.get(one.signal)
-        if known is None and not one.full:
-            return  # changes of what nobody knows: the block that told it is damaged
-        state = {} if one.full or known is None else known
-        for key, fact in one.changed.items():
+    def _write_facts(
+        self, ring: writer.Writer, now: clock.Clock, facts: reader.RecordedFacts
+    ) -> None:
+        known = self._facts.get(facts.signal)
+        if known is None and not facts.full:
+            return  # the block with the full facts is damaged
+        state = {} if facts.full or known is None else known
+        for key, fact in facts.changed.items():
             state[self._masks.name("keys of facts", key)] = {
                 name: self._masks.fact(name, value) if isinstance(value, str) else value
                 for name, value in fact.items()
             }
-        for key in one.gone:
+        for key in facts.gone:
             state.pop(self._masks.name("keys of facts", key), None)
-        self._facts[one.signal] = state
-        made.facts(one.signal, now, state)
+        self._facts[facts.signal] = state
+        ring.facts(facts.signal, now, state)
 
     def close(self) -> None:
-        """Everything packed and on the disk; raises CannotError where it does not take it."""
+        """Pack everything and sync; raise CannotError if the disk is full."""
         if self._writer is None:
             return
         done, self._writer = self._writer, None
@@ -203,13 +205,13 @@ class _Out:
             raise _no_room(self._target)
 
 
-def _copy_words(
+def _copy_events(
     source: reader.Reader,
     target: pathlib.Path,
     host: str,
     masks: scrubber.Scrubber,
 ) -> None:
-    """Events, gaps and pins of all stored time."""
+    """Copy events, gaps and pins of all stored time."""
     folder = layout.host_folder(target, host)
     lines: dict[str, list[dict[str, object]]] = {}
     for one in source.events(-EVER, EVER, (host,)):

@@ -1,4 +1,4 @@
-"""Opens a bundle: everything is compared with what was written before a data home appears."""
+"""Opens a bundle: everything is verified before the data home appears."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from overnight.store.bundle import archive, header
 
 __all__ = ["open_into", "opened", "read_header"]
 
-# The parts of a data home that a bundle may hold: what steers overnight (rules) is none of them.
+# The parts of a data home that a bundle may hold; configuration (rules) is not one of them.
 PARTS = ("signals", "profiles", "snapshots", "loads")
-MOST_UNPACKED = 16 << 30
-# Stored members are packed by themselves, so a whole bundle unpacks to about its own size (measured: 1.2).
-MOST_RATIO = 100
-SLACK = 64 << 20  # a small bundle may hold much of nothing
-MOST_MANIFEST = 32 << 20  # 50,000 members need 12
+MAX_UNPACKED = 16 << 30
+# Members are compressed already, so a bundle unpacks to about its own size (measured: 1.2 times).
+MAX_RATIO = 100
+SLACK = 64 << 20  # a small bundle may hold long runs of zeros
+MAX_MANIFEST = 32 << 20  # 50,000 members need 12
 
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -31,26 +31,26 @@ Progress = Callable[[int, int], None]
 
 
 def read_header(path: pathlib.Path) -> header.Header:
-    """What a bundle says of itself; raises CannotError. Costs the same however large it is."""
-    with _told(path), _open(path) as file:
+    """Read the header; raise CannotError. The cost does not depend on the size."""
+    with _explain_errors(path), _open(path) as file:
         return _header(file)
 
 
 def open_into(
     path: pathlib.Path, target: pathlib.Path, progress: Progress = lambda _done, _all: None
 ) -> header.Header:
-    """Make a data home at `target`, which is not there yet, or empty.
+    """Unpack a bundle as a data home at `target`, which does not exist yet or is empty.
 
-    It appears by one rename when all of it was compared; else nothing is left behind. Raises
-    CannotError for what is no bundle, a damaged or a hostile one.
+    It appears by one rename after all of it was verified; otherwise nothing is left behind. Raise
+    CannotError for a file that is not a bundle, or is damaged or hostile.
     """
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise errors.CannotError(
-            f"{target} is there already",
-            why="a bundle becomes a data home of its own",
-            todo="name a folder that is not there yet: --into DIR",
+            f"{target} already exists",
+            why="a bundle is unpacked into a new data home",
+            todo="choose a folder that does not exist yet: --into DIR",
         )
-    with _told(path), _open(path) as file:
+    with _explain_errors(path), _open(path) as file:
         said = _header(file)
         found = archive.members(file)
         listed = _compared(file, found, said)
@@ -77,29 +77,29 @@ def open_into(
 def opened(
     path: pathlib.Path, progress: Progress = lambda _done, _all: None
 ) -> Iterator[tuple[pathlib.Path, header.Header]]:
-    """A bundle as a data home for as long as the block lasts."""
+    """Unpack a bundle into a temporary data home, removed at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="overnight-bundle-", ignore_cleanup_errors=True) as top:
         home = pathlib.Path(top) / "home"
         yield home, open_into(path, home, progress)
 
 
 @contextlib.contextmanager
-def _told(path: pathlib.Path) -> Iterator[None]:
-    """Whatever is wrong with a bundle becomes an error that says so."""
+def _explain_errors(path: pathlib.Path) -> Iterator[None]:
+    """Turn errors in a bundle into CannotError."""
     try:
         yield
     except (archive.BadArchiveError, header.NoBundleError) as error:
         raise errors.CannotError(
-            f"{path} is refused: {error}",
+            f"{path} is not a valid bundle: {error}",
             why="it is damaged, cut short, or was not written by overnight bundle create; "
             "nothing was unpacked",
-            todo="have it sent once more, and compare its checksum with the sender's",
+            todo="ask for it again, and compare its checksum with the sender's",
         ) from error
     except header.FutureError as error:
         raise errors.CannotError(
-            f"{path} is a bundle of version {error.version}",
+            f"{path} has bundle version {error.version}",
             why=f"this overnight reads bundles up to version {header.VERSION}",
-            todo=f"update to overnight {error.needs or 'of the one who sent it'}, or a later one",
+            todo=f"update overnight to {error.needs or 'the version of the sender'} or later",
         ) from error
     except OSError as error:
         raise errors.CannotError(
@@ -110,43 +110,43 @@ def _told(path: pathlib.Path) -> Iterator[None]:
 
 
 def _open(path: pathlib.Path) -> BinaryIO:
-    """A regular file: a pipe would keep us waiting, and cannot be looked into before it is read."""
+    """Open a regular file: a pipe could block, and is not seekable."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise header.NoBundleError("it is no file")
+        raise header.NoBundleError("it is not a file")
     return path.open("rb")
 
 
 def _header(file: BinaryIO) -> header.Header:
-    data = archive.first_member(file, header.HEADER, header.MOST_HEADER)
+    data = archive.first_member(file, header.HEADER, header.MAX_HEADER)
     if data is None:
-        raise header.NoBundleError(f"it is no bundle: it does not begin with a {header.HEADER}")
+        raise header.NoBundleError(f"it does not begin with {header.HEADER}")
     return header.parse_header(data)
 
 
 def _compared(
     file: BinaryIO, found: list[archive.Member], said: header.Header
 ) -> dict[str, tuple[int, str]]:
-    """The manifest, once it is sure that it tells of these members, and that they are not too large."""
+    """Return the manifest, after checking it against the members and their sizes."""
     packed = sum(member.packed_bytes for member in found)
     size = sum(member.size for member in found)
-    if size > MOST_UNPACKED or size > MOST_RATIO * packed + SLACK:
+    if size > MAX_UNPACKED or size > MAX_RATIO * packed + SLACK:
         raise archive.BadArchiveError(
             f"it would unpack to {size / 1e6:.0f} MB from {packed / 1e6:.1f} MB"
         )
     names = [member.name for member in found]
     if names[:2] != [header.HEADER, header.MANIFEST]:
         raise header.NoBundleError(f"its {header.MANIFEST} is not its second member")
-    if found[1].size > MOST_MANIFEST:
+    if found[1].size > MAX_MANIFEST:
         raise header.NoBundleError(f"its {header.MANIFEST} is too large")
     listed = header.parse_manifest(b"".join(archive.read(file, found[1])), said)
     if set(names[2:]) != listed.keys():
-        raise header.NoBundleError("it holds other members than its manifest lists")
+        raise header.NoBundleError("its members differ from its manifest")
     for member in found[2:]:
         inner = member.name.removeprefix(header.HOME)
         if inner == member.name or inner.partition("/")[0] not in PARTS or "/" not in inner:
-            raise header.NoBundleError(f"{member.name!r} is no part of a bundle")
+            raise header.NoBundleError(f"{member.name!r} is not part of a bundle")
         if listed[member.name][0] != member.size:
-            raise header.NoBundleError(f"{member.name!r} is not as large as the manifest says")
+            raise header.NoBundleError(f"{member.name!r} has another size than its manifest says")
     return listed
 
 
@@ -164,7 +164,7 @@ def _unpack(
         digest = hashlib.sha256()
         try:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # New files alone: there are no links in a folder that nobody else may enter.
+            # Only new files: there are no links in a folder that nobody else can enter.
             with os.fdopen(os.open(target, FRESH, 0o600), "wb") as out:
                 for piece in archive.read(file, member):
                     digest.update(piece)
@@ -175,7 +175,7 @@ def _unpack(
             raise _unwritable(target, error) from error
         if digest.hexdigest() != listed[member.name][1]:
             raise header.NoBundleError(
-                f"{member.name!r} has another checksum than the manifest says"
+                f"{member.name!r} has another checksum than its manifest says"
             )
 
 
@@ -186,9 +186,9 @@ def _check_room(target: pathlib.Path, size: int) -> None:
     free = shutil.disk_usage(place).free
     if size > free:
         raise errors.CannotError(
-            f"the bundle does not fit below {place}",
-            why=f"it unpacks to {size / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free",
-            todo="make room, or open it elsewhere: --into DIR (diagnose: TMPDIR)",
+            f"not enough disk space in {place}",
+            why=f"the bundle unpacks to {size / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free",
+            todo="free disk space, or choose another folder: --into DIR (diagnose: TMPDIR)",
         )
 
 
@@ -196,5 +196,5 @@ def _unwritable(target: pathlib.Path, error: OSError) -> errors.CannotError:
     return errors.CannotError(
         f"{target} cannot be written",
         why=error.strerror or str(error),
-        todo="make room, or choose another folder: --into DIR",
+        todo="free disk space, or choose another folder: --into DIR",
     )

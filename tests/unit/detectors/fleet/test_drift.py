@@ -154,10 +154,10 @@ def test_noise_is_clear() -> None:
 def test_fisher_is_scipys() -> None:
     tables = np.random.default_rng(2).integers(0, 12, (100, 4)).astype(float)
     expected = [stats.fisher_exact(one.astype(int).reshape(2, 2)).pvalue for one in tables]
-    assert odds.fisher(*tables.T) == pytest.approx(expected, abs=1e-12)
+    assert odds.fisher(odds.Table(*tables.T)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_bound_by_hand() -> None:
-    log_odds, low = odds.bound(*(np.array([float(n)]) for n in (3, 0, 0, 9)))
+    log_odds, low = odds.bound(odds.Table(*(np.array([float(n)]) for n in (3, 0, 0, 9))))
     assert log_odds[0] == pytest.approx(np.log(3.5 * 9.5 / 0.25))
     assert low[0] == pytest.approx(0.79, abs=0.01)

@@ -216,7 +216,7 @@ def test_the_lower_bound_ranks_the_cause_first(runs: int) -> None:
         has, sick = fleets.drifted(chance)
         a, c = has[sick].sum(axis=0).astype(float), has[~sick].sum(axis=0).astype(float)
         table = (a, sick.sum() - a, c, (~sick).sum() - c)
-        for name, score in (("lift", odds.lift(*table)), ("low", odds.bound(*table)[1])):
+        for name, score in (("lift", odds.lift(table)), ("low", odds.bound(table)[1])):
             before, equal = (score > score[0] + 1e-12).sum(), np.isclose(score, score[0]).sum()
             ranks[name].append(1 + before + (equal - 1) / 2)
     told = {name: (np.median(of), np.percentile(of, 90)) for name, of in ranks.items()}

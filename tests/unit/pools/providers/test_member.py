@@ -83,7 +83,7 @@ def test_cut_off_while_it_enrols_it_asks_again_with_the_same_credential(
 
 
 def test_the_credential_is_for_nobody_elses_eyes(tmp_path: pathlib.Path) -> None:
-    kept = _member_agent.own_credential(tmp_path)
+    kept = _member_agent.read_credential(tmp_path)
     assert len(kept) == 64
     assert (tmp_path / "credential").stat().st_mode & 0o077 == 0
-    assert _member_agent.own_credential(tmp_path) == kept
+    assert _member_agent.read_credential(tmp_path) == kept

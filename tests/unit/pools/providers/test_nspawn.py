@@ -72,9 +72,9 @@ def test_an_order_that_makes_no_sense_makes_nothing(
 
 
 def test_an_instance_type_is_its_memory() -> None:
-    assert nspawn._limit("") == 0
-    assert nspawn._limit("512M") == 512 * 1024**2
-    assert nspawn._limit("2G") == 2 * 1024**3
+    assert nspawn._parse_limit("") == 0
+    assert nspawn._parse_limit("512M") == 512 * 1024**2
+    assert nspawn._parse_limit("2G") == 2 * 1024**3
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def full_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_capacity, "_memory", lambda: 5 << 20)
+    monkeypatch.setattr(_capacity.meminfo, "read_available", lambda: 5 << 20)
 
 
 def no_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_a_look_at_the_room_takes_none_of_it() -> None:
 
     before = held()
     assert _capacity._has_watchers(2)
-    assert _capacity._memory() > 0
+    assert _capacity.meminfo.read_available() > 0
     assert held() == before
 
 
@@ -155,7 +155,7 @@ def test_why_a_machine_did_not_boot_is_in_its_own_words(
     (tmp_path / "log").write_text(said)
     error = nspawn._not_started(tmp_path)
     assert error.reason == reason
-    assert (said or "it said nothing") in error.what
+    assert (said or "its log is empty") in error.what
 
 
 def test_nobody_there_is_an_empty_inventory(tmp_path: pathlib.Path) -> None:
@@ -296,7 +296,7 @@ def test_a_template_is_a_layer_over_the_base(tmp_path: pathlib.Path) -> None:
     (tmp_path / "templates/runner-2").mkdir(parents=True)
     assert trees.template("runner-2") == [tmp_path / "templates/runner-2"]
     assert trees.template("plain") == []
-    with pytest.raises(pools.ProviderError, match="no template 'runner-3'"):
+    with pytest.raises(pools.ProviderError, match="template 'runner-3' not found"):
         trees.template("runner-3")
 
 

@@ -180,7 +180,7 @@ def test_what_the_reader_needs_is_there() -> None:
         assert answer.why in text
     for name in ("share of samples", "share of capacity", "cores"):
         assert f"{name} :" in text
-    assert "Not in the chain: it had ended 53 s before" in text
+    assert "Not in the chain: it ended 53 s before" in text
     assert "+276 dying an hour" in text
 
 

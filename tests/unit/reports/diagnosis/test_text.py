@@ -59,7 +59,7 @@ def test_everything_that_is_to_be_done_is_there() -> None:
     for part in told.narrative.parts:
         assert f"  {part.label:<10}  {part.text[:60]}" in shown
     assert "failed   storage: ValueError" in shown
-    assert "Softirq storm: it had ended 53 s before" in shown
+    assert "Softirq storm: it ended 53 s before" in shown
     assert "0.97  0.8 % of the samples" in shown
 
 

@@ -53,7 +53,7 @@ def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
         verdicts.incident_steps()["walk"],
         magnitude={"cores_burnt": 0.0, "odd_thing": 5.0, "share_of_core_samples": 0.979, "samples": math.nan},
     )  # fmt: skip
-    said = ["98 % of that core's samples", "odd thing 5", "0 cores used"]
+    said = ["98 % of that core's samples", "odd thing 5", "0.00 cores used"]
     assert list(wording.list_numbers(step, knowledge.known())) == said
 
 

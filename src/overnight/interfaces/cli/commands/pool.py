@@ -12,7 +12,7 @@ from overnight.interfaces.cli import pool_options, pool_view, session
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from overnight.pools import control
+    from overnight.app import pools
 
 __all__ = ["ORDER", "register"]
 
@@ -39,7 +39,6 @@ EXAMPLES = {
 
 
 def register(cli: typer.Typer) -> None:
-    """Add the commands."""
     group = typer.Typer(no_args_is_help=True)
     calls: dict[str, Callable[..., int]] = {
         "create": create, "list": list_, "show": show, "update": update, "acquire": acquire,
@@ -55,12 +54,12 @@ def register(cli: typer.Typer) -> None:
         group,
         name="pool",
         rich_help_panel="Hosts",
-        help="Warm pools: hosts that are ready before anybody asks for them.",
+        help="Manage warm pools: hosts that are ready before they are needed.",
         epilog="Example: overnight pool acquire ci --by job-17",
     )
 
 
-def _plane(context: typer.Context, url: str) -> control.ControlPlane:
+def _open(context: typer.Context, url: str) -> pools.ControlPlane:
     from overnight.app import pools
 
     current: session.Session = context.obj
@@ -69,44 +68,54 @@ def _plane(context: typer.Context, url: str) -> control.ControlPlane:
 
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="POOL", help="What to call it.")],
-    template: Annotated[str, typer.Option("--template", metavar="NAME", help="What members are made from.")],
+    name: Annotated[str, typer.Argument(metavar="POOL", help="Name of the new pool.")],
+    template: Annotated[str, typer.Option("--template", metavar="NAME", help="Template of the members.")],
     target: Annotated[int, typer.Option("--target", metavar="N", help="Members to keep ready or warming.")],
     min_size: pool_options.MinOption = None,
     max_size: pool_options.MaxOption = None,
-    provider: Annotated[str, typer.Option("--provider", metavar="NAME", help="Where machines come from.")] = "process",
+    provider: Annotated[str, typer.Option("--provider", metavar="NAME", help="Provider: process, nspawn or ec2.")] = "process",
     lifecycle_class: pool_options.ClassOption = None,
     region: pool_options.RegionOption = None,
     preferred: pool_options.PreferOption = None,
     instance_type: pool_options.TypeOption = None,
     label: pool_options.LabelOption = None,
-    knob: pool_options.KnobOption = None,
+    setting: pool_options.SettingOption = None,
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
-    """Make a pool; `overnight pool serve` fills it.
+    """Create a warm pool.
 
-    max_size is target + 10 unless it is said.
+    `overnight pool serve` launches its members. The default of --max is the target plus 10.
     """
-    plane = _plane(context, database)
-    plane.create(
-        name=name, template=template, target_size=target, provider=provider,
-        **pool_options.given(lifecycle_class=lifecycle_class, min_size=min_size, max_size=max_size, region=region, preferred_regions=preferred,
-                 instance_type=instance_type, labels=pool_options.labels(label)),
-        **pool_options.parse_settings(knob),
-    )  # fmt: skip
-    return pool_view.pool(context.obj, plane, name, output, said=f"pool {name} is there")
+    from overnight.app import pools
+
+    change = pools.PoolChange(
+        template=template,
+        target_size=target,
+        min_size=min_size,
+        max_size=max_size,
+        lifecycle_class=lifecycle_class,
+        region=region,
+        preferred_regions=preferred,
+        instance_type=instance_type,
+        labels=pool_options.parse_labels(label),
+        settings=pool_options.parse_settings(setting),
+    )
+    report = pools.create(_open(context, database), name, provider, change)
+    return pool_view.changed(context.obj, report, f"created pool {name}", output)
 
 
 def list_(
     context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include archived pools.")] = False,
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Every pool, with how many of its members are ready, warming and claimed."""
-    plane = _plane(context, database)
-    return pool_view.pools(context.obj, plane.list(archived=everything), output)
+    """List pools with their ready, warming and claimed members."""
+    from overnight.app import pools
+
+    found = pools.list_pools(_open(context, database), archived=everything)
+    return pool_view.pools(context.obj, found, output)
 
 
 def show(
@@ -116,11 +125,14 @@ def show(
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
-    """One pool: what is wrong and what to do, members, claims, who waits, what happened last.
+    """Show a pool: problems, members, claims, queue, events.
 
-    Ends with 1 when somebody should be woken for it.
+    The exit code is 1 if there is an alert.
     """
-    return pool_view.show(context.obj, _plane(context, database), pool, recent, output)
+    from overnight.app import pools
+
+    report = pools.show(_open(context, database), pool, recent=recent)
+    return pool_view.show(context.obj, report, output)
 
 
 def update(
@@ -135,86 +147,88 @@ def update(
     preferred: pool_options.PreferOption = None,
     instance_type: pool_options.TypeOption = None,
     label: pool_options.LabelOption = None,
-    knob: pool_options.KnobOption = None,
-    pause: Annotated[bool, typer.Option("--pause", help="No claims and no launches.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Active again.")] = False,
-    archive: Annotated[bool, typer.Option("--archive", help="Wind it down, out of sight.")] = False,
+    setting: pool_options.SettingOption = None,
+    pause: Annotated[bool, typer.Option("--pause", help="Stop claims and launches.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Make the pool active again.")] = False,
+    archive: Annotated[bool, typer.Option("--archive", help="Terminate unclaimed members and hide the pool.")] = False,
     close_breaker: Annotated[bool, typer.Option("--close-breaker", help="Launch again after failures.")] = False,
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
-    """Change a pool. A smaller target ends the oldest idle members; a new template replaces all."""
+    """Change a pool.
+
+    A smaller target terminates the longest idle members; a new template replaces all members.
+    """
+    from overnight.app import pools
+
     chosen = [s for s, on in (("paused", pause), ("active", resume), ("archived", archive)) if on]
     if len(chosen) > 1:
         raise errors.UsageError(
-            "only one of --pause, --resume and --archive",
+            "--pause, --resume and --archive are mutually exclusive",
             why="a pool has one status",
-            todo="leave out those that are not meant",
+            todo="use only one of them",
         )
-    given = pool_options.given(
-        target_size=target, min_size=min_size, max_size=max_size, template=template, region=region,
-        lifecycle_class=lifecycle_class, preferred_regions=preferred, instance_type=instance_type, labels=pool_options.labels(label), status=chosen[0] if chosen else None,
+    change = pools.PoolChange(
+        template=template,
+        target_size=target,
+        min_size=min_size,
+        max_size=max_size,
+        lifecycle_class=lifecycle_class,
+        region=region,
+        preferred_regions=preferred,
+        instance_type=instance_type,
+        labels=pool_options.parse_labels(label),
+        status=chosen[0] if chosen else None,
         close_breaker=close_breaker or None,
-    )  # fmt: skip
-    given |= pool_options.parse_settings(knob)
-    if not given:
-        raise errors.UsageError(
-            "nothing to change was said", why="every option was left out", todo="overnight pool update --help"
-        )  # fmt: skip
-    plane = _plane(context, database)
-    plane.update(pool, **given)
-    return pool_view.pool(context.obj, plane, pool, output, said=f"pool {pool} is changed")
+        settings=pool_options.parse_settings(setting),
+    )
+    report = pools.update(_open(context, database), pool, change)
+    return pool_view.changed(context.obj, report, f"updated pool {pool}", output)
 
 
 def acquire(
     context: typer.Context,
     pool: pool_options.PoolArgument,
-    by: Annotated[str, typer.Option("--by", metavar="WHO", help="Who has it.")] = "",
-    for_: Annotated[str, typer.Option("--for", metavar="WHAT", help="What for.")] = "",
-    count: Annotated[int, typer.Option("--count", metavar="N", help="So many, or none.")] = 1,
-    wait: Annotated[str, typer.Option("--wait", metavar="DURATION", help="Stand in the queue so long.")] = "0",
-    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Higher is served first.")] = 0,
-    cold: Annotated[bool, typer.Option("--cold", help="Launch one when none is ready, and wait for it.")] = False,
-    lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="It ends then, unless renewed.")] = "",
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="The same key gets the same claim.")] = None,
+    by: Annotated[str, typer.Option("--by", metavar="WHO", help="Caller, for people and logs.")] = "",
+    for_: Annotated[str, typer.Option("--for", metavar="WHAT", help="Purpose, for people and logs.")] = "",
+    count: Annotated[int, typer.Option("--count", metavar="N", help="Number of members: all of them, or none.")] = 1,
+    wait: Annotated[str, typer.Option("--wait", metavar="DURATION", help="Maximum time to wait in the queue.")] = "0",
+    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Priority in the queue; higher is served first.")] = 0,
+    cold: Annotated[bool, typer.Option("--cold", help="Launch a member if none is ready, and wait for it.")] = False,
+    lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="Lease duration; the claim ends unless renewed.")] = "",
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key gets the same claim.")] = None,
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
-    """Claim a ready member: nobody else gets it, and the pool makes another."""
-    import dataclasses
-
+    """Claim a ready member; nobody else gets it."""
     from overnight.app import pools
     from overnight.model import times
     from overnight.model.pool import Request
 
     current: session.Session = context.obj
-    asked = Request(
+    request = Request(
         count=count, acquired_by=by, acquired_for=for_, priority=priority, cold=cold,
         wait_seconds=times.parse_duration(wait), idempotency_key=key,
-        lease_seconds=pool_options.seconds(lease, "--lease") if lease else None,
+        lease_seconds=pool_options.parse_seconds(lease, "--lease") if lease else None,
     )  # fmt: skip
-    granted = pools.claim_quickly(current.home, database, pool, asked)
-    if granted is not None:
-        return pool_view.claims(current, (granted,), output)
-    plane = _plane(context, database)
-    if cold:
-        pools.require_endpoint(plane)
-    return pool_view.claims(current, plane.acquire(pool, **dataclasses.asdict(asked)), output)
+    grants = pools.acquire(current.home, database, pool, request)
+    return pool_view.claims(current, grants, output)
 
 
 def renew(
     context: typer.Context,
     claim: pool_options.ClaimArgument,
-    lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="From now on.")] = "1h",
+    lease: Annotated[
+        str, typer.Option("--lease", metavar="DURATION", help="New lease, from now.")
+    ] = "1h",
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Keep a claimed member for longer."""
-    from overnight.model.pool import Grant
+    """Extend the lease of a claim."""
+    from overnight.app import pools
 
-    plane = _plane(context, database)
-    renewed = plane.renew(claim, pool_options.seconds(lease, "--lease"))
-    grant = Grant(plane.member(renewed.member_id), renewed)
+    seconds = pool_options.parse_seconds(lease, "--lease")
+    grant = pools.renew(_open(context, database), claim, seconds)
     return pool_view.claims(context.obj, (grant,), output)
 
 
@@ -224,21 +238,25 @@ def return_(
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Give a member back: it is recycled, or ready again where the pool has reuse_without_reset."""
-    return pool_view.member(context.obj, _plane(context, database).give_back(claim), output)
+    """Return a member.
+
+    It is recycled, or ready again if the pool has reuse_without_reset.
+    """
+    return pool_view.member(context.obj, _open(context, database).give_back(claim), output)
 
 
 def terminate(
     context: typer.Context,
     member: pool_options.MemberArgument,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Its machine is known to be gone: ask no provider.")
+        bool,
+        typer.Option("--forget", help="Do not call the provider: the machine is known to be gone."),
     ] = False,
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """End a member, whatever it does; a claim on it ends too."""
-    ended = _plane(context, database).terminate(member, forget=forget)
+    """Terminate a member in any state, and end its claim."""
+    ended = _open(context, database).terminate(member, forget=forget)
     return pool_view.member(context.obj, ended, output)
 
 
@@ -248,9 +266,9 @@ def drain(
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """End every member that nobody claimed, and launch no more. Claimed members run on."""
-    done = _plane(context, database).drain(pool)
-    return pool_view.done(context.obj, "drain", pool, done, output)
+    """Terminate unclaimed members and stop launching."""
+    counts = _open(context, database).drain(pool)
+    return pool_view.done(context.obj, "drain", pool, counts, output)
 
 
 def delete(
@@ -259,8 +277,8 @@ def delete(
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Remove a pool that has no members any more."""
-    _plane(context, database).delete(pool)
+    """Delete a pool that has no members."""
+    _open(context, database).delete(pool)
     return pool_view.done(context.obj, "delete", pool, {"deleted": 1}, output)
 
 
@@ -270,15 +288,11 @@ def replenish(
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Launch what is missing, now, without the reaper."""
+    """Launch missing members now, without the reaper."""
     from overnight.app import pools
 
-    plane = _plane(context, database)
-    pools.require_endpoint(plane)
-    plane.check(pool)
-    return pool_view.done(
-        context.obj, "replenish", pool, {"launched": plane.replenish(pool)}, output
-    )
+    launched = pools.replenish(_open(context, database), pool)
+    return pool_view.done(context.obj, "replenish", pool, {"launched": launched}, output)
 
 
 def recycle(
@@ -287,8 +301,8 @@ def recycle(
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """End what is stale, now, and try again what would not end."""
-    changed = _plane(context, database).recycle(pool)
+    """Terminate stale members now, and retry failed terminations."""
+    changed = _open(context, database).recycle(pool)
     return pool_view.done(context.obj, "recycle", pool, {"changed": changed}, output)
 
 
@@ -299,9 +313,9 @@ def show_member(
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """One member, gone ones too: its machine, who had it, what happened to it."""
-    shown = _plane(context, database).show_member(member, recent=recent)
-    return pool_view.member_details(context.obj, shown, output)
+    """Show a member: machine, claims, events; also when it is gone."""
+    details = _open(context, database).show_member(member, recent=recent)
+    return pool_view.member_details(context.obj, details, output)
 
 
 def cordon(
@@ -310,8 +324,11 @@ def cordon(
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Hold a member back, to look at it: neither given out, nor recycled, nor counted."""
-    return pool_view.member(context.obj, _plane(context, database).cordon(member), output)
+    """Hold a member for inspection.
+
+    It is not claimed, not recycled and not counted until it is uncordoned.
+    """
+    return pool_view.member(context.obj, _open(context, database).cordon(member), output)
 
 
 def uncordon(
@@ -320,40 +337,38 @@ def uncordon(
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Let a member be given out again."""
-    return pool_view.member(context.obj, _plane(context, database).uncordon(member), output)
+    """Release a cordoned member."""
+    return pool_view.member(context.obj, _open(context, database).uncordon(member), output)
 
 
 def serve(
     context: typer.Context,
-    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Where members are answered. Default: as last time.")] = "",
-    endpoint: Annotated[str, typer.Option("--endpoint", metavar="URL", help="What members are told, where that is another address. Default: as last time.")] = "",
-    interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="The tick; a claim wakes it at once.")] = "60s",
+    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Address for members and metrics. Default: the last one.")] = "",
+    endpoint: Annotated[str, typer.Option("--endpoint", metavar="URL", help="URL that members use, if it differs. Default: the last one.")] = "",
+    interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="Tick of the reaper; claims wake it at once.")] = "60s",
     database: pool_options.DatabaseOption = "",
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
-    """Keep every pool, and answer its members, until Ctrl-C. Metrics are at /metrics."""
-    import signal
+    """Run the reaper and answer members, until Ctrl-C.
+
+    Metrics are at /metrics.
+    """
     import threading
 
     from overnight.app import pools
-    from overnight.model import times
+    from overnight.model import stop_signals, times
 
     current: session.Session = context.obj
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    seconds = times.parse_duration(interval)
-    if seconds < 0.05:
-        raise errors.UsageError(
-            "the tick is too short",
-            why="it only catches what no claim rang for",
-            todo="60s is usual",
+    with stop_signals.stop_on_signals(stop):
+        pools.serve(
+            _open(context, database),
+            stop,
+            listen=listen,
+            endpoint=endpoint.rstrip("/"),
+            interval=times.parse_duration(interval),
+            progress=lambda text: current.notes().print(text, markup=False, soft_wrap=True),
         )
-    pools.serve(
-        _plane(context, database), stop, listen=listen, endpoint=endpoint.rstrip("/"), interval=seconds,
-        say=lambda text: current.notes().print(text, markup=False, soft_wrap=True),
-    )  # fmt: skip
     if output is session.Output.JSON:
         current.print_json({"schema": "overnight.pool-done/1", "operation": "serve", "pool": ""})
     return errors.ExitCode.DONE

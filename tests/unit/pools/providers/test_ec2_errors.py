@@ -95,7 +95,7 @@ def test_what_only_root_may_decode_is_left_out() -> None:
     message = "You are not authorized. Encoded authorization failure message: " + "x" * 900
     response = {"Error": {"Code": "UnauthorizedOperation", "Message": message}}
     error = botocore.exceptions.ClientError(response, "RunInstances")
-    said = _ec2_errors.told(error, HERE)
+    said = _ec2_errors.translate(error, HERE)
     assert said.what.endswith("You are not authorized.")
     assert "docs/pools.md" in said.todo
 
@@ -121,7 +121,7 @@ def test_what_only_root_may_decode_is_left_out() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )  # fmt: skip
 def test_what_never_reached_aws(error: Exception, reason: str, certain: bool) -> None:
-    said = _ec2_errors.told(error, HERE)
+    said = _ec2_errors.translate(error, HERE)
     assert (said.reason, said.nothing_made) == (reason, certain)
     assert said.todo
     assert "\n" not in said.what

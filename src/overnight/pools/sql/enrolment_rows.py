@@ -1,0 +1,62 @@
+"""Rows of enrolments: hashes of bootstrap tokens and of the credentials that replace them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import sqlalchemy as sa
+
+from overnight.pools.sql import schema
+
+__all__ = ["Enrolment", "find_by_token", "find_member_id", "hash_secret", "insert", "use_token"]
+
+enrolments = schema.enrolments
+
+
+@dataclasses.dataclass(frozen=True)
+class Enrolment:
+    member_id: str
+    expires_us: int
+    used_us: int | None
+    credential_hash: str | None
+
+
+def hash_secret(secret: str) -> str:
+    """Return what is stored of a secret of 32 random bytes."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def insert(connection: sa.Connection, member_id: str, token: str, expires_us: int) -> None:
+    connection.execute(
+        enrolments.insert().values(
+            member_id=member_id, token_hash=hash_secret(token), expires_us=expires_us
+        )
+    )
+
+
+def find_by_token(connection: sa.Connection, token: str) -> Enrolment | None:
+    """Read and lock the enrolment of a bootstrap token."""
+    columns = [enrolments.c[field.name] for field in dataclasses.fields(Enrolment)]
+    chosen = sa.select(*columns).where(enrolments.c.token_hash == hash_secret(token))
+    row = connection.execute(chosen.with_for_update()).mappings().first()
+    return None if row is None else Enrolment(**row)
+
+
+def use_token(connection: sa.Connection, member_id: str, credential: str, now_us: int) -> bool:
+    """Exchange the token for the credential; False if it was used before."""
+    done = connection.execute(
+        sa.update(enrolments)
+        .where(enrolments.c.member_id == member_id, enrolments.c.used_us.is_(None))
+        .values(used_us=now_us, credential_hash=hash_secret(credential))
+    )
+    return done.rowcount == 1
+
+
+def find_member_id(connection: sa.Connection, credential: str) -> str | None:
+    """Return the member that has this credential."""
+    chosen = sa.select(enrolments.c.member_id).where(
+        enrolments.c.credential_hash == hash_secret(credential)
+    )
+    member_id = connection.execute(chosen).scalar()
+    return None if member_id is None else str(member_id)

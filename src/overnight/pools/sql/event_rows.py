@@ -1,0 +1,95 @@
+"""Rows of events, and how long records are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from overnight.model.pool import Claim, Pool, PoolEvent
+from overnight.pools.sql import schema
+
+__all__ = ["add", "add_claimed", "delete_old_records", "delete_orphaned", "list_of_member", "list_recent"]  # fmt: skip
+
+events, claims, members = schema.events, schema.claims, schema.members
+MOST_DETAIL = 2000
+
+
+def add(
+    connection: sa.Connection,
+    kind: str,
+    now_us: int,
+    *,
+    pool: Pool | None = None,
+    member_id: str = "",
+    claim_id: str = "",
+    reason: str = "",
+    detail: str = "",
+) -> None:
+    """Add an event in the transaction that makes the change."""
+    connection.execute(
+        events.insert().values(
+            at_us=now_us,
+            kind=kind,
+            pool_id=pool.id if pool else "",
+            pool=pool.name if pool else "",
+            member_id=member_id,
+            claim_id=claim_id,
+            reason=reason,
+            detail=detail[:MOST_DETAIL],
+        )
+    )
+
+
+def add_claimed(connection: sa.Connection, pool: Pool, batch: list[Claim]) -> None:
+    """Add the events of the members of one request, in one statement."""
+    connection.execute(
+        events.insert(),
+        [
+            {
+                "at_us": claim.acquired_us, "kind": "member_claimed", "pool_id": pool.id,
+                "pool": pool.name, "member_id": claim.member_id, "claim_id": claim.id,
+                "reason": "cold" if claim.cold else "claimed", "detail": claim.acquired_by,
+            }
+            for claim in batch
+        ],
+    )  # fmt: skip
+
+
+def _newest(limit: int, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(events).where(*conditions).order_by(events.c.id.desc()).limit(limit)
+
+
+def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> tuple[PoolEvent, ...]:
+    return tuple(PoolEvent(**row) for row in connection.execute(chosen).mappings())
+
+
+def list_recent(connection: sa.Connection, pool_id: str, limit: int) -> tuple[PoolEvent, ...]:
+    """Read the last events of a pool, newest first."""
+    return _read(connection, _newest(limit, events.c.pool_id == pool_id))
+
+
+def list_of_member(
+    connection: sa.Connection, pool_id: str, member_id: str, limit: int
+) -> tuple[PoolEvent, ...]:
+    """Read the last events of a member, newest first."""
+    chosen = _newest(limit, events.c.pool_id == pool_id, events.c.member_id == member_id)
+    return _read(connection, chosen)
+
+
+def delete_old_records(connection: sa.Connection, pool_id: str, before_us: int) -> None:
+    """Delete old events, ended claims (their member may be reused for ever), and members that are gone."""
+    for statement in (
+        sa.delete(claims).where(claims.c.pool_id == pool_id, claims.c.released_us < before_us),
+        sa.delete(members).where(members.c.pool_id == pool_id, members.c.gone_us < before_us),
+        sa.delete(events).where(events.c.pool_id == pool_id, events.c.at_us < before_us),
+    ):
+        connection.execute(statement)
+
+
+def delete_orphaned(connection: sa.Connection, before_us: int) -> None:
+    """Delete old events of pools that no longer exist."""
+    known = sa.select(schema.pools.c.id)
+    connection.execute(
+        sa.delete(events).where(events.c.at_us < before_us, events.c.pool_id.not_in(known))
+    )

@@ -1,0 +1,252 @@
+"""Rows of members, with their last heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from overnight.model.pool import Member, MemberState, Pool
+from overnight.pools import pool_errors
+from overnight.pools.sql import _upsert, event_rows, schema
+
+if TYPE_CHECKING:
+    from overnight import pools
+
+__all__ = [
+    "add_machine",
+    "begin_attempt",
+    "find",
+    "insert_warming",
+    "list_claimable",
+    "list_live",
+    "list_of_provider",
+    "move",
+    "set_abandoned",
+    "set_beat",
+    "set_claimed",
+    "set_cordoned",
+    "set_gone",
+    "set_missing",
+]
+
+State = MemberState
+members, beats = schema.members, schema.beats
+LIVE = members.c.gone_us.is_(None)
+# As a literal: PostgreSQL uses the partial index on ready members only then.
+READY: sa.ColumnElement[str] = sa.literal_column("'ready'")
+# The times and counters that a change of state sets.
+STAMPS: Mapping[State, str] = {
+    State.READY: "ready_us",
+    State.CLAIMED: "acquired_us",
+    State.DRAINING: "ended_us",
+    State.ERRORED: "ended_us",
+}
+
+
+def _select() -> sa.Select[Any]:
+    return sa.select(members, beats.c.at_us.label("beat_us")).select_from(
+        members.outerjoin(beats, beats.c.member_id == members.c.id)
+    )
+
+
+def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> list[Member]:
+    return [Member.from_row(row) for row in connection.execute(chosen).mappings()]
+
+
+def find(connection: sa.Connection, member_id: str) -> Member:
+    """Read a member, also one that is gone; raises MemberNotFoundError."""
+    found = _read(connection, _select().where(members.c.id == member_id))
+    if not found:
+        raise pool_errors.MemberNotFoundError(member_id)
+    return found[0]
+
+
+def list_live(connection: sa.Connection, pool_id: str) -> list[Member]:
+    """Read the members that are not gone, oldest first."""
+    chosen = _select().where(members.c.pool_id == pool_id, LIVE)
+    return _read(connection, chosen.order_by(members.c.warming_started_us, members.c.id))
+
+
+def list_of_provider(connection: sa.Connection, provider: str) -> dict[str, Member]:
+    """Read the members of a provider that are not gone, by id."""
+    chosen = _select().where(members.c.provider == provider, LIVE)
+    return {member.id: member for member in _read(connection, chosen)}
+
+
+def list_claimable(
+    connection: sa.Connection,
+    pool_id: str,
+    *,
+    heard_since_us: int,
+    count: int,
+    lock: bool = False,
+    wait: bool = False,
+) -> list[Member]:
+    """Read the oldest ready members that nothing holds back and whose agents reported since then.
+
+    With `lock` those that another claim has locked are skipped; with `wait` as well the call waits for
+    them, so that the answer is certain.
+    """
+    # A member that has just come up has not sent a heartbeat yet.
+    heard = sa.func.coalesce(beats.c.at_us, members.c.ready_us)
+    chosen = (
+        _select()
+        .where(
+            members.c.pool_id == pool_id,
+            members.c.state == READY,
+            LIVE,
+            members.c.cordoned.is_(sa.false()),
+            members.c.missing_us.is_(None),
+            sa.or_(heard > heard_since_us, members.c.ready_us > heard_since_us),
+        )
+        .order_by(members.c.warming_started_us, members.c.id)
+        .limit(count)
+    )
+    if lock:
+        chosen = chosen.with_for_update(skip_locked=not wait, of=members)
+    return _read(connection, chosen)
+
+
+def insert_warming(connection: sa.Connection, pool: Pool, member_id: str, now_us: int) -> None:
+    """Write the intent to launch a member."""
+    connection.execute(
+        members.insert().values(
+            id=member_id, pool_id=pool.id, state=State.WARMING, generation=pool.generation,
+            provider=pool.provider, address="", region="", cordoned=False, reason="",
+            warming_started_us=now_us, attempts=0, next_attempt_us=0,
+        )
+    )  # fmt: skip
+
+
+def move(
+    connection: sa.Connection,
+    pool: Pool,
+    member_id: str,
+    *,
+    to: State,
+    before: tuple[State, ...],
+    reason: str,
+    now_us: int,
+    detail: str = "",
+    **values: object,
+) -> bool:
+    """Change a member's state and add the event; False if it is no longer in one of `before`."""
+    stamped: dict[str, Any] = {STAMPS[to]: now_us} if to in STAMPS else {}
+    if to in (State.DRAINING, State.ERRORED):
+        stamped |= {"attempts": 0, "next_attempt_us": now_us}
+    done = connection.execute(
+        sa.update(members)
+        .where(members.c.id == member_id, members.c.state.in_(before), LIVE)
+        .values(state=to, reason=reason, **{**stamped, **values})
+    )
+    if done.rowcount != 1:
+        return False
+    event_rows.add(
+        connection, f"member_{to}", now_us, pool=pool, member_id=member_id, reason=reason,
+        detail=detail,
+    )  # fmt: skip
+    return True
+
+
+def set_claimed(connection: sa.Connection, member_ids: list[str], now_us: int) -> None:
+    """Mark members that are locked as claimed; the caller adds the events."""
+    connection.execute(
+        sa.update(members)
+        .where(members.c.id.in_(member_ids))
+        .values(state=State.CLAIMED, acquired_us=now_us, reason="claimed")
+    )
+
+
+def set_gone(
+    connection: sa.Connection, pool: Pool, member_id: str, *, reason: str, now_us: int
+) -> bool:
+    """Record that a member's machine no longer exists; False if that was known. The row stays a while."""
+    done = connection.execute(
+        sa.update(members).where(members.c.id == member_id, LIVE).values(gone_us=now_us)
+    )
+    if done.rowcount != 1:
+        return False
+    event_rows.add(connection, "member_gone", now_us, pool=pool, member_id=member_id, reason=reason)
+    return True
+
+
+def set_cordoned(connection: sa.Connection, member_id: str, *, cordoned: bool) -> None:
+    connection.execute(
+        sa.update(members).where(members.c.id == member_id).values(cordoned=cordoned)
+    )
+
+
+def set_missing(connection: sa.Connection, member_id: str, missing_us: int | None) -> None:
+    """Record since when the provider does not list the machine; None: it lists it."""
+    connection.execute(
+        sa.update(members).where(members.c.id == member_id).values(missing_us=missing_us)
+    )
+
+
+def set_abandoned(connection: sa.Connection, member_id: str, now_us: int) -> bool:
+    """Record that every attempt to terminate failed; False if that was recorded before."""
+    done = connection.execute(
+        sa.update(members)
+        .where(members.c.id == member_id, members.c.abandoned_us.is_(None))
+        .values(abandoned_us=now_us)
+    )
+    return bool(done.rowcount)
+
+
+def set_beat(connection: sa.Connection, member_id: str, phase: str, now_us: int) -> None:
+    """Record a heartbeat."""
+    connection.execute(
+        _upsert.insert(connection, beats)
+        .values(member_id=member_id, at_us=now_us, phase=phase)
+        .on_conflict_do_update(
+            index_elements=[beats.c.member_id], set_={"at_us": now_us, "phase": phase}
+        )
+    )
+
+
+def begin_attempt(
+    connection: sa.Connection, member: Member, *, attempts: int, next_attempt_us: int
+) -> bool:
+    """Record an attempt to terminate; False if somebody else changed the member since it was read."""
+    done = connection.execute(
+        sa.update(members)
+        .where(
+            members.c.id == member.id,
+            members.c.state == member.state,
+            members.c.attempts == member.attempts,
+            members.c.next_attempt_us == member.next_attempt_us,
+            LIVE,
+        )
+        .values(attempts=attempts, next_attempt_us=next_attempt_us)
+    )
+    return done.rowcount == 1
+
+
+def add_machine(connection: sa.Connection, pool: Pool, machine: pools.Machine, now_us: int) -> bool:
+    """Give a member its machine; False if the member is gone or has another one."""
+    ending = members.c.state.in_((State.DRAINING, State.ERRORED))
+    done = connection.execute(
+        sa.update(members)
+        .where(
+            members.c.id == machine.member_id,
+            LIVE,
+            sa.or_(members.c.machine_id.is_(None), members.c.machine_id == machine.id),
+        )
+        .values(
+            machine_id=machine.id,
+            address=machine.address,
+            region=machine.region,
+            launched_us=now_us,
+            # A member that is already ending can be terminated from now on.
+            next_attempt_us=sa.case((ending, now_us), else_=0),
+        )
+    )
+    if done.rowcount != 1:
+        return False
+    event_rows.add(
+        connection, "member_launched", now_us, pool=pool, member_id=machine.member_id,
+        detail=machine.id,
+    )  # fmt: skip
+    return True

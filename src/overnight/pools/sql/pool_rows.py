@@ -1,0 +1,108 @@
+"""Rows of pools, and everything that a pool holds at one moment."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import sqlalchemy as sa
+import sqlalchemy.exc
+
+from overnight.model.pool import LifecycleClass, Pool, PoolSettings, PoolStatus
+from overnight.model.times import SECOND_US
+from overnight.pools import decisions, pool_errors
+from overnight.pools.sql import claim_rows, member_rows, schema, waiter_rows
+
+__all__ = ["delete", "find", "find_of_member", "insert", "list_all", "lock", "save", "view"]
+
+pools = schema.pools
+
+
+def _pool(row: sa.RowMapping) -> Pool:
+    values = dict(row)
+    values["settings"] = PoolSettings(**values.pop("knobs"))
+    values["status"] = PoolStatus(values["status"])
+    values["lifecycle_class"] = LifecycleClass(values["lifecycle_class"])
+    values["preferred_regions"] = tuple(values["preferred_regions"])
+    return Pool(**values)
+
+
+def _row(pool: Pool) -> dict[str, Any]:
+    return {
+        **{name: value for name, value in vars(pool).items() if name != "settings"},
+        "preferred_regions": list(pool.preferred_regions),
+        "labels": dict(pool.labels),
+        "knobs": dataclasses.asdict(pool.settings),
+    }
+
+
+def find(connection: sa.Connection, name_or_id: str) -> Pool:
+    """Read a pool; raises PoolNotFoundError."""
+    chosen = sa.select(pools).where(sa.or_(pools.c.name == name_or_id, pools.c.id == name_or_id))
+    row = connection.execute(chosen).mappings().first()
+    if row is None:
+        raise pool_errors.PoolNotFoundError(name_or_id)
+    return _pool(row)
+
+
+def lock(connection: sa.Connection, name_or_id: str) -> Pool:
+    """Read a pool and lock its row until the transaction ends: nobody else launches, drains or changes it.
+
+    `NO KEY`: a plain FOR UPDATE would also block inserts of members that refer to the pool. SQLite has no
+    row locks and needs none, because it has one writer at a time.
+    """
+    pool_id = find(connection, name_or_id).id
+    chosen = sa.select(pools).where(pools.c.id == pool_id).with_for_update(key_share=True)
+    row = connection.execute(chosen).mappings().first()
+    if row is None:  # deleted while we waited for the lock
+        raise pool_errors.PoolNotFoundError(name_or_id)
+    return _pool(row)
+
+
+def find_of_member(connection: sa.Connection, member_id: str) -> Pool | None:
+    members = schema.members
+    chosen = (
+        sa.select(pools)
+        .join(members, members.c.pool_id == pools.c.id)
+        .where(members.c.id == member_id)
+    )
+    row = connection.execute(chosen).mappings().first()
+    return None if row is None else _pool(row)
+
+
+def list_all(connection: sa.Connection) -> list[Pool]:
+    """Read every pool, ordered by name."""
+    chosen = sa.select(pools).order_by(pools.c.name)
+    return [_pool(row) for row in connection.execute(chosen).mappings()]
+
+
+def insert(connection: sa.Connection, pool: Pool) -> None:
+    """Write a new pool; raises PoolExistsError where the name is taken."""
+    try:
+        connection.execute(pools.insert().values(_row(pool)))
+    except sqlalchemy.exc.IntegrityError as error:
+        raise pool_errors.PoolExistsError(pool.name) from error
+
+
+def save(connection: sa.Connection, pool: Pool) -> None:
+    """Write a pool that is locked."""
+    connection.execute(sa.update(pools).where(pools.c.id == pool.id).values(_row(pool)))
+
+
+def delete(connection: sa.Connection, pool: Pool) -> None:
+    """Delete a locked pool with the records of its claims and members; its events stay."""
+    for table in (schema.claims, schema.members):
+        connection.execute(sa.delete(table).where(table.c.pool_id == pool.id))
+    connection.execute(sa.delete(pools).where(pools.c.id == pool.id))
+
+
+def view(connection: sa.Connection, pool: Pool, now_us: int) -> decisions.View:
+    """Read what a pool holds now."""
+    seen_since = now_us - pool.settings.waiter_stale_seconds * SECOND_US
+    return decisions.View(
+        pool=pool,
+        members=member_rows.list_live(connection, pool.id),
+        claims=claim_rows.list_open(connection, pool.id),
+        waiting=waiter_rows.count_wanted(connection, pool.id, seen_since),
+        now_us=now_us,
+    )

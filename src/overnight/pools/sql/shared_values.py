@@ -1,0 +1,62 @@
+"""Named values that the control planes of one database share: owner, endpoint, providers and regions used."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from overnight.model.pool import Pool, new_id
+from overnight.pools.sql import _upsert, schema
+
+__all__ = ["add_used", "get", "list_providers", "list_regions", "owner", "put"]
+
+table = schema.control
+REGION_USED = "region_used"
+PROVIDER_USED = "provider_used "
+
+
+def get(connection: sa.Connection, name: str) -> str:
+    """Read a value; '' if there is none."""
+    chosen = sa.select(table.c.value).where(table.c.name == name)
+    return str(connection.execute(chosen).scalar() or "")
+
+
+def put(connection: sa.Connection, name: str, value: str, *, keep: bool = False) -> None:
+    """Write a value; with `keep` an existing one stays."""
+    statement = _upsert.insert(connection, table).values(name=name, value=value)
+    columns = [table.c.name]
+    if keep:
+        statement = statement.on_conflict_do_nothing(index_elements=columns)
+    else:
+        statement = statement.on_conflict_do_update(index_elements=columns, set_={"value": value})
+    connection.execute(statement)
+
+
+def owner(connection: sa.Connection) -> str:
+    """Return the tag of this database's machines; creates it the first time."""
+    if not get(connection, "owner"):
+        put(connection, "owner", new_id("overnight"), keep=True)
+    return get(connection, "owner")
+
+
+def add_used(connection: sa.Connection, pool: Pool) -> None:
+    """Record where this pool's machines may be: the sweep looks there from now on, for ever."""
+    put(connection, PROVIDER_USED + pool.provider, "yes", keep=True)
+    for region in (pool.region, *pool.preferred_regions):
+        if region:
+            put(connection, f"{REGION_USED} {pool.provider} {region}", "yes", keep=True)
+
+
+def list_regions(connection: sa.Connection, provider: str) -> tuple[str, ...]:
+    """Return every region that a pool of this provider has ever named."""
+    return _names_after(connection, f"{REGION_USED} {provider} ")
+
+
+def list_providers(connection: sa.Connection) -> tuple[str, ...]:
+    """Return every provider that a pool has ever named."""
+    return _names_after(connection, PROVIDER_USED)
+
+
+def _names_after(connection: sa.Connection, prefix: str) -> tuple[str, ...]:
+    chosen = sa.select(table.c.name).where(table.c.name.startswith(prefix, autoescape=True))
+    names = connection.execute(chosen).scalars()
+    return tuple(sorted(str(name).removeprefix(prefix) for name in names))

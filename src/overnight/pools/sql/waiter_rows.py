@@ -1,0 +1,57 @@
+"""Rows of the queue: callers that wait for a member, by priority, then by age."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import sqlalchemy as sa
+
+from overnight.model.pool import Waiter
+from overnight.pools.sql import schema
+
+__all__ = ["count_wanted", "delete", "delete_unseen", "exists", "insert", "list_queue", "touch"]
+
+waiters = schema.waiters
+
+
+def insert(connection: sa.Connection, waiter: Waiter) -> None:
+    connection.execute(waiters.insert().values(dataclasses.asdict(waiter)))
+
+
+def delete(connection: sa.Connection, waiter_id: str) -> None:
+    connection.execute(sa.delete(waiters).where(waiters.c.id == waiter_id))
+
+
+def exists(connection: sa.Connection, waiter_id: str) -> bool:
+    chosen = sa.select(waiters.c.id).where(waiters.c.id == waiter_id)
+    return connection.execute(chosen).scalar() is not None
+
+
+def touch(connection: sa.Connection, waiter_id: str, now_us: int) -> None:
+    """Record that the caller still waits."""
+    connection.execute(sa.update(waiters).where(waiters.c.id == waiter_id).values(seen_us=now_us))
+
+
+def list_queue(connection: sa.Connection, pool_id: str, seen_since_us: int) -> list[Waiter]:
+    """Read the queue in order, without the callers not seen since then."""
+    chosen = (
+        sa.select(waiters)
+        .where(waiters.c.pool_id == pool_id, waiters.c.seen_us > seen_since_us)
+        .order_by(waiters.c.priority.desc(), waiters.c.queued_us, waiters.c.id)
+    )
+    return [Waiter(**row) for row in connection.execute(chosen).mappings()]
+
+
+def count_wanted(connection: sa.Connection, pool_id: str, seen_since_us: int) -> int:
+    """Count the members that the queue asks for."""
+    chosen = sa.select(sa.func.coalesce(sa.func.sum(waiters.c.wanted), 0)).where(
+        waiters.c.pool_id == pool_id, waiters.c.seen_us > seen_since_us
+    )
+    return int(connection.execute(chosen).scalar_one())
+
+
+def delete_unseen(connection: sa.Connection, pool_id: str, before_us: int) -> None:
+    """Delete callers that were killed while they waited."""
+    connection.execute(
+        sa.delete(waiters).where(waiters.c.pool_id == pool_id, waiters.c.seen_us < before_us)
+    )

@@ -1,0 +1,77 @@
+"""Every `overnight …` command that an error or a problem tells people to run exists, with its options."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import re
+from typing import Any
+
+import pytest
+import typer.main
+
+from overnight.interfaces import cli
+
+SOURCE = pathlib.Path(cli.__file__).parents[2]
+COMMAND = re.compile(r"(?<!the )\bovernight ((?:[a-z][a-z-]+ ?)+[^,;()`]*)")
+PLACEHOLDER = "X1"
+
+
+def _text(node: ast.expr) -> str:
+    """Return a string expression with placeholders for its values."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part) for part in parts)
+        case ast.BinOp(left=left, right=right):
+            return _text(left) + _text(right)
+        case ast.IfExp(body=body, orelse=orelse):
+            return f"{_text(body)}; {_text(orelse)}"
+        case ast.BoolOp(values=values):
+            return "; ".join(_text(value) for value in values)
+    return PLACEHOLDER
+
+
+def _advice() -> list[tuple[str, str]]:
+    """Return (file, command) of every `todo=`, and of the problems of pools."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        texts = [
+            _text(keyword.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            for keyword in node.keywords
+            if keyword.arg == "todo"
+        ]
+        if path.name == "problems.py":
+            texts += [_text(n) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)]
+        for text in texts:
+            found += [(path.name, match[1].split("   ")[0]) for match in COMMAND.finditer(text)]
+    return found
+
+
+ADVICE = sorted(set(_advice()))
+ROOT = typer.main.get_command(cli.build())
+
+
+def test_the_advice_is_found() -> None:
+    assert len(ADVICE) > 40
+    assert ("pool_errors.py", f"pool drain {PLACEHOLDER}") in ADVICE
+
+
+@pytest.mark.parametrize(("name", "advice"), ADVICE)
+def test_the_command_exists(name: str, advice: str) -> None:
+    words = advice.split()
+    command: Any = ROOT
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        if not command.commands.get(words[0]) and not re.fullmatch(r"[a-z][a-z-]*", words[0]):
+            break
+        assert words[0] in command.commands, f"{name}: overnight {advice}"
+        command = command.commands[words.pop(0)]
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+    known |= {option for parameter in ROOT.params for option in parameter.opts}
+    for word in words:
+        if word.startswith("--"):
+            assert word.partition("=")[0] in known, f"{name}: overnight {advice}"
