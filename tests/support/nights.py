@@ -173,7 +173,7 @@ def told_of(home: pathlib.Path) -> str:
         for name in source.signals(host, -EVER, EVER):
             for frame in source.numbers(host, name, -EVER, EVER):
                 found += [frame.signal, *frame.columns, *frame.keys]
-        found += source.facts_told(host, -EVER, EVER)
+        found += source.recorded_facts(host, -EVER, EVER)
     catalogue = segments.Catalogue(home)
     for host in catalogue.hosts():
         for segment in catalogue.segments(host):

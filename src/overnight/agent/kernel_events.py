@@ -201,7 +201,7 @@ class KernelWatch:
 
     def _fold(
         self, record: kmsg.Record, match: matcher.Match, now: clock.Clock
-    ) -> Iterable[watches.Sighting]:
+    ) -> watches.Sightings:
         """Add a line to its incident, or begin one; yield the incident that it ends."""
         rule, counts = match.rule, self.counts[match.rule.name]
         counts.matched += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors, sources
@@ -32,11 +32,11 @@ class KernelLogFeed:
         """Readable when there is a line."""
         return self._log.fileno()
 
-    def sightings(self, now: clock.Clock) -> Iterable[watches.Sighting]:
+    def sightings(self, now: clock.Clock) -> watches.Sightings:
         """Return what the lines since the last call show, and what was folded before."""
         return self._watch.check(self._log.read(MAX_LINES, self._watch.wanted), now)
 
-    def finish(self, now: clock.Clock) -> Iterable[watches.Sighting]:
+    def finish(self, now: clock.Clock) -> watches.Sightings:
         """Return the last ones and close the log."""
         sightings = [*self.sightings(now), *self._watch.finish(now)]
         self._log.close()

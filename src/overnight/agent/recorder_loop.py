@@ -66,10 +66,10 @@ class LogFeed(Protocol):
     def fileno(self) -> int:
         """Readable when there is a line."""
 
-    def sightings(self, now: clock.Clock) -> Iterable[watches.Sighting]:
+    def sightings(self, now: clock.Clock) -> watches.Sightings:
         """Return what the lines since the last call show."""
 
-    def finish(self, now: clock.Clock) -> Iterable[watches.Sighting]:
+    def finish(self, now: clock.Clock) -> watches.Sightings:
         """Return the last ones and close the log."""
 
     @property
@@ -223,7 +223,7 @@ class RecorderLoop:
             now = self._parts.read_clock()
             self._track_log(self._parts.log.sightings(now), now)
 
-    def _track_log(self, sightings: Iterable[watches.Sighting], now: clock.Clock) -> None:
+    def _track_log(self, sightings: watches.Sightings, now: clock.Clock) -> None:
         for sighting in map(self._queues.place, sightings):
             source = str(sighting.fields.get("rule", "kernel-log"))
             self._emit(self.events.track([sighting], now, source))

@@ -35,7 +35,7 @@ __all__ = ["Candidates", "Refusal", "build", "explain_loss", "link", "rank", "sc
 UNKNOWN_FIT = 0.35  # less than even: what is not known does not speak for a cause
 LEAST_STRENGTH = 0.4  # weaker links are not followed
 PARSIMONY = 0.99
-# At a lower confidence a finding cannot be told from the background.
+# At a lower confidence a finding cannot be distinguished from the background.
 LEAST_CONFIDENCE = 0.2
 SLACK_US = 3 * SECOND_US  # a finding that begins later than this after the event did not cause it
 MOST_STEPS = 8

@@ -62,6 +62,19 @@ class Surroundings:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A cause and an effect, and the condition between them."""
+
+    condition: knowledge.Condition
+    cause: Finding
+    effect: Finding
+    around: Surroundings
+
+
+Judge = Callable[[Pair], Judgement]
+
+
 def judge(
     condition: knowledge.Condition,
     cause: Finding,
@@ -69,7 +82,7 @@ def judge(
     around: Surroundings,
 ) -> Judgement:
     """Judge how well one condition holds between two findings."""
-    judgement = JUDGES[condition.holds](condition, cause, effect, around)
+    judgement = JUDGES[condition.holds](Pair(condition, cause, effect, around))
     return dataclasses.replace(judgement, text=plain(judgement.text, 4 * LONGEST_NAME))
 
 
@@ -115,17 +128,12 @@ def _label(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _time_order(
-    condition: knowledge.Condition,
-    cause: Finding,
-    effect: Finding,
-    _: Surroundings,
-) -> Judgement:
-    late = (cause.window.begin_us - effect.window.begin_us) / SECOND_US
-    over = (effect.window.begin_us - cause.window.end_us) / SECOND_US
-    if late > max(condition.slack_seconds, RESOLUTION_S):
+def _time_order(pair: Pair) -> Judgement:
+    late = (pair.cause.window.begin_us - pair.effect.window.begin_us) / SECOND_US
+    over = (pair.effect.window.begin_us - pair.cause.window.end_us) / SECOND_US
+    if late > max(pair.condition.slack_seconds, RESOLUTION_S):
         return Judgement(0.0, f"time: it begins {times.format_duration(late)} after its effect")
-    if over > condition.gap_seconds:
+    if over > pair.condition.gap_seconds:
         return Judgement(
             0.0, f"time: it ended {times.format_duration(over)} before its effect began"
         )
@@ -139,19 +147,9 @@ def _time_order(
     return Judgement(1.0, f"time: it begins {times.format_duration(-late)} before its effect")
 
 
-def _same(
-    name: str, none: str | None
-) -> Callable[
-    [knowledge.Condition, Finding, Finding, Surroundings],
-    Judgement,
-]:
-    def same(
-        _: knowledge.Condition,
-        cause: Finding,
-        effect: Finding,
-        __: Surroundings,
-    ) -> Judgement:
-        left, right = (_strip_pid(getattr(end.subject, name)) for end in (cause, effect))
+def _same(name: str, none: str | None) -> Judge:
+    def same(pair: Pair) -> Judgement:
+        left, right = (_strip_pid(getattr(end.subject, name)) for end in (pair.cause, pair.effect))
         if none in (left, right):
             which = "both" if left == right else "one of them"
             return Judgement(None, f"the {name} of {which} is not known")
@@ -175,15 +173,10 @@ def _below(child: str, parent: str) -> bool:
     return _parts(child)[: len(_parts(parent))] == _parts(parent)
 
 
-def _same_cgroup(
-    _: knowledge.Condition,
-    cause: Finding,
-    effect: Finding,
-    __: Surroundings,
-) -> Judgement:
+def _same_cgroup(pair: Pair) -> Judgement:
     """Agree where one contains the other, or the unit's name is in the other's path."""
-    left, right = cause.subject.cgroup, effect.subject.cgroup
-    unit = cause.subject.unit
+    left, right = pair.cause.subject.cgroup, pair.effect.subject.cgroup
+    unit = pair.cause.subject.unit
     if right not in ROOT_CGROUPS and unit and unit in _parts(right):
         return Judgement(1.0, f"{unit} is in the path of {right}")
     if left in ROOT_CGROUPS or right in ROOT_CGROUPS:
@@ -193,13 +186,8 @@ def _same_cgroup(
     return Judgement(0.0, f"different cgroup: {left}, not {right}")
 
 
-def _parent_of(
-    _: knowledge.Condition,
-    cause: Finding,
-    effect: Finding,
-    __: Surroundings,
-) -> Judgement:
-    parent, child = cause.subject.cgroup, effect.subject.cgroup
+def _parent_of(pair: Pair) -> Judgement:
+    parent, child = pair.cause.subject.cgroup, pair.effect.subject.cgroup
     if parent in ROOT_CGROUPS or child in ROOT_CGROUPS:
         return Judgement(None, "the cgroup of one of them is not known, or is the root cgroup")
     if _below(child, parent):
@@ -207,23 +195,18 @@ def _parent_of(
     return Judgement(0.0, f"{parent} does not contain {child}")
 
 
-def _magnitude(
-    condition: knowledge.Condition,
-    cause: Finding,
-    effect: Finding,
-    around: Surroundings,
-) -> Judgement:
+def _magnitude(pair: Pair) -> Judgement:
     """Compare the first pair of numbers that is measured on both sides."""
     pairs = [
-        (name, condition.effect[n] if condition.effect else "")
-        for n, name in enumerate(condition.cause)
+        (name, pair.condition.effect[n] if pair.condition.effect else "")
+        for n, name in enumerate(pair.condition.cause)
     ]
     missing = ""
     for cause_name, effect_name in pairs:
-        value = measured(cause, cause_name)
-        other = measured(effect, effect_name) if effect_name else 1.0
+        value = measured(pair.cause, cause_name)
+        other = measured(pair.effect, effect_name) if effect_name else 1.0
         if value is not None and other is not None:
-            return _compare(condition, (cause_name, value), (effect_name, other), around)
+            return _compare(pair.condition, (cause_name, value), (effect_name, other), pair.around)
         missing = _label(cause_name if value is None else effect_name)
     return Judgement(None, f"{missing} was not measured")
 
@@ -270,28 +253,23 @@ def _taken(finding: Finding) -> float:
     return _size(finding, "cores_added") or _size(finding, "cores_burnt")
 
 
-def _same_culprit(
-    _: knowledge.Condition,
-    cause: Finding,
-    effect: Finding,
-    around: Surroundings,
-) -> Judgement:
+def _same_culprit(pair: Pair) -> Judgement:
     """Judge whether the cause's process (or unit) is the top consumer of the effect's core."""
-    core = effect.subject.core
+    core = pair.effect.subject.core
     consumers = sorted(
         (
             culprit
-            for culprit in around.culprits
-            if culprit.subject.host == effect.subject.host
+            for culprit in pair.around.culprits
+            if culprit.subject.host == pair.effect.subject.host
             and culprit.subject.core == core
             and core is not None
-            and culprit.window.begin_us < effect.window.end_us
-            and effect.window.begin_us < culprit.window.end_us
+            and culprit.window.begin_us < pair.effect.window.end_us
+            and pair.effect.window.begin_us < culprit.window.end_us
         ),
         key=lambda culprit: (-_taken(culprit), culprit.id),
     )
-    name = "process" if cause.subject.process else "unit"
-    blamed = getattr(cause.subject, name)
+    name = "process" if pair.cause.subject.process else "unit"
+    blamed = getattr(pair.cause.subject, name)
     if not consumers or not blamed:
         return Judgement(None, "the top consumer of that core is not known")
     names = [getattr(culprit.subject, name) for culprit in consumers]
@@ -309,23 +287,18 @@ def _same_culprit(
     )
 
 
-def _recurrence(
-    _: knowledge.Condition,
-    cause: Finding,
-    __: Finding,
-    around: Surroundings,
-) -> Judgement:
+def _recurrence(pair: Pair) -> Judgement:
     """Judge whether the cause also ran more before the other events of the same kind."""
     lifts = sorted(
         (
             lift
-            for lift in around.lifts
-            if cause.subject.process
-            and lift.subject.process == cause.subject.process
+            for lift in pair.around.lifts
+            if pair.cause.subject.process
+            and lift.subject.process == pair.cause.subject.process
             and (
-                not cause.subject.function
+                not pair.cause.subject.function
                 or not lift.subject.function
-                or lift.subject.function == cause.subject.function
+                or lift.subject.function == pair.cause.subject.function
             )
             and _size(lift, "recurrences") >= LIFT_RECURRENCES
         ),
@@ -342,17 +315,12 @@ def _recurrence(
     return Judgement(0.2, f"recurrence: before {count} recurrences it ran no more than otherwise")
 
 
-def _waited(
-    _: knowledge.Condition,
-    cause: Finding,
-    effect: Finding,
-    ___: Surroundings,
-) -> Judgement:
+def _waited(pair: Pair) -> Judgement:
     """Judge what the event itself reports: drivers log how long a queue was not polled."""
-    waited = measured(effect, "waited_seconds")
+    waited = measured(pair.effect, "waited_seconds")
     if waited is None:
         return Judgement(None, "the event does not report how long it waited")
-    silent, kernel = measured(effect, "silent_seconds"), measured(cause, "kernel_percent")
+    silent, kernel = measured(pair.effect, "silent_seconds"), measured(pair.cause, "kernel_percent")
     if (silent or 0.0) >= LEAST_WAIT_S and (kernel or 0.0) >= KERNEL_PERCENT:
         return Judgement(
             IN_DOUBT,
@@ -365,13 +333,7 @@ def _waited(
     return Judgement(1.0, f"the event reports a wait of {times.format_duration(waited)}")
 
 
-JUDGES: dict[
-    str,
-    Callable[
-        [knowledge.Condition, Finding, Finding, Surroundings],
-        Judgement,
-    ],
-] = {
+JUDGES: dict[str, Judge] = {
     "time_order": _time_order,
     "same_host": _same("host", ""),
     "same_core": _same("core", None),

@@ -96,7 +96,7 @@ def _conclude(
 
 
 def find_end(event: Event | None, findings: Sequence[Finding]) -> Finding | None:
-    """Return the event as a finding: the detector's, or one made of the event itself.
+    """Return the event as a finding: the detector's, or one built from the event itself.
 
     It begins at the event's instant, whatever window the detector reports: time order is judged by it.
     """

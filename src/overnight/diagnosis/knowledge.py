@@ -21,35 +21,14 @@ from overnight.model.finding import Subject
 from overnight.model.verdict import Step
 
 __all__ = [
-    "Condition",
-    "EventKind",
-    "FleetRule",
-    "Kind",
-    "Knowledge",
-    "Number",
-    "Remedy",
-    "Rule",
-    "known",
-    "merge",
-    "parse_knowledge",
-    "read_knowledge",
-]
+    "Condition", "EventKind", "FleetRule", "Kind", "Knowledge", "Number", "Remedy", "Rule", "known", "merge",
+    "parse_knowledge", "read_knowledge",
+]  # fmt: skip
 
 HOLDS = (
-    "time_order",
-    "same_host",
-    "same_core",
-    "same_unit",
-    "same_process",
-    "same_cgroup",
-    "parent_of",
-    "same_interface",
-    "same_queue",
-    "same_culprit",
-    "waited",
-    "magnitude",
-    "recurrence",
-)
+    "time_order", "same_host", "same_core", "same_unit", "same_process", "same_cgroup", "parent_of",
+    "same_interface", "same_queue", "same_culprit", "waited", "magnitude", "recurrence",
+)  # fmt: skip
 NEEDS = ("holds", "open", "soft")
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
 NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")

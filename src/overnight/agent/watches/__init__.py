@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Value
 
-__all__ = ["Sighting", "Watch"]
+__all__ = ["Sighting", "Sightings", "Watch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +43,9 @@ class Sighting:
     last: clock.Clock | None = None
 
 
+Sightings = Iterable[Sighting]
+
+
 class Watch(Protocol):
     """Checks the signals it needs."""
 
@@ -54,5 +57,5 @@ class Watch(Protocol):
     def needs(self) -> tuple[str, ...]:
         """The signals whose rows `check` gets."""
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Iterable[Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> Sightings:
         """Take one reading of one signal; return what it shows."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
@@ -28,9 +27,7 @@ class Blocked:
         self._seconds = seconds
         self._since: dict[str, clock.Clock] = {}
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         del signal
         blocked = {key for key, row in rows.items() if row[STATE] == UNINTERRUPTIBLE}
         self._since = {key: self._since.get(key, now) for key in blocked}

@@ -8,7 +8,6 @@ average below 50 %. `cpu.core_stolen`: the hypervisor takes at least half of a c
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
@@ -69,9 +68,7 @@ class CorePinned:
         self._receive: tuple[str, float] = ("", 0.0)
         self._consumers: dict[int, tuple[int, str]] = {}
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterable[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         if signal == "cpu":
             return self._check_cpu(now, rows)
         if signal == "softirqs":
@@ -80,7 +77,7 @@ class CorePinned:
             self._find_consumers(rows)
         return ()
 
-    def _check_cpu(self, now: clock.Clock, rows: sources.Rows) -> Iterator[watches.Sighting]:
+    def _check_cpu(self, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         before, then = self._rows, self._then
         self._rows, self._then = rows, now
         if then is None or not 0 < now.monotonic_ns - then.monotonic_ns <= PAUSE_NS:
@@ -117,7 +114,7 @@ class CorePinned:
 
     def _report_pinned(
         self, core: str, streak: _Streak, now: clock.Clock, cores: int
-    ) -> Iterator[watches.Sighting]:
+    ) -> watches.Sightings:
         seconds = (now.monotonic_ns - streak.begin.monotonic_ns) / 1e9
         # Readings come a little early or late: three of them are three seconds.
         if seconds < self._limits.seconds - 0.2:
@@ -154,9 +151,7 @@ class CorePinned:
                 fields={"receive_percent": round(share, 1)},
             )
 
-    def _report_stolen(
-        self, core: str, streak: _Streak, now: clock.Clock
-    ) -> Iterator[watches.Sighting]:
+    def _report_stolen(self, core: str, streak: _Streak, now: clock.Clock) -> watches.Sightings:
         seconds = (now.monotonic_ns - streak.begin.monotonic_ns) / 1e9
         if seconds < self._limits.seconds - 0.2:
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
@@ -67,9 +66,7 @@ class CrashLoop:
         self._counters = rates.Counters(LONG_PAUSE)
         self._recent = _Recent(self._limits.restart_seconds)
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         del signal
         _, rose = self._counters.since(now, rows)
         for unit, change in rose.items():
@@ -97,9 +94,7 @@ class HiddenLoop:
         self._counters = rates.Counters(LONG_PAUSE)
         self._recent = _Recent(self._limits.birth_seconds)
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         del signal
         _, rose = self._counters.since(now, rows)
         for parent, (_, _, young, *_) in rose.items():

@@ -6,7 +6,6 @@ lines no rule knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
@@ -54,9 +53,7 @@ class DriverCounters:
     def __init__(self) -> None:
         self._counters = {name: rates.Counters(SLOW) for name in self.needs}
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         _, rose = self._counters[signal].since(now, rows)
         for key, change in rose.items():
             if not change or change[0] <= 0:
@@ -94,9 +91,7 @@ class Softnet:
     def __init__(self) -> None:
         self._counters = rates.Counters()
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterable[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         del signal
         seconds, rose = self._counters.since(now, rows)
         for core, (_, dropped, squeezed, *_) in rose.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
@@ -62,9 +61,7 @@ class Pressure:
     def __init__(self) -> None:
         self._streaks = _Streaks()
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         del signal
         seconds, rose = self._streaks.read(now, rows)
         for resource, change in rose.items():
@@ -91,9 +88,7 @@ class RunQueue:
     def __init__(self) -> None:
         self._streaks = _Streaks()
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         """Report a core only while tasks on the others wait little."""
         del signal
         seconds, rose = self._streaks.read(now, rows)
@@ -120,9 +115,7 @@ class Reclaim:
     def __init__(self) -> None:
         self._counters = rates.Counters()
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         del signal
         _, rose = self._counters.since(now, rows)
         for change in rose.values():
@@ -140,9 +133,7 @@ class Limits:
     name = "limits"
     needs = ("limits",)
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         del signal
         for name, row in rows.items():
             used, maximum = (int(value) for value in row)
@@ -161,9 +152,7 @@ class ClockSync:
     name = "clock-sync"
     needs = ("clock",)
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         del signal
         row = rows.get("")
         if row and row[0]:

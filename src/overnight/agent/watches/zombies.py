@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
@@ -52,9 +51,7 @@ class ZombieGrowth:
         self._limits = limits or ZombieLimits()
         self._dying: collections.deque[tuple[int, int]] = collections.deque(maxlen=1000)
 
-    def check(
-        self, signal: str, now: clock.Clock, rows: sources.Rows
-    ) -> Iterator[watches.Sighting]:
+    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         del signal
         row = rows.get("")
         if row is None:

@@ -147,7 +147,7 @@ def share_out(charges: dict[str, Charge], dying: int, top: str, cost: int) -> tu
                 _relative(path, top), assigned, min(least, assigned), most, charge.in_use, charge.pages, counted=False
             )
         )  # fmt: skip
-    return tuple(sorted(parents, key=lambda charge: (-charge.dying, charge.path)))
+    return tuple(sorted(parents, key=lambda parent: (-parent.dying, parent.path)))
 
 
 def _charges(top: str, clock: Callable[[], float], deadline: float) -> dict[str, Charge]:

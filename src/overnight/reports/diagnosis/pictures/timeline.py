@@ -56,7 +56,7 @@ def draw_timeline(
     window = shown.coverage.window
     time = _Time(window.begin_us, window.end_us)
     rows = _rows(shown)
-    seen = [one for one in marks if window.begin_us <= one.time_us < window.end_us]
+    seen = [event for event in marks if window.begin_us <= event.time_us < window.end_us]
     lanes = _place_labels(seen, time)
     used = 1 + max((lane for _, lane, _ in lanes), default=-1)
     top = 8 + LANE * (used + (1 if incident else 0))
@@ -176,7 +176,7 @@ def _draw_band(
     count = max(1, len(shown.cores))
     row = 14 if count <= 8 else 8 if count <= 32 else 4 if count <= 96 else 3 if count <= 192 else 2
     height, right = row * count, WIDTH - RIGHT
-    made = [f'<rect class="back" x="{LEFT}" y="{y}" width="{right - LEFT}" height="{height}"/>']
+    parts = [f'<rect class="back" x="{LEFT}" y="{y}" width="{right - LEFT}" height="{height}"/>']
     spans = _spans(shown)
     runs: list[list[str]] = [[] for _ in range(LEVELS + 1)]
     for number in range(len(shown.cores)):
@@ -191,7 +191,7 @@ def _draw_band(
                 left, wide = time.x(spans[start][0]), time.x(spans[n - 1][1])
                 runs[levels[start]].append(f"M{left:.1f} {middle:g}H{wide:.1f}")
             start = n
-    made += [
+    parts += [
         f'<path class="h{level}" stroke-width="{row}" d="{"".join(d)}"/>'
         for level, d in enumerate(runs)
         if d
@@ -201,17 +201,17 @@ def _draw_band(
     for number, core in enumerate(shown.cores):
         middle = y + (number + 0.5) * row
         if core in large:
-            made.append(f'<path class="pin" d="M{LEFT - 8} {middle - 5:g}v10l7 -5z"/>')
-            made.append(f'<path class="pin" d="M{right + 8} {middle - 5:g}v10l-7 -5z"/>')
+            parts.append(f'<path class="pin" d="M{LEFT - 8} {middle - 5:g}v10l7 -5z"/>')
+            parts.append(f'<path class="pin" d="M{right + 8} {middle - 5:g}v10l-7 -5z"/>')
             if middle >= free:
                 free = middle + 15
-                made.append(
+                parts.append(
                     f'<text class="b" x="{right + 12}" y="{middle + 4:g}">core {core}, {_format_longest(shown, busy, number)}</text>'
                 )
         elif number % every == 0:
-            made.append(f'<text class="t e" x="{LEFT - 12}" y="{middle + 4:g}">{core}</text>')
-    made.append(f'<text class="b e" x="{LEFT - 26}" y="{y - 6}">all cores</text>')
-    return made, height
+            parts.append(f'<text class="t e" x="{LEFT - 12}" y="{middle + 4:g}">{core}</text>')
+    parts.append(f'<text class="b e" x="{LEFT - 26}" y="{y - 6}">all cores</text>')
+    return parts, height
 
 
 def _format_longest(shown: signals.Cores, busy: list[list[float]], number: int) -> str:
@@ -254,33 +254,36 @@ def _place_labels(
     """Place the labels: lane (-1: no room) and left end; the most severe choose first."""
     order = list(SYMBOLS)
     taken: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
-    made = []
-    for one in sorted(
+    placed = []
+    for event in sorted(
         marks,
-        key=lambda m: (order.index(m.severity) if m.severity in order else 3, m.time_us),
+        key=lambda event: (
+            order.index(event.severity) if event.severity in order else 3,
+            event.time_us,
+        ),
     ):
-        core = f" core {one.core}" if one.core >= 0 else ""
-        label = f"{SYMBOLS.get(one.severity, '●')} {wording.clock(one.time_us, '%H:%M:%S')} {svg.fit(wording.clean(one.kind, 60), 40)}{core}"
+        core = f" core {event.core}" if event.core >= 0 else ""
+        label = f"{SYMBOLS.get(event.severity, '●')} {wording.clock(event.time_us, '%H:%M:%S')} {svg.fit(wording.clean(event.kind, 60), 40)}{core}"
         wide = len(label) * BOLD
-        left = min(time.x(one.time_us) - 5, WIDTH - 4 - wide)
+        left = min(time.x(event.time_us) - 5, WIDTH - 4 - wide)
         free = next(
             (n for n, lane in enumerate(taken) if all(left > b + 8 or left + wide < a - 8 for a, b in lane)),
             -1,
         )  # fmt: skip
         if free >= 0:
             taken[free].append((left, left + wide))
-        made.append((one, free, (left, label)))
-    return made
+        placed.append((event, free, (left, label)))
+    return placed
 
 
 def _draw_marks(
     lanes: list[tuple[Event, int, tuple[float, str]]], time: _Time, top: int, bottom: int
 ) -> Iterator[str]:
     texts = []
-    for one, lane, (left, label) in lanes:
-        x = time.x(one.time_us)
-        tip = svg.safe(f"{wording.clean(one.kind, 80)}: {wording.clean(one.text)}")
-        severity = one.severity if one.severity in SYMBOLS else "info"
+    for event, lane, (left, label) in lanes:
+        x = time.x(event.time_us)
+        tip = svg.safe(f"{wording.clean(event.kind, 80)}: {wording.clean(event.text)}")
+        severity = event.severity if event.severity in SYMBOLS else "info"
         y = LANE * (lane + 1) if lane >= 0 else top
         yield (
             f'<g class="mark {severity}"><title>{tip}</title>'
@@ -325,17 +328,18 @@ def _describe(
     incident: Window | None,
     seen: Sequence[Event],
 ) -> str:
-    said = []
+    sentences = []
     for core in large:
         which = shown.cores.index(core)
         busy = _mean_in_window(shown, rows["busy"], [which], incident)
         kernel = _mean_in_window(shown, rows["kernel"], [which], incident)
         if not math.isnan(busy):
-            said.append(f"In the incident window core {core} was {busy:.0f} % busy, {kernel:.0f} % in the kernel.")  # fmt: skip
+            sentences.append(f"In the incident window core {core} was {busy:.0f} % busy, {kernel:.0f} % in the kernel.")  # fmt: skip
     mean = _mean_in_window(shown, rows["busy"], range(len(shown.cores)), incident)
     if not math.isnan(mean):
-        said.append(f"The mean of all {len(shown.cores)} cores was {mean:.0f} %.")
-    said += [
-        f"{wording.clock(one.time_us, '%H:%M:%S')} {wording.clean(one.kind, 60)}." for one in seen
+        sentences.append(f"The mean of all {len(shown.cores)} cores was {mean:.0f} %.")
+    sentences += [
+        f"{wording.clock(event.time_us, '%H:%M:%S')} {wording.clean(event.kind, 60)}."
+        for event in seen
     ]
-    return " ".join(said)
+    return " ".join(sentences)
