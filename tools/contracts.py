@@ -80,7 +80,6 @@ class ImportsOnly(_NoChains):
     type_name = "imports_only"
     package = fields.ModuleField()
     allowed = fields.SetField(subfield=fields.ModuleField())
-    not_yet = fields.SetField(subfield=fields.ModuleField(), required=False, default=())
 
     def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
         """Look at direct imports: what lies behind `allowed` is theirs to choose."""
@@ -88,10 +87,9 @@ class ImportsOnly(_NoChains):
         package = str(self.package)
         root = package.partition(".")[0]
         allowed = (package, *_names(self.allowed))
-        not_yet = _names(self.not_yet)
         chains = [
             (importer, imported)
-            for importer in sorted({package, *graph.find_descendants(package)} - {*not_yet})
+            for importer in sorted({package, *graph.find_descendants(package)})
             for imported in sorted(graph.find_modules_directly_imported_by(importer))
             if imported.startswith(f"{root}.")
             and not any(imported == name or imported.startswith(f"{name}.") for name in allowed)

@@ -64,7 +64,7 @@ def test_there_and_back_for_people(home, place, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["create", "--event", "no.such-12345678"], 3, "no event 'no.such-12345678' is kept"),
+        (["create", "--event", "no.such-12345678"], 3, "no event 'no.such-12345678'"),
         (["create"], 2, "--event"),
         (["create", "--event", EVENT, "--before", "soon"], 2, "is not a duration"),
         (["create", "--event", EVENT, "-o", "/nonexistent/x"], 3, "cannot be written"),

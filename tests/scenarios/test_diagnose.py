@@ -128,7 +128,7 @@ def test_a_bundle_gives_the_same_verdict_elsewhere(tmp_path: pathlib.Path) -> No
     here, _ = event_diagnosis.diagnose(truth.home, truth.event)
     file = tmp_path / "incident.overnight"
     bundles.create(truth.home, truth.event, file)
-    with bundles.opened(file) as made:
+    with bundles.open_temporarily(file) as made:
         assert made.home is not None
         told = event_diagnosis.choose_event(made.home, truth.event.id)
         there, _ = event_diagnosis.diagnose(made.home, told)
@@ -149,7 +149,7 @@ def test_a_bundle_has_the_quiet_time_before_a_row_of_events(tmp_path: pathlib.Pa
     assert here.baseline.begin_us < truth.event.time_us - round(bundles.BEFORE_S * 1e6)
     file = tmp_path / "incident.overnight"
     bundles.create(truth.home, truth.event, file)
-    with bundles.opened(file) as made:
+    with bundles.open_temporarily(file) as made:
         assert made.home is not None
         there = case.Case(made.home, truth.event)
         assert there.baseline == here.baseline

@@ -30,7 +30,7 @@ class Ruled:
 
     def __call__(self, now: float, claims: list[float], size: int) -> int:
         since = len(claims) - 500 if len(claims) > 500 else 0
-        seen = autoscale.look(
+        seen = autoscale.count_claims(
             self.policy, MONDAY + now, size, [MONDAY + w for w in claims[since:]], MONDAY - DAY_S
         )
         made = autoscale.decide(self.policy, seen, self.memory)

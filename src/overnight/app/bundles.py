@@ -33,35 +33,35 @@ __all__ = [
     "BEFORE_S",
     "SCHEMA",
     "SUFFIX",
-    "Made",
+    "Bundle",
     "create",
     "default_file",
     "find_event",
     "open_into",
-    "opened",
+    "open_temporarily",
 ]
 
 SCHEMA = "overnight.bundle/1"
 SUFFIX = ".overnight"
-# What diagnosis looks at begins 11.5 minutes before the event (queries.case): with some room.
+# Diagnosis reads the 11.5 minutes before the event (queries.case); this leaves some margin.
 BEFORE_S = 15 * 60.0
 AFTER_S = 2 * 60.0
 # An event may last for days; its window does not.
 LONGEST_US = 10 * MINUTE_US
-# Rates need the look before a window and the one behind it.
+# Rates need the poll before a window and the one after it.
 MARGIN_US = signals.MARGIN_US + 30 * SECOND_US
-# Signals that are looked at as seldom are kept of all stored time: slopes need hours, and they are small.
+# Signals polled at most this often are kept for all stored time: slopes need hours, and they are small.
 SELDOM_S = 30.0
-# These are looked at more often, and are kept of a day before the event: whose births match a slope.
+# These are polled more often, and are kept for a day before the event, to match births with a slope.
 DENSE = ("cgroup-births", "limits", "memory")
 DENSE_US = 25 * HOUR_US
 EVER = 1 << 62
 
-Progress = Callable[[str, float], None]  # what is being done, and how much of it is
+Progress = Callable[[str, float], None]  # step, and share of it that is done
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class Bundle:
     """A bundle that was written or opened."""
 
     file: pathlib.Path
@@ -70,39 +70,39 @@ class Made:
     home: pathlib.Path | None = None  # where it was opened
 
     def as_json(self) -> dict[str, object]:
-        """The stable form; docs/schemas/bundle-1.json describes it."""
-        said = dataclasses.asdict(self.header)  # masked: a plain dict
+        """Return the document; docs/schemas/bundle-1.json describes it."""
+        fields = dataclasses.asdict(self.header)  # masked: a plain dict
         return {
             "schema": SCHEMA,
             "file": str(self.file),
             "bytes": self.bytes,
             "home": None if self.home is None else str(self.home),
             "version": header.VERSION,
-            **said,
+            **fields,
         }
 
 
-def default_file(told: Event) -> pathlib.Path:
-    """The event's id in the current folder."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", told.id).lstrip(".") or "event"
+def default_file(event: Event) -> pathlib.Path:
+    """Return a file in the current folder, named after the event."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", event.id).lstrip(".") or "event"
     return pathlib.Path(name[:120] + SUFFIX)
 
 
 def find_event(home: pathlib.Path, event_id: str) -> Event:
-    """The event of that id; raises CannotError."""
-    for one in reader.Reader(home).events(-EVER, EVER):
-        if one.id == event_id and event_id:
-            return one
+    """Return the event of that id; raise CannotError if it is not stored."""
+    for event in reader.Reader(home).events(-EVER, EVER):
+        if event.id == event_id and event_id:
+            return event
     raise errors.CannotError(
-        f"no event {event_id!r} is kept",
-        why="it was not seen, or is older than what is kept",
-        todo="overnight events   lists those that are, the ids are in -O json",
+        f"no event {event_id!r}",
+        why="it was not recorded, or is older than what is kept",
+        todo="overnight events -O json   lists the ids",
     )
 
 
 def create(
     home: pathlib.Path,
-    told: Event,
+    event: Event,
     file: pathlib.Path,
     *,
     before_s: float = BEFORE_S,
@@ -111,46 +111,46 @@ def create(
     hide: Sequence[str] = (),
     now_us: int | None = None,
     progress: Progress = lambda _what, _share: None,
-) -> Made:
-    """Write the bundle of an event. The same home gives the same bytes, but for the time in it."""
+) -> Bundle:
+    """Write the bundle of an event; the same home gives the same bytes, except for the time."""
     source = reader.Reader(home)
-    asked = case.Case(home, told)
-    others = asked.recurrences
-    chosen = (told, *(others if all_recurrences else ()))
+    evidence = case.Case(home, event)
+    others = evidence.recurrences
+    chosen = (event, *(others if all_recurrences else ()))
     spans = _spans(chosen, before_s, after_s)
-    if asked.compared.moved:  # before an earlier event, maybe hours back
-        with_it = (*spans[told.host], (asked.baseline.begin_us, asked.baseline.end_us))
-        spans[told.host] = copying.merge_spans(with_it)
+    if evidence.compared.moved:  # the baseline lies before an earlier event, maybe hours back
+        windows = (*spans[event.host], (evidence.baseline.begin_us, evidence.baseline.end_us))
+        spans[event.host] = copying.merge_spans(windows)
     hosts = tuple(sorted({*source.hosts(), *spans}))
     masks = scrubber.Scrubber(hide)
     with _staging(file) as stage:
         notes: list[str] = []
         for n, host in enumerate(hosts):
 
-            def tell(share: float, n: int = n) -> None:
+            def show_share(share: float, n: int = n) -> None:
                 progress("signals", (n + share) / len(hosts))
 
-            wanted = _wanted(spans.get(host, ()), told)
-            copying.copy_signals(source, stage, host, wanted, masks, tell)
+            wanted = _wanted(spans.get(host, ()), event)
+            copying.copy_signals(source, stage, host, wanted, masks, show_share)
         notes += _copy_profiles(home, stage, spans, masks, progress)
-        notes += _copy_snapshots(home, stage, hosts, told.time_us, masks)
+        notes += _copy_snapshots(home, stage, hosts, event.time_us, masks)
         for host, stretches in spans.items():
             for begin, end in stretches:
                 loads.copy_loads(
                     home, stage, host, begin, end, lambda text: masks.text("loads", text)
                 )
-        notes += [f"left out, for it is damaged: {problem}" for problem in source.problems]
+        notes += [f"left out, damaged: {problem}" for problem in source.problems]
         if len(others) > len(chosen) - 1:
             notes.append(
                 f"{len(others)} other events of this kind have no window here: --all-recurrences"
             )
-        said = header.Header(
+        bundle_header = header.Header(
             overnight=overnight.__version__,
             created_us=time.time_ns() // 1000 if now_us is None else now_us,
-            event=told.id,
-            kind=told.kind,
-            host=told.host,
-            time_us=told.time_us,
+            event=event.id,
+            kind=event.kind,
+            host=event.host,
+            time_us=event.time_us,
             hosts=hosts,
             windows=tuple(
                 header.Span(host, begin, end)
@@ -162,68 +162,77 @@ def create(
             masked=masks.masked,
             notes=tuple(masks.text("notes", note) for note in notes),
         )
-        written = packer.pack(stage, file, said, lambda done, of: progress("packing", done / of))
-    return Made(file, file.stat().st_size, written)
+        written = packer.pack(
+            stage, file, bundle_header, lambda done, of: progress("packing", done / of)
+        )
+    return Bundle(file, file.stat().st_size, written)
 
 
 def open_into(
     file: pathlib.Path, target: pathlib.Path, progress: Progress = lambda _what, _share: None
-) -> Made:
-    """A bundle as a data home at `target`, which is not there yet."""
-    said = unpacker.open_into(file, target, lambda done, of: progress("unpacking", done / of))
-    return Made(file, file.stat().st_size, said, target)
+) -> Bundle:
+    """Open a bundle as a data home at `target`, which must not exist."""
+    opened_header = unpacker.open_into(
+        file, target, lambda done, of: progress("unpacking", done / of)
+    )
+    return Bundle(file, file.stat().st_size, opened_header, target)
 
 
 @contextlib.contextmanager
-def opened(file: pathlib.Path, progress: Progress = lambda _what, _share: None) -> Iterator[Made]:
-    """A bundle as a data home (`home`) for as long as the block lasts."""
-    with unpacker.opened(file, lambda done, of: progress("unpacking", done / of)) as (home, said):
-        yield Made(file, file.stat().st_size, said, home)
+def open_temporarily(
+    file: pathlib.Path, progress: Progress = lambda _what, _share: None
+) -> Iterator[Bundle]:
+    """Open a bundle as a temporary data home (`home`)."""
+    with unpacker.opened(file, lambda done, of: progress("unpacking", done / of)) as (
+        home,
+        opened_header,
+    ):
+        yield Bundle(file, file.stat().st_size, opened_header, home)
 
 
 def _spans(
     chosen: tuple[Event, ...], before_s: float, after_s: float
 ) -> dict[str, tuple[copying.Span, ...]]:
-    """The windows of these events, by host."""
-    found: dict[str, list[copying.Span]] = {}
-    for one in chosen:
-        end = max(one.time_us, min(one.until_us, one.time_us + LONGEST_US))
-        found.setdefault(one.host, []).append(
-            (one.time_us - round(before_s * SECOND_US), end + round(after_s * SECOND_US))
+    """Return the windows of events, by host."""
+    by_host: dict[str, list[copying.Span]] = {}
+    for event in chosen:
+        end = max(event.time_us, min(event.until_us, event.time_us + LONGEST_US))
+        by_host.setdefault(event.host, []).append(
+            (event.time_us - round(before_s * SECOND_US), end + round(after_s * SECOND_US))
         )
-    return {host: copying.merge_spans(spans) for host, spans in found.items()}
+    return {host: copying.merge_spans(spans) for host, spans in by_host.items()}
 
 
-def _wanted(spans: tuple[copying.Span, ...], told: Event) -> copying.Wanted:
+def _wanted(spans: tuple[copying.Span, ...], event: Event) -> copying.Wanted:
     wider = copying.merge_spans((begin - MARGIN_US, end + MARGIN_US) for begin, end in spans)
     history = {
         signal.name: -EVER
         for signal in known_signals.discover_signals()
         if isinstance(signal, sources.Signal) and signal.every >= SELDOM_S
     }
-    return copying.Wanted(wider, history | dict.fromkeys(DENSE, told.time_us - DENSE_US))
+    return copying.Wanted(wider, history | dict.fromkeys(DENSE, event.time_us - DENSE_US))
 
 
 @contextlib.contextmanager
 def _staging(file: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A folder beside the file, for what goes into it: there is room for it, or there is none anyway."""
+    """Yield a temporary folder beside the file, on the disk that needs the room anyway."""
     try:
-        made = tempfile.mkdtemp(prefix=".overnight-bundle-", dir=file.absolute().parent)
+        folder = tempfile.mkdtemp(prefix=".overnight-bundle-", dir=file.absolute().parent)
     except OSError as error:
         raise _unwritable(file, error) from error
     try:
-        yield pathlib.Path(made)
+        yield pathlib.Path(folder)
     except OSError as error:
         raise _unwritable(file, error) from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unwritable(file: pathlib.Path, error: OSError) -> errors.CannotError:
     return errors.CannotError(
         f"{file} cannot be written",
         why=error.strerror or str(error),
-        todo="choose another place with -o FILE",
+        todo="choose another file with -o FILE",
     )
 
 
@@ -257,13 +266,13 @@ def _copy_snapshots(
     time_us: int,
     masks: scrubber.Scrubber,
 ) -> Iterator[str]:
-    """Of each host the newest snapshot before the event, and the first after it."""
+    """Copy the last snapshot of each host before the event, and the first after it."""
     taken: dict[str, list[tuple[int, pathlib.Path]]] = {}
     for path in sorted((home / "snapshots").glob("*/*.json")):
         try:
-            said = snapshots.load(path).header
-            moment = datetime.datetime.fromisoformat(str(said["taken_at"]))
-            taken.setdefault(str(said["host"]), []).append(
+            snapshot_header = snapshots.load(path).header
+            moment = datetime.datetime.fromisoformat(str(snapshot_header["taken_at"]))
+            taken.setdefault(str(snapshot_header["host"]), []).append(
                 (times.parse_instant(moment.isoformat(), now_us=0, origin_us=0), path)
             )
         except (errors.OvernightError, KeyError, ValueError) as error:
@@ -283,4 +292,4 @@ def _copy_snapshots(
                         masks.note("snapshots", f"{name} {key}")
             snapshots.save(after, stage / path.relative_to(home))
         if not earlier and known == []:
-            yield f"no snapshot of {host} is kept"
+            yield f"no snapshot of {host}"

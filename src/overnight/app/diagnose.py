@@ -67,7 +67,7 @@ def _evidence(request: Request) -> Iterator[tuple[pathlib.Path, str]]:
     if request.bundle is None:
         yield request.home, request.event_id
         return
-    with bundles.opened(request.bundle) as opened:
+    with bundles.open_temporarily(request.bundle) as opened:
         assert opened.home is not None
         of_bundle = request.event_id == LAST and opened.header.event
         yield opened.home, of_bundle or request.event_id

@@ -54,7 +54,7 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
     recorded: dict[str, Any] = json.loads(bundle.with_suffix(".json").read_text())
     expected = Truth.from_json(recorded["expected"])
     began = time.monotonic()
-    with bundles.opened(bundle) as opened:
+    with bundles.open_temporarily(bundle) as opened:
         assert opened.home is not None
         event = event_diagnosis.choose_event(opened.home, opened.header.event or "last")
         verdict, case = event_diagnosis.diagnose(opened.home, event)

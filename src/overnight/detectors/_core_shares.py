@@ -125,7 +125,7 @@ def read_baseline(case: cases.Case, core: int) -> Baseline | None:
     consumers, _ = case.ran((case.baseline,), selection)
     used: dict[Actor, float] = collections.defaultdict(float)
     for consumer in consumers:
-        used[Actor(consumer.process, consumer.unit)] += consumer.samples
+        used[consumer.actor] += consumer.samples
     return Baseline(used, float(sum(consumer.softirq for consumer in consumers)), capacity)
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _base, _core_shares, _event_location, _saturation, _starved_queues
-from overnight.model.actor import Actor
 from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Selection
 
@@ -95,13 +94,13 @@ def _from_samples(
         pairs = [
             (
                 consumer,
-                baseline.share(Actor(consumer.process, consumer.unit), consumer.samples, capacity),
+                baseline.share(consumer.actor, consumer.samples, capacity),
             )
             for consumer in ran
         ]
         rose = sorted((pair for pair in pairs if pair[1].rose), key=lambda pair: -pair[1].added)
         victims = [
-            share.evidence(case, consumer.process, "profiles")
+            share.evidence(case, consumer.actor.process, "profiles")
             for consumer, share in pairs
             if share.fell
         ]
@@ -121,7 +120,7 @@ def _from_samples(
             )
     if findings:
         return findings, ""
-    most = f"{ran[0].process} with {100 * ran[0].samples / total:.0f} %" if ran else "none"
+    most = f"{ran[0].actor.process} with {100 * ran[0].samples / total:.0f} %" if ran else "none"
     return [], (
         f"no process had {100 * LEAST_SHARE:.0f} % of the {total} samples of core {stretch.core}, or more"
         f" than in the baseline; top consumer: {most}; softirqs: {100 * softirq / total:.0f} %"
@@ -139,7 +138,7 @@ def _sampled_finding(
     victims: Sequence[Evidence] = (),
 ) -> Finding:
     window = stretch.window
-    exactly = f"^{re.escape(consumer.process)}$"
+    exactly = f"^{re.escape(consumer.actor.process)}$"
     tree = case.flame(window, Selection(cores=(stretch.core,), process=exactly))
     path = main_path(tree)
     function = max(consumer.functions.items(), key=lambda pair: (pair[1], pair[0]))[0]
@@ -152,7 +151,7 @@ def _sampled_finding(
     if compared is not None:
         part = min(1.0, compared.added / max(1.0 - busy_before, 0.01))
     confidence = min(0.95, 0.55 + 0.45 * part) * min(1.0, 0.5 + 0.5 * seen)
-    rise, against = _split_comparison(case, consumer.process, compared, "profiles")
+    rise, against = _split_comparison(case, consumer.actor.process, compared, "profiles")
     if against:
         confidence = NOT_MORE * min(1.0, 0.5 + 0.5 * seen)
     if consumer.softirq > consumer.samples:
@@ -170,7 +169,7 @@ def _sampled_finding(
         against.append(location.elsewhere_evidence(stretch.core))
     filters = ("--core", str(stretch.core), "--process", shlex.quote(exactly))
     kernel_share = consumer.kernel / consumer.samples
-    actor = Actor(consumer.process, consumer.unit)
+    actor = consumer.actor
     return _base.make(
         "culprit",
         KIND,

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.detectors import _base, _rate_ratios
-from overnight.model.actor import Actor
 from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
 from overnight.model.selection import Window
 from overnight.model.severity import Severity
 from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
+    from overnight.model.actor import Actor
     from overnight.model.event import Event
     from overnight.queries import case as cases
     from overnight.queries import consumers
@@ -280,7 +280,7 @@ def _group_by_actor(examined: _Examined, passed: Integers) -> list[Finding]:
     groups: dict[Actor, list[int]] = {}
     for number in passed.tolist():
         item = examined.tally.items[number]
-        groups.setdefault(Actor(item.process, item.unit), []).append(number)
+        groups.setdefault(item.actor, []).append(number)
     findings = [_finding(examined, actor, items) for actor, items in groups.items()]
     return sorted(
         findings, key=lambda finding: (-finding.magnitude["cores_more"], -finding.magnitude["low"])

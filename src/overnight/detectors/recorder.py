@@ -50,7 +50,7 @@ class RecorderCost(_base.BaseDetector):
         python = sum(
             process.samples
             for process in processes
-            if PYTHON.fullmatch(process.process) and not is_overnight(process)
+            if PYTHON.fullmatch(process.actor.process) and not is_overnight(process)
         )
         doubt = f"; {python} samples of other Python programs are not counted" if python else ""
         counted = f"{samples} of {coverage.samples} busy samples of the incident window"
@@ -59,7 +59,7 @@ class RecorderCost(_base.BaseDetector):
                 f"overnight and perf used {used:.4f} cores: {counted} ({coverage.lost} lost){doubt}"
             )
             return self.answer((), clear=clear)
-        names = ", ".join(sorted({process.process for process in own})) or "no process"
+        names = ", ".join(sorted({process.actor.process for process in own})) or "no process"
         finding = _base.make(
             self.name,
             KIND,
@@ -98,7 +98,9 @@ def is_overnight(process: consumers.Consumer) -> bool:
     The name alone is not enough: a Python program is named after Python.
     """
     return bool(
-        OWN_PROCESS.fullmatch(process.process) or OWN_UNIT.search(process.unit) or process.ours
+        OWN_PROCESS.fullmatch(process.actor.process)
+        or OWN_UNIT.search(process.actor.unit)
+        or process.ours
     )
 
 

@@ -138,9 +138,9 @@ def _finding(
     if case.has_profile(stretch.window):
         consumers, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
         total = sum(consumer.samples + consumer.softirq for consumer in consumers) + idle
-        own = [consumer for consumer in consumers if consumer.process == process]
+        own = [consumer for consumer in consumers if consumer.actor.process == process]
         samples = sum(consumer.samples for consumer in own)
-        unit = own[0].unit if own else ""
+        unit = own[0].actor.unit if own else ""
         sampled = Evidence(
             f"{process} has {samples} of the {total} samples of core {stretch.core}",
             "profiles",

@@ -1,4 +1,4 @@
-"""Claims that come several at once: how many come together, and how many come in a stretch of time."""
+"""Claims in bursts: how many arrive together, and how many arrive within a time."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["SINGLE", "Burst", "ahead", "arrivals"]
 Numbers = npt.NDArray[np.float64]
 LARGEST = 1000.0
 WIDEST = 26_000.0  # variance for each claim beyond the first; of the largest burst, 5 times spread: 25,025
-# What a law may leave out at its far end; below what any wanted miss rate asks for.
+# Probability that a truncated distribution may lack; below any accepted miss rate.
 LEFT_OUT = 1e-13
 
 
 @dataclasses.dataclass(frozen=True)
 class Burst:
-    """How many claims come together: the mean, and the standard deviation around it.
+    """How many claims arrive together: mean and standard deviation.
 
-    The spread is at least what whole numbers with that mean must have: 2.5 claims on average are
-    twos and threes. What the two numbers leave open is filled in so that both are met exactly.
+    The spread is at least the minimum for whole numbers with that mean: 2.5 claims on average are twos and
+    threes. The distribution is chosen so that both numbers are met exactly.
     """
 
     mean: float = 1.0
@@ -35,29 +35,29 @@ class Burst:
     def __post_init__(self) -> None:
         if not 1 <= self.mean <= LARGEST:
             raise errors.UsageError(
-                f"bursts of {self.mean:g} claims on average",
-                why=f"a burst is at least one claim, and more than {LARGEST:g} at once is not a pool's work",
-                todo="give the mean number of claims that come together, like --burst 5",
+                f"the mean of --burst must be from 1 to {LARGEST:g} (got {self.mean:g})",
+                why="a burst is at least one claim, and larger ones are too much for a pool",
+                todo="use the mean number of claims that arrive together, such as --burst 5",
             )
-        # Nearly always one claim, and once in a blue moon thousands: no law of a length that fits memory.
+        # Nearly always one claim and very rarely thousands: the distribution would not fit into memory.
         rare = self.spread**2 > WIDEST * (self.mean - 1)
         if not 0 <= self.spread <= 5 * self.mean or rare:
             raise errors.UsageError(
-                f"a spread of {self.spread:g} around bursts of {self.mean:g}",
-                why="the spread is a standard deviation: 0 or more, at most five times the mean, 0 where "
-                "every claim comes alone, and small where nearly every one does",
+                f"invalid spread {self.spread:g} for bursts of {self.mean:g}",
+                why="the spread is a standard deviation: from 0 to five times the mean, 0 if every claim "
+                "arrives alone, and small if nearly every one does",
                 todo="write mean and spread like --burst 5:2",
             )
 
     @classmethod
     def of_dispersion(cls, dispersion: float) -> Burst:
-        """The geometric burst whose claims, counted in any stretch, have this variance per mean."""
+        """Return the geometric burst whose counts have this ratio of variance to mean."""
         mean = min(LARGEST, (max(1.0, dispersion) + 1) / 2)
         return cls(mean, math.sqrt(mean * (mean - 1)))
 
     @functools.cached_property
     def law(self) -> Numbers:
-        """The chance of a burst of 0 (never), 1, 2, … claims."""
+        """The probabilities of a burst of 0 (never), 1, 2, … claims."""
         whole = math.floor(self.mean)
         part = self.mean - whole
         narrow = np.zeros(whole + 2)
@@ -67,7 +67,7 @@ class Burst:
             return narrow
         if variance > more:
             return _one_and(_negative_binomial(more, variance))
-        # Between the narrowest law and one-and-a-Poisson: a mixture has the mixed variance.
+        # Between the narrowest distribution and one plus a Poisson: a mixture has the mixed variance.
         wide = _one_and(_poisson(more))
         weight = (variance - least) / (more - least)
         mixed = weight * np.pad(wide, (0, max(0, len(narrow) - len(wide))))
@@ -76,7 +76,7 @@ class Burst:
 
     @property
     def dispersion(self) -> float:
-        """E[B^2] / E[B]: the variance of a count per its mean; 1 when every claim comes alone."""
+        """E[B^2] / E[B]: the variance of a count divided by its mean; 1 when every claim arrives alone."""
         sizes = np.arange(len(self.law))
         return float(self.law @ sizes**2 / (self.law @ sizes))
 
@@ -107,7 +107,7 @@ def _negative_binomial(mean: float, variance: float) -> Numbers:
 
 
 def ahead(burst: Burst) -> Numbers:
-    """The chance that 0, 1, 2, … claims of its own burst stand before a claim."""
+    """Return the probabilities that 0, 1, 2, … claims of its own burst are ahead of a claim."""
     larger = 1 - np.cumsum(burst.law)
     return np.clip(larger[:-1], 0, None) / burst.mean
 
@@ -120,12 +120,12 @@ def arrivals(
     *,
     before_a_claim: bool = False,
 ) -> Numbers:
-    """The chance of 0, 1, 2, … claims in a stretch of a length drawn evenly between the two.
+    """Return the probabilities of 0, 1, 2, … claims in a time drawn uniformly between the two.
 
-    Before a claim those of its own burst that stand ahead of it count too.
+    With `before_a_claim` those ahead in the claim's own burst count too.
 
-    Exact for bursts at random times (compound Poisson): the mean over the lengths is taken of the
-    characteristic function, where it has a closed form, and one Fourier transform brings it back.
+    Exact for bursts at random times (compound Poisson): the characteristic function is averaged over the
+    lengths, where it has a closed form, and one Fourier transform inverts it.
     """
     bursts = claims_per_s / burst.mean
     mean = claims_per_s * longest_s

@@ -1,9 +1,8 @@
 """How often a claim finds no ready host, for a pool of a given size.
 
-Three answers, each at most the next: `woken` (a claim wakes the replenishment, callers give up),
-`give_up` (a tick replenishes, callers give up), `wait` (a tick, callers queue and count in the deficit).
-That they are ordered is proved in docs/sizing.md, and used: what has no formula lies between two that
-have one.
+Three models, each at most the next: `woken` (a claim wakes the replenishment, callers give up), `give_up`
+(a tick replenishes, callers give up), `wait` (a tick, callers queue and count in the deficit). docs/sizing.md
+proves the order, which is used: the model without a formula lies between two that have one.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from overnight.pools import bursts, simulation
 __all__ = ["Rate", "erlang_b", "give_up", "idle", "wait", "woken"]
 
 Numbers = npt.NDArray[np.float64]
-# Beyond so many multiplications a round the exact chain is slower than simulating a million claims.
+# With more multiplications a round the exact chain is slower than simulating a million claims.
 LARGEST_ROUND = 400_000
 MOST_CYCLES = 6
 MOST_ROUNDS = 4_000
 SETTLED = 1e-13
-# Claims in a refill time beyond which simulating takes longer than anybody waits; the bound is close then.
+# With more claims in a refill time the simulation takes too long; the bound is close then.
 LARGEST_PLAYED = 2_000
 # One-sided 97.5 %.
 SURE = 1.96
@@ -33,20 +32,20 @@ SURE = 1.96
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """A miss rate, how far it may be off (0 where it is exact), and how it was found."""
+    """A miss rate, its standard error (0 where exact), and its method."""
 
     miss: float
     error: float
-    method: str  # formula, chain, simulation, or bound: no more than this
+    method: str  # formula, chain, simulation, or bound (an upper one)
 
     @property
     def at_most(self) -> float:
-        """What it is not above, as far as anybody can tell."""
+        """The upper confidence limit."""
         return self.miss + SURE * self.error
 
 
 def erlang_b(largest: int, load: float) -> Numbers:
-    """The loss of 0, 1, …, `largest` servers at that load."""
+    """Return the loss of 0, 1, …, `largest` servers at this load."""
     found = np.ones(largest + 1)
     for servers in range(1, largest + 1):
         found[servers] = load * found[servers - 1] / (servers + load * found[servers - 1])
@@ -56,11 +55,11 @@ def erlang_b(largest: int, load: float) -> Numbers:
 def wait(
     largest: int, burst: bursts.Burst, claims_per_s: float, warm_up_s: float, interval_s: float
 ) -> Numbers:
-    """Exact, for sizes 0 to `largest`: callers queue and count in the deficit. Interval 0 is woken.
+    """Return the exact rates for sizes 0 to `largest` if callers wait. Interval 0 is woken.
 
-    Just after a tick ready, warming and owed add up to S. So at a time x after the last tick whose hosts
-    have arrived, W <= x <= W + R, what is ready is S less the claims of those x seconds; x is even over
-    the claims. In a burst the claims before one's own count too.
+    Just after a tick ready + warming - owed = S. So at a time x after the last tick whose hosts have
+    arrived, W <= x <= W + R, ready is S minus the claims of those x seconds; x is uniform over the claims.
+    In a burst the claims ahead of one's own count too.
     """
     counts = bursts.arrivals(
         burst, claims_per_s, warm_up_s, warm_up_s + interval_s, before_a_claim=True
@@ -71,13 +70,13 @@ def wait(
 def idle(
     largest: int, burst: bursts.Burst, claims_per_s: float, warm_up_s: float, interval_s: float
 ) -> Numbers:
-    """The mean number of ready hosts for sizes 0 to `largest`, exact where callers wait."""
+    """Return the mean number of ready hosts for sizes 0 to `largest`; exact if callers wait."""
     counts = bursts.arrivals(burst, claims_per_s, warm_up_s, warm_up_s + interval_s)
     return np.concatenate([[0.0], np.cumsum(1 - _tail(counts, largest)[1:])])
 
 
 def _tail(counts: Numbers, largest: int) -> Numbers:
-    """P(N >= S) for S from 0 to `largest`; summed from the far end, which keeps small ones exact."""
+    """Return P(N >= S) for S from 0 to `largest`; summed from the far end, which keeps small ones exact."""
     counts = np.pad(counts, (0, max(0, largest + 1 - len(counts))))
     above = np.cumsum(counts[::-1])[::-1][: largest + 1]
     above[0] = 1.0
@@ -87,11 +86,11 @@ def _tail(counts: Numbers, largest: int) -> Numbers:
 def woken(
     sizes: Sequence[int], burst: bursts.Burst, claims_per_s: float, warm_up_s: float
 ) -> list[Rate]:
-    """A claim wakes the replenishment at once, callers give up: Erlang's formula for single claims."""
+    """Return the rates if a claim wakes the replenishment; Erlang's formula for single claims."""
     if burst.mean == 1:
         loss = erlang_b(max(sizes), claims_per_s * warm_up_s)
         return [Rate(float(loss[size]), 0.0, "formula") for size in sizes]
-    return _played(sizes, burst, claims_per_s, warm_up_s, 0)
+    return _simulate(sizes, burst, claims_per_s, warm_up_s, 0)
 
 
 def give_up(
@@ -101,7 +100,7 @@ def give_up(
     warm_up_s: float,
     interval_s: float,
 ) -> list[Rate]:
-    """A tick replenishes, callers give up: an exact chain where it is small, else simulation."""
+    """Return the rates if a tick replenishes and callers give up: an exact chain, or simulation."""
     cycles = math.floor(warm_up_s / interval_s)
     done: dict[int, Rate] = {}
     for size in sizes:
@@ -111,11 +110,11 @@ def give_up(
                 done[size] = Rate(miss, 0.0, "chain")
     left = [size for size in sizes if size not in done]
     if left:
-        done |= zip(left, _played(left, burst, claims_per_s, warm_up_s, interval_s), strict=True)
+        done |= zip(left, _simulate(left, burst, claims_per_s, warm_up_s, interval_s), strict=True)
     return [done[size] for size in sizes]
 
 
-def _played(
+def _simulate(
     sizes: Sequence[int],
     burst: bursts.Burst,
     claims_per_s: float,
@@ -126,29 +125,29 @@ def _played(
     if claims_per_s * (warm_up_s + interval_s) > LARGEST_PLAYED:
         return [Rate(float(most[size]), 0.0, "bound") for size in sizes]
     least = erlang_b(max(sizes), claims_per_s * warm_up_s) if burst.mean == 1 else 0 * most
-    found = simulation.give_up(sizes, burst, claims_per_s, warm_up_s, interval_s)
+    estimates = simulation.give_up(sizes, burst, claims_per_s, warm_up_s, interval_s)
     return [
-        _bounded(one, float(least[size]), float(most[size]))
-        for one, size in zip(found, sizes, strict=True)
+        _bounded(estimate, float(least[size]), float(most[size]))
+        for estimate, size in zip(estimates, sizes, strict=True)
     ]
 
 
-def _bounded(one: simulation.Estimate, least: float, most: float) -> Rate:
-    """Simulation between what is proved; where it saw no miss, the proved upper bound is the error."""
-    miss = min(max(one.miss, least), most)
-    error = min(max(one.error, 0.0 if one.miss else most), (most - miss) / SURE)
+def _bounded(estimate: simulation.Estimate, least: float, most: float) -> Rate:
+    """Clip a simulated rate to its proved bounds; without a miss the upper bound is the error."""
+    miss = min(max(estimate.miss, least), most)
+    error = min(max(estimate.error, 0.0 if estimate.miss else most), (most - miss) / SURE)
     return Rate(miss, error, "simulation")
 
 
 def _chain(
     size: int, burst: bursts.Burst, claims_per_s: float, warm_up_s: float, interval_s: float
 ) -> float | None:
-    """The exact miss rate by the chain of orders in transit; None where it does not settle.
+    """Return the exact rate from the Markov chain of orders in transit; None if it does not converge.
 
-    A warm-up is k intervals and a rest. Looked at just before hosts arrive, the state is the orders in
-    transit and what was sold since the tick; ready is S less all of them. From there to the next tick
-    `sold` grows by the claims served, becomes an order, and in the rest after the tick selling begins
-    anew. Only counts matter, because within a stretch without arrivals served = min(ready, claims).
+    A warm-up is k intervals and a remainder. Just before hosts arrive the state is the orders in transit
+    and what was sold since the tick; ready is S minus all of them. Until the next tick `sold` grows by the
+    claims served, becomes an order, and in the remainder after the tick selling starts again. Only counts
+    matter, because while no host arrives served = min(ready, claims).
     """
     cycles = math.floor(warm_up_s / interval_s)
     rest = warm_up_s - cycles * interval_s
@@ -158,7 +157,7 @@ def _chain(
     growth = np.zeros((size + 1, size + 1))
     for sold in range(size + 1):
         growth[sold, sold:] = first[: size + 1 - sold]
-    # Rows: ready. Columns: sold in the rest, the last one all that wanted more.
+    # Rows: ready. Columns: sold in the remainder, the last one for all larger demand.
     served = np.zeros((size + 1, size + 1))
     for ready in range(size + 1):
         served[ready, :ready] = second[:ready]
@@ -167,7 +166,7 @@ def _chain(
     others = np.indices(shape[:-1]).sum(axis=0) if cycles else np.zeros((), dtype=int)
     room = np.maximum(size - others, 0)[..., None]
     column = np.arange(size + 1)
-    # For the orders left after the oldest arrived: where the oldest was so large that j are ready.
+    # After the oldest order arrived: the size that the oldest must have had for j to be ready.
     oldest = room - column
     state = np.zeros(shape)
     state[(0,) * (cycles + 1)] = 1.0
@@ -181,7 +180,7 @@ def _chain(
         by_ready = np.where(oldest >= 0, np.take_along_axis(moved, np.maximum(oldest, 0), -1), 0.0)
         after = by_ready @ served
         change = float(np.abs(after - state).sum())
-        # Half a step: what would swing for ever between two states comes to rest.
+        # Half a step, so that an oscillation between two states converges.
         state = (state + after) / 2
         if change < SETTLED:
             return max(0.0, 1 - sales / demand)

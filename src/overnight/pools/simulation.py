@@ -1,8 +1,8 @@
-"""Pools played through claim by claim: the judge of every formula in `misses`.
+"""A pool simulated claim by claim, to verify every formula in `miss_rates`.
 
-`play` is the literal one: a pool with ready and warming hosts, a tick, events in the order of time. It
-knows no theory. `give_up` plays many nights at once in numpy, for what has no formula; a test holds the
-two together on the same claims.
+`play` is literal: a pool with ready and warming hosts, a tick, and events in order of time, without theory.
+`give_up` simulates many nights at once in numpy, for the model without a formula; a test compares the two on
+the same claims.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["Estimate", "Played", "claims", "give_up", "play"]
 Numbers = npt.NDArray[np.float64]
 RUNS = 400
 MOST_DRAWN = 4_000_000
-# The pool starts full; so many refill times later it has forgotten that.
+# The pool starts full; after this many refill times that no longer matters.
 FORGOTTEN = 6
 
 
 @dataclasses.dataclass(frozen=True)
 class Played:
-    """What a played pool did."""
+    """The result of a simulated pool."""
 
     claims: int
     missed: int
@@ -56,7 +56,7 @@ class Estimate:
 def claims(
     burst: bursts.Burst, claims_per_s: float, count: int, random: np.random.Generator
 ) -> Numbers:
-    """Times of at least that many claims, in seconds from the start; those of a burst are equal."""
+    """Return the times of at least that many claims, in seconds; those of a burst are equal."""
     groups = math.ceil(count / burst.mean)
     when = np.cumsum(random.exponential(burst.mean / claims_per_s, groups))
     return np.repeat(when, _sizes(burst, groups, random))
@@ -81,10 +81,10 @@ def play(
     woken: bool = False,
     until_s: float | None = None,
 ) -> Played:
-    """Play a pool: who claims takes the oldest ready host, gives up or waits; a tick fills up.
+    """Simulate a pool: a claim takes the oldest ready host, gives up or waits; a tick fills it up.
 
-    `size` may be a rule, asked at every tick with the time, the claims so far and the size now. `woken`
-    fills up at every claim too, `waiting` lets callers queue and counts them in the deficit.
+    `size` may be a rule, called at every tick with the time, the claims so far and the present size. `woken`
+    fills up at every claim too; `waiting` lets callers queue and counts them in the deficit.
     """
     rule = size if callable(size) else None
     target = 0 if callable(size) else size
@@ -99,7 +99,7 @@ def play(
         if now > end:
             break
         pool.pass_time(now)
-        if now == birth:  # first: who becomes ready at this instant is there for it
+        if now == birth:  # first: a host that becomes ready at this instant serves it
             heapq.heappop(pool.warming)
             pool.arrive(now)
         elif now == tick:
@@ -122,7 +122,7 @@ def play(
 
 
 class _Pool:
-    """The hosts of one pool, and who waits for one."""
+    """The hosts of one pool, and its waiting callers."""
 
     def __init__(self, warm_up: Callable[[], float]) -> None:
         self.warm_up = warm_up
@@ -160,11 +160,11 @@ def give_up(
     count: int = 1_000_000,
     seed: int = 1,
 ) -> list[Estimate]:
-    """The miss rates of several sizes on the same claims, callers giving up; interval 0 is woken.
+    """Return the miss rates of several sizes on the same claims if callers give up; interval 0 is woken.
 
-    A claim of time t brings its successor at a time known at once, r(t): the next tick and a warm-up
-    later. Nobody is overtaken, so what was refilled by t are the claims served up to the last one with
-    r <= t, and a burst gets what is left of S + refilled - served. On the same claims more hosts never
+    The replacement of a claim at time t comes at r(t), known at once: a warm-up after the next tick. Nobody
+    is overtaken, so the refills by t are the claims served up to the last one with r <= t, and a burst gets
+    what is left of S + refilled - served. On the same claims more hosts never
     miss more, and neither does a pool that is woken.
     """
     random = np.random.default_rng(seed)

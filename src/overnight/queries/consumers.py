@@ -27,8 +27,7 @@ Integers = samples.Integers
 class Item:
     """`function` is '' for the process as a whole."""
 
-    unit: str
-    process: str
+    actor: Actor
     function: str
 
 
@@ -52,8 +51,7 @@ class Consumer:
     `functions` holds the samples that ended in each function, softirqs excluded.
     """
 
-    unit: str
-    process: str
+    actor: Actor
     samples: int
     kernel: int  # part of samples
     softirq: int  # not part of samples
@@ -124,8 +122,7 @@ def rank_processes(
     names = list(processes)
     consumers = [
         Consumer(
-            unit=names[process].unit,
-            process=names[process].process,
+            actor=names[process],
             samples=plain_count,
             kernel=kernel_count,
             softirq=softirq_count,
@@ -134,7 +131,7 @@ def rank_processes(
         )
         for process, (plain_count, kernel_count, softirq_count) in sorted(sums.items())
     ]
-    return tuple(sorted(consumers, key=lambda c: (-c.samples, -c.softirq, c.process))), idle
+    return tuple(sorted(consumers, key=lambda c: (-c.samples, -c.softirq, c.actor))), idle
 
 
 class _Functions:
@@ -233,7 +230,7 @@ def _tabulate(
     # Every function in which a stack ends is on that stack.
     counts[1][np.searchsorted(key, ends * width + end_cell // windows), end_cell % windows] = end_n
     items = tuple(
-        Item(processes[number % width].unit, processes[number % width].process, functions[number // width])
+        Item(processes[number % width], functions[number // width])
         for number in key.tolist()
     )  # fmt: skip
     return counts, items

@@ -73,9 +73,9 @@ class InMachine:
     """Units of a machine booted for them."""
 
     def __init__(
-        self, stage: rehearsals.Stage, cast: Cast, made: cgroups.Groups, data: pathlib.Path
+        self, stage: rehearsals.Stage, cast: Cast, groups: cgroups.Groups, data: pathlib.Path
     ) -> None:
-        self._collector, self._groups = cast.collector_unit, made
+        self._collector, self._groups = cast.collector_unit, groups
         state = "/dev/shm/state"  # noqa: S108 - the machine's own
         agent = " ".join(_agent(cast, "/opt", cgroups.INSIDE, state))
         reads = " ".join(_collector(cast, "/opt", cgroups.INSIDE, "/data"))
@@ -94,7 +94,7 @@ class InMachine:
             },
             {f"opt/{name}": (INSIDE / name).read_text() for name in PROGRAMS},
             links={f"opt/{name}": target for name, target in _links(cast).items()},
-            binds={str(made.top): cgroups.INSIDE, str(data): "/data"},
+            binds={str(groups.top): cgroups.INSIDE, str(data): "/data"},
             read_only=more,
             cores=(stage.spare,),
             name=stage.journal.run,
@@ -120,9 +120,9 @@ class OnHost:
     """Processes of this host, in cgroups named like those of a machine."""
 
     def __init__(
-        self, stage: rehearsals.Stage, cast: Cast, made: cgroups.Groups, data: pathlib.Path
+        self, stage: rehearsals.Stage, cast: Cast, groups: cgroups.Groups, data: pathlib.Path
     ) -> None:
-        self._cast, self._groups = cast, made
+        self._cast, self._groups = cast, groups
         self._opt = stage.folder / "opt"
         self._data = data
         self._opt.mkdir()
@@ -134,7 +134,7 @@ class OnHost:
         stage.journal.write("folder", state)
         state.mkdir(mode=0o700)
         self.ready = state / "ready"
-        agent = _agent(cast, str(self._opt), str(made.top), str(state))
+        agent = _agent(cast, str(self._opt), str(groups.top), str(state))
         runs = self._run(stage, cast.supervisor, stage.spare, agent)
         stage.fault_processes.append(runs)
         # The undo journal ends it, like a machine; this thread reaps it.

@@ -47,11 +47,11 @@ class Zombies:
     def prepare(self, stage: rehearsals.Stage) -> None:
         """Start the agent, with weeks of crashes created in seconds."""
         cast = self._cast = _draw(stage)
-        made = self._groups = cgroups.Groups.make(stage.journal, stage.journal.run)
-        made.require(cast.zombies)
-        made.weigh(cast.workers)
-        made.add(cast.unit, parent=True)
-        made.add(cast.collector_unit)
+        groups = self._groups = cgroups.Groups.make(stage.journal, stage.journal.run)
+        groups.require(cast.zombies)
+        groups.weigh(cast.workers)
+        groups.add(cast.unit, parent=True)
+        groups.add(cast.collector_unit)
         data = cgroups.disk_folder(stage)
         for number in range(cast.workers):
             with (data / f"data-{number}").open("wb") as file:
@@ -60,10 +60,10 @@ class Zombies:
         left = f"{cast.unit} has leaked {cast.zombies:,} memory cgroups"
         if shutil.which("systemd-nspawn"):
             stage.report(f"booting a machine in which {left}")
-            self._agents = zombie_agent.InMachine(stage, cast, made, data)
+            self._agents = zombie_agent.InMachine(stage, cast, groups, data)
         else:
             stage.report(f"{left}; it runs on this host, because systemd-nspawn is not installed")
-            self._agents = zombie_agent.OnHost(stage, cast, made, data)
+            self._agents = zombie_agent.OnHost(stage, cast, groups, data)
             stage.facts["machine"] = ""
         self._wait(stage, self._agents.ready)
 

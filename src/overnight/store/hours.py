@@ -1,11 +1,10 @@
-"""The sums by second of a whole hour in one file: a heatmap of a night reads 12 of them, not 720.
+"""Hour files: sums by second of an hour. A heatmap of a night reads 12 of them, not 720 segments.
 
     HOME/profiles/v1/HOST/20261115/498535.hour    498535 is the hour since the epoch
 
-Derived from the segments that began in that hour, and never needed: deleting one is always safe.
-What is not in it (a segment that came later) or cannot be read is taken from the segments. It is
-written once, when the first segment of a later hour is, and removed before a segment appears in
-its hour.
+Derived from the segments that began in that hour, and optional: deleting one is always safe. What it
+lacks (a segment stored later) is read from the segments. It is written once, with the first segment of
+a later hour, and removed before a segment appears in its hour.
 
     overnight.hour/1, the index's length as u64, its blake2b of 16 bytes
     index: JSON; the segments by name with their descriptions, in the order of their sums
@@ -89,12 +88,12 @@ class Plane:
 
 
 def hour_file(segment: segments.Segment) -> pathlib.Path:
-    """The file that has its sums, where there is one."""
+    """Return the file that holds the segment's sums, if it exists."""
     return segment.path.with_name(f"{segment.begin_us // HOUR_US}.hour")
 
 
 def read_ahead(paths: Iterable[pathlib.Path], mode: str) -> None:
-    """Have the kernel fetch what `read` will want of these files, all at once."""
+    """Let the kernel prefetch what `read` will need."""
     ranges = []
     for path in paths:
         with contextlib.suppress(OSError):
@@ -106,9 +105,9 @@ def read_ahead(paths: Iterable[pathlib.Path], mode: str) -> None:
 
 
 def read(path: pathlib.Path, mode: str, known: Hour | None = None) -> Plane | None:
-    """The sums of one mode; None: the file is not there or not whole, ask the segments.
+    """Read the sums of one mode; None: the file is missing or incomplete, use the segments.
 
-    `known` is what an earlier call found: its index is not read again where it is the same file.
+    `known` is the result of an earlier call: its index is reused if the file is the same.
     """
     try:
         with path.open("rb") as file:
@@ -151,7 +150,7 @@ def _parse_index(head: bytes, more: Callable[[int], bytes], identity: tuple[int,
 
 
 def write_missing(catalogue: segments.Catalogue) -> tuple[pathlib.Path, ...]:
-    """Files for all hours that are over: those before the last of each host."""
+    """Write the missing files of all hours before the last one of each host."""
     made: list[pathlib.Path] = []
     for host in catalogue.hosts():
         found = catalogue.segments(host)
@@ -161,9 +160,9 @@ def write_missing(catalogue: segments.Catalogue) -> tuple[pathlib.Path, ...]:
 
 
 def keep_up(segment: segments.Segment) -> None:
-    """Called when a segment was written: the hours of its day that are over get their files.
+    """Write the files of past hours of the day; called after a segment was written.
 
-    Only a hint to readers: where it cannot be written, all goes on without.
+    The files are optional: errors are ignored.
     """
     day = segment.path.parent
     hour = segment.begin_us // HOUR_US
@@ -176,7 +175,7 @@ def keep_up(segment: segments.Segment) -> None:
 
 
 def forget(segment: segments.Segment) -> int:
-    """The file of its hour goes, before a segment appears or after it went; says its bytes."""
+    """Remove the hour file before a segment appears or after it was removed; return its bytes."""
     path = hour_file(segment)
     try:
         size = path.stat().st_size

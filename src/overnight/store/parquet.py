@@ -29,7 +29,7 @@ _local = threading.local()
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    """One a thread: a connection is not to be shared. It may touch no network and no other file."""
+    """Return this thread's connection: connections must not be shared. It has no network access."""
     found: duckdb.DuckDBPyConnection | None = getattr(_local, "connection", None)
     if found is None:
         found = _local.connection = _connect(threads=2)
@@ -62,7 +62,7 @@ def _quoted(path: pathlib.Path | str) -> str:
 
 
 def write(path: pathlib.Path, columns: Columns) -> None:
-    """One Parquet file; the caller makes it durable. Raises OSError where there is no room."""
+    """Write a Parquet file; the caller syncs it. Raise OSError if the disk is full."""
     plain = dict(columns)
     tables = []
     connection = _writer()
@@ -95,13 +95,13 @@ def write(path: pathlib.Path, columns: Columns) -> None:
 
 
 def _joint(texts: npt.NDArray[np.object_]) -> str | None:
-    """A character that none of the texts has."""
+    """Return a character that none of the texts contains."""
     everything = "".join(texts)
     return next((c for c in map(chr, range(1, 32)) if c not in everything), None)
 
 
 def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
-    """Whole columns of one file."""
+    """Read whole columns of one file."""
     return query(f"SELECT {', '.join(names)} FROM {table(path)}")  # noqa: S608 - names are ours
 
 
@@ -115,7 +115,7 @@ def texts(values: list[str]) -> npt.NDArray[Any]:
 
 
 def table(*paths: pathlib.Path) -> str:
-    """Files as a table in a query."""
+    """Return files as a table expression."""
     return f"read_parquet([{', '.join(map(_quoted, paths))}])"
 
 
@@ -125,7 +125,7 @@ def query(
     *,
     nodes: npt.NDArray[np.int64] | None = None,
 ) -> Columns:
-    """The result's columns as arrays, masked ones made plain.
+    """Run a query; return the result's columns as plain arrays.
 
     `nodes` are a table of that name in the query, with one column, `node`.
     """
@@ -138,7 +138,7 @@ def query(
         raise errors.CannotError(
             "stored samples cannot be read",
             why=str(error).partition("\n")[0],
-            todo="overnight store check says what is damaged; ask again where a segment was just trimmed",
+            todo="overnight store check reports what is damaged; try again if a segment was just removed",
         ) from error
     finally:
         if nodes is not None:

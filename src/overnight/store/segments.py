@@ -1,7 +1,7 @@
-"""Segments on disk: a folder each, written once, found by its name.
+"""Segments on disk: one folder each, written once, found by name.
 
     HOME/profiles/v1/HOST/20261115/1794725459000000-1794725579000000-9f86d081/
-        segment.json     what it is: host, clock, cores, events, losses, gaps; a checksum a file
+        segment.json     host, clock, cores, events, losses, gaps; a checksum per file
         samples.parquet  time_us, cpu, task, node, event, count, period; by time
         nodes.parquet    all stacks as one tree in preorder: frame, up, size, hash, flags,
                          own samples
@@ -9,10 +9,10 @@
         tasks.parquet    pid, tid, thread, process, unit; busy, kernel and idle samples
         seconds.npy      u16[mode][second][core]: busy, kernel, softirq, idle samples
 
-The name says begin and end in µs since the epoch, and a digest of the samples: the folders are the
-catalogue, and the same capture brought in twice is there once. Sums are over the first event alone.
-A segment appears by one rename; what begins with `.new-` was never finished and can be deleted at
-any time. So can the files of hours beside the segments, which are derived from them (store.hours).
+The name holds begin and end in µs since the epoch, and a digest of the samples: the folders are the
+catalogue, and a capture that is imported twice is stored once. Sums count the first event only. A segment
+appears by one rename; a folder that begins with `.new-` is incomplete and can be deleted at any time, as
+can the hour files beside the segments, which are derived from them (store.hours).
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ VERSION = "v1"
 MODES = ("busy", "kernel", "softirq", "idle")
 NAME = re.compile(r"(-?\d{1,19})-(-?\d{1,19})-([0-9a-f]{8})")
 NPY_HEADER = 128
-MOST_CORES = 0x7FFF  # as many as the samples' column can tell apart; Linux has 8192 at most
+MOST_CORES = 0x7FFF  # limit of the column; Linux supports at most 8192
 LONG = "00000000"  # the folder of segments that last a day or more: always looked into
 
 
 @dataclasses.dataclass(frozen=True)
 class Meta:
-    """What segment.json says."""
+    """The content of segment.json."""
 
     host: str
     begin_us: int
@@ -81,20 +81,20 @@ class Meta:
     losses: tuple[tuple[int, int, int], ...] = ()  # begin and end in µs, samples; (): not known
 
     def as_json(self) -> dict[str, object]:
-        """The stable form, with a checksum over itself."""
+        """Return the stored form, with a checksum over itself."""
         said = {"format": FORMAT, **dataclasses.asdict(self)}
         return {**said, "digest": description_digest(said)}
 
 
 def description_digest(said: dict[str, Any]) -> str:
-    """The checksum of a description; its own field does not count."""
+    """Return the checksum of a description, its own field excluded."""
     plain = json.dumps({k: v for k, v in said.items() if k != "digest"}, sort_keys=True)
     return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """One stored segment; its files are read when asked for."""
+    """A stored segment; its files are read on demand."""
 
     path: pathlib.Path
     host: str
@@ -102,7 +102,7 @@ class Segment:
     end_us: int
 
     def meta(self) -> Meta:
-        """What the segment says of itself; raises DamagedFileError."""
+        """Read the description; raise DamagedFileError."""
         file = self.path / "segment.json"
         try:
             said = json.loads(file.read_bytes())
@@ -125,29 +125,29 @@ class Segment:
             ) from error
 
     def seconds(self, mode: str, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
-        """Samples of one mode by second and core; `shape` is seconds and cores."""
+        """Read the samples of one mode by second and core; `shape` is seconds and cores."""
         path, offset, length = self.seconds_at(mode, shape)
         try:
             size = path.stat().st_size
             if size != NPY_HEADER + length * len(MODES):
-                raise errors.DamagedFileError(str(path), size, "it is not as long as it should be")
+                raise errors.DamagedFileError(str(path), size, "it has the wrong length")
             return np.fromfile(path, "<u2", count=length // 2, offset=offset).reshape(shape)
         except (OSError, ValueError) as error:
             raise errors.DamagedFileError(str(path), 0, str(error)) from error
 
     def seconds_at(self, mode: str, shape: tuple[int, int]) -> tuple[pathlib.Path, int, int]:
-        """Where these samples are: file, offset, length in bytes."""
+        """Return the place of these samples: file, offset, length in bytes."""
         length = 2 * shape[0] * shape[1]
         return self.path / "seconds.npy", NPY_HEADER + length * MODES.index(mode), length
 
 
 def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
-    """Have the kernel fetch ranges (path, offset, length) of many files at once, in its own order.
+    """Let the kernel prefetch ranges (path, offset, length) of many files, in its own order.
 
     One after the other, 360 segments that are not in the page cache cost 130 ms (measured).
     """
     for path, offset, length in files:
-        with contextlib.suppress(OSError):  # only a hint: who reads it will tell
+        with contextlib.suppress(OSError):  # only a hint: the read reports errors
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
@@ -159,7 +159,7 @@ KNOWN = frozenset(field.name for field in dataclasses.fields(Meta))
 
 
 def parse_description(said: dict[str, Any]) -> Meta:
-    """What a description says; raises TypeError, ValueError, KeyError or AttributeError."""
+    """Parse a description; raise TypeError, ValueError, KeyError or AttributeError."""
     fields = {name: value for name, value in said.items() if name in KNOWN}
     for name in ("begin_us", "end_us", "frequency", "samples", "idle", "lost"):
         fields[name] = int(fields[name])
@@ -180,7 +180,7 @@ def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:
 
 
 def _host_of(folder: pathlib.Path) -> str | None:
-    """The host whose folder this is; None: of none. A name cut short stands in its segments."""
+    """Return the host of a folder; None: not a host's. A name that was cut is read from a segment."""
     name = folder.name
     if "%~" in name:
         for file in folder.glob("*/[0-9]*/segment.json"):
@@ -200,7 +200,7 @@ def _host_of(folder: pathlib.Path) -> str | None:
 
 
 def day_of(us: int) -> str:
-    """A moment's day, UTC, as folders are named."""
+    """Return the day of a moment, UTC, as folders are named."""
     try:
         when = datetime.datetime.fromtimestamp(us // SECOND_US, datetime.UTC)
     except (ValueError, OverflowError, OSError):
@@ -209,19 +209,19 @@ def day_of(us: int) -> str:
 
 
 def day_folder(begin_us: int, end_us: int) -> str:
-    """The folder within its host's that a segment lies in."""
+    """Return the folder of a segment within its host's folder."""
     return LONG if end_us - begin_us >= DAY_US else day_of(begin_us)
 
 
 def clock_seconds(begin_us: int, end_us: int, *, timed: bool) -> int:
-    """Seconds of the clock that a segment touches; 1 where all its samples share an instant."""
+    """Return the clock seconds that a segment touches; 1 if all samples share an instant."""
     return max(1, -(-end_us // SECOND_US) - begin_us // SECOND_US) if timed else 1
 
 
 def in_folder(
     day: pathlib.Path, host: str, begin_us: int | None = None, end_us: int | None = None
 ) -> list[Segment]:
-    """A day's segments that overlap [begin, end), in no order."""
+    """Return a day's segments that overlap [begin, end), unordered."""
     found = []
     with os.scandir(day) as entries:  # not as paths: 5 µs each, of 720 a day
         for entry in entries:
@@ -235,13 +235,13 @@ def in_folder(
 
 
 class Catalogue:
-    """Every segment of a data home; prunes by host and time without opening a file."""
+    """All segments of a data home; finds them by host and time without opening a file."""
 
     def __init__(self, home: pathlib.Path) -> None:
         self.home = home
 
     def hosts(self) -> tuple[str, ...]:
-        """Every host there is something of."""
+        """Return every host with segments."""
         root = self.home / "profiles" / VERSION
         if not root.is_dir():
             return ()
@@ -251,7 +251,7 @@ class Catalogue:
     def segments(
         self, host: str, begin_us: int | None = None, end_us: int | None = None
     ) -> tuple[Segment, ...]:
-        """A host's segments that overlap [begin, end), by time."""
+        """Return a host's segments that overlap [begin, end), by time."""
         found: list[Segment] = []
         folder = host_folder(self.home, host)
         if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""The store within its budget: the oldest segments go first, what matters stays."""
+"""Keeps the store within its budget: the oldest segments are removed first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trim_store(
     now_us: int,
     pins: Iterable[tuple[int, int]] = (),
 ) -> tuple[segments.Segment, ...]:
-    """Remove the oldest until the budget is kept; never the last hours, never a pinned window."""
+    """Remove the oldest segments above the budget; never the last hours, never a pinned window."""
     everything = sorted(
         (s for host in catalogue.hosts() for s in catalogue.segments(host)),
         key=lambda segment: segment.begin_us,

@@ -1,4 +1,4 @@
-"""Captures become segments: split by time, folded, summed up, and renamed into place when whole."""
+"""Writes captures as segments: split by time, folded, summed, and renamed into place when complete."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def write_capture(
     source: str = "",
     segment_seconds: int = SEGMENT_SECONDS,
 ) -> tuple[segments.Segment, ...]:
-    """Store a capture; segments that are there already are left as they are.
+    """Store a capture; segments that exist already are not changed.
 
-    When this returns, everything is on the disk for good.
+    Everything is synced when this returns.
     """
     return tuple(_write(home, part, source) for part in _split(_whole(made), segment_seconds))
 
 
 def _whole(made: capture.Capture) -> capture.Capture:
-    """The capture with all its samples inside the stretch that it names, on cores that exist."""
+    """Extend the capture's time to all its samples; map impossible cores to -1."""
     known = {core for core in made.cores if 0 <= core < segments.MOST_CORES}
     cpu = made.cpu
     if len(cpu) and not 0 <= cpu.min() <= cpu.max() < segments.MOST_CORES:
@@ -64,7 +64,7 @@ def _whole(made: capture.Capture) -> capture.Capture:
 
 
 def _split(made: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
-    """Pieces of at most `seconds`, cut on the clock; a piece without samples is left out."""
+    """Split at clock times into parts of `seconds`; skip parts without samples."""
     length = seconds * SECOND_NS
     # A recorder's segment that is a little over is left whole.
     if not made.timed or made.end - made.begin <= length * 3 // 2:
@@ -75,7 +75,7 @@ def _split(made: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
     lows = np.searchsorted(made.time, places * length).tolist()
     for i, (begin, low) in enumerate(zip(begins, lows, strict=True)):
         high = lows[i + 1] if i + 1 < len(lows) else len(made.time)
-        # A gap that fell into a piece without samples is told by the piece before it.
+        # A gap in a part without samples belongs to the part before it.
         since = begin if i else made.begin - length
         until = begins[i + 1] if i + 1 < len(begins) else made.end + length
         yield dataclasses.replace(
@@ -92,7 +92,7 @@ def _split(made: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
 
 
 def _lost(made: capture.Capture, since: int | None, until: int | None) -> dict[str, Any]:
-    """Of a piece. Where the file does not say when, the first one names them all."""
+    """Return the losses of a part. Without times, the first part has them all."""
     if not made.losses:
         return {"lost": 0 if since is not None else made.lost}
     own = tuple(
@@ -106,7 +106,7 @@ def _lost(made: capture.Capture, since: int | None, until: int | None) -> dict[s
 def _compact(
     column: npt.NDArray[np.uint32], size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """The rows of a table that are used, and the column renumbered to them."""
+    """Return the used rows of a table, and the column renumbered to them."""
     used = np.zeros(size, np.bool_)
     used[column] = True
     if used.all():
@@ -147,7 +147,7 @@ def _digest(made: capture.Capture) -> str:
 
 
 def _make_folder(folder: pathlib.Path) -> None:
-    """The folder and those above it, on the disk for good."""
+    """Create and sync the folder and its parents."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -157,9 +157,9 @@ def _make_folder(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A folder under another name until all in it is on the disk; then one rename.
+    """Fill a hidden folder, sync it, then rename it to `target`.
 
-    It is locked meanwhile: a folder without a lock was left by a writer that died.
+    It is locked meanwhile: a hidden folder without a lock was left by a dead writer.
     """
     fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
     descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -172,7 +172,7 @@ def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
         try:
             fresh.rename(target)
         except OSError as error:
-            # Lost a race against the same capture: the other one's segment is as good.
+            # Lost a race against the same capture: the other segment is equal.
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
         _sync(target.parent)
@@ -253,7 +253,7 @@ def _measured(path: pathlib.Path) -> tuple[int, str]:
 def _fold(
     made: capture.Capture, tasks: npt.NDArray[np.int64], task: npt.NDArray[np.uint32]
 ) -> tuple[capture.Frames, tree.Tree, npt.NDArray[np.uint32]]:
-    """The segment's frames with its process names at the end, its tree, and each row's node."""
+    """Return the segment's frames with process names at the end, its tree, and each row's node."""
     stacks, stack = _compact(made.stack, len(made.stacks.offset) - 1)
     offset = made.stacks.offset.astype(np.int64)
     begins, lengths = offset[stacks], offset[stacks + 1] - offset[stacks]

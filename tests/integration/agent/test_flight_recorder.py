@@ -122,8 +122,9 @@ def test_a_core_that_is_pinned_is_an_event_with_its_core_second_and_process(
     assert all(event.process == "the-hog[4242]" for event in told)
     assert all(abs(event.fields["others_percent"] - 10) < 2 for event in told)
     assert {event.severity for event in told} <= {"warning", "critical"}
-    pinned = {pin.id for pin in reader.Reader(agent.home).pins(told[0].host)}
-    assert {event.id for event in told} <= pinned
+    # A pin is written, and synced, after its event.
+    ids, source = {event.id for event in told}, reader.Reader(agent.home)
+    wait_for(lambda: ids <= {pin.id for pin in source.pins(told[0].host)})
     assert int(str(agent.end()["events"])) >= 1
 
 

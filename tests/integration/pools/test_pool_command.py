@@ -122,21 +122,21 @@ def test_the_life_of_a_pool(pool: Pool) -> None:
         until(lambda: len(processes(pool.home)) == 1)
         placed = pool.json("pool-1", "update", "ci", "--prefer-region", "b", "--prefer-region", "c")
         assert placed["pool"]["preferred_regions"] == ["b", "c"]
-        assert "nothing to change" in pool("update", "ci", code=2)
+        assert "no change given" in pool("update", "ci", code=2)
         assert "ready_ttl_seconds" in pool("update", "ci", "--set", "ready_ttl_seconds=abc", code=2)
-        assert "only one of" in pool("update", "ci", "--pause", "--resume", code=2)
+        assert "mutually exclusive" in pool("update", "ci", "--pause", "--resume", code=2)
         shown = pool("show", "ci")
         assert "member_ready" in shown
         assert "ALERT" not in shown
         pool.json("pools-1", "list")
         pool.json("pool-done-1", "recycle", "ci")
-        assert "still has 1 member(s)" in pool("delete", "ci", code=3)
+        assert "still has 1 member" in pool("delete", "ci", code=3)
         drained = pool.json("pool-done-1", "drain", "ci")
         assert (drained["drained"], drained["claimed_remaining"]) == (1, 0)
         pool.json("pool-done-1", "delete", "ci")
         assert processes(pool.home) == []
         assert endpoint.startswith("http://127.0.0.1:")
-    assert "there is no pool" in pool("list")
+    assert "no pools; create one" in pool("list")
 
 
 def test_members_survive_a_restart_of_the_reaper_and_are_found_again(pool: Pool) -> None:

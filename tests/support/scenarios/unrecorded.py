@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overnight.model.actor import Actor
 from overnight.model.event import Event
 from overnight.queries import consumers
 from scenarios import host_setup, incidents, work
@@ -71,7 +72,7 @@ class UnrecordedCase:
 
 def _items_of(actor: work.Who, path: work.Path) -> set[consumers.Item]:
     names = {"", *(frame[0] for frame in path)}
-    return {consumers.Item(actor.unit, actor.process, name) for name in names}
+    return {consumers.Item(Actor(actor.process, actor.unit), name) for name in names}
 
 
 def build_case(

@@ -11,7 +11,6 @@ import typer.main
 from overnight.interfaces import cli
 
 LONGEST_SUMMARY = 60
-NOT_YET = "overnight pool"  # until the pools' texts have landed
 
 
 def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -23,7 +22,7 @@ def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 ALL = {
     path: command
     for path, command in walk(typer.main.get_command(cli.build()), "overnight")
-    if path != "overnight" and not path.startswith(NOT_YET)
+    if path != "overnight"
 }
 
 

@@ -8,6 +8,7 @@ import pathlib
 import captures
 import pytest
 
+from overnight.model.actor import Actor
 from overnight.model.selection import Selection, Window
 from overnight.queries import consumers
 
@@ -50,11 +51,11 @@ def test_every_function_on_a_stack_counts_once(
                 distinct = set(s.path)
                 for frame in distinct:
                     label = labels[s.path.index(frame)]
-                    whole[consumers.Item(s.unit, s.process, label), number] += s.count
-                whole[consumers.Item(s.unit, s.process, ""), number] += s.count
-                own[consumers.Item(s.unit, s.process, labels[-1] if labels else ""), number] += (
-                    s.count
-                )
+                    whole[consumers.Item(Actor(s.process, s.unit), label), number] += s.count
+                whole[consumers.Item(Actor(s.process, s.unit), ""), number] += s.count
+                own[
+                    consumers.Item(Actor(s.process, s.unit), labels[-1] if labels else ""), number
+                ] += s.count
     for counted, table in ((whole, told.counts), (own, told.own)):
         made = {
             (item, number): int(table[place, number])
@@ -76,7 +77,7 @@ def test_soft_interrupts_are_not_their_victims(
     mine = [s for s in samples if any(within(s, one) for one in chosen)]
     assert idle == sum(s.count for s in mine if s.idle)
     for one in ran:
-        his = [s for s in mine if (s.unit, s.process) == (one.unit, one.process) and not s.idle]
+        his = [s for s in mine if (s.process, s.unit) == one.actor and not s.idle]
         plain = [s for s in his if not s.softirq]
         assert one.samples == sum(s.count for s in plain)
         assert one.softirq == sum(s.count for s in his) - one.samples

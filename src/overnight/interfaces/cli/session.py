@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import rich.console
 
-__all__ = ["Output", "OutputOption", "Session", "printable"]
+__all__ = ["Output", "OutputOption", "Session"]
 
 
 class Output(enum.StrEnum):
@@ -64,14 +64,3 @@ def _choose(context: typer.Context, value: Output) -> Output:
 OutputOption = Annotated[
     Output, typer.Option("-O", "--output", callback=_choose, help="Output format.")
 ]
-
-
-def printable(text: str) -> str:
-    """Text from the host, safe for a terminal: control characters become visible.
-
-    >>> printable("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
-    )

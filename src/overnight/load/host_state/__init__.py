@@ -89,9 +89,9 @@ def check_cost(kind: str, count: int, each: float, most: int) -> None:
         )
 
 
-def raise_short_memory(kind: str, made: int, floor: int) -> NoReturn:
+def raise_short_memory(kind: str, created: int, floor: int) -> NoReturn:
     raise errors.CannotError(
-        f"memory ran short after {made:,} {kind}",
+        f"memory ran short after {created:,} {kind}",
         why=f"less than {sizes.format_size(floor)} was available, and the host must stay usable",
         todo="find out what else uses memory, or create fewer",
     )

@@ -67,29 +67,29 @@ def main(text: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     pages = os.open(plan["pages"], flags, 0o600)
     before, began = number(plan["usage"]), time.monotonic()
-    reported, made, why = began, 0, ""
+    reported, created, why = began, 0, ""
 
     def report() -> None:
-        now = {"made": made, "why": why, "available": available(), "charged": number(plan["usage"]) - before}  # fmt: skip
+        now = {"made": created, "why": why, "available": available(), "charged": number(plan["usage"]) - before}  # fmt: skip
         os.write(1, (json.dumps(now) + "\n").encode())
 
     try:
-        while made < count and not stopped:
-            if made % CHECK_EVERY == 0:
+        while created < count and not stopped:
+            if created % CHECK_EVERY == 0:
                 charged = number(plan["usage"]) - before - STARTUP_BYTES
                 if available() < plan["floor"]:
                     why = "floor"
-                elif made >= SURE and charged / made * count > plan["most"]:
+                elif created >= SURE and charged / created * count > plan["most"]:
                     why = "cost"
                 if why:
                     break
-            make_one(child, leave, pages, made)
-            made += 1
+            make_one(child, leave, pages, created)
+            created += 1
             now = time.monotonic()
             if now - reported > REPORT_S:
                 reported = now
                 report()
-            while rate and not stopped and (wait := began + made / rate - time.monotonic()) > 0:
+            while rate and not stopped and (wait := began + created / rate - time.monotonic()) > 0:
                 time.sleep(min(wait, REPORT_S))
                 report()  # a killed caller closed the pipe: then this ends, too
         report()

@@ -42,18 +42,18 @@ def age(request: host_state.Request, journal: journal.Journal) -> host_state.Age
         _need_inodes(above, request.count)
     before = count()
     _make_folder(folder, journal)
-    made = 0
-    while made < request.count and not request.stop.is_set():
-        upto = min(request.count, made + (STEP if made else TRIED))
-        for i in range(made, upto):
+    created = 0
+    while created < request.count and not request.stop.is_set():
+        upto = min(request.count, created + (STEP if created else TRIED))
+        for i in range(created, upto):
             (_touch if positive else _look_up)(f"{folder}/{i}")
-        made = upto
-        _check(folder, before, made, free - most, positive=positive)
+        created = upto
+        _check(folder, before, created, free - most, positive=positive)
         request.on_progress(
-            made, f"{sizes.format_size(free - meminfo.read_available())} less available"
+            created, f"{sizes.format_size(free - meminfo.read_available())} less available"
         )
     counts = "dentries" if positive or "negative_dentries" not in before else "negative_dentries"
-    return host_state.Aged(made, str(folder), each, counts)
+    return host_state.Aged(created, str(folder), each, counts)
 
 
 def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
@@ -124,12 +124,12 @@ def _touch(path: str) -> None:
 
 
 def _check(
-    folder: pathlib.Path, before: dict[str, int], made: int, floor: int, *, positive: bool
+    folder: pathlib.Path, before: dict[str, int], created: int, floor: int, *, positive: bool
 ) -> None:
     if meminfo.read_available() < floor:
-        host_state.raise_short_memory(NAME, made, floor)
+        host_state.raise_short_memory(NAME, created, floor)
     grown = count().get("dentries", 0) - before.get("dentries", 0)
-    if not positive and made == TRIED and "dentries" in before and grown < TRIED // 2:
+    if not positive and created == TRIED and "dentries" in before and grown < TRIED // 2:
         raise errors.CannotError(
             f"the file system of {folder.parent} does not cache missing names",
             why=f"{TRIED:,} lookups added {grown:,} dentries; tmpfs never caches missing names",

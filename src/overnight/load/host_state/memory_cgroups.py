@@ -30,7 +30,7 @@ from overnight.sources.memorycgroups import counts, parents
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["ABOUT", "NAME", "TAKES", "Made", "age", "count", "make", "parent_of", "remains", "set_limit"]  # fmt: skip
+__all__ = ["ABOUT", "NAME", "TAKES", "Zombies", "age", "count", "make", "parent_of", "remains", "set_limit"]  # fmt: skip
 
 NAME = "memory-cgroups"
 ABOUT = "dying memory cgroups: removed, but kept by the kernel because of one page each"
@@ -41,7 +41,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class Zombies:
     """The result. `charged_each` is what the kernel charges to the parent for one of them."""
 
     parent: pathlib.Path
@@ -56,19 +56,19 @@ def age(request: host_state.Request, journal: journal.Journal) -> host_state.Age
     rate = request.options.get("rate")
     limit = request.options.get("limit")
     room = None if limit is None else sizes.parse_size(limit)
-    made = make(
+    zombies = make(
         parent_of(layout, journal.run, request.options.get("under", "/")), request.count, journal,
         rate=None if rate is None else float(rate), stop=request.stop, on_progress=request.on_progress, share=request.share,
     )  # fmt: skip
     remarks: tuple[str, ...] = ()
     if room is not None:
-        whole = set_limit(made.parent, room)
+        whole = set_limit(zombies.parent, room)
         remarks = (
             f"memory limit {sizes.format_size(whole)}: their own and {sizes.format_size(room)}",
         )
-    where = "/" + str(made.parent.relative_to(counts.folder_of(layout, host_state.ROOT)))
+    where = "/" + str(zombies.parent.relative_to(counts.folder_of(layout, host_state.ROOT)))
     key = cgroups.key_of(os.fsencode(where))
-    return host_state.Aged(made.count, key, made.charged_each, "dying", remarks)
+    return host_state.Aged(zombies.count, key, zombies.charged_each, "dying", remarks)
 
 
 def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
@@ -109,7 +109,7 @@ def make(
     on_progress: Callable[[int, str], None] = host_state.ignore_progress,
     share: float = host_state.SHARE,
     name: str = "z",
-) -> Made:
+) -> Zombies:
     """Create `count` zombies below `parent`, which is created if missing; at most `rate` per second.
 
     Every change is in the journal first. When `stop` is set it ends with those created so far. Raises
@@ -131,13 +131,13 @@ def make(
     }  # fmt: skip
     began = time.monotonic()
     last = _run(plan, journal, stop or threading.Event(), on_progress)
-    made, charged = int(last["made"]), int(last["charged"])
-    each = max(0, charged) / max(1, made)
+    created, charged = int(last["made"]), int(last["charged"])
+    each = max(0, charged) / max(1, created)
     if last["why"] == "cost":
         host_state.check_cost(NAME, count, each, most)
     if last["why"] == "floor":
-        host_state.raise_short_memory(NAME, made, free - most)
-    return Made(parent, made, time.monotonic() - began, round(each))
+        host_state.raise_short_memory(NAME, created, free - most)
+    return Zombies(parent, created, time.monotonic() - began, round(each))
 
 
 def set_limit(parent: pathlib.Path, room: int) -> int:

@@ -32,14 +32,14 @@ FEWEST_COLUMNS = 60
 LANE, LANES = 15, 2
 LINE = 16
 SANS, MONO = 6.4, 6.7  # px a character, on the wide side
-HOT, MOST_HOT = 0.9, 300
+SATURATED, MAX_RUNS = 0.9, 300
 BOX, MOST_BOXED = 11, 24  # px; runs
 MOST_LISTED = 40
 SYMBOLS = {"critical": "\u25b2", "warning": "\u25c6", "info": "\u25cf"}
 WHAT = {
     "busy": "busy (not idle)",
     "kernel": "in the kernel",
-    "softirq": "in soft interrupts",
+    "softirq": "in softirqs",
     "idle": "idle",
 }
 LEVELS = len(colours.HEAT[0])
@@ -56,7 +56,7 @@ def write_heatmap(
     marks: tuple[Event, ...] = (),
     filters: str = "",
 ) -> None:
-    """The picture. Where it has fewer columns than the heatmap, a column shows its fullest step."""
+    """Draw the picture. If it has fewer columns than the heatmap, a column shows its busiest step."""
     seen = sorted(
         (m for m in marks if 0 <= m.time_us - found.begin_us < len(found.values) * found.step_us),
         key=lambda mark: (list(SYMBOLS).index(mark.severity), mark.time_us),
@@ -66,8 +66,8 @@ def write_heatmap(
     columns = min(WIDEST, max(FEWEST_COLUMNS, MOST_CELLS // max(1, len(found.rows))))
     if len(found.rows) > MOST_CELLS // FEWEST_COLUMNS:
         raise errors.UsageError(
-            f"a picture of {len(found.rows):,} rows",
-            why=f"it has room for {MOST_CELLS // FEWEST_COLUMNS:,}",
+            f"too many rows for a picture: {len(found.rows):,}",
+            why=f"a picture holds at most {MOST_CELLS // FEWEST_COLUMNS:,} rows",
             todo="choose hosts or cores: --host NAME, --core LIST",
         )
     each = max(1, -(-len(found.values) // columns))
@@ -84,10 +84,10 @@ def write_heatmap(
     )
     full = found.full or float(found.values.max(initial=0)) or 1.0
     share = _peaks(found.values, each) / full
-    runs = _hot_runs(found, share)
+    runs = _saturated_runs(found, share)
     foot = _foot_lines(found, plot, seen, len(marks) - len(seen), width)
     if any(_is_boxed(run, runs, plot) for run in runs):
-        foot.insert(1, f"boxed: a core {100 * HOT:.0f} % {WHAT[found.mode]} or more")
+        foot.insert(1, f"boxed: a core {100 * SATURATED:.0f} % {WHAT[found.mode]} or more")
     height = plot.top + plot.height + 52 + LINE * len(foot)
     _write(file, _opening(width, height, title, head))
     _write(file, *_legend(found, plot, full, 30 + LINE * len(head)))
@@ -95,7 +95,9 @@ def write_heatmap(
         file, f'<rect class="m" x="{left}" y="{top}" width="{plot.width}" height="{plot.height}"/>'
     )
     _write(file, *_gaps(found, plot), *_cells(share, plot), *_axes(found, plot, width))
-    _write(file, *_rows(found, share, plot), *_hot(found, runs, plot), *_marks(seen, plot, width))
+    _write(
+        file, *_rows(found, share, plot), *_draw_runs(found, runs, plot), *_marks(seen, plot, width)
+    )
     for number, line in enumerate(foot):
         y = plot.top + plot.height + 52 + LINE * number
         _write(file, f'<text class="s" x="12" y="{y}">{svg.safe(line)}</text>')
@@ -107,7 +109,7 @@ def _write(file: BinaryIO, *lines: str) -> None:
 
 
 def _peaks(values: npt.NDArray[np.int64], each: int) -> npt.NDArray[np.float64]:
-    """The fullest step of each column: a mean would hide the one second that matters."""
+    """Return the busiest step of each column: a mean would hide the one second that matters."""
     if not len(values):
         return np.zeros(values.shape, np.float64)
     starts = np.arange(0, len(values), each)
@@ -155,9 +157,9 @@ def _foot_lines(
     step = times.format_duration(found.step_us / 1e6)
     column = times.format_duration(plot.column_us / 1e6)
     if plot.each > 1:
-        lines = [f"a column is {column}: its fullest {step}, never a mean"]
+        lines = [f"each column is {column} and shows its busiest {step}, not a mean"]
     else:
-        lines = [f"a column is {column}"]
+        lines = [f"each column is {column}"]
     lines += [
         f"not recorded: {times.format_instant(begin)} to {times.format_instant(end)}: {why}"
         for begin, end, why in found.coverage.gaps[:MOST_LISTED]
@@ -167,26 +169,24 @@ def _foot_lines(
     lines += [f"note: {note}" for note in found.coverage.notes]
     for mark in sorted(seen, key=lambda one: one.time_us)[:MOST_LISTED]:
         where = f" core {mark.core}" if mark.core >= 0 else ""
-        told = f": {mark.text}" if mark.text else ""
+        text = f": {mark.text}" if mark.text else ""
         lines.append(
-            f"{SYMBOLS[mark.severity]} {times.format_instant(mark.time_us)}{where} {mark.kind}{told}"
+            f"{SYMBOLS[mark.severity]} {times.format_instant(mark.time_us)}{where} {mark.kind}{text}"
         )
     left_out = max(0, len(seen) - MOST_LISTED)
     if left_out:
         lines.append(f"and {left_out} more events")
     if outside:
-        lines.append(f"{outside} of the events lie outside this window")
+        lines.append(f"{outside} events are outside this window")
     return [part for line in lines for part in _wrapped(line, width)]
 
 
 def _legend(found: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> Iterator[str]:
-    """The scale, and what 100 % is of."""
+    """Draw the scale, and what 100 % means."""
     what = WHAT[found.mode]
     length = times.format_duration(found.step_us / 1e6)
     if not found.full:
-        text = (
-            f"samples a cell, 1 to {full:,.0f}: how often was sampled is not known, so no share is"
-        )
+        text = f"samples per cell, 1 to {full:,.0f}: the sampling rate is unknown, so shares are unknown"
     elif found.kind == "core":
         text = f"of one core's time {what}; 100 % is {full:.3g} samples in {length}"
     else:
@@ -209,7 +209,7 @@ def _legend(found: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> I
 
 
 def _gaps(found: heatmap.Heatmap, plot: layout.Plot) -> Iterator[str]:
-    """Behind the cells; of several hosts nobody knows whose gap it is."""
+    """Draw gaps behind the cells; with several hosts it is unknown whose gap it is."""
     if len(found.coverage.hosts) != 1:
         return
     right = plot.left + plot.width
@@ -263,7 +263,7 @@ def _axes(found: heatmap.Heatmap, plot: layout.Plot, width: int) -> Iterator[str
 
 
 def _row_name(name: str) -> str:
-    """The core stays whole where its host's name is long."""
+    """Shorten the host's name, not the core."""
     host, space, core = name.removesuffix(" ms").rpartition(" ")
     return svg.fit(host, max(3, 23 - len(core))) + space + svg.fit(core, 23)
 
@@ -271,7 +271,7 @@ def _row_name(name: str) -> str:
 def _rows(
     found: heatmap.Heatmap, share: npt.NDArray[np.float64], plot: layout.Plot
 ) -> Iterator[str]:
-    """A tip a row: how full it was at most, and when."""
+    """Draw a tooltip per row: its busiest time."""
     if not plot.columns:
         return
     total = found.values.sum(axis=0)
@@ -282,20 +282,20 @@ def _rows(
         row = f"core {name}" if found.kind == "core" else name
         tip = f"{row}: {total[number]:,} samples"
         if total[number] and found.full:
-            tip += f", fullest at {when}: {min(100, most):.0f} %"
+            tip += f", busiest at {when}: {min(100, most):.0f} %"
         yield (
             f'<rect class="r" x="{plot.left}" y="{plot.top + number * plot.row}" '
             f'width="{plot.width}" height="{plot.row}"><title>{svg.safe(tip)}</title></rect>'
         )
 
 
-def _hot_runs(found: heatmap.Heatmap, share: npt.NDArray[np.float64]) -> list[_Run]:
-    """Where a core was full: columns, first column, row; the longest first."""
+def _saturated_runs(found: heatmap.Heatmap, share: npt.NDArray[np.float64]) -> list[_Run]:
+    """Return runs in which a core was saturated: columns, first column, row; the longest first."""
     if found.kind != "core" or not found.full:
         return []
     runs = []
     for number in range(len(found.rows)):
-        full = np.concatenate([[0], share[:, number] >= HOT, [0]])
+        full = np.concatenate([[0], share[:, number] >= SATURATED, [0]])
         edge = np.diff(full.astype(np.int8))
         begins, ends = np.flatnonzero(edge > 0).tolist(), np.flatnonzero(edge < 0).tolist()
         runs += [(end - begin, begin, number) for begin, end in zip(begins, ends, strict=True)]
@@ -303,18 +303,18 @@ def _hot_runs(found: heatmap.Heatmap, share: npt.NDArray[np.float64]) -> list[_R
 
 
 def _is_boxed(run: _Run, runs: list[_Run], plot: layout.Plot) -> bool:
-    """One second of one core in a night is a pixel: nobody would find it."""
+    """Return whether a run is too small to see: one second of one core in a night is a pixel."""
     return len(runs) <= MOST_BOXED and min(run[0] * plot.cell, plot.row) < BOX
 
 
-def _hot(found: heatmap.Heatmap, runs: list[_Run], plot: layout.Plot) -> Iterator[str]:
-    """A tip of its own for the longest runs of full cells of a core; few and small ones are boxed."""
-    for length, begin, number in runs[:MOST_HOT]:
+def _draw_runs(found: heatmap.Heatmap, runs: list[_Run], plot: layout.Plot) -> Iterator[str]:
+    """Draw a tooltip for the longest saturated runs; box them if they are few and small."""
+    for length, begin, number in runs[:MAX_RUNS]:
         first = plot.begin_us + begin * plot.column_us
         last = first + length * plot.column_us
         tip = (
             f"core {found.rows[number]}: {layout.clock(first, '%H:%M:%S')} to {layout.clock(last, '%H:%M:%S')}, "
-            f"{100 * HOT:.0f} % {WHAT[found.mode]} or more in each column"
+            f"{100 * SATURATED:.0f} % {WHAT[found.mode]} or more in each column"
         )
         x, y = plot.left + begin * plot.cell, plot.top + number * plot.row
         wide, high, kind = length * plot.cell, plot.row, "r"
@@ -329,7 +329,7 @@ def _hot(found: heatmap.Heatmap, runs: list[_Run], plot: layout.Plot) -> Iterato
 
 
 def _marks(seen: list[Event], plot: layout.Plot, width: int) -> Iterator[str]:
-    """A line each; labels in two lanes, the gravest first, as far as there is room."""
+    """Draw a line per event; labels in two lanes, the most severe first, as far as there is room."""
     lanes: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
     bottom = plot.top + plot.height
     for mark in seen:
@@ -350,7 +350,7 @@ def _marks(seen: list[Event], plot: layout.Plot, width: int) -> Iterator[str]:
             lanes[free].append((left, left + long))
             text = f'<text class="{mark.severity}" x="{left:.1f}" y="{y}">{svg.safe(label)}</text>'
         tip = f"{mark.kind} {times.format_instant(mark.time_us)} {mark.text}".strip()
-        # Broken over the cells: what happened just before may be the one cell below it.
+        # Dashed over the cells: the cell below may be the one that matters.
         yield (
             f'<g class="v {mark.severity}"><title>{svg.safe(tip)}</title>'
             f'<path d="M{x:.1f} {y + 3}V{plot.top}M{x:.1f} {bottom}v7"/>'

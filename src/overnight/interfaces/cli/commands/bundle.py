@@ -126,7 +126,7 @@ def open_(
     return errors.ExitCode.DONE
 
 
-def _show(bundle: bundles.Made) -> None:
+def _show(bundle: bundles.Bundle) -> None:
     from overnight.model import times
 
     header = bundle.header

@@ -54,7 +54,7 @@ def register(cli: typer.Typer) -> None:
         group,
         name="pool",
         rich_help_panel="Hosts",
-        help="Manage warm pools: hosts that are ready before they are needed.",
+        help="Manage warm pools: hosts that are ready when needed.",
         epilog="Example: overnight pool acquire ci --by job-17",
     )
 
