@@ -49,6 +49,7 @@ class Kind:
     title: str = ""
     headline: str = ""
     says: str = ""
+    says_of_child: str = ""  # where a fix has `for_units` that match: the unit contains others
     detector: str = ""
     cleared: str = ""  # what is ruled out when the detector is clear
     focus: int = 0  # 1: the first whose core and seconds a report shows; 0: never
@@ -180,6 +181,11 @@ class Knowledge:
         finding, event = self.kinds.get(kind), self.events.get(kind)
         title = (finding.title or finding.name) if finding else event.title if event else ""
         return title or kind.replace("_", " ").replace(".", ": ", 1)
+
+    def contains_others(self, kind: str, unit: str) -> bool:
+        """Return whether a fix of this kind treats the unit as one that contains the culprit."""
+        patterns = (p for fix in self.fixes if fix.root == kind for p in fix.for_units)
+        return any(fnmatch.fnmatchcase(unit, pattern) for pattern in patterns)
 
     def find_rule(self, cause: str, effect: str, *, event: bool) -> Rule | None:
         """Return the first rule between two kinds."""
@@ -326,6 +332,7 @@ def _parse_kind(entry: entries.Entry) -> Kind:
         title=entry.text("title", ""),
         headline=entry.text("headline", ""),
         says=entry.text("says", ""),
+        says_of_child=entry.text("says_of_child", ""),
         detector=entry.text("detector", ""),
         cleared=entry.text("cleared", ""),
         focus=round(entry.number("focus", 0, 0, 1000)),

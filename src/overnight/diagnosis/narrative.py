@@ -168,7 +168,12 @@ def _describe(finding: Finding, known: knowledge.Knowledge, cause: Finding | Non
     """Describe a finding in one sentence; the link from `cause` may have one of its own."""
     rule = known.find_rule(cause.kind, finding.kind, event=False) if cause else None
     kind = known.kinds.get(finding.kind)
-    templates = (rule.says if rule else "", kind.says if kind else "")
+    child = kind is not None and known.contains_others(kind.kind, finding.subject.unit)
+    templates = (
+        rule.says if rule else "",
+        kind.says_of_child if kind and child else "",
+        kind.says if kind else "",
+    )
     filled = (remedies.fill(template, remedies.values(finding)) for template in templates)
     return _sentence(next(filter(None, filled), known.title(finding.kind)))
 

@@ -65,9 +65,18 @@ def test_the_summary_says_who_where_when_why_and_what_to_do() -> None:
     said = judged(findings.reference()).summary
     for part in (
         "2026-11-15 03:14:07", "net.driver_reset", "gpu-17", "core 39", "eth0 queue 5", "kubelet",
-        "ecs.service", "330 starts an hour", "68,440", "mem_cgroup_nr_lru_pages", "Disable and mask",
+        "ecs.service", "330 times an hour", "68,440", "mem_cgroup_nr_lru_pages", "Disable and mask",
     ):  # fmt: skip
         assert part in said
+
+
+def test_a_container_runtime_is_not_said_to_crash_loop_itself() -> None:
+    assert judged(findings.reference()).narrative.root_cause.startswith(
+        "ecs.service is crash-looping 330 times an hour under its own supervisor"
+    )
+    assert judged(findings.modern()).narrative.root_cause.startswith(
+        "A child of containerd.service is crash-looping 880 times an hour below /kubepods"
+    )
 
 
 def test_the_links_carry_their_numbers() -> None:
