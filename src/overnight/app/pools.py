@@ -27,13 +27,11 @@ if TYPE_CHECKING:
         Problem,
         Request,
     )
-    from overnight.pools import control
-    from overnight.pools.autoscaler import Outlook
+    from overnight.pools import autoscaler, control
 
 __all__ = [
     "AutoscaleChange",
     "AutoscaleReport",
-    "ControlPlane",
     "PoolChange",
     "PoolReport",
     "acquire",
@@ -123,7 +121,7 @@ class AutoscaleReport:
     """A pool, its policy, and what the policy would decide now, if that was asked for."""
 
     details: PoolDetails
-    outlook: Outlook | None = None
+    outlook: autoscaler.Outlook | None = None
     message: str = ""
 
     @property

@@ -6,7 +6,6 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, TypeAlias
 
-from overnight import errors
 from overnight.app import windows
 from overnight.queries import top
 
@@ -43,12 +42,7 @@ def make_page(request: Request) -> pages.Writer:
     """Return the viewer page, opened on the table."""
     from overnight.app import pages
 
-    if request.kind not in top.KINDS:
-        raise errors.UsageError(
-            f"no top {request.kind}",
-            why="overnight top does not group samples by that",
-            todo=f"one of {', '.join(top.KINDS)}",
-        )
+    top.check_kind(request.kind)
     return pages.make_page(
         windows.open_samples(request.home, request.query),
         request.marks,

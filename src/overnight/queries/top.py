@@ -15,7 +15,7 @@ from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader, segment_tables
 from overnight.store import parquet, tree
 
-__all__ = ["KINDS", "Row", "Top", "function_columns", "top"]
+__all__ = ["KINDS", "Row", "Top", "check_kind", "function_columns", "top"]
 
 KINDS = ("processes", "threads", "units", "functions")
 
@@ -48,6 +48,16 @@ class Top:
         return {"schema": "overnight.top/1", **dataclasses.asdict(self)}
 
 
+def check_kind(kind: str) -> None:
+    """Raise UsageError unless `kind` is one of KINDS."""
+    if kind not in KINDS:
+        raise errors.UsageError(
+            f"{kind!r} is not a kind of consumer",
+            why="samples can be summed by process, thread, unit or function",
+            todo=f"use one of {', '.join(KINDS)}",
+        )
+
+
 def top(
     source: reader.Reader,
     window: Window,
@@ -59,12 +69,7 @@ def top(
 ) -> Top:
     """Rank the consumers by samples."""
     chosen = chosen or Selection()
-    if kind not in KINDS:
-        raise errors.UsageError(
-            f"{kind!r} is not a kind of consumer",
-            why="samples can be summed by process, thread, unit or function",
-            todo=f"use one of {', '.join(KINDS)}",
-        )
+    check_kind(kind)
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
     parts = list(source.parts(names, window, chosen))

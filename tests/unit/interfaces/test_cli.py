@@ -8,6 +8,7 @@ from overnight import errors
 from overnight.interfaces import cli
 from overnight.interfaces.cli import session
 from overnight.interfaces.cli.commands import doctor as doctor_command
+from overnight.model.text import printable
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +90,7 @@ def test_home_comes_from_the_option_then_the_environment(
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "a\rb", "\x07", "\u202egpj.exe"])
 def test_hostile_names_do_not_reach_the_terminal(name: str) -> None:
-    assert session.printable(name).isprintable()
+    assert printable(name).isprintable()
 
 
 def test_every_status_has_a_mark() -> None:

@@ -99,7 +99,7 @@ def _explain_errors(path: pathlib.Path) -> Iterator[None]:
         raise errors.CannotError(
             f"{path} has bundle version {error.version}",
             why=f"this overnight reads bundles up to version {header.VERSION}",
-            todo=f"update overnight to {error.needs or 'the version of the sender'} or later",
+            todo=f"update overnight: version {error.needs or 'of the sender'} or later",
         ) from error
     except OSError as error:
         raise errors.CannotError(
