@@ -33,7 +33,7 @@ IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
 
 def write_capture(
     home: pathlib.Path,
-    made: capture.Capture,
+    captured: capture.Capture,
     *,
     source: str = "",
     segment_seconds: int = SEGMENT_SECONDS,
@@ -42,62 +42,62 @@ def write_capture(
 
     Everything is synced when this returns.
     """
-    return tuple(_write(home, part, source) for part in _split(_whole(made), segment_seconds))
+    return tuple(_write(home, part, source) for part in _split(_whole(captured), segment_seconds))
 
 
-def _whole(made: capture.Capture) -> capture.Capture:
+def _whole(captured: capture.Capture) -> capture.Capture:
     """Extend the capture's time to all its samples; map impossible cores to -1."""
-    known = {core for core in made.cores if 0 <= core < segments.MOST_CORES}
-    cpu = made.cpu
+    known = {core for core in captured.cores if 0 <= core < segments.MOST_CORES}
+    cpu = captured.cpu
     if len(cpu) and not 0 <= cpu.min() <= cpu.max() < segments.MOST_CORES:
         cpu = np.where((cpu < 0) | (cpu >= segments.MOST_CORES), -1, cpu)
     seen = np.zeros(segments.MOST_CORES + 1, np.bool_)  # the last one is core -1
     seen[cpu] = True
     known.update(np.flatnonzero(seen[:-1]).tolist())
     return dataclasses.replace(
-        made,
-        begin=min(made.begin, int(made.time[0])) if len(made.time) else made.begin,
-        end=max(made.end, int(made.time[-1]) + 1) if len(made.time) else made.end,
+        captured,
+        begin=min(captured.begin, int(captured.time[0])) if len(captured.time) else captured.begin,
+        end=max(captured.end, int(captured.time[-1]) + 1) if len(captured.time) else captured.end,
         cpu=cpu,
         cores=tuple(sorted(known | ({-1} if seen[-1] else set()))),
     )
 
 
-def _split(made: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
+def _split(captured: capture.Capture, seconds: int) -> Iterator[capture.Capture]:
     """Split at clock times into parts of `seconds`; skip parts without samples."""
     length = seconds * SECOND_NS
     # A recorder's segment that is a little over is left whole.
-    if not made.timed or made.end - made.begin <= length * 3 // 2:
-        yield made
+    if not captured.timed or captured.end - captured.begin <= length * 3 // 2:
+        yield captured
         return
-    places = np.unique(made.time // length)
+    places = np.unique(captured.time // length)
     begins = (places * length).tolist()
-    lows = np.searchsorted(made.time, places * length).tolist()
+    lows = np.searchsorted(captured.time, places * length).tolist()
     for i, (begin, low) in enumerate(zip(begins, lows, strict=True)):
-        high = lows[i + 1] if i + 1 < len(lows) else len(made.time)
+        high = lows[i + 1] if i + 1 < len(lows) else len(captured.time)
         # A gap in a part without samples belongs to the part before it.
-        since = begin if i else made.begin - length
-        until = begins[i + 1] if i + 1 < len(begins) else made.end + length
+        since = begin if i else captured.begin - length
+        until = begins[i + 1] if i + 1 < len(begins) else captured.end + length
         yield dataclasses.replace(
-            made,
-            begin=max(begin, made.begin),
-            end=min(begin + length, made.end),
+            captured,
+            begin=max(begin, captured.begin),
+            end=min(begin + length, captured.end),
             **{
-                name: getattr(made, name)[low:high]
+                name: getattr(captured, name)[low:high]
                 for name in ("time", "cpu", "task", "stack", "event", "count", "period")
             },
-            gaps=tuple(g for g in made.gaps if g.begin < until and g.end > since),
-            **_lost(made, since if i else None, until if i + 1 < len(begins) else None),
+            gaps=tuple(g for g in captured.gaps if g.begin < until and g.end > since),
+            **_lost(captured, since if i else None, until if i + 1 < len(begins) else None),
         )
 
 
-def _lost(made: capture.Capture, since: int | None, until: int | None) -> dict[str, Any]:
+def _lost(captured: capture.Capture, since: int | None, until: int | None) -> dict[str, Any]:
     """Return the losses of a part. Without times, the first part has them all."""
-    if not made.losses:
-        return {"lost": 0 if since is not None else made.lost}
+    if not captured.losses:
+        return {"lost": 0 if since is not None else captured.lost}
     own = tuple(
         loss
-        for loss in made.losses
+        for loss in captured.losses
         if (since is None or loss.end > since) and (until is None or loss.end <= until)
     )
     return {"lost": sum(loss.count for loss in own), "losses": own}
@@ -115,33 +115,43 @@ def _compact(
     return np.flatnonzero(used), renumbered[column]
 
 
-def _write(home: pathlib.Path, made: capture.Capture, source: str) -> segments.Segment:
+def _write(home: pathlib.Path, captured: capture.Capture, source: str) -> segments.Segment:
     # Rounded up: the last sample lies before the end.
-    begin_us, end_us = made.begin // 1000, max(-(-made.end // 1000), made.begin // 1000 + 1)
-    name = f"{begin_us}-{end_us}-{_digest(made)}"
-    folder = segments.host_folder(home, made.host) / segments.day_folder(begin_us, end_us)
+    begin_us, end_us = (
+        captured.begin // 1000,
+        max(-(-captured.end // 1000), captured.begin // 1000 + 1),
+    )
+    name = f"{begin_us}-{end_us}-{_digest(captured)}"
+    folder = segments.host_folder(home, captured.host) / segments.day_folder(begin_us, end_us)
     target = folder / name
-    found = segments.Segment(target, made.host, begin_us, end_us)
+    found = segments.Segment(target, captured.host, begin_us, end_us)
     if target.is_dir():
         return found
     _make_folder(folder)
     hours.forget(found)
     with _appears_whole(target) as fresh:
-        _fill(fresh, made, source, begin_us, end_us)
+        _fill(fresh, captured, source, begin_us, end_us)
     hours.keep_up(found)
     return found
 
 
-def _digest(made: capture.Capture) -> str:
-    state = hashlib.blake2b(made.host.encode("utf-8", "replace"), digest_size=4)
-    for column in (made.time, made.cpu, made.stack, made.task, made.count, made.event):
+def _digest(captured: capture.Capture) -> str:
+    state = hashlib.blake2b(captured.host.encode("utf-8", "replace"), digest_size=4)
+    for column in (
+        captured.time,
+        captured.cpu,
+        captured.stack,
+        captured.task,
+        captured.count,
+        captured.event,
+    ):
         state.update(np.ascontiguousarray(column).data)
-    if not made.timed:
+    if not captured.timed:
         # Times tell captures apart, also when names are found out better the second time; here
         # only the stacks themselves do.
-        for text in (*made.frames.name, *made.tasks.process):
+        for text in (*captured.frames.name, *captured.tasks.process):
             state.update(text.encode("utf-8", "replace") + b"\0")
-        for table in (made.stacks.offset, made.stacks.frame):
+        for table in (captured.stacks.offset, captured.stacks.frame):
             state.update(np.ascontiguousarray(table).data)
     return state.hexdigest()
 
@@ -190,23 +200,23 @@ def _sync(path: pathlib.Path) -> None:
 
 
 def _fill(
-    folder: pathlib.Path, made: capture.Capture, source: str, begin_us: int, end_us: int
+    folder: pathlib.Path, captured: capture.Capture, source: str, begin_us: int, end_us: int
 ) -> None:
-    tasks, task = _compact(made.task, len(made.tasks.pid))
-    frames, folded, node = _fold(made, tasks, task)
-    counted = sums.Counted(made, folded.flags, node)
+    tasks, task = _compact(captured.task, len(captured.tasks.pid))
+    frames, folded, node = _fold(captured, tasks, task)
+    counted = sums.Counted(captured, folded.flags, node)
     own = counted.total(node, len(folded.frame))
     busy = np.where(folded.flags & tree.IDLE, 0, own)
     parquet.write(
         folder / "samples.parquet",
         {
-            "time_us": made.time // 1000,
-            "cpu": made.cpu.astype(np.int16),
+            "time_us": captured.time // 1000,
+            "cpu": captured.cpu.astype(np.int16),
             "task": task,
             "node": node,
-            "event": made.event,
-            "count": made.count,
-            "period": made.period,
+            "event": captured.event,
+            "count": captured.count,
+            "period": captured.period,
         },
     )
     parquet.write(
@@ -217,27 +227,29 @@ def _fill(
         },
     )
     _write_frames(folder / "frames.parquet", frames, folded, busy)
-    _write_tasks(folder / "tasks.parquet", made.tasks, tasks, counted.by_mode(task, len(tasks)))
+    _write_tasks(folder / "tasks.parquet", captured.tasks, tasks, counted.by_mode(task, len(tasks)))
     _write_seconds(
         folder / "seconds.npy",
-        made,
-        segments.clock_seconds(begin_us, end_us, timed=made.timed),
+        captured,
+        segments.clock_seconds(begin_us, end_us, timed=captured.timed),
         counted,
     )
     meta = segments.Meta(
-        host=made.host,
+        host=captured.host,
         begin_us=begin_us,
         end_us=end_us,
-        frequency=made.frequency,
-        cores=made.cores,
-        events=made.events,
+        frequency=captured.frequency,
+        cores=captured.cores,
+        events=captured.events,
         samples=int(own.sum()),
         idle=int((own - busy).sum()),
-        lost=made.lost,
-        losses=tuple((one.begin // 1000, -(-one.end // 1000), one.count) for one in made.losses),
-        timed=made.timed,
-        gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in made.gaps),
-        notes=made.notes,
+        lost=captured.lost,
+        losses=tuple(
+            (one.begin // 1000, -(-one.end // 1000), one.count) for one in captured.losses
+        ),
+        timed=captured.timed,
+        gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in captured.gaps),
+        notes=captured.notes,
         source=source,
         files={path.name: _measured(path) for path in sorted(folder.iterdir())},
     )
@@ -251,30 +263,32 @@ def _measured(path: pathlib.Path) -> tuple[int, str]:
 
 
 def _fold(
-    made: capture.Capture, tasks: npt.NDArray[np.int64], task: npt.NDArray[np.uint32]
+    captured: capture.Capture, tasks: npt.NDArray[np.int64], task: npt.NDArray[np.uint32]
 ) -> tuple[capture.Frames, tree.Tree, npt.NDArray[np.uint32]]:
     """Return the segment's frames with process names at the end, its tree, and each row's node."""
-    stacks, stack = _compact(made.stack, len(made.stacks.offset) - 1)
-    offset = made.stacks.offset.astype(np.int64)
+    stacks, stack = _compact(captured.stack, len(captured.stacks.offset) - 1)
+    offset = captured.stacks.offset.astype(np.int64)
     begins, lengths = offset[stacks], offset[stacks + 1] - offset[stacks]
     ends = np.cumsum(lengths)
-    words = made.stacks.frame
+    words = captured.stacks.frame
     if len(stacks) < len(offset) - 1:
         words = words[np.repeat(begins - (ends - lengths), lengths) + np.arange(lengths.sum())]
-    used, words = _compact(words, len(made.frames.name))
+    used, words = _compact(words, len(captured.frames.name))
     processes: dict[str, int] = {}
     process = np.array(
         [
-            processes.setdefault(made.tasks.process[i] or made.tasks.thread[i], len(processes))
+            processes.setdefault(
+                captured.tasks.process[i] or captured.tasks.thread[i], len(processes)
+            )
             for i in tasks.tolist()
         ],
         np.uint32,
     )
     frames = capture.Frames(
-        name=[made.frames.name[i] for i in used.tolist()] + list(processes),
-        module=[made.frames.module[i] for i in used.tolist()] + [""] * len(processes),
+        name=[captured.frames.name[i] for i in used.tolist()] + list(processes),
+        module=[captured.frames.module[i] for i in used.tolist()] + [""] * len(processes),
         kind=np.concatenate(
-            [made.frames.kind[used], np.full(len(processes), FrameKind.PROCESS, np.uint8)]
+            [captured.frames.kind[used], np.full(len(processes), FrameKind.PROCESS, np.uint8)]
         ),
     )
     roots, hanging, pair = tree.pair_up(process, task, stack, len(processes), len(stacks))
@@ -337,15 +351,15 @@ def _write_tasks(
 
 def _write_seconds(
     path: pathlib.Path,
-    made: capture.Capture,
+    captured: capture.Capture,
     seconds: int,
     counted: sums.Counted,
 ) -> None:
-    cores = np.array(made.cores, np.int64)
+    cores = np.array(captured.cores, np.int64)
     place = np.zeros(segments.MOST_CORES + 1, np.int64)  # of each core; the last one is core -1's
     place[cores] = np.arange(len(cores))
-    row = np.minimum(made.time // SECOND_NS - made.begin // SECOND_NS, seconds - 1)
-    counts = counted.by_mode(row * len(cores) + place[made.cpu], seconds * len(cores))
+    row = np.minimum(captured.time // SECOND_NS - captured.begin // SECOND_NS, seconds - 1)
+    counts = counted.by_mode(row * len(cores) + place[captured.cpu], seconds * len(cores))
     planes = (counts.busy, counts.kernel, counts.softirq, counts.idle)
     stacked = np.stack([np.minimum(plane, 0xFFFF).astype("<u2") for plane in planes])
     np.save(path, stacked.reshape(len(planes), seconds, len(cores)))

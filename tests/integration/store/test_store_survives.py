@@ -64,7 +64,7 @@ FILLER = """
 import json, pathlib, subprocess, sys
 import captures
 from overnight import errors
-from overnight.app import importing
+from overnight.app import imports
 from overnight.store import check, segments, writer
 home = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "overnight-test", home], check=True)
@@ -80,7 +80,7 @@ for i in range(1000):
 collapsed = pathlib.Path(sys.argv[2])
 collapsed.write_text("".join(f"app;main;f{i:0500};g 1\\n" for i in range(2000)))
 try:
-    list(importing.import_files(home, [collapsed]))
+    list(imports.import_files(home, [collapsed]))
     imported = ""
 except errors.CannotError as error:
     imported = error.todo
@@ -103,7 +103,7 @@ def test_a_full_disk_leaves_a_clean_store(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stderr
     written, full, imported, stored, problems, unfinished = json.loads(done.stdout)
     assert "No space left on device" in full
-    assert "make room" in imported
+    assert "free disk space" in imported
     assert stored == written > 0
     assert (problems, unfinished) == ([], [])
     assert list(home.iterdir()) == []  # the disk was that namespace's own
