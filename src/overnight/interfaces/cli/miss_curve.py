@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import rich.text
 
-    from overnight.app.pool_sizing import Point, Sizing
+    from overnight.app import pool_sizing
 
 __all__ = ["draw", "share"]
 
@@ -35,7 +35,7 @@ def share(value: float) -> str:
     return "<0.001 %" if percent else "0 %"
 
 
-def draw(sizing: Sizing, width: int) -> list[rich.text.Text]:
+def draw(sizing: pool_sizing.Sizing, width: int) -> list[rich.text.Text]:
     """Return the lines of the picture, no wider than `width` (72 at least)."""
     import rich.text
 
@@ -96,7 +96,7 @@ def _scale(lowest: int, room: int, beyond: int) -> str:
     return "".join(marks).rstrip()
 
 
-def _rows(sizing: Sizing) -> list[Point]:
+def _rows(sizing: pool_sizing.Sizing) -> list[pool_sizing.Point]:
     """Choose at most a screenful of points, the named ones included."""
     points = list(sizing.curve)
     if len(points) <= MOST_ROWS:
@@ -109,7 +109,7 @@ def _rows(sizing: Sizing) -> list[Point]:
     ]
 
 
-def _label(sizing: Sizing, size: int) -> str:
+def _label(sizing: pool_sizing.Sizing, size: int) -> str:
     named = zip(("runbook", "tick", "woken"), sizing.named, strict=True)
     names = [name for name, named_size in named if named_size == size]
     return "◀ " + "+".join(names) if names else ""

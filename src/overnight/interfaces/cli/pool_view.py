@@ -13,7 +13,7 @@ from overnight.interfaces.cli import session
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
-    from overnight.app.pools import AutoscaleReport, PoolReport
+    from overnight.app import pools as use_cases
     from overnight.model.pool import (
         Autoscale,
         Claim,
@@ -69,7 +69,7 @@ def pools(current: session.Session, listed: tuple[PoolDetails, ...], output: ses
 
 
 def changed(
-    current: session.Session, report: PoolReport, message: str, output: session.Output
+    current: session.Session, report: use_cases.PoolReport, message: str, output: session.Output
 ) -> int:
     """Print a pool after a change."""
     from overnight.app import pools
@@ -82,7 +82,7 @@ def changed(
     return errors.ExitCode.DONE
 
 
-def show(current: session.Session, report: PoolReport, output: session.Output) -> int:
+def show(current: session.Session, report: use_cases.PoolReport, output: session.Output) -> int:
     """Print everything about one pool; FOUND if there is an alert."""
     from overnight.app import pools
 
@@ -165,7 +165,9 @@ def _print_policy(policy: Autoscale) -> None:
         _print("  no decision yet: overnight pool serve makes it")
 
 
-def autoscale(current: session.Session, report: AutoscaleReport, output: session.Output) -> int:
+def autoscale(
+    current: session.Session, report: use_cases.AutoscaleReport, output: session.Output
+) -> int:
     """Print the policy of a pool, and what it would decide now if that was asked for."""
     from overnight.app import pools
     from overnight.model import times

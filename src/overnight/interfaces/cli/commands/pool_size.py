@@ -12,7 +12,7 @@ from overnight.interfaces.cli import pool_options, session
 if TYPE_CHECKING:
     import rich.console
 
-    from overnight.app.pool_sizing import MeasuredDemand, Point, Sizing
+    from overnight.app import pool_sizing
 
 __all__ = ["ORDER", "register"]
 
@@ -88,7 +88,7 @@ def size(
     return errors.ExitCode.DONE
 
 
-def show_measured(known: MeasuredDemand, console: rich.console.Console) -> None:
+def show_measured(known: pool_sizing.MeasuredDemand, console: rich.console.Console) -> None:
     """Print what was measured, over what time, how certain it is, and what is assumed."""
     from overnight.model import times
 
@@ -117,7 +117,7 @@ def show_measured(known: MeasuredDemand, console: rich.console.Console) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-def show(sizing: Sizing, console: rich.console.Console) -> None:
+def show(sizing: pool_sizing.Sizing, console: rich.console.Console) -> None:
     """Print the three sizes, the curve, and the cost."""
     from overnight.interfaces.cli import miss_curve
     from overnight.model import times
@@ -147,11 +147,11 @@ def show(sizing: Sizing, console: rich.console.Console) -> None:
         say(text)
 
 
-def _describe_sizes(sizing: Sizing) -> list[tuple[str, int, str]]:
+def _describe_sizes(sizing: pool_sizing.Sizing) -> list[tuple[str, int, str]]:
     from overnight.interfaces.cli import miss_curve
     from overnight.model.pool import Callers
 
-    def missing(point: Point) -> str:
+    def missing(point: pool_sizing.Point) -> str:
         if sizing.demand.callers is Callers.WAIT:
             return f"{miss_curve.share(point.wait)} of claims wait"
         return f"{miss_curve.share(point.give_up.miss)} of claims miss"
@@ -170,7 +170,7 @@ def _describe_sizes(sizing: Sizing) -> list[tuple[str, int, str]]:
     ]
 
 
-def _describe_idle(sizing: Sizing) -> list[str]:
+def _describe_idle(sizing: pool_sizing.Sizing) -> list[str]:
     best = sizing.at(sizing.recommended)
     woken = sizing.at(sizing.recommended_event_driven)
     text = (
@@ -186,7 +186,7 @@ def _describe_idle(sizing: Sizing) -> list[str]:
     return lines
 
 
-def _describe_accuracy(sizing: Sizing) -> list[str]:
+def _describe_accuracy(sizing: pool_sizing.Sizing) -> list[str]:
     methods = {point.give_up.method for point in sizing.curve}
     if "simulation" in methods:
         error = sizing.at(sizing.recommended).give_up.error
