@@ -17,7 +17,7 @@ import bootedagents
 import motoserver
 import pytest
 
-from overnight.pools import Reason
+from overnight.model.pool import Reason
 from overnight.pools.providers import _ec2_errors, ec2
 
 REPOSITORY = pathlib.Path(__file__).parents[2]

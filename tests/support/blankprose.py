@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from overnight.model.pool import Reason
+
 
 def blank(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blank every text of a ProviderError at construction; reason, code and nothing_made stay."""
@@ -19,7 +21,7 @@ def blank(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def without_prose(
         self: pools.ProviderError,
-        reason: pools.Reason,
+        reason: Reason,
         message: str,
         *,
         todo: str = "",

@@ -28,10 +28,38 @@ __all__ = [
     "PoolSettings",
     "PoolStatus",
     "Problem",
+    "Reason",
     "Request",
     "Waiter",
     "new_id",
 ]
+
+
+class Reason(enum.StrEnum):
+    """Why a provider failed, or why a machine is gone. Events, metrics and decisions use these words."""
+
+    ERROR = "provider_error"  # anything not listed here
+    TIMEOUT = "provider_timeout"
+    INVALID_ANSWER = "provider_lied"
+    NOT_AVAILABLE = "provider_not_available"
+    UNREACHABLE = "provider_unreachable"
+    QUOTA = "provider_quota_exceeded"
+    CAPACITY = "provider_capacity_exhausted"
+    DENIED = "provider_access_denied"
+    THROTTLED = "provider_throttled"
+    TEMPLATE_INVALID = "template_invalid"
+    TEMPLATE_NOT_FOUND = "template_not_found"
+    INSTANCE_TYPE_UNKNOWN = "instance_type_unknown"
+    ENDPOINT_UNREACHABLE = "endpoint_unreachable"
+    ORDER_REFUSED = "order_refused"
+    TERMINATION_PROTECTED = "termination_protected"
+    # of a machine that is gone
+    MACHINE_GONE = "machine_gone"
+    SPOT_INTERRUPTED = "spot_interrupted"
+    TERMINATED_ELSEWHERE = "terminated_elsewhere"
+    SHUT_DOWN_FROM_INSIDE = "shut_down_from_inside"
+    LAUNCH_FAILED_CLIENT = "launch_failed_client"
+    MAINTENANCE = "provider_maintenance"
 
 
 class PoolStatus(enum.StrEnum):

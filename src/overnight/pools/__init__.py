@@ -8,40 +8,15 @@ module of `providers` with `NAME` and `create(home)`.
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from overnight import errors
 
-__all__ = ["Checks", "Cloud", "Machine", "Order", "Provider", "ProviderError", "Reason"]
+if TYPE_CHECKING:
+    from overnight.model.pool import Reason
 
-
-class Reason(enum.StrEnum):
-    """Why a provider failed, or why a machine is gone. Events, metrics and decisions use these words."""
-
-    ERROR = "provider_error"  # anything not listed here
-    TIMEOUT = "provider_timeout"
-    INVALID_ANSWER = "provider_lied"
-    NOT_AVAILABLE = "provider_not_available"
-    UNREACHABLE = "provider_unreachable"
-    QUOTA = "provider_quota_exceeded"
-    CAPACITY = "provider_capacity_exhausted"
-    DENIED = "provider_access_denied"
-    THROTTLED = "provider_throttled"
-    TEMPLATE_INVALID = "template_invalid"
-    TEMPLATE_NOT_FOUND = "template_not_found"
-    INSTANCE_TYPE_UNKNOWN = "instance_type_unknown"
-    ENDPOINT_UNREACHABLE = "endpoint_unreachable"
-    ORDER_REFUSED = "order_refused"
-    TERMINATION_PROTECTED = "termination_protected"
-    # of a machine that is gone
-    MACHINE_GONE = "machine_gone"
-    SPOT_INTERRUPTED = "spot_interrupted"
-    TERMINATED_ELSEWHERE = "terminated_elsewhere"
-    SHUT_DOWN_FROM_INSIDE = "shut_down_from_inside"
-    LAUNCH_FAILED_CLIENT = "launch_failed_client"
-    MAINTENANCE = "provider_maintenance"
+__all__ = ["Checks", "Cloud", "Machine", "Order", "Provider", "ProviderError"]
 
 
 class ProviderError(errors.CannotError):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors, pools
-from overnight.pools import Reason
+from overnight.model.pool import Reason
 
 if TYPE_CHECKING:
     from overnight.pools import database

@@ -11,7 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from overnight import pools
-from overnight.model.pool import Member, MemberState, Pool
+from overnight.model.pool import Member, MemberState, Pool, Reason
 from overnight.model.times import SECOND_US
 from overnight.pools import maintenance, pool_errors
 from overnight.pools.sql import claim_rows, event_rows, member_rows, pool_rows, shared_values
@@ -153,7 +153,7 @@ class Reconciler:
             reason = client.why_gone(str(member.machine_id), INVENTORY_SECONDS)
             result.gone += self._give_up(pool, member, reason, now)
 
-    def _give_up(self, pool: Pool, member: Member, reason: pools.Reason, now: int) -> bool:
+    def _give_up(self, pool: Pool, member: Member, reason: Reason, now: int) -> bool:
         with self._database.write("machine gone") as connection:
             pool = pool_rows.lock(connection, pool.id)
             claim_rows.end_of_member(connection, pool, member.id, reason=reason, now_us=now)

@@ -8,7 +8,7 @@ import pathlib
 
 from overnight import pools
 from overnight.model import meminfo
-from overnight.pools import Reason
+from overnight.model.pool import Reason
 
 __all__ = ["require"]
 

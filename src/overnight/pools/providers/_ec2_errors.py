@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from overnight import pools
-from overnight.pools import Reason
+from overnight.model.pool import Reason
 
 __all__ = ["INSTANCE_NOT_FOUND", "REGION_FULL", "translate", "why_gone"]
 

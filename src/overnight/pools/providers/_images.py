@@ -10,7 +10,7 @@ import shutil
 
 from overnight import pools
 from overnight.machines import container
-from overnight.pools import Reason
+from overnight.model.pool import Reason
 from overnight.pools.providers import _folder_lock
 
 __all__ = ["PLAIN", "Images"]

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overnight import errors, pools
-from overnight.pools import Reason, pool_errors
+from overnight.model.pool import Reason
+from overnight.pools import pool_errors
 from overnight.pools.providers import _boot, _ec2_errors
 
 __all__ = ["NAME", "Instances", "check_endpoint", "create"]

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 
 from overnight import errors, pools
 from overnight.machines import container
-from overnight.pools import Reason
+from overnight.model.pool import Reason
 from overnight.pools.providers import _capacity, _folder_lock, _images
 from overnight.undo import operations
 

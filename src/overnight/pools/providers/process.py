@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from overnight import pools
 from overnight.model import files
-from overnight.pools import Reason
+from overnight.model.pool import Reason
 from overnight.pools.providers import _folder_lock
 
 __all__ = ["NAME", "Processes", "create"]
