@@ -122,7 +122,7 @@ def struck(home: pathlib.Path, seed: int) -> Iterator[subprocess.Popen[str]]:
             log = ""
             for line in run.stderr:
                 log += line
-                if "the fault begins" in line:
+                if "the fault starts" in line:
                     yield run
                     return
         assert "too busy for a rehearsal" in log, log
