@@ -175,7 +175,9 @@ class KernelWatch:
             del self._open[key]
         if over:
             used = {id(incident.shared) for incident in self._open.values()}
-            self._shared = {key: one for key, one in self._shared.items() if id(one) in used}
+            self._shared = {
+                key: shared for key, shared in self._shared.items() if id(shared) in used
+            }
 
     def _matches(self, record: kmsg.Record, now: clock.Clock) -> Iterable[matcher.Match]:
         second = now.monotonic_ns // SECOND_NS

@@ -42,7 +42,7 @@ class Drift:
             "smallest_p": comparison.smallest_p,
             "differences": [
                 {
-                    "stands": difference.stands,
+                    "stands": difference.is_significant,
                     "items": [
                         {
                             "part": item.part,

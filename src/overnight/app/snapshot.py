@@ -115,20 +115,20 @@ def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     for unit in loaded.all():
         if unit.path.startswith("/run/") or unit.kind == "scope":
             continue  # created at run time: differs at every boot
-        said = {"state": unit.state, "preset": presets.decide(rules, unit.name)[0]}
+        facts = {"state": unit.state, "preset": presets.decide(rules, unit.name)[0]}
         pulled = sorted({link.by for link in unit.links if not link.path.startswith("/run/")})
         if pulled:
-            said["pulled in by"] = " ".join(pulled)
+            facts["pulled in by"] = " ".join(pulled)
         if drop_ins := [path for path in unit.files[1:] if not path.startswith("/run/")]:
-            said["drop-ins"] = " ".join(drop_ins)
+            facts["drop-ins"] = " ".join(drop_ins)
         for section, key in (
             ("Service", "Restart"),
             ("Service", "RestartSec"),
             ("Service", "Type"),
         ):
             if value := unit.settings.value(section, key):
-                said[key] = value
-        found[unit.name] = said
+                facts[key] = value
+        found[unit.name] = facts
     for path, why in loaded.gaps.items():
         gaps(path, why)
     return found

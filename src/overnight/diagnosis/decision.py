@@ -175,9 +175,9 @@ def _select_alternatives(
 
 def _without_chain(base: Verdict) -> Verdict:
     """Nothing leads to the event: decide whether nothing happened, or too little was recorded."""
-    asked = [answer for answer in base.answers if answer.detector != "event"]
-    checked = [answer for answer in asked if answer.status in (Status.CLEAR, Status.FOUND)]
-    enough = checked and 2 * len(checked) >= len(asked)
+    answers = [answer for answer in base.answers if answer.detector != "event"]
+    checked = [answer for answer in answers if answer.status in (Status.CLEAR, Status.FOUND)]
+    enough = checked and 2 * len(checked) >= len(answers)
     around = completeness.select_around_event(base.gaps)
     if enough and completeness.multiply(around) >= COMPLETE:
         return dataclasses.replace(base, next=narrative.keep_recording(base.gaps))

@@ -81,7 +81,7 @@ class PoolAdmin:
         return pool
 
     def check(self, name: str) -> None:
-        """Raise if the provider would refuse every launch, as far as can be told without calling it."""
+        """Raise if the provider would refuse every launch, as far as can be decided without calling it."""
         with self._database.read() as connection:
             self._check_order(connection, pool_rows.find(connection, name))
 

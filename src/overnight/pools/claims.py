@@ -362,7 +362,7 @@ def _add_missed(
 
 
 def _has_lease_of(claim: Claim, request: Request) -> bool:
-    """Whether a claim has the requested lease; for a renewed one this cannot be told."""
+    """Whether a claim has the requested lease; this is unknown for a renewed one."""
     if claim.renewals:
         return True
     until = claim.lease_until_us

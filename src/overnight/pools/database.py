@@ -236,8 +236,8 @@ class Database:
         with self._translated("revision"):
             try:
                 with self._engine.connect() as connection:
-                    asked = connection.exec_driver_sql("SELECT version_num FROM alembic_version")
-                    return str(asked.scalar() or "")
+                    rows = connection.exec_driver_sql("SELECT version_num FROM alembic_version")
+                    return str(rows.scalar() or "")
             except (sqlalchemy.exc.ProgrammingError, sqlalchemy.exc.OperationalError) as error:
                 # Checking first whether the table exists takes ten times as long.
                 if "alembic_version" in str(error.orig):

@@ -183,30 +183,30 @@ def _merged(trees: list[Preorder]) -> Preorder:
     trees = [tree_ for tree_ in trees if len(tree_.key)] or trees[:1]
     if len(trees) == 1:
         return trees[0]
-    one, two = trees
-    n = len(one.key)
-    found = key_index.find(two.key, one.key)
+    first, second = trees
+    n = len(first.key)
+    found = key_index.find(second.key, first.key)
     known = found >= 0
     fresh = np.flatnonzero(~known)
-    above = two.parent[fresh]
+    above = second.parent[fresh]
     heads = np.flatnonzero(
         (above < 0) | known[above]
     )  # roots of the subtrees, among the fresh nodes
     lengths = np.diff(np.append(heads, len(fresh)))
     under = np.where(above[heads] < 0, -1, found[above[heads]])
-    at = np.where(under < 0, n, under + one.size[under])
+    at = np.where(under < 0, n, under + first.size[under])
     # Where several end at one place, the deepest node's comes first.
     order = np.lexsort((-under, at))
     lengths, at = lengths[order], np.repeat(at[order], lengths[order])
     starts = np.cumsum(lengths) - lengths
     fresh = fresh[np.repeat(heads[order] - starts, lengths) + np.arange(len(fresh))]
     place_one = np.arange(n) + np.cumsum(np.bincount(at, minlength=n)[:n])
-    place_two = np.empty(len(two.key), np.int64)
+    place_two = np.empty(len(second.key), np.int64)
     place_two[fresh] = at + np.arange(len(fresh))
     place_two[known] = place_one[found[known]]
     added = np.bincount(under[order][under[order] >= 0], lengths[under[order] >= 0], n)
-    own = one.own.copy()
-    own[found[known]] += two.own[known]
+    own = first.own.copy()
+    own[found[known]] += second.own[known]
 
     def joined(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
         column = np.empty(n + len(fresh), first.dtype)
@@ -215,14 +215,16 @@ def _merged(trees: list[Preorder]) -> Preorder:
         return column
 
     return Preorder(
-        key=joined(one.key, two.key),
-        frame=joined(one.frame, two.frame),
+        key=joined(first.key, second.key),
+        frame=joined(first.frame, second.frame),
         parent=joined(
-            np.where(one.parent < 0, -1, place_one[one.parent]),
-            np.where(two.parent < 0, -1, place_two[two.parent]),
+            np.where(first.parent < 0, -1, place_one[first.parent]),
+            np.where(second.parent < 0, -1, place_two[second.parent]),
         ),
-        size=joined(one.size + tree.subtree_sums(added.astype(np.int64), one.size), two.size),
-        own=joined(own, two.own),
+        size=joined(
+            first.size + tree.subtree_sums(added.astype(np.int64), first.size), second.size
+        ),
+        own=joined(own, second.own),
     )
 
 

@@ -107,7 +107,7 @@ class Fleet:
         spells = [spell for host in self.hosts for spell in host.spells]
         if not spells:
             return 0, 0
-        return min(one.begin_us for one in spells), max(one.end_us for one in spells)
+        return min(spell.begin_us for spell in spells), max(spell.end_us for spell in spells)
 
 
 def read_fleet(
@@ -154,8 +154,8 @@ def fold_spells(
     (Spell(begin_us=0, end_us=20, uptime=5.0, boot='a'), Spell(begin_us=30, end_us=60, uptime=5.00003, boot='a'))
     """
     boots: dict[str, list[rings.Stretch]] = {}
-    for one in stretches:
-        boots.setdefault(one.boot, []).append(one)
+    for stretch in stretches:
+        boots.setdefault(stretch.boot, []).append(stretch)
     spells = []
     for boot, parts in boots.items():
         first = min(parts, key=lambda part: part.begin_us)
@@ -171,7 +171,7 @@ def fold_spells(
             spells.append((at_us, end_us, first, boot))
     return tuple(
         Spell(begin, end, (first.uptime_us + begin - first.begin_us) / SECOND_US, boot)
-        for begin, end, first, boot in sorted(spells, key=lambda one: one[:2])
+        for begin, end, first, boot in sorted(spells, key=lambda spell: spell[:2])
     )
 
 
@@ -187,7 +187,7 @@ def _labels(source: rings.Reader, host: str) -> dict[str, str]:
         for name, value in state.get("", {}).items()
         if name in LABELS and value not in ("", None)
     }
-    drivers = sorted({str(said.get("driver") or "") for key, said in state.items() if key} - {""})
+    drivers = sorted({str(facts.get("driver") or "") for key, facts in state.items() if key} - {""})
     if drivers:
         found["driver"] = " ".join(drivers)
     return found
@@ -213,7 +213,7 @@ def _folder(host: str) -> str:
 def _snapshot_near(
     files: Sequence[tuple[int, pathlib.Path]], at_us: int, problems: list[str]
 ) -> Snapshot | None:
-    for _, path in sorted(files, key=lambda one: abs(one[0] - at_us)):
+    for _, path in sorted(files, key=lambda timed: abs(timed[0] - at_us)):
         try:
             if path.stat().st_size > MAX_SNAPSHOT_BYTES:
                 raise ValueError("the file is too large for a snapshot")

@@ -168,20 +168,20 @@ def growth(
         ]
         if looks:
             pick = min if is_first else max
-            frame = pick(looks, key=lambda one: one.wall_us[0])
+            frame = pick(looks, key=lambda reading: reading.wall_us[0])
             n = 0 if is_first else len(frame.wall_us) - 1
-            one = (frame.wall_us[n], frame.monotonic_ns[n], frame.boot, _rows(frame, n))
-            met[frame.boot, frame.monotonic_ns[n]] = one
-    ordered = sorted(met.values(), key=lambda one: one[0])
+            reading = (frame.wall_us[n], frame.monotonic_ns[n], frame.boot, _rows(frame, n))
+            met[frame.boot, frame.monotonic_ns[n]] = reading
+    ordered = sorted(met.values(), key=lambda reading: reading[0])
     pairs = [
-        (one, two)
-        for one, two in itertools.pairwise(ordered)
-        if one[2] == two[2] and two[1] > one[1]
+        (reading, two)
+        for reading, two in itertools.pairwise(ordered)
+        if reading[2] == two[2] and two[1] > reading[1]
     ]
     names = tuple(columns)
-    keys = sorted({key for one in ordered for key in one[3]})
+    keys = sorted({key for reading in ordered for key in reading[3]})
     found = {key: _grown(key, pairs, names, from_zero) for key in keys} if pairs else {}
-    return GrowthByKey(found, sum(two[1] - one[1] for one, two in pairs) / 1e9)
+    return GrowthByKey(found, sum(two[1] - reading[1] for reading, two in pairs) / 1e9)
 
 
 def _grown(

@@ -130,12 +130,12 @@ def _parse_index(head: bytes, more: Callable[[int], bytes], identity: tuple[int,
     index = more(length)
     if hashlib.blake2b(index, digest_size=16).digest() != digest:
         raise ValueError("its index has changed")
-    said = json.loads(index)
+    document = json.loads(index)
     entries = {}
     first = 0
-    for name, cores, description in said["segments"]:
+    for name, cores, description in document["segments"]:
         meta = segments.parse_description(
-            {**description, "cores": said["cores"][cores], "files": {}}
+            {**description, "cores": document["cores"][cores], "files": {}}
         )
         shape = (
             segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed),
@@ -151,12 +151,12 @@ def _parse_index(head: bytes, more: Callable[[int], bytes], identity: tuple[int,
 
 def write_missing(catalogue: segments.Catalogue) -> tuple[pathlib.Path, ...]:
     """Write the missing files of all hours before the last one of each host."""
-    made: list[pathlib.Path] = []
+    written: list[pathlib.Path] = []
     for host in catalogue.hosts():
         found = catalogue.segments(host)
         last = max((segment.begin_us // HOUR_US for segment in found), default=0)
-        made += _write_hours(s for s in found if s.begin_us // HOUR_US < last)
-    return tuple(made)
+        written += _write_hours(s for s in found if s.begin_us // HOUR_US < last)
+    return tuple(written)
 
 
 def keep_up(segment: segments.Segment) -> None:
@@ -192,7 +192,7 @@ def _write_hours(found: Iterable[segments.Segment]) -> list[pathlib.Path]:
             hours.setdefault(hour_file(segment), []).append(segment)
     missing = {path: some for path, some in hours.items() if not path.exists()}
     for path, some in missing.items():
-        _write(path, sorted(some, key=lambda one: one.path.name))
+        _write(path, sorted(some, key=lambda segment: segment.path.name))
     return list(missing)
 
 
@@ -208,8 +208,8 @@ def _write(path: pathlib.Path, found: list[segments.Segment]) -> None:
         )
         for mode, some in zip(segments.MODES, planes, strict=True):
             some.append(segment.seconds(mode, shape).ravel())
-        said = {k: v for k, v in dataclasses.asdict(meta).items() if k not in LEFT_OUT}
-        rows.append((segment.path.name, cores.setdefault(meta.cores, len(cores)), said))
+        document = {k: v for k, v in dataclasses.asdict(meta).items() if k not in LEFT_OUT}
+        rows.append((segment.path.name, cores.setdefault(meta.cores, len(cores)), document))
     index = json.dumps({"cores": list(cores), "segments": rows}).encode()
     digest = hashlib.blake2b(index, digest_size=16).digest()
     # Synced before the rename: readers check the length of the sums, not their content. Not

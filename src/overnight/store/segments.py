@@ -82,13 +82,13 @@ class Meta:
 
     def as_json(self) -> dict[str, object]:
         """Return the stored form, with a checksum over itself."""
-        said = {"format": FORMAT, **dataclasses.asdict(self)}
-        return {**said, "digest": description_digest(said)}
+        document = {"format": FORMAT, **dataclasses.asdict(self)}
+        return {**document, "digest": description_digest(document)}
 
 
-def description_digest(said: dict[str, Any]) -> str:
+def description_digest(document: dict[str, Any]) -> str:
     """Return the checksum of a description, its own field excluded."""
-    plain = json.dumps({k: v for k, v in said.items() if k != "digest"}, sort_keys=True)
+    plain = json.dumps({k: v for k, v in document.items() if k != "digest"}, sort_keys=True)
     return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
 
 
@@ -105,8 +105,8 @@ class Segment:
         """Read the description; raise DamagedFileError."""
         file = self.path / "segment.json"
         try:
-            said = json.loads(file.read_bytes())
-            kind = said.pop("format")
+            document = json.loads(file.read_bytes())
+            kind = document.pop("format")
         except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise errors.DamagedFileError(
                 str(file), 0, f"no segment description ({error})"
@@ -118,7 +118,7 @@ class Segment:
                 todo="open it with the overnight that wrote it, or a newer one",
             )
         try:
-            return parse_description(said)
+            return parse_description(document)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise errors.DamagedFileError(
                 str(file), 0, f"an incomplete description ({error})"
@@ -158,9 +158,9 @@ def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
 KNOWN = frozenset(field.name for field in dataclasses.fields(Meta))
 
 
-def parse_description(said: dict[str, Any]) -> Meta:
+def parse_description(document: dict[str, Any]) -> Meta:
     """Parse a description; raise TypeError, ValueError, KeyError or AttributeError."""
-    fields = {name: value for name, value in said.items() if name in KNOWN}
+    fields = {name: value for name, value in document.items() if name in KNOWN}
     for name in ("begin_us", "end_us", "frequency", "samples", "idle", "lost"):
         fields[name] = int(fields[name])
     # Without a loop of our own: a night of 96 cores has 35,000 of these numbers.
@@ -185,11 +185,11 @@ def _host_of(folder: pathlib.Path) -> str | None:
     if "%~" in name:
         for file in folder.glob("*/[0-9]*/segment.json"):
             try:
-                said = Segment(file.parent, "", 0, 0).meta().host
+                document = Segment(file.parent, "", 0, 0).meta().host
             except errors.OvernightError:
                 continue
-            if host_names.folder_name(said) == name:
-                return said
+            if host_names.folder_name(document) == name:
+                return document
         return None
     raw = re.sub(rb"%([0-9a-f]{2})", lambda m: bytes([int(m[1], 16)]), name.encode())
     try:

@@ -39,7 +39,7 @@ class Counted:
     """
 
     def __init__(
-        self, made: capture.Capture, flags: npt.NDArray[np.uint8], node: npt.NDArray[np.uint32]
+        self, captured: capture.Capture, flags: npt.NDArray[np.uint8], node: npt.NDArray[np.uint32]
     ) -> None:
         """`node` is each sample's node in a tree, `flags` are those of the tree's nodes."""
         modes = np.where(flags & tree.KERNEL, 1, 0) + np.where(flags & tree.SOFTIRQ, 2, 0)
@@ -47,8 +47,8 @@ class Counted:
         self._mode = modes.astype(np.uint8)[node]
         # One event, and each row one sample, is almost always so, and counted at half the cost.
         self._weight = None
-        if (made.event != 0).any() or (made.count != 1).any():
-            self._weight = np.where(made.event == 0, made.count, 0).astype(np.float64)
+        if (captured.event != 0).any() or (captured.count != 1).any():
+            self._weight = np.where(captured.event == 0, captured.count, 0).astype(np.float64)
 
     def total(self, cell: npt.NDArray[np.integer], cells: int) -> npt.NDArray[np.int64]:
         """All samples of each cell, whatever the core did."""

@@ -38,7 +38,7 @@ __all__ = [
     "pair_up",
 ]
 
-MARKED = 1 << 27  # of so many pairs that there could be, those that there are can be marked
+MARKED = 1 << 27  # most possible pairs for which a bitmap of the existing ones is used
 
 # Flags of a node. The low half belongs to the node's own frame, the high half also to what it calls.
 KERNEL, IDLE, SOFTIRQ = 0x01, 0x02, 0x10
@@ -62,7 +62,7 @@ class Tree:
 
     leaf: npt.NDArray[np.uint32]
     frame: npt.NDArray[np.uint32]
-    up: npt.NDArray[np.uint32]  # how far before it its parent stands; 0: it has none
+    up: npt.NDArray[np.uint32]  # distance back to its parent; 0: it has none
     size: npt.NDArray[np.uint32]  # itself and all its descendants
     hash: npt.NDArray[np.uint64]
     flags: npt.NDArray[np.uint8]

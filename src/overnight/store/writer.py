@@ -245,7 +245,7 @@ def _fill(
         idle=int((own - busy).sum()),
         lost=captured.lost,
         losses=tuple(
-            (one.begin // 1000, -(-one.end // 1000), one.count) for one in captured.losses
+            (loss.begin // 1000, -(-loss.end // 1000), loss.count) for loss in captured.losses
         ),
         timed=captured.timed,
         gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in captured.gaps),

@@ -249,7 +249,7 @@ def _finding(
         Evidence(
             f"{name} and {label} go together: within its values p = {permutation.fraction(p.value)}"
             if p.is_attainable
-            else f"{name} cannot be told apart from {label}: within its values p could be no smaller than "
+            else f"{name} cannot be distinguished from {label}: within its values p could be no smaller than "
             f"{permutation.fraction(p.smallest)}",
             "host",
             {"p": p.value, "smallest_p": p.smallest},
@@ -267,7 +267,11 @@ def _finding(
         f"{kind} follows {name}: {cohort.rate_ratio:.1f} times the rate of the other hosts "
         f"({cohort.sick} of {cohort.hosts} hosts against {on_others}), p = "
         f"{permutation.fraction(cohort.p)}"
-        + (f"; cannot be told apart from {', '.join(entry.undecided)}" if entry.undecided else ""),
+        + (
+            f"; cannot be distinguished from {', '.join(entry.undecided)}"
+            if entry.undecided
+            else ""
+        ),
         evidence,
         {
             "rate_ratio": cohort.rate_ratio,

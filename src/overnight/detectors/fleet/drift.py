@@ -51,7 +51,7 @@ class Difference:
 
     items: tuple[tuple[Item, bool], ...]
     column: odds.Column
-    stands: bool  # it is significant by p_max
+    is_significant: bool  # by p_max
 
     @property
     def name(self) -> str:
@@ -86,7 +86,7 @@ class Comparison:
     @property
     def standing(self) -> tuple[Difference, ...]:
         """The differences that chance does not explain."""
-        return tuple(difference for difference in self.differences if difference.stands)
+        return tuple(difference for difference in self.differences if difference.is_significant)
 
 
 def look(fleet: fleets.Fleet, kind: str) -> Answer:
@@ -314,7 +314,7 @@ def _finding(difference: Difference, compared: Comparison, kind: str, window: Wi
     if named:
         evidence.append(
             Evidence(
-                f"the same on every host, so they cannot be told apart: {', '.join(named)}"
+                f"the same on every host, so they cannot be distinguished: {', '.join(named)}"
                 + (f" and {left} more" if left else ""),
                 "snapshots",
                 {"items": len(difference.items)},

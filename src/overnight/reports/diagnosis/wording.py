@@ -102,9 +102,9 @@ def format_window(begin_us: int, end_us: int) -> str:
 def describe_subject(subject: Subject) -> str:
     """Return process, unit and function of a finding; '' if it names none."""
     named = [clean(name, 80) for name in (subject.process, subject.unit) if name]
-    who = f"{named[0]} ({named[1]})" if len(named) == 2 else "".join(named)
+    actor = f"{named[0]} ({named[1]})" if len(named) == 2 else "".join(named)
     function = f"{clean(subject.function, 80)}()" if subject.function else ""
-    return " in ".join(filter(None, (who, function)))
+    return " in ".join(filter(None, (actor, function)))
 
 
 def format_place(subject: Subject, *, host: bool = True) -> str:

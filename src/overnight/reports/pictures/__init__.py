@@ -1,1 +1,1 @@
-"""Answers that are no stacks, as still pictures: SVG without scripts, for light and dark."""
+"""Pictures of everything but stacks: SVG without scripts, for light and dark."""

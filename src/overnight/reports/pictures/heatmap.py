@@ -167,7 +167,7 @@ def _foot_lines(
     if len(found.coverage.gaps) > MOST_LISTED:
         lines.append(f"and {len(found.coverage.gaps) - MOST_LISTED} more gaps")
     lines += [f"note: {note}" for note in found.coverage.notes]
-    for mark in sorted(seen, key=lambda one: one.time_us)[:MOST_LISTED]:
+    for mark in sorted(seen, key=lambda event: event.time_us)[:MOST_LISTED]:
         where = f" core {mark.core}" if mark.core >= 0 else ""
         text = f": {mark.text}" if mark.text else ""
         lines.append(

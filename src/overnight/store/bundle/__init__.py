@@ -8,7 +8,7 @@
     home/snapshots/…     the newest before the event and the first after it
     home/loads/…         loads that ran in the windows, whole
 
-What stands under `home` is a data home: every question works on an opened bundle as on the host. The
+`home` is a data home: every question works on an opened bundle as on the host. The
 file is a zip of one strict form (`archive`), so that each byte of it is accounted for. docs/bundles.md
 describes it for other tools.
 """

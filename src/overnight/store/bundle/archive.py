@@ -98,13 +98,13 @@ class Packer:
             self._write(packer.compress(piece) if packer else piece)
         if packer:
             self._write(packer.flush())
-        made = empty._replace(checksum=checksum, packed_bytes=self._at - body, size=size)
+        member = empty._replace(checksum=checksum, packed_bytes=self._at - body, size=size)
         if size > MOST_BYTES:
             raise BadArchiveError(f"{name} is larger than 4 GiB")
         self._out.seek(begin)
-        self._out.write(made.local())
+        self._out.write(member.local())
         self._out.seek(self._at)
-        self._members.append(made)
+        self._members.append(member)
 
     def finish(self) -> None:
         """Write the directory after the members."""
@@ -196,13 +196,13 @@ def _parse_directory(data: bytes, count: int) -> Iterator[Member]:
             raise BadArchiveError(f"{name!r} is encrypted or was not written by overnight")
         if fields[4] not in (STORED, DEFLATED):
             raise BadArchiveError(f"{name!r} has the unknown compression method {fields[4]}")
-        made = Member(name, fields[4], fields[7], fields[8], fields[9], fields[16])
-        entry = made.central()
+        member = Member(name, fields[4], fields[7], fields[8], fields[9], fields[16])
+        entry = member.central()
         if data[at : at + len(entry)] != entry:
             raise BadArchiveError(f"{name!r} has properties that overnight does not write")
-        if made.method == STORED and made.packed_bytes != made.size:
+        if member.method == STORED and member.packed_bytes != member.size:
             raise BadArchiveError(f"{name!r} has two sizes")
-        yield made
+        yield member
         at += len(entry)
     if at != len(data):
         raise BadArchiveError("its directory is longer than its members")

@@ -82,31 +82,35 @@ def _text(value: object) -> bytes:
 
 def parse_header(data: bytes) -> Header:
     """Parse bundle.json; raise NoBundleError, or FutureError for a later version."""
-    said = _object(data, HEADER)
-    version = said.get("version")
-    if said.get("format") != FORMAT or type(version) is not int or version < 1:
+    document = _object(data, HEADER)
+    version = document.get("version")
+    if document.get("format") != FORMAT or type(version) is not int or version < 1:
         raise NoBundleError(f"its {HEADER} has another format")
     if version > VERSION:
-        raise FutureError(version, str(said.get("needs", ""))[:40])
+        raise FutureError(version, str(document.get("needs", ""))[:40])
     try:
         return Header(
-            overnight=_is(str, said["overnight"]),
-            created_us=_is(int, said["created_us"]),
-            event=_is(str, said["event"]),
-            kind=_is(str, said["kind"]),
-            host=_is(str, said["host"]),
-            time_us=_is(int, said["time_us"]),
-            hosts=tuple(_is(str, host) for host in said["hosts"]),
+            overnight=_is(str, document["overnight"]),
+            created_us=_is(int, document["created_us"]),
+            event=_is(str, document["event"]),
+            kind=_is(str, document["kind"]),
+            host=_is(str, document["host"]),
+            time_us=_is(int, document["time_us"]),
+            hosts=tuple(_is(str, host) for host in document["hosts"]),
             windows=tuple(
-                Span(_is(str, one["host"]), _is(int, one["begin_us"]), _is(int, one["end_us"]))
-                for one in said["windows"]
+                Span(
+                    _is(str, window["host"]),
+                    _is(int, window["begin_us"]),
+                    _is(int, window["end_us"]),
+                )
+                for window in document["windows"]
             ),
-            recurrences=_is(int, said["recurrences"]),
-            left_out=_is(int, said["left_out"]),
-            masked={_is(str, k): _is(int, n) for k, n in said["masked"].items()},
-            notes=tuple(_is(str, note) for note in said["notes"]),
-            members=_is(int, said["members"]),
-            manifest_sha256=_is(str, said["manifest_sha256"]),
+            recurrences=_is(int, document["recurrences"]),
+            left_out=_is(int, document["left_out"]),
+            masked={_is(str, k): _is(int, n) for k, n in document["masked"].items()},
+            notes=tuple(_is(str, note) for note in document["notes"]),
+            members=_is(int, document["members"]),
+            manifest_sha256=_is(str, document["manifest_sha256"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoBundleError(f"its {HEADER} is incomplete ({error})") from error
@@ -125,25 +129,27 @@ def parse_manifest(data: bytes, header: Header) -> dict[str, tuple[int, str]]:
     if hashlib.sha256(data).hexdigest() != header.manifest_sha256:
         raise NoBundleError(f"its {MANIFEST} has changed since it was written")
     try:
-        made = {
-            _is(str, name): (_is(int, one["bytes"]), _is(str, one["sha256"]))
-            for name, one in _object(data, MANIFEST)["members"].items()
+        members = {
+            _is(str, name): (_is(int, entry["bytes"]), _is(str, entry["sha256"]))
+            for name, entry in _object(data, MANIFEST)["members"].items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoBundleError(f"its {MANIFEST} is invalid ({error})") from error
-    if len(made) != header.members or not all(SHA256.fullmatch(sha) for _, sha in made.values()):
+    if len(members) != header.members or not all(
+        SHA256.fullmatch(sha) for _, sha in members.values()
+    ):
         raise NoBundleError(f"its {MANIFEST} does not fit its {HEADER}")
-    return made
+    return members
 
 
 def _object(data: bytes, name: str) -> dict[str, Any]:
     try:
-        said = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise NoBundleError(f"its {name} is invalid") from error
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         raise NoBundleError(f"its {name} is invalid")
-    return said
+    return document
 
 
 def _is(kind: type, value: Any) -> Any:

@@ -59,19 +59,19 @@ class Scrubber:
         >>> masks.name("process names", "ghp_zzzzzzzzzzzzzzzzzzzz")
         '(masked) 2'
         """
-        made = self._names.get(text)
-        if made is None:
-            made = _scrub_except_plain(self._hide(text), _scrub_name)
-            if secrets.MASK in made:  # also if the name is literally that
-                made = next(name for name in _numbered(made) if name not in self._taken)
-                self._taken.add(made)
-            self._names[text] = made
-        return self._count(place, text, made)
+        scrubbed = self._names.get(text)
+        if scrubbed is None:
+            scrubbed = _scrub_except_plain(self._hide(text), _scrub_name)
+            if secrets.MASK in scrubbed:  # also if the name is literally that
+                scrubbed = next(name for name in _numbered(scrubbed) if name not in self._taken)
+                self._taken.add(scrubbed)
+            self._names[text] = scrubbed
+        return self._count(place, text, scrubbed)
 
     def text(self, place: str, text: str, field: str = "") -> str:
         """Mask free text, or the value of a field."""
-        made = _scrub_except_plain(self._hide(text), lambda plain: secrets.scrub(field, plain))
-        return self._count(place, text, made)
+        scrubbed = _scrub_except_plain(self._hide(text), lambda plain: secrets.scrub(field, plain))
+        return self._count(place, text, scrubbed)
 
     def fact(self, field: str, text: str) -> str:
         """Mask a host's label or state. Different values stay different: cohorts are built from them.
@@ -90,21 +90,21 @@ class Scrubber:
         >>> Scrubber().function("functions", "_ZNSt6vectorIiSaIiEE9push_backEOi")
         '_ZNSt6vectorIiSaIiEE9push_backEOi'
         """
-        made = self._functions.get(text)
-        if made is None:
+        scrubbed = self._functions.get(text)
+        if scrubbed is None:
             found = [m for m in secrets.SHAPES.finditer(text) if not m[0].startswith(HASHED)]
-            made = self._functions[text] = secrets.MASK if found else self._hide(text)
-        return self._count(place, text, made)
+            scrubbed = self._functions[text] = secrets.MASK if found else self._hide(text)
+        return self._count(place, text, scrubbed)
 
     def _hide(self, text: str) -> str:
         for word, stand_in in self._hidden.items():
             text = word.sub(stand_in, text)
         return text
 
-    def _count(self, place: str, text: str, made: str) -> str:
-        if made != text:
+    def _count(self, place: str, text: str, scrubbed: str) -> str:
+        if scrubbed != text:
             self.note(place, text)
-        return made
+        return scrubbed
 
 
 def _numbered(name: str) -> Iterator[str]:
@@ -122,11 +122,11 @@ def _scrub_except_plain(text: str, scrub: Callable[[str], str]) -> str:
         kept.append(match[0])
         return f"\0{len(kept) - 1}\0"
 
-    made = scrub(PLAIN.sub(stand_in, text))
-    return STAND_IN.sub(lambda match: kept[int(match[1])], made)
+    scrubbed = scrub(PLAIN.sub(stand_in, text))
+    return STAND_IN.sub(lambda match: kept[int(match[1])], scrubbed)
 
 
 def _scrub_name(text: str) -> str:
     """Keep the words of a path around a secret one: cgroups are found by them."""
-    made = "/".join(map(secrets.mask_random, secrets.mask_named(text).split("/")))
-    return secrets.MASK if secrets.looks_secret(made) else made
+    scrubbed = "/".join(map(secrets.mask_random, secrets.mask_named(text).split("/")))
+    return secrets.MASK if secrets.looks_secret(scrubbed) else scrubbed

@@ -58,13 +58,13 @@ def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     >>> merge_spans([(5, 9), (0, 3), (3, 4)])
     ((0, 4), (5, 9))
     """
-    made: list[Span] = []
+    merged: list[Span] = []
     for begin, end in sorted(spans):
-        if made and begin <= made[-1][1]:
-            made[-1] = made[-1][0], max(end, made[-1][1])
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            made.append((begin, end))
-    return tuple(made)
+            merged.append((begin, end))
+    return tuple(merged)
 
 
 def copy_signals(
@@ -175,8 +175,8 @@ class _Out:
             values = zip(*(frame.values[name][begin:end] for name in frame.columns), strict=True)
             for n, row in zip(which, values, strict=True):
                 rows[n][masked] = row
-        for mono, wall, one in zip(frame.monotonic_ns, frame.wall_us, rows, strict=True):
-            yield Row(mono, wall, frame.signal, frame.columns, one)
+        for mono, wall, readings in zip(frame.monotonic_ns, frame.wall_us, rows, strict=True):
+            yield Row(mono, wall, frame.signal, frame.columns, readings)
 
     def _write_facts(
         self, ring: writer.Writer, now: clock.Clock, facts: reader.RecordedFacts
@@ -214,9 +214,9 @@ def _copy_events(
     """Copy events, gaps and pins of all stored time."""
     folder = layout.host_folder(target, host)
     lines: dict[str, list[dict[str, object]]] = {}
-    for one in source.events(-EVER, EVER, (host,)):
-        name = f"events-{layout.month_of(one.time_us)}.jsonl"
-        lines.setdefault(name, []).append(_scrubbed(one, masks).as_json())
+    for event in source.events(-EVER, EVER, (host,)):
+        name = f"events-{layout.month_of(event.time_us)}.jsonl"
+        lines.setdefault(name, []).append(_scrubbed(event, masks).as_json())
     gaps = [(gap.begin_us, gap.end_us, masks.text("gaps", gap.why)) for gap in source.gaps(host)]
     lines["gaps.jsonl"] = [
         {"begin_us": begin, "end_us": end, "why": why} for begin, end, why in gaps
@@ -236,17 +236,17 @@ def _copy_events(
         raise _no_room(target) from error
 
 
-def _scrubbed(one: Event, masks: scrubber.Scrubber) -> Event:
+def _scrubbed(event: Event, masks: scrubber.Scrubber) -> Event:
     return dataclasses.replace(
-        one,
-        text=masks.text("event texts", one.text),
-        unit=masks.name("unit names", one.unit),
-        process=masks.name("process names", one.process),
+        event,
+        text=masks.text("event texts", event.text),
+        unit=masks.name("unit names", event.unit),
+        process=masks.name("process names", event.process),
         fields={
             masks.name("event fields", name): masks.text("event fields", value, name)
             if isinstance(value, str)
             else value
-            for name, value in one.fields.items()
+            for name, value in event.fields.items()
         },
     )
 

@@ -51,9 +51,9 @@ def open_into(
             todo="choose a folder that does not exist yet: --into DIR",
         )
     with _explain_errors(path), _open(path) as file:
-        said = _header(file)
+        head = _header(file)
         found = archive.members(file)
-        listed = _compared(file, found, said)
+        listed = _compared(file, found, head)
         _check_room(target, sum(member.size for member in found))
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,14 +63,14 @@ def open_into(
         try:
             _unpack(file, found, listed, fresh, progress)
             try:
-                (fresh / header.HEADER).write_bytes(said.encode())
+                (fresh / header.HEADER).write_bytes(head.encode())
                 # Not synced: the bundle is still there, and can be opened again after a power cut.
                 fresh.rename(target)
             except OSError as error:
                 raise _unwritable(target, error) from error
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    return said
+    return head
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ def _header(file: BinaryIO) -> header.Header:
 
 
 def _compared(
-    file: BinaryIO, found: list[archive.Member], said: header.Header
+    file: BinaryIO, found: list[archive.Member], head: header.Header
 ) -> dict[str, tuple[int, str]]:
     """Return the manifest, after checking it against the members and their sizes."""
     packed = sum(member.packed_bytes for member in found)
@@ -138,7 +138,7 @@ def _compared(
         raise header.NoBundleError(f"its {header.MANIFEST} is not its second member")
     if found[1].size > MAX_MANIFEST:
         raise header.NoBundleError(f"its {header.MANIFEST} is too large")
-    listed = header.parse_manifest(b"".join(archive.read(file, found[1])), said)
+    listed = header.parse_manifest(b"".join(archive.read(file, found[1])), head)
     if set(names[2:]) != listed.keys():
         raise header.NoBundleError("its members differ from its manifest")
     for member in found[2:]:

@@ -94,12 +94,12 @@ def _table(
         assert first is not None, "a table begins with a reading in full"
         entry["keys"] = table.readings[0].keys
         entry["first"] = builder.add(columns.planes_of(first.tobytes()))
-        for one in _regular(table):
-            coded.append(one)
+        for column in _regular(table):
+            coded.append(column)
             yield
     else:
         yield from _irregular(builder, table, entry, coded)
-    entry["coded"] = [[one.planes, one.zigzag] for one in coded]
+    entry["coded"] = [[column.planes, column.zigzag] for column in coded]
     entry["total"] = _put_total(table.columns, coded, entry)
     entry["chunks"] = []
     begin = 0
@@ -108,7 +108,7 @@ def _table(
         while end < len(coded) and (end == begin or size + len(coded[end].data) <= CHUNK_BYTES):
             size += len(coded[end].data)
             end += 1
-        place = builder.add(b"".join(one.data for one in coded[begin:end]))
+        place = builder.add(b"".join(column.data for column in coded[begin:end]))
         entry["chunks"].append([end, place])
         begin = end
         yield
@@ -196,7 +196,7 @@ def _put_total(
     if REST not in names:
         return []
     rest = list(names).index(REST)
-    summed = [n for n, one in enumerate(coded) if not one.zigzag and 1 <= one.planes <= 2]
+    summed = [n for n, column in enumerate(coded) if not column.zigzag and 1 <= column.planes <= 2]
     if rest not in summed or len(summed) < 2:
         return []
     count = len(coded[rest].data) // coded[rest].planes

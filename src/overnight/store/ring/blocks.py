@@ -105,12 +105,12 @@ class Block:
             if zlib.crc32(stored) != self.head.directory_checksum:
                 raise columns.DamagedError("has a directory that changed since it was written")
             try:
-                said = json.loads(columns.inflate(stored, MOST_DIRECTORY))
+                document = json.loads(columns.inflate(stored, MOST_DIRECTORY))
             except (ValueError, RecursionError) as error:
                 raise columns.DamagedError("has an invalid directory") from error
-            if not isinstance(said, dict):
+            if not isinstance(document, dict):
                 raise columns.DamagedError("has an invalid directory")
-            self._directory = said
+            self._directory = document
         return self._directory
 
     def chunk(self, place: list[int]) -> bytes:

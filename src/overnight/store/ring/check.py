@@ -66,15 +66,15 @@ class _Check:
             return
         self.bytes += len(data)
         try:
-            made = open_block.parse(data)
+            block = open_block.parse(data)
         except columns.EmptyError:
             return
         except columns.DamagedError as error:
             self.add(path, str(error), is_newer=isinstance(error, columns.NewerVersionError))
             return
-        self.readings += sum(len(table.readings) for table in made.tables)
-        if made.damage:
-            self.add(path, made.damage)
+        self.readings += sum(len(table.readings) for table in block.tables)
+        if block.damage:
+            self.add(path, block.damage)
 
     def check_ring(self, name: layout.Name, path: pathlib.Path) -> None:
         try:

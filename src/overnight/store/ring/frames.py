@@ -59,13 +59,13 @@ def _numbers(steps: Sequence[int], first: int | None = None) -> array.array[int]
         return array.array("q", [(n + HALF) % WRAP - HALF for n in sums])
 
 
-def _sequence(block: blocks.Block, said: Any, count: int) -> array.array[int]:
-    planes, zigzag, place = said
+def _sequence(block: blocks.Block, value: Any, count: int) -> array.array[int]:
+    planes, zigzag, place = value
     return _numbers(columns.decode(block.chunk(place), int(planes), bool(zigzag), count))
 
 
-def _count(said: Any) -> int:
-    count = int(said)
+def _count(value: Any) -> int:
+    count = int(value)
     if not 0 <= count <= MOST_NUMBERS:
         raise columns.DamagedError(f"claims {count} numbers")
     return count
@@ -73,11 +73,11 @@ def _count(said: Any) -> int:
 
 def clocks_of(block: blocks.Block) -> Clocks:
     """Return wall and monotonic times of all readings of a block, in µs; raise DamagedError."""
-    said = block.directory()
+    directory = block.directory()
     try:
-        count = _count(said["clocks"])
-        mono = _sequence(block, said["mono"], count)
-        offset = _sequence(block, said["offset"], count)
+        count = _count(directory["clocks"])
+        mono = _sequence(block, directory["mono"], count)
+        offset = _sequence(block, directory["offset"], count)
         return array.array("q", map(sum, zip(mono, offset, strict=True))), mono
     except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
         raise columns.DamagedError(f"has invalid times ({error})") from error
@@ -204,7 +204,7 @@ def _values(
         rest = lanes[0] - sum(lanes[1:])
         data = rest.to_bytes(4 * steps, "little")
         coded[summed[0]] = columns.code([data[plane::4] for plane in range(4)])
-    made = {}
+    values = {}
     for n in fields:
         numbers = columns.decode(*coded[n], steps)
         column = array.array("q")
@@ -212,8 +212,8 @@ def _values(
             # The first number of each key is stored separately.
             steps_of_key = numbers[starts[k] - k : starts[k + 1] - k - 1]
             column.extend(_numbers(steps_of_key[: end - 1], first[n * keys + k])[begin:end])
-        made[n] = column
-    return made
+        values[n] = column
+    return values
 
 
 def _coded(

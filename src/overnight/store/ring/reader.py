@@ -146,11 +146,11 @@ class Reader:
         """Yield the readings in [begin, end), one frame per block, by time; cost grows with the window."""
         window = (begin_us, end_us)
         for block in self._blocks(host, begin_us, end_us):
-            made: list[frames.Frame] = []
+            cut: list[frames.Frame] = []
             with self._noting(block):
                 clocks = frames.clocks_of(block)
-                made = frames.frames_of(block, clocks, signal, window, keys, columns)
-            yield from made
+                cut = frames.frames_of(block, clocks, signal, window, keys, columns)
+            yield from cut
 
     def facts(self, host: str, signal: str, begin_us: int, end_us: int | None = None) -> Facts:
         """Return the facts at `begin_us`, and the changes until `end_us`."""
@@ -234,8 +234,12 @@ class Reader:
         path = layout.host_folder(self.home, host) / "gaps.jsonl"
         for number, entry in journal.read_lines(path):
             try:
-                said = entry or {}
-                gap = Gap(int(str(said["begin_us"])), int(str(said["end_us"])), str(said["why"]))
+                document = entry or {}
+                gap = Gap(
+                    int(str(document["begin_us"])),
+                    int(str(document["end_us"])),
+                    str(document["why"]),
+                )
             except (KeyError, ValueError):
                 self._note(f"{path}: line {number} is not a gap")
                 continue
@@ -294,18 +298,18 @@ class Reader:
                 continue
             try:
                 with path.open("rb") as file:
-                    made = open_block.parse(file.read(layout.MOST_BYTES))
+                    block = open_block.parse(file.read(layout.MOST_BYTES))
             except FileNotFoundError:
                 continue
             except (OSError, columns.DamagedError) as error:
                 if path.exists() and path.stat().st_size:
                     self._note(f"{path}: {error}")
                 continue
-            if made.damage:
-                self._note(f"{path}: {made.damage}")
-            if not made.tables and not made.facts:
+            if block.damage:
+                self._note(f"{path}: {block.damage}")
+            if not block.tables and not block.facts:
                 continue
-            data = block_encoder.pack_at_once(made, packed=False)
+            data = block_encoder.pack_at_once(block, packed=False)
             head = blocks.read_head(data)
             assert head is not None, "it was just made"
             yield (head.stamp_us, head.boot), blocks.Block(head, path, -1, 0, data)
@@ -347,12 +351,12 @@ def _facts_of(
 def _all_facts_of(
     block: blocks.Block,
 ) -> Iterator[tuple[int, int, str, bool, dict[str, dict[str, object]], list[str]]]:
-    said = block.directory()
-    if "facts" not in said:
+    directory = block.directory()
+    if "facts" not in directory:
         return
     walls, monos = frames.clocks_of(block)
     try:
-        for at, name, full, changed, gone in json.loads(block.chunk(said["facts"])):
+        for at, name, full, changed, gone in json.loads(block.chunk(directory["facts"])):
             yield walls[at], 1000 * monos[at], str(name), bool(full), dict(changed), list(gone)
     except (ValueError, TypeError, IndexError, RecursionError) as error:
         raise columns.DamagedError(f"has invalid facts ({error})") from error
@@ -361,7 +365,9 @@ def _all_facts_of(
 def _is_of(kind: str, kinds: Collection[str] | None) -> bool:
     if kinds is None:
         return True
-    return any(kind == one or (one.endswith(".") and kind.startswith(one)) for one in kinds)
+    return any(
+        kind == wanted or (wanted.endswith(".") and kind.startswith(wanted)) for wanted in kinds
+    )
 
 
 def _event(entry: dict[str, object] | None) -> Event | None:

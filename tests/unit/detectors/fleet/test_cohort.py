@@ -71,7 +71,7 @@ def test_labels_that_nearly_are_cannot_be_told_apart_and_that_is_said() -> None:
         fleets.KIND,
     )
     found = answer.findings[0]
-    assert any("cannot be told apart" in one.text for one in found.against)
+    assert any("cannot be distinguished" in one.text for one in found.against)
     assert found.confidence <= 0.5
 
 

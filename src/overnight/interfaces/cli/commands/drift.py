@@ -86,7 +86,7 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
         show(
             f"{column.sick_with}/{column.sick} sick, {column.healthy_with}/{column.healthy} healthy  "
             f"{difference.name}",
-            "bold red" if difference.stands else "",
+            "bold red" if difference.is_significant else "",
         )
         show(
             f"    log-odds at least {column.low:.2f}, lift {column.lift:.1f}, p {column.p:.2g}, "

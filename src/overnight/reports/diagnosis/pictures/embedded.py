@@ -62,6 +62,6 @@ def _prefixed(style: str, name: str) -> str:
         selectors = match[1].strip()
         if selectors.startswith("@media"):
             return f"{selectors.replace('@media', '@media screen and', 1)}{{"
-        return ",".join(f"#{name} {one.strip()}" for one in selectors.split(",")) + "{"
+        return ",".join(f"#{name} {selector.strip()}" for selector in selectors.split(",")) + "{"
 
     return RULE.sub(limit, style)
