@@ -41,13 +41,15 @@ def rehearse(name: str, seed: int, home: pathlib.Path) -> scoreboard.Outcome:
             if len(busy) >= BUSY_TRIES:
                 pytest.skip("; ".join(busy))
             continue
-        assert made.leftovers == ()
+        assert made.leftovers == (), made.leftovers
         if made.correct:
             assert made.rank == 1
-            assert made.problems == ()
+            assert made.problems == (), made.problems
             right.append(made)
         else:
-            wrong.append(f"seed {tried}: {'; '.join((*made.problems, *made.others))}")
+            wrong.append(
+                f"seed {tried}: {'; '.join((*made.problems, *made.disturbances, *made.others))}"
+            )
         if len(right) > len(wrong):
             return right[0]
         if len(wrong) >= 2:

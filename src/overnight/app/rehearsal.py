@@ -173,6 +173,7 @@ class _Run:
         self._took: float | None = None
         self._report: pathlib.Path | None = None
         self._problems: list[str] = []
+        self._disturbances: list[str] = []
 
     def play(self) -> None:
         self.home.mkdir(parents=True, mode=0o700)
@@ -234,7 +235,7 @@ class _Run:
             return
         self._events = (*self._events, resets[0])
         if others := crowd.describe(rehearsal_host.CROWDED):
-            self._problems.append(
+            self._disturbances.append(
                 f"other processes used this host during the fault: {', '.join(others[:3])}"
             )
         self._on_progress(Progress(f"strike{of}", note=resets[0].text))
@@ -351,6 +352,7 @@ class _Run:
             seconds=round(seconds, 1),
             verdict=self._verdict,
             problems=(*problems, *self._problems, *left),
+            disturbances=tuple(self._disturbances),
             missed=tuple(kind for kind, _ in self._truth.chain if kind not in claimed),
             expected=self._truth,
             facts={

@@ -46,6 +46,7 @@ class Outcome:
     home: pathlib.Path
     report: pathlib.Path | None
     replayed: bool = False
+    disturbances: tuple[str, ...] = ()  # use of this host by others that may have changed the fault
     material: diagnosis.Material | None = None  # for showing the verdict
 
     def render(self) -> rich.console.Group | None:
@@ -74,6 +75,7 @@ class Outcome:
             "missed": list(self.missed),
             "leftovers": list(self.leftovers),
             "others": list(self.others),
+            "disturbances": list(self.disturbances),
             "home": str(self.home),
             "report": str(self.report) if self.report else None,
         }

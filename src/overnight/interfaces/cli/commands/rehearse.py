@@ -146,7 +146,7 @@ def _format_outcome(outcome: scoreboard.Outcome) -> list[tuple[str, str]]:
         result = f"wrong: the true cause is {place}{after}"
     head = f"{outcome.scenario} (seed {outcome.seed}): {result}"
     lines = [(head, "bold green" if outcome.correct else "bold red")]
-    lines += [(f"  {problem}", "yellow") for problem in outcome.problems]
+    lines += [(f"  {problem}", "yellow") for problem in (*outcome.problems, *outcome.disturbances)]
     if outcome.replayed:
         lines.append(("  recorded on another host; this host was not changed", ""))
     else:
