@@ -16,28 +16,6 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import AnyStr, Literal
 
-__all__ = [
-    "ROOT",
-    "Column",
-    "Fact",
-    "FactReader",
-    "FactSignal",
-    "Facts",
-    "KeptFile",
-    "NoDataError",
-    "Reader",
-    "Rows",
-    "Signal",
-    "child_directories",
-    "clean",
-    "counters",
-    "gauges",
-    "hardware_interfaces",
-    "list_folder",
-    "parse_cpu_list",
-    "read_once",
-]
-
 ROOT = pathlib.Path("/")
 
 Rows = Mapping[str, tuple[int, ...]]

@@ -20,8 +20,6 @@ from collections.abc import Callable
 from overnight import sources
 from overnight.model import cgroups
 
-__all__ = ["SIGNALS", "UNWATCHED", "Churn"]
-
 IN_CREATE = 0x100
 IN_DELETE = 0x200
 IN_Q_OVERFLOW = 0x4000

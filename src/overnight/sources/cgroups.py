@@ -14,8 +14,6 @@ import pathlib
 from overnight import sources
 from overnight.model import cgroups
 
-__all__ = ["read_layout"]
-
 
 def read_layout(root: pathlib.Path = sources.ROOT) -> cgroups.Layout:
     """Read the layout of this host."""

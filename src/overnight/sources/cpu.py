@@ -17,16 +17,6 @@ import pathlib
 from overnight import sources
 from overnight.model import cpu as modes
 
-__all__ = [
-    "SIGNALS",
-    "CpuTimes",
-    "online",
-    "open_ticks",
-    "parse_cpu",
-    "parse_ticks",
-    "read_cpu",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class CpuTimes:

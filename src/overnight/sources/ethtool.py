@@ -24,18 +24,6 @@ from collections.abc import Callable
 
 from overnight import sources
 
-__all__ = [
-    "SIGNALS",
-    "Counters",
-    "Driver",
-    "InterfaceQuery",
-    "is_trouble",
-    "open_drivers",
-    "open_ethtool",
-    "parse_driver",
-    "parse_names",
-]
-
 # include/uapi/linux/ethtool.h and sockios.h
 SIOCETHTOOL = 0x8946
 GDRVINFO, GSTRINGS, GSTATS, GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37

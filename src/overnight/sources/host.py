@@ -11,8 +11,6 @@ import pathlib
 from overnight import sources
 from overnight.model import cgroups, meminfo
 
-__all__ = ["SIGNALS", "parse_instance_data", "parse_os_release", "read_host", "read_metadata"]
-
 Labels = dict[str, str | int | float | bool]
 
 LONGEST = 200

@@ -23,22 +23,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from overnight import sources
 
-__all__ = [
-    "SIGNALS",
-    "Line",
-    "Vector",
-    "align_counts",
-    "core_of",
-    "count_increases",
-    "name_queues",
-    "open_interrupts",
-    "open_queues",
-    "parse_interrupts",
-    "parse_mask",
-    "parse_queue",
-    "read_nic_irqs",
-]
-
 WRAP = 1 << 32  # the kernel counts an interrupt of one core in 32 bits
 # Words in names of interrupts that do not serve a queue: management, configuration, commands.
 NO_QUEUE = ("mgmnt", "mgmt", "config", "async", "misc", "cmd", "pages", "ctrl", "hwc", "event", "fdir")  # fmt: skip

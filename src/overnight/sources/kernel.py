@@ -7,8 +7,6 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["has_addresses", "read_kallsyms_visible", "read_paranoid", "read_release"]
-
 
 def read_release(root: pathlib.Path = sources.ROOT) -> str:
     """Read the kernel's release, such as `6.1.0-18-amd64`."""

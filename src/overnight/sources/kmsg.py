@@ -34,8 +34,6 @@ from overnight import errors, sources
 from overnight.model import clock, times
 from overnight.model.text import printable
 
-__all__ = ["Drift", "KernelLog", "Record", "parse_record", "try_kmsg"]
-
 SIZE = 8192  # the longest record (CONSOLE_EXT_LOG_MAX, PRINTK_MESSAGE_MAX)
 TEXT_LIMIT = 2048  # characters; the kernel's own limit for a message since 6.4, before that 1024
 PROPERTIES = 8

@@ -15,8 +15,6 @@ from collections.abc import Callable
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_limits", "parse_files", "parse_threads"]
-
 
 def parse_threads(loadavg: bytes) -> int:
     """Parse the number of all threads of the host.

@@ -10,8 +10,6 @@ import pathlib
 from overnight import sources
 from overnight.model import meminfo
 
-__all__ = ["FIELDS", "SIGNALS", "open_memory", "parse_memory", "read_memory"]
-
 # column -> the kernel's name
 FIELDS = {
     "total": "MemTotal",

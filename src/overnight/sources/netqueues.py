@@ -16,13 +16,6 @@ import pathlib
 
 from overnight import sources
 
-__all__ = [
-    "SIGNALS",
-    "open_interfaces",
-    "open_timeouts",
-    "parse_interfaces",
-]
-
 # A host with containers has hundreds of interfaces that come and go with them.
 MOST_INTERFACES = 64
 # bytes, packets, errors and drops of both directions, among the sixteen

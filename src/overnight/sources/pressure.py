@@ -17,8 +17,6 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["RESOURCES", "SIGNALS", "open_pressure", "parse_pressure", "read_pressure"]
-
 RESOURCES = ("cpu", "memory", "io", "irq")
 
 

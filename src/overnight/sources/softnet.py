@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_softnet", "parse_softnet"]
-
 PROCESSED, DROPPED, SQUEEZED, RPS, FLOW_LIMIT, CORE = 0, 1, 2, 9, 10, 12
 
 

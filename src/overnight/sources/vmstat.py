@@ -16,8 +16,6 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["COLUMNS", "SIGNALS", "open_vmstat", "parse_vmstat"]
-
 _ZONES = ("dma", "dma32", "normal", "movable", "device", "high")
 
 # column -> the counters that are summed into it, under all the names they have had

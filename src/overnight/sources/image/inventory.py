@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 from overnight.sources.image import tree as trees
 
-__all__ = ["Gaps", "Part", "parse_dpkg", "parse_mounts", "parse_os_release", "read_cgroups", "read_mounts", "read_os", "read_packages"]  # fmt: skip
-
 Part = dict[str, str | dict[str, str]]
 Gaps = Callable[[str, str], None]  # what, why
 

@@ -11,8 +11,6 @@ import stat
 from overnight.sources.image import inventory
 from overnight.sources.image import tree as trees
 
-__all__ = ["parse_cpuinfo", "read_clock", "read_cpu", "read_kernel", "read_memory", "read_modules", "read_sysctl"]  # fmt: skip
-
 SYSCTL_LIMIT = 16 << 10
 SYSCTLS = 20_000
 DEPTH = 8

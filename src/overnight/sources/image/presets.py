@@ -19,8 +19,6 @@ from collections.abc import Callable
 from overnight.sources.image import tree as trees
 from overnight.sources.image import unitname
 
-__all__ = ["FOLDERS", "Rule", "decide", "fits", "parse_presets", "read_presets"]
-
 FOLDERS = (
     "/etc/systemd/system-preset",
     "/run/systemd/system-preset",

@@ -18,8 +18,6 @@ import math
 import re
 from collections.abc import Iterable
 
-__all__ = ["Setting", "Settings", "parse_command", "parse_span", "parse_unit", "split_words"]
-
 BLANK = " \t\r\n"
 SPAN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([a-zA-Zµμ]*)")
 SECONDS = {

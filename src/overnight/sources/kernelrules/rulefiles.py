@@ -13,8 +13,6 @@ from overnight import errors
 from overnight.sources import kernelrules
 from overnight.sources.kernelrules import matcher, needles
 
-__all__ = ["built_in", "load", "parse_rules", "read_folder"]
-
 HERE = pathlib.Path(__file__).parent
 FILE_KEYS = {"family", "about", "context", "rule"}
 REQUIRED = {"name", "kind", "severity", "regex", "meaning"}

@@ -10,19 +10,6 @@ from collections.abc import Callable
 from overnight import sources
 from overnight.model import cgroups
 
-__all__ = [
-    "STAT_REST",
-    "STAT_SLOW_S",
-    "Census",
-    "StatTimer",
-    "count_directories",
-    "folder_of",
-    "parse_cgroup_stat",
-    "parse_tracked",
-    "read_census",
-    "read_layout",
-]
-
 STAT_EVERY = 600.0
 STAT_SLOW_S = 0.1
 STAT_REST = 3600.0  # on an affected host the read itself saturates a core: pause after one

@@ -23,8 +23,6 @@ from overnight import errors
 from overnight.sources import perf
 from overnight.sources.perf import command, hotplug, recovery, segmentfile
 
-__all__ = ["PerfRecorder"]
-
 START_SECONDS = 15.0
 STOP_SECONDS = 30.0
 SWITCH_SECONDS = 5.0  # a signal during a switch is lost: send it again after this time

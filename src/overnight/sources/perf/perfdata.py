@@ -32,8 +32,6 @@ else:
     HAS_EXTENSION = True
     decode_stream = _perfdata.decode
 
-__all__ = ["HAS_EXTENSION", "Clock", "Event", "PerfData", "open_perfdata"]
-
 MAGIC = b"PERFILE2"
 HEADER = struct.Struct("<8sQQQQQQQQ")
 RECORD = struct.Struct("<IHH")

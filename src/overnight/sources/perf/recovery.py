@@ -18,8 +18,6 @@ from overnight.model import files
 from overnight.sources import perf
 from overnight.sources.perf import segmentfile
 
-__all__ = ["Current", "read_current", "recover_segments", "write_current"]
-
 WAIT_SECONDS = 10.0
 
 

@@ -20,8 +20,6 @@ from collections.abc import Iterator
 
 from overnight import sources
 
-__all__ = ["Process", "Table", "display_name", "parse_stat", "parse_threads"]
-
 TOP = 20
 HOT = 40  # twice the number of rows: any of them may become one of the busiest
 BLOCKED = 5  # rows for processes in D state that are not busy

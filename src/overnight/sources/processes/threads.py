@@ -13,8 +13,6 @@ import pathlib
 from overnight import sources
 from overnight.sources.processes import table
 
-__all__ = ["RealTime"]
-
 MOST_PROCESSES = 12
 MOST_READ = 48  # threads that are read for the first time in one poll: 10 us each
 MOST_KEPT = 24

@@ -8,8 +8,6 @@ import pathlib
 from overnight import sources
 from overnight.sources.systemd import manager, units
 
-__all__ = ["SIGNALS", "booted", "manager_state"]
-
 booted = manager.booted
 manager_state = manager.manager_state
 

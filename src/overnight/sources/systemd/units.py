@@ -16,8 +16,6 @@ from collections.abc import Callable
 from overnight import sources
 from overnight.sources.systemd import dbus, manager
 
-__all__ = ["Fleet", "Manager", "Unit"]
-
 MANAGER = ("/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
 PROPERTIES = "org.freedesktop.DBus.Properties"
 UNIT = "org.freedesktop.systemd1.Unit"
