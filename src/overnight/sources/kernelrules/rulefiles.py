@@ -52,9 +52,7 @@ def read_folder(folder: pathlib.Path) -> list[kernelrules.Rule]:
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise errors.CannotError(
-                f"{path} cannot be read",
-                why=why,
-                todo="fix the file, or remove it from the folder",
+                f"{path} cannot be read", why=why, todo="fix the file, or remove it from the folder"
             ) from error
         rules += parse_rules(text, str(path))
     names = [rule.name for rule in rules]

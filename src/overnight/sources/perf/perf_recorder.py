@@ -54,11 +54,7 @@ class PerfRecorder:
     """A `perf.Recorder` on the perf binary; `online` returns the online cores."""
 
     def __init__(
-        self,
-        identity: perf.Identity,
-        *,
-        frequency: int,
-        online: Callable[[], tuple[int, ...]],
+        self, identity: perf.Identity, *, frequency: int, online: Callable[[], tuple[int, ...]]
     ) -> None:
         self._identity = identity
         self._frequency = frequency

@@ -105,11 +105,7 @@ def recover_segments(
 
 
 def _recover_segment(
-    path: pathlib.Path,
-    current: Current | None,
-    newest: bool,
-    identity: perf.Identity,
-    cores: int,
+    path: pathlib.Path, current: Current | None, newest: bool, identity: perf.Identity, cores: int
 ) -> pathlib.Path | None:
     changed = path.stat().st_mtime_ns
     name = perf.parse_segment_name(path.name.partition(perf.WRITING)[0])
