@@ -121,8 +121,6 @@ def _same_namespace(root: pathlib.Path) -> bool:
 
 
 class Counters:
-    """The kept counters of one interface."""
-
     def __init__(self, interface: str, ask: Ask) -> None:
         self._interface = interface
         self._ask = ask

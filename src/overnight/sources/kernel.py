@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 from overnight import sources
@@ -32,10 +31,6 @@ def has_addresses(kallsyms: str) -> bool:
 
 def read_kallsyms_visible(root: pathlib.Path = sources.ROOT) -> bool:
     """Return whether this process may see kernel symbol addresses."""
-    try:
-        # The first page suffices: the file has 200,000 lines.
-        with (root / "proc/kallsyms").open("rb", buffering=0) as file:
-            text = os.read(file.fileno(), 4096).decode("ascii", "replace")
-    except OSError:
-        return False
-    return has_addresses(text)
+    # The first page suffices: the file has 200,000 lines.
+    page = sources.read_once(root / "proc/kallsyms") or b""
+    return has_addresses(page.decode("ascii", "replace"))

@@ -42,11 +42,6 @@ def open_memory(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: {"": parse_memory(file.read())}
 
 
-def read_memory(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """Read the levels once."""
-    return open_memory(root)()
-
-
 SIGNALS = (
     sources.Signal(
         "memory",

@@ -44,7 +44,6 @@ def parse_softirqs(data: bytes) -> dict[str, tuple[int, ...]]:
 
 
 def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """Open a reader of every online core."""
     file = sources.KeptFile(root / "proc/softirqs", room=65536)
     online = sources.KeptFile(root / "sys/devices/system/cpu/online")
     seen: tuple[bytes, frozenset[str]] = b"", frozenset()

@@ -55,7 +55,6 @@ def parse_softnet(data: bytes, online: Callable[[], Sequence[int]]) -> dict[str,
 
 
 def open_softnet(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """Open a reader of every online core."""
     file = sources.KeptFile(root / "proc/net/softnet_stat", room=16384)
     online = sources.KeptFile(root / "sys/devices/system/cpu/online")
     return lambda: parse_softnet(

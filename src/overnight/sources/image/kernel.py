@@ -202,7 +202,6 @@ def read_memory(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
 
 
 def read_clock(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    """Read the clock source in use and the available ones."""
     facts: inventory.Part = {}
     base = "/sys/devices/system/clocksource/clocksource0"
     for name in ("current_clocksource", "available_clocksource"):

@@ -31,8 +31,6 @@ ACTIONS = ("enable", "disable", "ignore")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One line of a preset file."""
-
     action: str
     pattern: str
     instances: tuple[str, ...]
@@ -89,7 +87,6 @@ def read_presets(tree: trees.Tree) -> tuple[tuple[Rule, ...], tuple[tuple[str, s
 
 
 def fits(rule: Rule, name: str) -> bool:
-    """Return whether a rule applies to this unit."""
     if rule.instances and unitname.instance_of(name) is not None:
         template = unitname.template_of(name)
         if _matcher(rule.pattern)(template):

@@ -37,8 +37,6 @@ ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "s": " ", "t":
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One assignment, with its file and line."""
-
     section: str
     key: str
     value: str
@@ -113,7 +111,6 @@ class Settings:
         return setting.value if setting else default
 
     def words(self, section: str, key: str) -> tuple[str, ...]:
-        """Return the words of all assignments."""
         return tuple(
             word for setting in self.all(section, key) for word in split_words(setting.value)
         )

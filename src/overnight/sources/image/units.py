@@ -69,8 +69,6 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class _Definition:
-    """The file that defines a unit."""
-
     name: str
     path: str
     type: Literal["regular", "linked", "masked"]

@@ -143,7 +143,6 @@ def _class(pattern: str, at: int) -> tuple[str, int]:
 
 
 def parse_npd(text: str, origin: str) -> Imported:
-    """Parse the configuration of a log monitor."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -62,7 +62,7 @@ def count_directories(top: str, most: int = MOST_DIRECTORIES) -> int:
 def read_layout(root: pathlib.Path) -> cgroups.Layout:
     """Read the layout; raise NoDataError where the host's memory controller is not visible."""
     try:
-        layout = cgroups.parse_layout((root / "proc/self/mountinfo").read_text(errors="replace"))
+        layout = cgroups.read_layout(root)
     except OSError as error:
         raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
     if layout.memory is None:

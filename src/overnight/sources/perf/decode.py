@@ -140,7 +140,6 @@ class _World:
             self.mappings -= len(space.maps)
 
     def apply(self, record: memoryview, kind: int, misc: int) -> None:
-        """Apply a side-band record."""
         if kind == COMM:
             _, tid = TASK.unpack_from(record, 8)
             self.names[tid] = self.intern(_text(record[16:]))

@@ -52,8 +52,6 @@ EVENTS_LIMIT, IDS_LIMIT, CORES_LIMIT = 256, 1 << 20, 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """One event that was sampled."""
-
     name: str
     sample_type: int
     read_format: int
@@ -73,8 +71,6 @@ class Clock:
 
 @dataclasses.dataclass(frozen=True)
 class PerfData:
-    """An open perf.data file."""
-
     path: pathlib.Path
     events: tuple[Event, ...]
     hostname: str

@@ -33,7 +33,6 @@ class Current:
 
 
 def write_current(spool: pathlib.Path, current: Current) -> None:
-    """Write current.json atomically."""
     entry = {
         "file": current.file,
         "wall_ns": current.began.wall_ns,

@@ -89,7 +89,6 @@ class Ring:
 
     @property
     def id(self) -> int:
-        """Return the event's id in the kernel."""
         answer = fcntl.ioctl(self.descriptor, events.IOC_ID, bytes(8))
         return int.from_bytes(answer, "little")
 

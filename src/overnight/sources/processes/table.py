@@ -85,8 +85,6 @@ def display_name(comm: bytes) -> str:
 
 
 class Process:
-    """The last reading of one process."""
-
     __slots__ = (
         "comm",
         "fresh",
@@ -139,7 +137,6 @@ class Table:
         self._seeks = self._can_seek()
 
     def full_scan(self) -> None:
-        """Make the next poll read every process."""
         self._full = True
 
     def close(self) -> None:

@@ -21,8 +21,6 @@ POLICIES = (1, 2, 6)  # FIFO, round robin, deadline
 
 
 class _Process:
-    """The threads of one busy process."""
-
     __slots__ = ("due", "real_time", "started", "threads", "unread")
 
     def __init__(self, started: int) -> None:

@@ -37,7 +37,6 @@ def _string(text: str) -> bytes:
 
 
 def encode_call(serial: int, call: Call) -> bytes:
-    """Encode one method call."""
     path, interface, member, arguments = call
     body = b""
     signature = ""
