@@ -13,7 +13,7 @@ from overnight.model import cgroups
 STAT_EVERY = 600.0
 STAT_SLOW_S = 0.1
 STAT_REST = 3600.0  # on an affected host the read itself saturates a core: pause after one
-MOST_DIRECTORIES = 200_000
+MAX_DIRECTORIES = 200_000
 ROOM = 65536  # numa_stat is long where there are many nodes
 
 
@@ -49,7 +49,7 @@ def parse_cgroup_stat(text: bytes) -> dict[str, int]:
     return counts
 
 
-def count_directories(top: str, most: int = MOST_DIRECTORIES) -> int:
+def count_directories(top: str, most: int = MAX_DIRECTORIES) -> int:
     """Count the cgroups in use from `top` down, itself included."""
     count = 0
     waiting = [top]
