@@ -60,6 +60,12 @@ class Unit:
         names = ("active", "sub", "result", "file", "preset", "restart")
         return {name: getattr(self, name) for name in names} | {"since": self.since}
 
+    def learn(self, name: str, value: object) -> None:
+        """Store a property; a value of the wrong type changes nothing."""
+        field = FIELDS.get(name)
+        if field and isinstance(value, type(getattr(self, field))):
+            setattr(self, field, value[:MAX_TEXT] if isinstance(value, str) else value)
+
     @property
     def since(self) -> int:
         return self.since_us // times.SECOND_US
@@ -109,9 +115,8 @@ class Manager:
             (unit.path, PROPERTIES, "Get", (interface, name)) for unit, interface, name in questions
         )
         for (unit, _, name), answer in zip(questions, answers, strict=True):
-            value = answer[0] if answer else None
-            if isinstance(value, type(getattr(unit, FIELDS[name]))):
-                setattr(unit, FIELDS[name], value[:MAX_TEXT] if isinstance(value, str) else value)
+            if answer:
+                unit.learn(name, answer[0])
         self._known = known
         return known
 
