@@ -1,5 +1,3 @@
-"""`overnight bundle`."""
-
 from __future__ import annotations
 
 import pathlib

@@ -1,5 +1,3 @@
-"""`overnight load`."""
-
 from __future__ import annotations
 
 import contextlib

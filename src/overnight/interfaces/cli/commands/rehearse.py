@@ -1,5 +1,3 @@
-"""`overnight rehearse`."""
-
 from __future__ import annotations
 
 import dataclasses

@@ -1,5 +1,3 @@
-"""`overnight rules`."""
-
 from __future__ import annotations
 
 import pathlib
