@@ -8,8 +8,6 @@ import time
 
 from overnight.ingest import formats
 
-__all__ = ["Header", "parse_frame", "parse_header", "thread_name"]
-
 ENTRY = re.compile(r"# ?([a-z][a-z ]*?)\s*: ?(.*)")
 EVENT = re.compile(r"name = ([^,]+),.*\{ sample_period, sample_freq \} = (\d{1,18}),")
 REFERENCE = re.compile(r"= (\d{1,10})\.(\d{6}) \(TOD\) = (\d{1,9})\.(\d{9}) \(")

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Capture", "Frames", "Gap", "Loss", "Stacks", "Tasks"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Frames:

@@ -15,8 +15,6 @@ from overnight import errors
 from overnight.store import hours, parquet, segments, tree
 from overnight.store.ring import check as ring_check
 
-__all__ = ["Problem", "Report", "check", "remove_unfinished"]
-
 FILES = frozenset(
     ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
 )

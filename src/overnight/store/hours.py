@@ -34,18 +34,6 @@ from overnight.model import files
 from overnight.model.times import HOUR_US
 from overnight.store import segments
 
-__all__ = [
-    "Entry",
-    "Hour",
-    "Plane",
-    "forget",
-    "hour_file",
-    "keep_up",
-    "read",
-    "read_ahead",
-    "write_missing",
-]
-
 HEAD = struct.Struct("<16sQ16s")
 MAGIC = b"overnight.hour/1"
 NAME = re.compile(r"(-?\d{1,10})\.hour")

@@ -18,8 +18,6 @@ from overnight.model.load import Load
 from overnight.store import host_names
 from overnight.store.ring import journal
 
-__all__ = ["FORMAT", "VERSION", "LoadWriter", "copy_loads", "read_loads", "read_seconds"]
-
 FORMAT, VERSION = "overnight.load", 1
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})\.jsonl", re.ASCII)
 SYNC_LINES = 10

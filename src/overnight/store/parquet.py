@@ -14,8 +14,6 @@ from overnight import errors
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Columns", "query", "read", "table", "texts", "write"]
-
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 # zstd 3 and DELTA-encoded integers (Parquet v2) make 4.4 bytes a real sample; row groups of this

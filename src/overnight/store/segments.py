@@ -37,20 +37,6 @@ from overnight.store import host_names
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "FORMAT",
-    "MODES",
-    "Catalogue",
-    "Meta",
-    "Segment",
-    "clock_seconds",
-    "day_folder",
-    "host_folder",
-    "in_folder",
-    "parse_description",
-    "read_ahead",
-]
-
 FORMAT = "overnight.segment/1"
 VERSION = "v1"
 MODES = ("busy", "kernel", "softirq", "idle")

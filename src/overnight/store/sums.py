@@ -12,8 +12,6 @@ from overnight.store import capture, tree
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Counted", "Counts"]
-
 BUSY, KERNEL, SOFTIRQ, KERNEL_SOFTIRQ, IDLE = range(5)
 MODES = 5
 # What of the modes counts as busy, as in the kernel, as in a softirq, as idle.

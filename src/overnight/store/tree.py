@@ -27,17 +27,6 @@ except ImportError:  # installed without a C compiler
 else:
     HAS_EXTENSION = True
 
-__all__ = [
-    "HAS_EXTENSION",
-    "IDLE",
-    "KERNEL",
-    "SOFTIRQ",
-    "Tree",
-    "fold_capture",
-    "fold_in_python",
-    "pair_up",
-]
-
 MARKED = 1 << 27  # most possible pairs for which a bitmap of the existing ones is used
 
 # Flags of a node. The low half belongs to the node's own frame, the high half also to what it calls.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from overnight.store import segments
 
-__all__ = ["trim_store"]
-
 
 def _bytes(segment: segments.Segment) -> int:
     total = 0

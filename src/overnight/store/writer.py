@@ -25,8 +25,6 @@ from overnight.store import capture, hours, parquet, segments, sums, tree
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["SEGMENT_SECONDS", "write_capture"]
-
 SEGMENT_SECONDS = 120
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
 

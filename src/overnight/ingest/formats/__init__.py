@@ -17,17 +17,6 @@ import zstandard
 from overnight import errors
 from overnight.store import capture
 
-__all__ = [
-    "HEAD_SIZE",
-    "TRUNCATED",
-    "Builder",
-    "Reader",
-    "Text",
-    "is_kernel",
-    "open_text",
-    "read_head",
-]
-
 HEAD_SIZE = 64 * 1024
 TEXT_LIMIT = 64 << 30
 

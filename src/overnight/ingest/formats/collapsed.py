@@ -25,8 +25,6 @@ from overnight.model.flame import FrameKind
 if TYPE_CHECKING:
     from overnight.store import capture
 
-__all__ = ["NAME", "SUFFIXES", "read", "sniff"]
-
 NAME = "collapsed"
 SUFFIXES = (".collapsed", ".folded", ".txt")
 

@@ -22,8 +22,6 @@ from overnight.ingest import formats, perftext
 if TYPE_CHECKING:
     from overnight.store import capture
 
-__all__ = ["NAME", "SUFFIXES", "read", "sniff"]
-
 NAME = "perf script"
 SUFFIXES = (".perf", ".perfscript", ".script", ".txt")
 

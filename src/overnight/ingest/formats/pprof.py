@@ -18,8 +18,6 @@ from overnight.ingest import formats, protobuf
 if TYPE_CHECKING:
     from overnight.store import capture
 
-__all__ = ["NAME", "SUFFIXES", "read", "sniff"]
-
 NAME = "pprof"
 SUFFIXES = (".pb.gz", ".pprof", ".prof")
 

@@ -16,8 +16,6 @@ from collections.abc import Iterable
 
 from overnight.ingest.symbols import cxa_worker
 
-__all__ = ["demangle", "expect"]
-
 SUFFIX = re.compile(r"[.@]")
 QUALIFIERS = (" const", " volatile", " restrict", " noexcept", " &", " &&")
 PARENTHESIS = re.compile(r"[()]")

@@ -14,8 +14,6 @@ import os
 import resource
 import sys
 
-__all__ = ["main"]
-
 MEMORY = 512 << 20
 LONGEST = 64 << 10
 

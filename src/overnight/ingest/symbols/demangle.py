@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 from overnight.ingest.symbols import cplusplus, rust
 
-__all__ = ["expect", "readable"]
-
 # Longer names exist in template-heavy programs, and are unreadable in either form.
 LONGEST = 4096
 EXPECTED = b"_Z"  # the prefix of names that are worth announcing with `expect`

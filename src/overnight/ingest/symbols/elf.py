@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["DEBUG_DIRS", "read_build_id", "read_elf_symbols"]
-
 DEBUG_DIRS = ("/usr/lib/debug",)
 
 UNTYPED, OBJECT, FUNCTION, INDIRECT_FUNCTION = 0, 1, 2, 10

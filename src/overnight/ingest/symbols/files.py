@@ -9,8 +9,6 @@ import stat
 from overnight import errors
 from overnight.ingest.symbols import elf, image
 
-__all__ = ["LiveFiles"]
-
 LARGEST_PERF_MAP = 64 << 20
 
 

@@ -19,8 +19,6 @@ from overnight import errors
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Image", "Section", "open_image", "read_whole"]
-
 MACHINE_X86_64, MACHINE_AARCH64 = 62, 183
 RELOCATABLE = 1
 LOAD, NOTE = 1, 4  # segments

@@ -11,8 +11,6 @@ from overnight.ingest.symbols import image, table
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["read_jump_tables"]
-
 RELOCATION = np.dtype([("slot", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 SYMBOL_SIZE = 24
 ENTRY, SHORT_ENTRY = 16, 8

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     _Key = str | tuple[str, int] | tuple[int, int, int, int]
 
-__all__ = ["UNKNOWN", "Named", "Resolver"]
-
 UNKNOWN = "[unknown]"
 MOST_KEPT = 256 << 20
 MOST_SEEN = 1 << 16

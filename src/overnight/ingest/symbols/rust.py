@@ -6,8 +6,6 @@ import re
 import string
 from collections.abc import Callable
 
-__all__ = ["demangle"]
-
 LEGACY_HASH = re.compile(r"17h[0-9a-f]{16}E")
 LENGTH = re.compile(r"[1-9][0-9]{0,3}")
 ESCAPE = re.compile(r"\$(SP|BP|RF|LT|GT|LP|RP|C|u[0-9a-f]{1,6})\$|\.\.|\.")

@@ -18,19 +18,6 @@ if TYPE_CHECKING:
 
     Addresses = npt.NDArray[np.uint64]
 
-__all__ = [
-    "EMPTY",
-    "GLOBAL",
-    "LOCAL",
-    "WEAK",
-    "SymbolTable",
-    "Symbols",
-    "fill_ends",
-    "join",
-    "make_table",
-    "page_after",
-]
-
 LOCAL, GLOBAL, WEAK = 0, 1, 2  # ELF's numbers for a symbol's binding
 
 PAGE = 4096

@@ -8,8 +8,6 @@ from __future__ import annotations
 import pathlib
 import re
 
-__all__ = ["VDSO", "read_vdso"]
-
 VDSO = "[vdso]"
 
 MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r.*\[vdso\]$", re.MULTILINE)

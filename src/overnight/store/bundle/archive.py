@@ -15,8 +15,6 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-__all__ = ["BadArchiveError", "Member", "Packer", "check_names", "first_member", "members", "read"]
-
 LOCAL = struct.Struct("<4s5H3I2H")
 CENTRAL = struct.Struct("<4s6H3I5H2I")
 END = struct.Struct("<4s4H2IH")

@@ -9,21 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "FORMAT",
-    "HEADER",
-    "HOME",
-    "MANIFEST",
-    "VERSION",
-    "FutureError",
-    "Header",
-    "NoBundleError",
-    "Span",
-    "encode_manifest",
-    "parse_header",
-    "parse_manifest",
-]
-
 FORMAT, VERSION = "overnight.bundle", 1
 HEADER, MANIFEST, HOME = "bundle.json", "manifest.json", "home/"
 MAX_HEADER = 4 << 20

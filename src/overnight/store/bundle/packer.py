@@ -13,8 +13,6 @@ from overnight import errors
 from overnight.model import files
 from overnight.store.bundle import archive, header, unpacker
 
-__all__ = ["pack"]
-
 # Compressed already: deflating costs time and saves nothing.
 PACKED = frozenset((".ring", ".parquet"))
 PIECE = 1 << 18

@@ -19,8 +19,6 @@ from overnight.store import parquet, segments
 if TYPE_CHECKING:
     from overnight.store.bundle import scrubber
 
-__all__ = ["copy_segment"]
-
 FILES = ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
 DESCRIPTION = "segment.json"
 TASKS = ("pid", "tid", "thread", "process", "unit", "busy", "kernel", "idle")

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from overnight.model import secrets
 
-__all__ = ["Scrubber"]
-
 # Random-looking names that are not secret and that findings are joined by: ids of containers and ECS
 # tasks, UUIDs of pods and boots, runs of overnight, cloud images and instances. `secrets` would mask them.
 PLAIN = re.compile(

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.store.bundle import scrubber
 
-__all__ = ["Wanted", "copy_signals", "merge_spans"]
-
 EVER = 1 << 62
 # Held in memory at once: ten minutes of every signal on 192 cores are about 100 MB.
 FULL_US = 10 * MINUTE_US

@@ -15,8 +15,6 @@ from typing import BinaryIO
 from overnight import errors
 from overnight.store.bundle import archive, header
 
-__all__ = ["open_into", "opened", "read_header"]
-
 # The parts of a data home that a bundle may hold; configuration (rules) is not one of them.
 PARTS = ("signals", "profiles", "snapshots", "loads")
 MAX_UNPACKED = 16 << 30

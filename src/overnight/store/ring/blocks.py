@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 
 from overnight.store.ring import columns, layout
 
-__all__ = ["BEGINS_FACTS", "Block", "Builder", "Damage", "Head", "blocks_of", "read_head"]
-
 MAGIC = b"\xf7onring\n"
 HEAD = struct.Struct("<8sHHIIIqqqqqI8s")
 CHECKSUM = struct.Struct("<I")

@@ -8,8 +8,6 @@ import pathlib
 
 from overnight.store.ring import blocks, columns, frames, journal, layout, open_block, retention
 
-__all__ = ["Problem", "Report", "check"]
-
 TODO = "nothing else is affected; delete {path} to silence this message"
 
 

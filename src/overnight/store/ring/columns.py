@@ -15,21 +15,6 @@ from typing import NamedTuple
 
 from overnight.store.ring import layout
 
-__all__ = [
-    "Coded",
-    "DamagedError",
-    "EmptyError",
-    "NewerVersionError",
-    "code",
-    "decode",
-    "expand",
-    "inflate",
-    "lanes",
-    "pack",
-    "planes_of",
-    "widen",
-]
-
 # Matches are rare in noise: the literal coder matters, with four bits of the previous byte as context. A dictionary of 256 KiB keeps the encoder at 3 MB.
 FILTERS = (
     {

@@ -10,8 +10,6 @@ from typing import Any
 
 from overnight.store.ring import blocks, columns
 
-__all__ = ["Frame", "clocks_of", "frames_of"]
-
 MOST_NUMBERS = 1 << 23  # in a column of a block: 64 MB; 192 cores make 115,200 in ten minutes
 WRAP, HALF = 1 << 64, 1 << 63
 

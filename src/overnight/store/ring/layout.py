@@ -10,23 +10,6 @@ from typing import NamedTuple
 from overnight.model.pins import Pins
 from overnight.store import host_names
 
-__all__ = [
-    "BLOCK_SECONDS",
-    "FILE_SECONDS",
-    "MOST_BYTES",
-    "OPEN",
-    "RING",
-    "STEP_US",
-    "VERSION",
-    "Name",
-    "boot_name",
-    "files",
-    "host_folder",
-    "hosts",
-    "month_of",
-    "parse_name",
-]
-
 VERSION = 1
 RING, OPEN = ".ring", ".open"
 BLOCK_SECONDS = 600

@@ -23,17 +23,6 @@ from typing import NamedTuple
 
 from overnight.store.ring import columns, layout
 
-__all__ = [
-    "Changes",
-    "OpenBlock",
-    "Reading",
-    "Table",
-    "TableWriter",
-    "head_record",
-    "parse",
-    "record",
-]
-
 RECORD = struct.Struct("<IIB")
 READING = struct.Struct(
     "<HqqBB"

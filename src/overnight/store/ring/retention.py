@@ -14,8 +14,6 @@ from overnight.store.ring import journal, layout
 if TYPE_CHECKING:
     from overnight.model.pins import Pin
 
-__all__ = ["Stored", "choose_removals", "span_us", "trim"]
-
 MOST_GAPS_BYTES = 1 << 20
 EVENTS_SECONDS = 400 * 86400  # more than a year, to compare with the same night last year
 # Slewing moves the wall clock against the monotonic clock, which bounds a file.
