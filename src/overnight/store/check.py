@@ -133,10 +133,7 @@ def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[
         yield "a stack has no root"
     if (meta.host, meta.begin_us, meta.end_us) != (segment.host, segment.begin_us, segment.end_us):
         yield "its description belongs to another segment"
-    shape = (
-        segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed),
-        len(meta.cores),
-    )
+    shape = (segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed), len(meta.cores))
     in_seconds = sum(int(segment.seconds(mode, shape).sum()) for mode in ("busy", "idle"))
     if in_seconds > meta.samples or (in_seconds < meta.samples and not _saturated(segment, shape)):
         yield "sums by second and samples differ"

@@ -118,10 +118,7 @@ def table(*paths: pathlib.Path) -> str:
 
 
 def query(
-    sql: str,
-    parameters: list[object] | None = None,
-    *,
-    nodes: npt.NDArray[np.int64] | None = None,
+    sql: str, parameters: list[object] | None = None, *, nodes: npt.NDArray[np.int64] | None = None
 ) -> Columns:
     """Run a query; return the result's columns as plain arrays.
 

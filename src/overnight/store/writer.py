@@ -306,10 +306,7 @@ def _fold(
 
 
 def _write_frames(
-    path: pathlib.Path,
-    frames: capture.Frames,
-    folded: tree.Tree,
-    busy: npt.NDArray[np.int64],
+    path: pathlib.Path, frames: capture.Frames, folded: tree.Tree, busy: npt.NDArray[np.int64]
 ) -> None:
     whole = tree.subtree_sums(busy, folded.size) * tree.outermost(folded.frame, folded.size)
     names = len(frames.name)
@@ -326,10 +323,7 @@ def _write_frames(
 
 
 def _write_tasks(
-    path: pathlib.Path,
-    tasks: capture.Tasks,
-    used: npt.NDArray[np.int64],
-    counts: sums.Counts,
+    path: pathlib.Path, tasks: capture.Tasks, used: npt.NDArray[np.int64], counts: sums.Counts
 ) -> None:
     rows = used.tolist()
     parquet.write(
@@ -348,10 +342,7 @@ def _write_tasks(
 
 
 def _write_seconds(
-    path: pathlib.Path,
-    captured: capture.Capture,
-    seconds: int,
-    counted: sums.Counted,
+    path: pathlib.Path, captured: capture.Capture, seconds: int, counted: sums.Counted
 ) -> None:
     cores = np.array(captured.cores, np.int64)
     place = np.zeros(segments.MOST_CORES + 1, np.int64)  # of each core; the last one is core -1's

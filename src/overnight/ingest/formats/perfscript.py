@@ -286,9 +286,7 @@ class _Parser:
     def no_sample(self) -> errors.DamagedFileError:
         """Create the error for a text without samples."""
         return errors.DamagedFileError(
-            str(self.path),
-            max(self.first_bad, 0),
-            "no sample of perf script with a time",
+            str(self.path), max(self.first_bad, 0), "no sample of perf script with a time"
         )
 
     def capture(self, host: str) -> capture.Capture:

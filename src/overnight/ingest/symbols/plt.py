@@ -88,10 +88,7 @@ def _by_slot(
 
 
 def _named(
-    elf: image.Image,
-    start: npt.NDArray[np.uint64],
-    symbols: npt.NDArray[np.uint32],
-    size: int,
+    elf: image.Image, start: npt.NDArray[np.uint64], symbols: npt.NDArray[np.uint32], size: int
 ) -> table.Symbols:
     """Create entries at `start`, named after the dynamic symbols with these numbers."""
     dynamic = elf.section(b".dynsym")

@@ -215,10 +215,7 @@ def page_after(address: Addresses) -> Addresses:
 
 
 def _chosen_ends(
-    end: Addresses,
-    first: npt.NDArray[np.int64],
-    aliases: npt.NDArray[np.int64],
-    names: _Names,
+    end: Addresses, first: npt.NDArray[np.int64], aliases: npt.NDArray[np.int64], names: _Names
 ) -> Addresses:
     """Return the ends: where aliases differ in size, the one whose name is chosen decides."""
     ends = end[first]

@@ -204,10 +204,7 @@ class _Out:
 
 
 def _copy_events(
-    source: reader.Reader,
-    target: pathlib.Path,
-    host: str,
-    masks: scrubber.Scrubber,
+    source: reader.Reader, target: pathlib.Path, host: str, masks: scrubber.Scrubber
 ) -> None:
     """Copy events, gaps and pins of all stored time."""
     folder = layout.host_folder(target, host)
