@@ -258,7 +258,7 @@ def _add_rows(
     found = _select(
         source, segment, window, chosen, mode, f"(time_us - {window.begin_us}) // {step_us}", "cpu"
     )
-    place = np.full(segments.MOST_CORES + 1, -1, np.int64)  # the last one is core -1: unknown
+    place = np.full(segments.MAX_CORES + 1, -1, np.int64)  # the last one is core -1: unknown
     for (host, core), row in rows.items():
         if host == segment.host:
             place[core] = row

@@ -37,7 +37,7 @@ from overnight.store import segments
 HEAD = struct.Struct("<16sQ16s")
 MAGIC = b"overnight.hour/1"
 NAME = re.compile(r"(-?\d{1,10})\.hour")
-MOST_INDEX = 64 << 20
+MAX_INDEX = 64 << 20
 INDEX = 64 << 10  # as many bytes as it has at most, mostly
 LEFT_OUT = ("cores", "files")
 
@@ -113,7 +113,7 @@ def read(path: pathlib.Path, mode: str, known: Hour | None = None) -> Plane | No
 
 def _parse_index(head: bytes, more: Callable[[int], bytes], identity: tuple[int, int, int]) -> Hour:
     magic, length, digest = HEAD.unpack(head)
-    if magic != MAGIC or length > MOST_INDEX:
+    if magic != MAGIC or length > MAX_INDEX:
         raise ValueError("no file of an hour")
     index = more(length)
     if hashlib.blake2b(index, digest_size=16).digest() != digest:

@@ -22,7 +22,7 @@ FORMAT, VERSION = "overnight.load", 1
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})\.jsonl", re.ASCII)
 SYNC_LINES = 10
 TAIL = 1 << 17  # the last verdict is never further from the end: ten seconds on the largest host
-MOST_BYTES = (
+MAX_BYTES = (
     256 << 20
 )  # of all loads of a host: 30 nights; the oldest are deleted when a new one starts
 
@@ -201,7 +201,7 @@ def _make_room(folder: pathlib.Path) -> None:
     files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
     sizes = [path.stat().st_size for path in files]
     for path, left in zip(files, [sum(sizes[n:]) for n in range(len(sizes))], strict=True):
-        if left > MOST_BYTES:
+        if left > MAX_BYTES:
             path.unlink(missing_ok=True)
 
 

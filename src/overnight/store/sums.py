@@ -17,7 +17,7 @@ MODES = 5
 # What of the modes counts as busy, as in the kernel, as in a softirq, as idle.
 PLANES = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 0], [0, 0, 0, 1]], np.int64)
 # More cells than a segment of 1,000 cores has: then one plane at a time, for less memory.
-MOST_AT_ONCE = 1 << 18
+MAX_AT_ONCE = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Counted:
 
     def by_mode(self, cell: npt.NDArray[np.integer], cells: int) -> Counts:
         """The samples of each cell by what the core did."""
-        if cells <= MOST_AT_ONCE:
+        if cells <= MAX_AT_ONCE:
             spread = np.multiply(cell, MODES, dtype=np.int64)
             spread += self._mode
             table = self.total(spread, cells * MODES).reshape(cells, MODES)

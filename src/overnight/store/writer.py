@@ -45,11 +45,11 @@ def write_capture(
 
 def _whole(captured: capture.Capture) -> capture.Capture:
     """Extend the capture's time to all its samples; map impossible cores to -1."""
-    known = {core for core in captured.cores if 0 <= core < segments.MOST_CORES}
+    known = {core for core in captured.cores if 0 <= core < segments.MAX_CORES}
     cpu = captured.cpu
-    if len(cpu) and not 0 <= cpu.min() <= cpu.max() < segments.MOST_CORES:
-        cpu = np.where((cpu < 0) | (cpu >= segments.MOST_CORES), -1, cpu)
-    seen = np.zeros(segments.MOST_CORES + 1, np.bool_)  # the last one is core -1
+    if len(cpu) and not 0 <= cpu.min() <= cpu.max() < segments.MAX_CORES:
+        cpu = np.where((cpu < 0) | (cpu >= segments.MAX_CORES), -1, cpu)
+    seen = np.zeros(segments.MAX_CORES + 1, np.bool_)  # the last one is core -1
     seen[cpu] = True
     known.update(np.flatnonzero(seen[:-1]).tolist())
     return dataclasses.replace(
@@ -345,7 +345,7 @@ def _write_seconds(
     path: pathlib.Path, captured: capture.Capture, seconds: int, counted: sums.Counted
 ) -> None:
     cores = np.array(captured.cores, np.int64)
-    place = np.zeros(segments.MOST_CORES + 1, np.int64)  # of each core; the last one is core -1's
+    place = np.zeros(segments.MAX_CORES + 1, np.int64)  # of each core; the last one is core -1's
     place[cores] = np.arange(len(cores))
     row = np.minimum(captured.time // SECOND_NS - captured.begin // SECOND_NS, seconds - 1)
     counts = counted.by_mode(row * len(cores) + place[captured.cpu], seconds * len(cores))

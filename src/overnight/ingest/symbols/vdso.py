@@ -11,7 +11,7 @@ import re
 VDSO = "[vdso]"
 
 MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r.*\[vdso\]$", re.MULTILINE)
-LARGEST = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 def read_vdso(proc: pathlib.Path = pathlib.Path("/proc/self")) -> bytes | None:
@@ -23,6 +23,6 @@ def read_vdso(proc: pathlib.Path = pathlib.Path("/proc/self")) -> bytes | None:
         begin, end = int(mapping[1], 16), int(mapping[2], 16)
         with (proc / "mem").open("rb") as memory:
             memory.seek(begin)
-            return memory.read(min(end - begin, LARGEST))
+            return memory.read(min(end - begin, MAX_BYTES))
     except OSError:
         return None

@@ -24,10 +24,10 @@ NEEDS, MADE_BY = 20, 3 << 8 | 20  # zip 2.0; on Unix
 DATE = 1 << 5 | 1  # 1980-01-01, the first that zip knows
 MODE = stat.S_IFREG | 0o600
 PIECE = 1 << 18
-MOST_BYTES = (1 << 32) - 1  # the limit of zip without its 64-bit extension
-MOST_MEMBERS = 50_000  # 50 recurrences have about 5000; the limit of zip is 65,535
-MOST_NAME = 1024
-MOST_DEPTH = 8
+MAX_BYTES = (1 << 32) - 1  # the limit of zip without its 64-bit extension
+MAX_MEMBERS = 50_000  # 50 recurrences have about 5000; the limit of zip is 65,535
+MAX_NAME = 1024
+MAX_DEPTH = 8
 WORD = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9_.%~-]{0,254}", re.ASCII)
 
 
@@ -97,7 +97,7 @@ class Packer:
         if packer:
             self._write(packer.flush())
         member = empty._replace(checksum=checksum, packed_bytes=self._at - body, size=size)
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise BadArchiveError(f"{name} is larger than 4 GiB")
         self._out.seek(begin)
         self._out.write(member.local())
@@ -114,7 +114,7 @@ class Packer:
 
     def _write(self, data: bytes) -> None:
         self._at += len(data)
-        if self._at > MOST_BYTES:
+        if self._at > MAX_BYTES:
             raise BadArchiveError("the file is larger than 4 GiB")
         self._out.write(data)
 
@@ -144,7 +144,7 @@ def first_member(file: BinaryIO, name: str, most_bytes: int) -> bytes | None:
 def members(file: BinaryIO) -> list[Member]:
     """Return all members, after checking that the file has the strict form."""
     size = file.seek(0, 2)
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise BadArchiveError("the file is larger than 4 GiB")
     file.seek(max(0, size - END.size))
     tail = file.read(END.size)
@@ -153,9 +153,9 @@ def members(file: BinaryIO) -> list[Member]:
     _, disk, begins_on, here, count, length, begin, comment = END.unpack(tail)
     if disk or begins_on or here != count or comment or begin + length + END.size != size:
         raise BadArchiveError("its directory is not at the stated place")
-    if count > MOST_MEMBERS:
-        raise BadArchiveError(f"it has {count} members, more than {MOST_MEMBERS}")
-    if length > count * (CENTRAL.size + MOST_NAME):
+    if count > MAX_MEMBERS:
+        raise BadArchiveError(f"it has {count} members, more than {MAX_MEMBERS}")
+    if length > count * (CENTRAL.size + MAX_NAME):
         raise BadArchiveError("its directory is longer than its members need")
     file.seek(begin)
     found = list(_parse_directory(file.read(length), count))
@@ -252,8 +252,8 @@ def _inflated(pieces: Iterator[bytes], member: Member) -> Iterator[bytes]:
 
 def check_names(names: list[str]) -> None:
     """Check that no two names are the same file on any file system; raise BadArchiveError."""
-    if len(names) > MOST_MEMBERS:
-        raise BadArchiveError(f"{len(names)} members are more than {MOST_MEMBERS}")
+    if len(names) > MAX_MEMBERS:
+        raise BadArchiveError(f"{len(names)} members are more than {MAX_MEMBERS}")
     known: dict[str, str] = {}
     for name in names:
         _check_name(name)
@@ -272,7 +272,7 @@ def check_names(names: list[str]) -> None:
 def _check_name(name: str) -> None:
     shown = repr(name if len(name) <= 80 else name[:80] + "…")
     words = name.split("/")
-    if len(name) > MOST_NAME or len(words) > MOST_DEPTH:
+    if len(name) > MAX_NAME or len(words) > MAX_DEPTH:
         raise BadArchiveError(f"the name {shown} is too long or too deep")
     if name.startswith("/") or ".." in words or "." in words:
         raise BadArchiveError(f"the name {shown} leads out of the folder")

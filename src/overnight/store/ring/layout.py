@@ -17,7 +17,7 @@ FILE_SECONDS = 3600
 # When wall and monotonic clock drift apart by more, a new file begins, so that names bound times.
 STEP_US = 100_000
 # Limit of a record, chunk or directory, packed or unpacked: a hostile file costs at most this memory.
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})(\.ring|\.open)", re.ASCII)
 
 

@@ -296,7 +296,7 @@ class Reader:
                 continue
             try:
                 with path.open("rb") as file:
-                    block = open_block.parse(file.read(layout.MOST_BYTES))
+                    block = open_block.parse(file.read(layout.MAX_BYTES))
             except FileNotFoundError:
                 continue
             except (OSError, columns.DamagedError) as error:

@@ -67,7 +67,7 @@ class Sealed:
         path = self.waiting[0]
         try:
             with path.open("rb") as file:
-                data = file.read(layout.MOST_BYTES)
+                data = file.read(layout.MAX_BYTES)
         except FileNotFoundError:
             self.waiting.pop(0)
             return
