@@ -77,13 +77,13 @@ def by_core(
     values = np.zeros((columns, len(rows)), np.int64)
     if summed and len(touched) - len(planes) > MANY_SEGMENTS:
         rest = (segment for segment in touched if segment.path not in planes)
-        shapes = ((segment, _shape(metas[segment.path])) for segment in rest)
+        shapes = ((segment, metas[segment.path].shape) for segment in rest)
         segments.read_ahead(segment.seconds_at(mode, shape) for segment, shape in shapes)
     places: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for segment in touched:
         if summed:
             meta, plane = metas[segment.path], planes.get(segment.path)
-            seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, _shape(meta))
+            seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, meta.shape)
             key = (segment.host, meta.cores)
             if key not in places:  # most segments have the same ones
                 places[key] = [rows.get((segment.host, core), -1) for core in meta.cores]
@@ -211,12 +211,6 @@ def _too_fine(columns: int, rows: int) -> errors.UsageError:
         why=f"at most {MAX_CELLS:,} cells are held in memory",
         todo="choose a longer --step or a shorter window",
     )
-
-
-def _shape(meta: segments.Meta) -> tuple[int, int]:
-    """Return a segment's clock seconds and cores."""
-    seconds = segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed)
-    return seconds, len(meta.cores)
 
 
 def _add_sums(

@@ -129,7 +129,7 @@ def _write(home: pathlib.Path, captured: capture.Capture, source: str) -> segmen
     hours.forget(found)
     with _appears_whole(target) as fresh:
         _fill(fresh, captured, source, begin_us, end_us)
-    hours.keep_up(found)
+    hours.write_past(found)
     return found
 
 
