@@ -19,7 +19,6 @@ import pathlib
 from collections.abc import Mapping
 
 SCHEMA = "overnight.arm/1"
-ARMS = ("hot", "cold", "purged")
 
 
 @dataclasses.dataclass(frozen=True)

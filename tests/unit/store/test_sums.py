@@ -35,7 +35,7 @@ def test_sums_are_those_of_single_samples(at_once: int, rows: list, plain: bool)
     rows = [(cell, node, 0, 1) for cell, node, _, _ in rows] if plain else rows
     cell, node, event, count = np.array(rows, np.int64).reshape(-1, 4).T
     made = types.SimpleNamespace(event=event.astype(np.uint8), count=count.astype(np.uint32))
-    counted = sums.Counted(made, FLAGS, node.astype(np.uint32))
+    counted = sums.Counter(made, FLAGS, node.astype(np.uint32))
     expected = np.zeros((4, CELLS), np.int64)
     for at, which, of_event, samples in rows:
         flags = int(FLAGS[which])
