@@ -40,32 +40,21 @@ class Member(NamedTuple):
 
     name: str
     method: int
-    checksum: int  # CRC-32, as zip has it
+    checksum: int  # CRC-32
     packed_bytes: int
     size: int
     offset: int  # of its own head
 
     def local(self) -> bytes:
         """Return the head before its data."""
-        name = self.name.encode("ascii")
-        return (
-            LOCAL.pack(
-                LOCAL_MAGIC, NEEDS, 0, self.method, 0, DATE, self.checksum, self.packed_bytes,
-                self.size, len(name), 0,
-            )
-            + name
-        )  # fmt: skip
+        fields = (NEEDS, 0, self.method, 0, DATE, *self[2:5], len(self.name), 0)
+        return LOCAL.pack(LOCAL_MAGIC, *fields) + self.name.encode("ascii")
 
     def central(self) -> bytes:
         """Return its entry in the directory."""
-        name = self.name.encode("ascii")
-        return (
-            CENTRAL.pack(
-                CENTRAL_MAGIC, MADE_BY, NEEDS, 0, self.method, 0, DATE, self.checksum,
-                self.packed_bytes, self.size, len(name), 0, 0, 0, 0, MODE << 16, self.offset,
-            )
-            + name
-        )  # fmt: skip
+        fields = (NEEDS, 0, self.method, 0, DATE, *self[2:5], len(self.name), 0)
+        more = (0, 0, 0, MODE << 16, self.offset)
+        return CENTRAL.pack(CENTRAL_MAGIC, MADE_BY, *fields, *more) + self.name.encode("ascii")
 
     @property
     def end(self) -> int:
@@ -83,9 +72,7 @@ class Packer:
     def add(self, name: str, data: Iterator[bytes], *, deflate: bool) -> None:
         """Add a member; the same bytes always become the same member. Raise BadArchiveError."""
         _check_name(name)
-        method = DEFLATED if deflate else STORED
-        begin = self._at
-        empty = Member(name, method, 0, 0, 0, begin)
+        empty = Member(name, DEFLATED if deflate else STORED, 0, 0, 0, self._at)
         self._write(empty.local())
         packer = zlib.compressobj(9, zlib.DEFLATED, -15) if deflate else None
         checksum = size = 0
@@ -99,7 +86,7 @@ class Packer:
         member = empty._replace(checksum=checksum, packed_bytes=self._at - body, size=size)
         if size > MAX_BYTES:
             raise BadArchiveError(f"{name} is larger than 4 GiB")
-        self._out.seek(begin)
+        self._out.seek(member.offset)
         self._out.write(member.local())
         self._out.seek(self._at)
         self._members.append(member)
@@ -119,10 +106,10 @@ class Packer:
         self._out.write(data)
 
 
-def first_member(file: BinaryIO, name: str, most_bytes: int) -> bytes | None:
-    """Return the data of the first member, which is stored; None if the file does not begin with it.
+def first_member(file: BinaryIO, name: str, max_bytes: int) -> bytes | None:
+    """Return the data of the first member; None if the file does not begin with it.
 
-    All versions have this in common, so nothing after it is read.
+    It is stored without compression in every version of the format; nothing after it is read.
     """
     file.seek(0)
     head = file.read(LOCAL.size)
@@ -131,7 +118,7 @@ def first_member(file: BinaryIO, name: str, most_bytes: int) -> bytes | None:
     _, _, flags, method, _, _, checksum, packed, size, length, extra = LOCAL.unpack(head)
     if length != len(name) or file.read(length) != name.encode("ascii"):
         return None
-    if flags or method != STORED or extra or packed != size or size > most_bytes:
+    if flags or method != STORED or extra or packed != size or size > max_bytes:
         raise BadArchiveError(f"its {name} was not written by overnight")
     data = file.read(size)
     if len(data) < size:
@@ -158,10 +145,10 @@ def members(file: BinaryIO) -> list[Member]:
     if length > count * (CENTRAL.size + MAX_NAME):
         raise BadArchiveError("its directory is longer than its members need")
     file.seek(begin)
-    found = list(_parse_directory(file.read(length), count))
-    check_names([member.name for member in found])
+    listed = list(_parse_directory(file.read(length), count))
+    check_names([member.name for member in listed])
     at = 0
-    for member in found:
+    for member in listed:
         if member.offset != at or member.end > begin:
             raise BadArchiveError(
                 f"{member.name!r} overlaps another member, or leaves unused bytes"
@@ -172,7 +159,7 @@ def members(file: BinaryIO) -> list[Member]:
             raise BadArchiveError(f"{member.name!r} has two different heads")
     if at != begin:
         raise BadArchiveError("it has unused bytes after its members")
-    return found
+    return listed
 
 
 def _parse_directory(data: bytes, count: int) -> Iterator[Member]:
@@ -257,9 +244,9 @@ def check_names(names: list[str]) -> None:
     known: dict[str, str] = {}
     for name in names:
         _check_name(name)
-        before = known.get(name.lower())
-        if before is not None:
-            same = "is there twice" if before == name else f"differs from {before!r} only in case"
+        other = known.get(name.lower())
+        if other is not None:
+            same = "is listed twice" if other == name else f"differs from {other!r} only in case"
             raise BadArchiveError(f"{name!r} {same}")
         known[name.lower()] = name
     for name in names:
