@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import types
 
-__all__ = ["discover"]
-
 
 def discover(package: types.ModuleType) -> tuple[types.ModuleType, ...]:
     """Import every public module of a plug-in package, sorted by name."""

@@ -23,8 +23,6 @@ from overnight.undo import journal
 if TYPE_CHECKING:
     from overnight.sources.memorycgroups import parents
 
-__all__ = ["WHAT", "Report", "Request", "counts", "kinds", "list_states", "note_uptime", "purge", "put_on_host", "runs", "undo"]  # fmt: skip
-
 SCHEMA = "overnight.age/1"
 WHAT = "age "  # prefix of the journals of this command
 ENOUGH = 0.95  # other processes create and free some meanwhile

@@ -28,19 +28,6 @@ from overnight.store.ring import reader
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = [
-    "AFTER_S",
-    "BEFORE_S",
-    "SCHEMA",
-    "SUFFIX",
-    "Bundle",
-    "create",
-    "default_file",
-    "find_event",
-    "open_into",
-    "open_temporarily",
-]
-
 SCHEMA = "overnight.bundle/1"
 SUFFIX = ".overnight"
 # Diagnosis reads the 11.5 minutes before the event (queries.case); this leaves some margin.

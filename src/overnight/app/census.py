@@ -19,19 +19,6 @@ from overnight.sources import cgroupchurn, perf, processes
 from overnight.sources.memorycgroups import counts, parents
 from overnight.store.ring import reader as ring_reader
 
-__all__ = [
-    "CRITICAL_DYING",
-    "Creator",
-    "Report",
-    "Sample",
-    "growth_per_hour",
-    "judge",
-    "rank_creators",
-    "read_history",
-    "since_last_fall",
-    "take",
-]
-
 SCHEMA = "overnight.census/1"
 WARN_DYING = 1_000
 WARN_RATIO = 10.0

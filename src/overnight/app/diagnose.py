@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from overnight.model.finding import Answer
     from overnight.model.verdict import Verdict
 
-__all__ = ["Diagnosis", "Request", "diagnose"]
-
 LAST = "last"
 
 

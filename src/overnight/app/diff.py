@@ -15,8 +15,6 @@ from overnight.queries import diff
 if TYPE_CHECKING:
     from overnight.app import pages
 
-__all__ = ["Difference", "Request", "compare", "draw_svg", "make_page"]
-
 Difference: TypeAlias = diff.Difference
 
 BASELINE_US = 10 * MINUTE_US

@@ -14,8 +14,6 @@ from overnight.queries import fleet as fleets
 if TYPE_CHECKING:
     from overnight.detectors.fleet import drift
 
-__all__ = ["SCHEMA", "Drift", "compare"]
-
 SCHEMA = "overnight.drift/1"
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.verdict import Verdict
 
-__all__ = ["choose_event", "diagnose", "discover_detectors", "run_detectors"]
-
 EVER = 1 << 62
 INCIDENT_US = 30 * SECOND_US
 FLEET_HOSTS = 3  # fewer are not a fleet

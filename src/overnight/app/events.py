@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from overnight.model.event import Event
 
-__all__ = ["Gap", "Listing", "Request", "follow", "list_events", "resolve_hosts"]
-
 SCHEMA = "overnight.events/1"
 POLL_SECONDS = 0.5
 

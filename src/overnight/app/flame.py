@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from overnight.app import pages
     from overnight.model.selection import Coverage
 
-__all__ = ["FlameGraph", "Node", "Request", "draw_flame_graph", "make_page"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Request:

@@ -9,8 +9,6 @@ from overnight.model.flame import Folded, Frame, FrameKind, Node
 if TYPE_CHECKING:
     from overnight.queries import flame, reader
 
-__all__ = ["fold"]
-
 
 def fold(
     source: reader.Reader, tree: flame.FlameTree, title: str, cores: tuple[int, ...] = ()

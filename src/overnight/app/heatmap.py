@@ -15,8 +15,6 @@ from overnight.reports.pictures import heatmap as picture
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["SCHEMA", "Heatmap", "Request", "draw_heatmap", "make_page"]
-
 SCHEMA = "overnight.heatmap/1"
 PAGE_MODES = ("busy", "kernel")
 

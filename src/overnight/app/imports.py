@@ -15,8 +15,6 @@ from overnight.store import capture, segments, writer
 if TYPE_CHECKING:
     from overnight.ingest import perfdata
 
-__all__ = ["ImportReport", "Imported", "format_names", "import_files"]
-
 PERFDATA = "perf.data"
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Event
 
-__all__ = ["Board", "CoreStrip", "ProcessLoad", "View", "start_loop"]
-
 # Those that a screen shows or that make events; the rest is left to the recorder.
 SIGNALS = frozenset(
     {

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from overnight.load import constancy, measurement, runner
     from overnight.model.load import Load
 
-__all__ = ["Listing", "Progress", "Request", "format_figures", "list_loads", "parse_share", "run"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Request:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from overnight.app import windows
     from overnight.model.selection import Window
 
-__all__ = ["Writer", "find_marks", "make_page"]
-
 Writer: TypeAlias = Callable[[BinaryIO], None]
 
 MOST_EVENTS = 40  # beyond, marks would hide what they point at

@@ -11,8 +11,6 @@ from overnight.model.selection import Window
 from overnight.store.ring import layout
 from overnight.store.ring import reader as ring_reader
 
-__all__ = ["list_pins", "pin_window", "recorded_window", "unpin"]
-
 
 def recorded_window(home: pathlib.Path) -> Window:
     """Return the first to the last moment recorded of any host, profiles and signals alike."""

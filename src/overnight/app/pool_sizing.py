@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     Point = sizing.Point
     Sizing = sizing.Sizing
 
-__all__ = [
-    "FEWEST_CLAIMS",
-    "GivenDemand",
-    "MeasuredDemand",
-    "SizeRequest",
-    "SizeResult",
-    "describe_assumptions",
-    "measure_demand",
-    "size_pool",
-]
-
 # From fewer the rate is not known to a factor of 1.5: the interval of 20 claims is 0.61 to 1.54 of it.
 FEWEST_CLAIMS = 20
 

@@ -28,8 +28,6 @@ from overnight.sources.perf import command, events
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["CoreWatch", "Options", "Progress", "flight_recorder_arguments", "record"]
-
 STRIP_SECONDS = 120
 
 

@@ -19,8 +19,6 @@ from overnight.rehearsals import victim
 from overnight.reports import diagnosis
 from overnight.reports.diagnosis import html
 
-__all__ = ["FOLDER", "find_recorded", "replay", "save"]
-
 FOLDER = pathlib.Path(rehearsals.__file__).parent / "recorded"
 
 

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 
 from overnight.model.recording import Signals
 
-__all__ = ["FlightRecorder", "IngestProcess", "run_flight_recorder", "run_ingest"]
-
 INGEST_SECONDS = 600
 AGENT_SECONDS = 30
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from overnight.model.verdict import Verdict
     from overnight.reports import diagnosis
 
-__all__ = ["Progress", "clean", "discover", "find", "rehearse"]
-
 EVENT = "net.driver_reset"
 POLL_SECONDS = 0.25
 RECOVERED_MS = 500.0

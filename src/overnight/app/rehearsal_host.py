@@ -21,21 +21,6 @@ from overnight.sources import cgroups, cpu
 from overnight.sources.perf import events
 from overnight.undo import journal, operations
 
-__all__ = [
-    "CROWDED",
-    "Crowd",
-    "Inventory",
-    "Plan",
-    "Recording",
-    "alone",
-    "away_from",
-    "check_needs",
-    "draw",
-    "left_behind",
-    "prune",
-    "take_inventory",
-]
-
 MARKER = "rehearsal.json"
 FREQUENCY = 199
 SEGMENT_SECONDS = 5.0

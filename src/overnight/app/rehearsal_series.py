@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from overnight import rehearsals
     from overnight.app import scoreboard
 
-__all__ = ["Listed", "Request", "Run", "list_rehearsals", "plan", "run"]
-
 SEEDS = 1_000_000
 OnProgress = Callable[[rehearsal.Progress], None]
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from overnight.model.verdict import Verdict
     from overnight.queries import case as cases
 
-__all__ = ["focus", "gather"]
-
 LONGEST_INCIDENT_US = 60 * SECOND_US  # a flame graph of more no longer shows the incident
 AROUND_US = 20 * SECOND_US  # so that the strips show how it begins
 LONGEST_STRIPS_US = 180 * SECOND_US  # a column a second stays wide enough to be seen

@@ -13,17 +13,6 @@ from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
 from overnight.sources.kernelrules import matcher, npd, rulefiles
 
-__all__ = [
-    "ImportedRules",
-    "Match",
-    "RuleList",
-    "Trial",
-    "check_rule_file",
-    "import_npd",
-    "list_rules",
-    "try_log",
-]
-
 # What dmesg, journalctl and syslog put before the message.
 PREFIX = re.compile(
     r"^(?:<\d{1,3}>)?"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from overnight.rehearsals import victim as victims
     from overnight.reports import diagnosis
 
-__all__ = ["SCHEMA", "Outcome", "Score", "score"]
-
 SCHEMA = "overnight.rehearsal/1"
 
 

@@ -18,8 +18,6 @@ from overnight.model.text import printable
 from overnight.sources.image import devices, inventory, kernel, presets, units
 from overnight.sources.image import tree as trees
 
-__all__ = ["cleaned", "default_file", "load", "save", "take"]
-
 VALUE = 4096  # characters of one value; a longer one is cut, and says so
 CUT = re.compile(r"… \(cut: \d+ characters\)\Z")
 GAPS = 500

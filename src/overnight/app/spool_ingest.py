@@ -27,8 +27,6 @@ from overnight.sources import cpu, perf, processes
 from overnight.sources.perf import recovery
 from overnight.store import capture, segments, trim, writer
 
-__all__ = ["DONE", "Ingester", "find_pending", "ingest_leftovers"]
-
 DONE = "ingested.txt"
 POLL_SECONDS = 1.0
 UNITS_SECONDS = 10.0

@@ -8,8 +8,6 @@ import pathlib
 
 from overnight.model import files
 
-__all__ = ["bytes_under", "kallsyms_file", "save_kallsyms", "spool_folder"]
-
 
 def spool_folder(home: pathlib.Path) -> pathlib.Path:
     return home / "spool"

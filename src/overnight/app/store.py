@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     CheckReport: TypeAlias = checks.Report
 
-__all__ = ["Leftovers", "Pinned", "check", "ingest", "list_pins", "pin", "unpin"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Leftovers:

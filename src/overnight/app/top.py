@@ -12,8 +12,6 @@ from overnight.queries import top
 if TYPE_CHECKING:
     from overnight.app import pages
 
-__all__ = ["Request", "Top", "make_page", "rank"]
-
 Top: TypeAlias = top.Top
 
 

@@ -17,8 +17,6 @@ from overnight.model.selection import Selection, Window, parse_event
 if TYPE_CHECKING:
     from overnight.queries import reader
 
-__all__ = ["Query", "Samples", "open_reader", "open_samples", "parse_cores", "resolve_window"]
-
 PLACE = ("begin", "end", "host")
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["Job", "Metric", "Options", "Workload"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:

@@ -19,19 +19,6 @@ from overnight.model.load import Constancy
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "LEAST_SECONDS",
-    "Check",
-    "Limits",
-    "Seconds",
-    "Series",
-    "State",
-    "Verdict",
-    "format_figure",
-    "judge",
-    "slope",
-]
-
 LEAST_SECONDS = 10
 LEAST_TRIALS = 5
 MOST_BLOCKS = 240  # for a long run: the number of pairs grows with the square

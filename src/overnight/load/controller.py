@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from overnight import errors
 
-__all__ = ["PERIOD", "Controller", "Pacer", "check_duty"]
-
 PERIOD = 0.1
 # Gains for the last period's error and for the sum of all errors. For a plant that lags one period and has a
 # gain near 1, these settle in about ten periods without oscillating.

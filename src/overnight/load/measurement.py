@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from overnight import load
     from overnight.load import processes
 
-__all__ = ["Meter", "Second"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Second:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from overnight import load
     from overnight.undo import journal
 
-__all__ = ["Trial", "Workers"]
-
 READY_SECONDS = 90.0  # Ray takes about 15 s on a busy host
 END_SECONDS = 3.0
 MOST_WORDS = 400

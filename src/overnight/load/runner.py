@@ -27,8 +27,6 @@ from overnight.store import loads
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["BackgroundLoad", "Outcome", "Plan", "background", "choose_cores", "run"]
-
 WARM_UP = 5.0
 EVERY_SECOND = 600  # up to this length the load is judged every second; later every tenth
 VERDICT_EVERY = 10

@@ -19,8 +19,6 @@ from typing import Any, NoReturn
 
 from overnight.machines import network
 
-__all__ = ["COUNTERS", "READY", "SLOT_BYTES", "Link", "main"]
-
 PR_SET_PDEATHSIG = 1
 # A slot is a row of 8-byte numbers, each written in one store: the ready flag, then the counters.
 COUNTERS = 7

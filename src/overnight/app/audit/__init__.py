@@ -12,8 +12,6 @@ from overnight.sources import systemd
 from overnight.sources.image import presets, unit_states, unitfile, units
 from overnight.sources.image import tree as trees
 
-__all__ = ["examine"]
-
 ORDER = {Risk.HIGH: 0, Risk.MEDIUM: 1, Risk.LOW: 2}
 CONF = ("/usr/lib/systemd/system.conf.d", "/usr/local/lib/systemd/system.conf.d", "/run/systemd/system.conf.d", "/etc/systemd/system.conf.d")  # fmt: skip
 

@@ -26,8 +26,6 @@ from overnight.sources.image import units
 if TYPE_CHECKING:
     from overnight.model.audit import Report
 
-__all__ = ["Change", "Step", "apply", "plan", "undo"]
-
 NULL = "/dev/null"
 RECORD = 1
 

@@ -8,8 +8,6 @@ import functools
 import importlib.resources
 import tomllib
 
-__all__ = ["Knowledge", "Mark", "Owner", "Supervisor", "Together", "known", "parse_knowledge"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Mark:

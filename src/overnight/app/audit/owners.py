@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.sources.image import tree as trees
     from overnight.sources.image import units
 
-__all__ = ["find_owner"]
-
 
 def find_owner(
     owners: tuple[knowledge.Owner, ...],

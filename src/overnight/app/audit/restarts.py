@@ -14,8 +14,6 @@ import math
 from overnight.model.audit import Evidence
 from overnight.sources.image import unitfile
 
-__all__ = ["Defaults", "Limit", "ignored_settings", "limit_of"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Defaults:

@@ -12,8 +12,6 @@ from overnight.model.audit import Belonging, Evidence, Finding, Risk
 from overnight.sources.image import presets, unitfile, unitname, units
 from overnight.sources.image import tree as trees
 
-__all__ = ["RULES", "Scene", "enabled_by"]
-
 SEARCH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 # Measured with systemd 252: a job that a target pulls in at boot stays although its requirement is

@@ -22,8 +22,6 @@ from overnight.sources.perf import events
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CheckModule", "Surroundings", "examine", "modules"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:

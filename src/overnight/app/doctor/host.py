@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from overnight.app import doctor
 
-__all__ = ["GROUP", "ORDER", "checks", "night_bytes"]
-
 GROUP = "This host"
 ORDER = 1
 

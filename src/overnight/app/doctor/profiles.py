@@ -13,8 +13,6 @@ from overnight.sources.perf import command, perfdata
 if TYPE_CHECKING:
     from overnight.app import doctor
 
-__all__ = ["GROUP", "ORDER", "checks"]
-
 GROUP = "Profiles"
 ORDER = 2
 

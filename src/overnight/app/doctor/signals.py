@@ -11,8 +11,6 @@ from overnight.sources import kmsg, systemd
 if TYPE_CHECKING:
     from overnight.app import doctor
 
-__all__ = ["GROUP", "ORDER", "checks"]
-
 GROUP = "Signals"
 ORDER = 3
 

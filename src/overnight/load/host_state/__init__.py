@@ -18,17 +18,6 @@ from overnight.model import sizes
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = [
-    "ROOT",
-    "SHARE",
-    "Aged",
-    "Kind",
-    "Request",
-    "check_cost",
-    "ignore_progress",
-    "raise_short_memory",
-]
-
 ROOT = pathlib.Path("/")
 # Of the memory available at the start: a host that is short of memory is another incident.
 SHARE = 0.25

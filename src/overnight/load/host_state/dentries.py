@@ -18,8 +18,6 @@ from overnight.model import meminfo, sizes
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["ABOUT", "NAME", "TAKES", "age", "count", "parse_dentry_state", "parse_slab", "remains"]
-
 NAME = "dentries"
 ABOUT = "negative dentries, of names that do not exist (with --positive: of empty files)"
 TAKES = frozenset({"positive", "folder"})

@@ -30,8 +30,6 @@ from overnight.sources.memorycgroups import counts, parents
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["ABOUT", "NAME", "TAKES", "Zombies", "age", "count", "make", "parent_of", "remains", "set_limit"]  # fmt: skip
-
 NAME = "memory-cgroups"
 ABOUT = "dying memory cgroups: removed, but kept by the kernel because of one page each"
 TAKES = frozenset({"under", "limit", "rate"})

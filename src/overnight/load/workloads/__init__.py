@@ -11,8 +11,6 @@ from overnight import errors
 if TYPE_CHECKING:
     from overnight import load
 
-__all__ = ["discover", "find"]
-
 
 def discover() -> dict[str, load.Workload]:
     """Return every workload by name."""

@@ -15,8 +15,6 @@ from overnight.load.workloads import _training
 if TYPE_CHECKING:
     from overnight.load import worker
 
-__all__ = ["run"]
-
 
 def run(link: worker.Link) -> None:
     """Run the requested trials in one Tune run; all of Ray inherits the driver's cores."""

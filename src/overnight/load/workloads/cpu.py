@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["WORKLOAD"]
-
 DUTY = 0.6
 SPIN = range(2000)  # about 50 µs: far less than a period
 

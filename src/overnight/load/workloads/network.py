@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["WORKLOAD"]
-
 RATE = 5000.0
 SIZE = 512
 MOST_SIZE = 1472  # a datagram in one Ethernet frame

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["WORKLOAD"]
-
 DUTY = 0.6
 STEPS = 20_000  # about 2 s of CPU
 STAGGER = 0.25
