@@ -7,7 +7,6 @@ import dataclasses
 import datetime
 import pathlib
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -203,24 +202,14 @@ def _wanted(spans: tuple[copying.Span, ...], event: Event) -> copying.Wanted:
 @contextlib.contextmanager
 def _staging(file: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a temporary folder beside the file, on the disk that needs the room anyway."""
+    parent = file.absolute().parent
     try:
-        folder = tempfile.mkdtemp(prefix=".overnight-bundle-", dir=file.absolute().parent)
+        with tempfile.TemporaryDirectory(
+            prefix=".overnight-bundle-", dir=parent, ignore_cleanup_errors=True
+        ) as folder:
+            yield pathlib.Path(folder)
     except OSError as error:
-        raise _unwritable(file, error) from error
-    try:
-        yield pathlib.Path(folder)
-    except OSError as error:
-        raise _unwritable(file, error) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _unwritable(file: pathlib.Path, error: OSError) -> errors.CannotError:
-    return errors.CannotError(
-        f"{file} cannot be written",
-        why=error.strerror or str(error),
-        todo="choose another file with -o FILE",
-    )
+        raise errors.unwritable(file, error, "choose another file with -o FILE") from error
 
 
 def _copy_profiles(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from overnight.ingest import perfdata
 
 PERFDATA = "perf.data"
+CHECK_PATH = "check the path and its permissions"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ def import_files(
             else:
                 samples = _readers()[form].read(path, host)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise errors.unreadable(path, error, CHECK_PATH) from error
         yield _store(home, path, form, samples)
 
 
@@ -86,16 +87,8 @@ def _symbols(kallsyms: pathlib.Path | None, root: pathlib.Path) -> perfdata.Symb
     try:
         text = kallsyms.read_bytes() if kallsyms else None
     except OSError as error:
-        raise _unreadable(kallsyms or root, error) from error
+        raise errors.unreadable(kallsyms, error, CHECK_PATH) from error
     return perfdata.foreign_symbols(text, root)
-
-
-def _unreadable(path: pathlib.Path, error: OSError) -> errors.CannotError:
-    return errors.CannotError(
-        f"{path} cannot be read",
-        why=error.strerror or str(error),
-        todo="check the path and its permissions",
-    )
 
 
 def _readers() -> dict[str, formats.Reader]:
@@ -111,7 +104,7 @@ def _recognise(path: pathlib.Path) -> str:
     try:
         head = formats.read_head(path)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise errors.unreadable(path, error, CHECK_PATH) from error
     if head.startswith(b"PERFILE2"):
         return PERFDATA
     for name, module in _readers().items():

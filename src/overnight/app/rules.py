@@ -135,30 +135,19 @@ def import_npd(
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise errors.CannotError(
-            f"{source} cannot be read",
-            why=getattr(error, "strerror", None) or str(error),
-            todo="give the path of a file such as config/kernel-monitor.json",
-        ) from error
+        todo = "give the path of a file such as config/kernel-monitor.json"
+        raise errors.unreadable(source, error, todo) from error
     imported = npd.parse_npd(text, source.name)
     file = target or _rules_folder(home) / f"npd-{source.stem}.toml"
     if imported.rules:
         comment = f"From {source.name}, made for node-problem-detector."
-        _write(file, npd.as_toml(imported.rules, comment))
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            files.write_atomically(file, npd.as_toml(imported.rules, comment), mode=0o644)
+        except OSError as error:
+            raise errors.unwritable(file, error, "choose another file with -o FILE") from error
     names = tuple(rule.name for rule in imported.rules)
     return ImportedRules(file if imported.rules else None, names, imported.problems, imported.notes)
-
-
-def _write(file: pathlib.Path, text: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomically(file, text, mode=0o644)
-    except OSError as error:
-        raise errors.CannotError(
-            f"{file} cannot be written",
-            why=error.strerror or str(error),
-            todo="choose another file with -o FILE",
-        ) from error
 
 
 def _rules_folder(home: pathlib.Path) -> pathlib.Path:

@@ -216,11 +216,8 @@ def save(taken: Snapshot, file: pathlib.Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(file, json.dumps(taken.as_json(), indent=1) + "\n")
     except OSError as error:
-        raise errors.CannotError(
-            f"{file} cannot be written",
-            why=error.strerror or str(error),
-            todo="choose another file with -o FILE, or another --home",
-        ) from error
+        todo = "choose another file with -o FILE, or another --home"
+        raise errors.unwritable(file, error, todo) from error
 
 
 def load(file: pathlib.Path) -> Snapshot:

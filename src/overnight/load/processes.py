@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight import errors
 from overnight.load import worker
+from overnight.model import process_identity
 
 if TYPE_CHECKING:
     from overnight import load
@@ -170,7 +171,7 @@ class Workers:
     def end(self) -> None:
         """End all workers, and the descendants of those with `Job.tree`."""
         descendants = {
-            pid: _started(pid)
+            pid: process_identity.read_start(pid)
             for job, process in zip(self.jobs, self._processes, strict=False)
             if job.tree and process.poll() is None
             for pid in _descendants(process.pid)
@@ -186,7 +187,7 @@ class Workers:
                 process.kill()
                 process.wait()
         for pid, began in descendants.items():
-            if began and _started(pid) == began:
+            if began and process_identity.read_start(pid) == began:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, 9)
         self.read_reports()
@@ -210,10 +211,3 @@ def _descendants(pid: int) -> Iterator[int]:
             for child in (task / "children").read_text().split():
                 yield int(child)
                 yield from _descendants(int(child))
-
-
-def _started(pid: int) -> str:
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""

@@ -249,11 +249,8 @@ def _load(record: pathlib.Path) -> tuple[Step, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise errors.CannotError(
-            f"{record} cannot be read",
-            why=str(error),
-            todo="it records what --apply did; repair it, or remove it",
-        ) from error
+        todo = "it records what --apply did; repair it, or remove it"
+        raise errors.unreadable(record, error, todo) from error
 
 
 def _save(record: pathlib.Path, root: pathlib.Path, steps: list[Step]) -> None:
