@@ -74,18 +74,6 @@ def default_file(event: Event) -> pathlib.Path:
     return pathlib.Path(name[:120] + SUFFIX)
 
 
-def find_event(home: pathlib.Path, event_id: str) -> Event:
-    """Return the event of that id; raise CannotError if it is not stored."""
-    for event in reader.Reader(home).events(-EVER, EVER):
-        if event.id == event_id and event_id:
-            return event
-    raise errors.CannotError(
-        f"no event {event_id!r}",
-        why="it was not recorded, or is older than what is kept",
-        todo="overnight events -O json   lists the ids",
-    )
-
-
 def create(
     home: pathlib.Path,
     event: Event,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Options:
     """Options of a workload; None means its default. `Workload.takes` lists those it accepts."""
 
-    cores: tuple[int, ...]
+    cores: tuple[int, ...] = ()  # those of `runner.choose_cores`
     name: str = ""  # of the processes; empty: the workload's own
     seed: int = 1
     duty: float | None = None  # share of each core, above 0 to 1

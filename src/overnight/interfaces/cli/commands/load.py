@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import rich.table
 
     from overnight.app import load
-    from overnight.load import constancy, measurement, runner
     from overnight.model.load import Load
 
 __all__ = ["ORDER", "register"]
@@ -117,12 +116,7 @@ def run_load(
     if listed or not workload:
         return _list(current, output, listed=listed)
     seconds = times.parse_duration(duration) if duration else (None if trials else 600.0)
-    request = load.Request(
-        workload,
-        current.home,
-        seconds,
-        times.parse_duration(warm_up),
-        cores=cores,
+    options = load.Options(
         name=name,
         seed=seed,
         duty=load.parse_share("--duty", duty) if duty else None,
@@ -134,6 +128,9 @@ def run_load(
         orchestrator=orchestrator,
         veth=veth,
         stressor=stressor,
+    )
+    request = load.Request(
+        workload, options, cores, current.home, seconds, times.parse_duration(warm_up)
     )
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _screen(current, request) as show:
@@ -158,13 +155,7 @@ def _list(current: session.Session, output: session.Output, *, listed: bool) -> 
             todo="overnight load cpu --for 1m, or overnight load --list",
         )
     if output is session.Output.JSON:
-        current.print_json(
-            {
-                "schema": "overnight.loads/1",
-                "workloads": [{"name": name, "about": about} for name, about in known.items()],
-                "loads": [past.as_json() for past in listing.loads],
-            }
-        )
+        current.print_json(listing.as_json())
         return errors.ExitCode.DONE
     console = current.console()
     for name, about in known.items():
@@ -221,7 +212,7 @@ def _screen(
         yield draw
 
 
-def _host(second: measurement.Second) -> str:
+def _host(second: load.Second) -> str:
     """Format steal, pressure, and the kernel time of the core with most of it."""
     kernel = ""
     if second.sys:
@@ -258,7 +249,7 @@ def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
     return table
 
 
-def _show(outcome: runner.Outcome, console: rich.console.Console) -> None:
+def _show(outcome: load.Outcome, console: rich.console.Console) -> None:
     from rich.markup import escape
 
     from overnight.model import times
@@ -288,7 +279,7 @@ def _show(outcome: runner.Outcome, console: rich.console.Console) -> None:
         console.print(f"stored: {escape(str(outcome.path))}", soft_wrap=True)
 
 
-def _limit(check: constancy.Check) -> str:
+def _limit(check: load.Check) -> str:
     if check.limit is None or check.name == "identical trials" or check.value is None:
         return ""
     drift, kernel = check.name.endswith("drift"), check.name == "kernel time"

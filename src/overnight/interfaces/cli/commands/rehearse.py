@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 import sys
@@ -204,10 +203,9 @@ def _show_scoreboard(
 def _list(current: session.Session, output: session.Output) -> int:
     from overnight.app import rehearsal_series
 
-    known = rehearsal_series.list_rehearsals()
+    listing = rehearsal_series.list_rehearsals()
     if output is session.Output.JSON:
-        rows = [{**dataclasses.asdict(row), "needs": list(row.needs)} for row in known]
-        current.print_json({"schema": "overnight.rehearsals/1", "rehearsals": rows})
+        current.print_json(listing.as_json())
         return errors.ExitCode.DONE
     import rich.table
     from rich.markup import escape
@@ -215,7 +213,7 @@ def _list(current: session.Session, output: session.Output) -> int:
     table = rich.table.Table(box=None, pad_edge=False)
     for heading in ("rehearsal", "what happens", "needs", "--replay"):
         table.add_column(heading)
-    for row in known:
+    for row in listing.rehearsals:
         needs = escape(", ".join(row.needs))
         table.add_row(escape(row.name), escape(row.about), needs, "yes" if row.recorded else "-")
     current.console().print(table)
@@ -223,14 +221,14 @@ def _list(current: session.Session, output: session.Output) -> int:
 
 
 def _clean(current: session.Session, output: session.Output) -> int:
-    from overnight.app import rehearsal
+    from overnight.app import rehearsal_series
 
-    undone = rehearsal.clean()
+    undone = rehearsal_series.clean()
     if output is session.Output.JSON:
-        current.print_json({"schema": "overnight.rehearsals/1", "undone": undone})
+        current.print_json(undone.as_json())
     else:
-        for run in undone:
+        for run in undone.runs:
             current.console().print(f"undone: {run}", markup=False)
-        if not undone:
+        if not undone.runs:
             current.console().print("nothing to undo")
     return errors.ExitCode.DONE
