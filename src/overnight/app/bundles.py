@@ -33,7 +33,7 @@ SUFFIX = ".overnight"
 BEFORE_S = 15 * 60.0
 AFTER_S = 2 * 60.0
 # An event may last for days; its window does not.
-LONGEST_US = 10 * MINUTE_US
+MAX_US = 10 * MINUTE_US
 # Rates need the poll before a window and the one after it.
 MARGIN_US = signals.MARGIN_US + 30 * SECOND_US
 # Signals polled at most this often are kept for all stored time: slopes need hours, and they are small.
@@ -170,7 +170,7 @@ def _spans(
     """Return the windows of events, by host."""
     by_host: dict[str, list[copying.Span]] = {}
     for event in chosen:
-        end = max(event.time_us, min(event.until_us, event.time_us + LONGEST_US))
+        end = max(event.time_us, min(event.until_us, event.time_us + MAX_US))
         by_host.setdefault(event.host, []).append(
             (event.time_us - round(before_s * SECOND_US), end + round(after_s * SECOND_US))
         )

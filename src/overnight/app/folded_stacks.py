@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def fold(
     source: reader.Reader, tree: flame.FlameTree, title: str, cores: tuple[int, ...] = ()
 ) -> Folded:
-    """Add what the writers show beside the stacks. The process is each stack's first frame."""
+    """Add what the writers show beside the stacks."""
     coverage = tree.coverage
     touched = source.touched(coverage.hosts, coverage.window)
     meta = source.meta(touched[0]) if touched else None

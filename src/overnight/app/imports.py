@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from overnight import app, errors
 from overnight.ingest import formats
 from overnight.sources import processes
-from overnight.store import capture, segments, writer
+from overnight.store import capture, writer
 
 if TYPE_CHECKING:
     from overnight.ingest import perfdata
@@ -96,7 +96,6 @@ def _readers() -> dict[str, formats.Reader]:
 
 
 def format_names() -> tuple[str, ...]:
-    """Every value of --format."""
     return (PERFDATA, *_readers())
 
 
@@ -118,7 +117,6 @@ def _recognise(path: pathlib.Path) -> str:
 
 
 def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.Capture) -> Imported:
-    written: tuple[segments.Segment, ...] = ()
     try:
         written = writer.write_capture(home, samples, source=path.name)
     except OSError as error:

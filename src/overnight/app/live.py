@@ -220,8 +220,7 @@ def start_loop(
         log=log,
         root=root,
     )
-    thread = threading.Thread(
-        target=recorder_loop.RecorderLoop(parts).run, args=(stop,), daemon=True
-    )
+    run = recorder_loop.RecorderLoop(parts).run
+    thread = threading.Thread(target=run, args=(stop,), daemon=True)
     thread.start()
     return thread

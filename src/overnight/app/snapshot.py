@@ -29,7 +29,7 @@ NAMED = frozenset({"packages", "units", "modules", "sysctl", "cpu", "memory"})
 Reader = Callable[[trees.Tree, inventory.Gaps], inventory.Part]
 
 
-def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = None) -> Snapshot:  # fmt: skip
+def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = None) -> Snapshot:
     """Read everything once; what cannot be read becomes a gap, whatever the host holds."""
     tree = trees.Tree(root)
     if not tree.is_folder("/"):
@@ -114,17 +114,12 @@ def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
         if unit.path.startswith("/run/") or unit.kind == "scope":
             continue  # created at run time: differs at every boot
         facts = {"state": unit.state, "preset": presets.decide(rules, unit.name)[0]}
-        pulled = sorted({link.by for link in unit.links if not link.path.startswith("/run/")})
-        if pulled:
+        if pulled := sorted({link.by for link in unit.links if not link.path.startswith("/run/")}):
             facts["pulled in by"] = " ".join(pulled)
         if drop_ins := [path for path in unit.files[1:] if not path.startswith("/run/")]:
             facts["drop-ins"] = " ".join(drop_ins)
-        for section, key in (
-            ("Service", "Restart"),
-            ("Service", "RestartSec"),
-            ("Service", "Type"),
-        ):
-            if value := unit.settings.value(section, key):
+        for key in ("Restart", "RestartSec", "Type"):
+            if value := unit.settings.value("Service", key):
                 facts[key] = value
         found[unit.name] = facts
     for path, why in loaded.gaps.items():

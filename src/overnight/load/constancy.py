@@ -19,9 +19,9 @@ from overnight.model.load import Constancy
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-LEAST_SECONDS = 10
-LEAST_TRIALS = 5
-MOST_BLOCKS = 240  # for a long run: the number of pairs grows with the square
+MIN_SECONDS = 10
+MIN_TRIALS = 5
+MAX_BLOCKS = 240  # for a long run: the number of pairs grows with the square
 SURE = 2.576  # 99 % confidence: 1 in 100 short runs of a constant load is misjudged
 
 
@@ -111,7 +111,7 @@ class Verdict:
     @property
     def can_estimate(self) -> bool:
         """Whether there are enough seconds for `needs_s` to mean anything."""
-        return self.seconds >= LEAST_SECONDS
+        return self.seconds >= MIN_SECONDS
 
     @property
     def needs_s(self) -> float | None:
@@ -182,9 +182,9 @@ def _blocks(
     at: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Average over equal blocks where there are too many seconds for all pairs."""
-    if len(at) <= MOST_BLOCKS:
+    if len(at) <= MAX_BLOCKS:
         return at, values
-    parts = np.array_split(np.arange(len(at)), MOST_BLOCKS)
+    parts = np.array_split(np.arange(len(at)), MAX_BLOCKS)
     return np.array([at[p].mean() for p in parts]), np.array([values[p].mean() for p in parts])
 
 
@@ -198,9 +198,9 @@ def _autocorrelation(rest: npt.NDArray[np.float64]) -> float:
 def _check_series(at: npt.NDArray[np.float64], series: Series, limits: Limits) -> list[Check]:
     values = np.asarray(series.values, dtype=float)
     label = f"{series.name} CV"
-    if len(values) < LEAST_SECONDS:
-        says = f"{series.name}: {len(values)} of the {LEAST_SECONDS} seconds needed"
-        return [Check(label, State.UNKNOWN, says, limit=limits.cv, needs_s=float(LEAST_SECONDS))]
+    if len(values) < MIN_SECONDS:
+        says = f"{series.name}: {len(values)} of the {MIN_SECONDS} seconds needed"
+        return [Check(label, State.UNKNOWN, says, limit=limits.cv, needs_s=float(MIN_SECONDS))]
     mean = float(values.mean())
     if mean <= 0:
         return [Check(label, State.CROSSED, f"{series.name}: no work was done", 0.0, limits.cv)]
@@ -260,9 +260,9 @@ def _check_trials(seconds: Seconds, limits: Limits) -> list[Check]:
         says = f"trials were not identical: {different} different losses"
         checks.append(Check("identical trials", State.CROSSED, says, float(different), 1.0))
     durations = np.asarray(seconds.trials, dtype=float)
-    if len(durations) < LEAST_TRIALS:
-        says = f"{len(durations)} of the {LEAST_TRIALS} trials needed"
-        needs = float(durations.mean()) * (LEAST_TRIALS + 2)
+    if len(durations) < MIN_TRIALS:
+        says = f"{len(durations)} of the {MIN_TRIALS} trials needed"
+        needs = float(durations.mean()) * (MIN_TRIALS + 2)
         checks.append(
             Check("between trials", State.UNKNOWN, says, limit=limits.trials, needs_s=needs)
         )
@@ -277,14 +277,14 @@ def _check_trials(seconds: Seconds, limits: Limits) -> list[Check]:
 def _check_host(seconds: Seconds, limits: Limits) -> list[Check]:
     """Check kernel time and steal on the load's own cores."""
     checks = []
-    if len(seconds.at) >= LEAST_SECONDS and seconds.sys:
+    if len(seconds.at) >= MIN_SECONDS and seconds.sys:
         spread = {core: float(np.std(values, ddof=1)) for core, values in seconds.sys.items()}
         core = max(spread, key=lambda core: spread[core])
         mean = float(np.mean(seconds.sys[core]))
         says = f"core {core} kernel time {_percent(mean)} ± {100 * spread[core]:.1f} points"
         state = State.CROSSED if spread[core] > limits.sys else State.KEPT
         checks.append(Check("kernel time", state, says, spread[core], limits.sys))
-    if len(seconds.steal) >= LEAST_SECONDS:
+    if len(seconds.steal) >= MIN_SECONDS:
         stolen = float(np.mean(seconds.steal))
         state = State.CROSSED if stolen > limits.steal else State.KEPT
         checks.append(Check("steal", state, f"steal {_percent(stolen)}", stolen, limits.steal))

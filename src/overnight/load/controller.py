@@ -16,7 +16,7 @@ PERIOD = 0.1
 # gain near 1, these settle in about ten periods without oscillating.
 KP, KI = 0.3, 0.2
 # Cap on the debt, in periods: a stall must not be followed by a second of full load.
-MOST_OWED = 2.0
+MAX_OWED = 2.0
 
 
 def check_duty(duty: float) -> float:
@@ -41,7 +41,7 @@ class Controller:
     def next(self, used: float, lasted: float) -> float:
         """Return the CPU time for the next period, given the last one's CPU time and length."""
         error = self.duty * lasted - used
-        most = MOST_OWED * self.period
+        most = MAX_OWED * self.period
         self._owed = min(max(self._owed + error, -most), most)
         wanted = self.duty * self.period + KP * error + KI * self._owed
         return min(max(wanted, 0.0), self.period)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 READY_SECONDS = 90.0  # Ray takes about 15 s on a busy host
 END_SECONDS = 3.0
-MOST_WORDS = 400
+MAX_WORDS = 400
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Workers:
         file = self._errors[rank]
         file.seek(0)
         lines = file.read().decode(errors="replace").strip().splitlines()
-        return lines[-1][:MOST_WORDS] if lines else "no error message"
+        return lines[-1][:MAX_WORDS] if lines else "no error message"
 
     def end(self) -> None:
         """End all workers, and the descendants of those with `Job.tree`."""

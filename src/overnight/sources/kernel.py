@@ -7,12 +7,17 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["has_addresses", "read_kallsyms_visible", "read_paranoid", "read_release"]
+__all__ = ["has_addresses", "read_kallsyms_visible", "read_paranoid", "read_release", "read_uptime"]
 
 
 def read_release(root: pathlib.Path = sources.ROOT) -> str:
     """Read the kernel's release, such as `6.1.0-18-amd64`."""
     return (root / "proc/sys/kernel/osrelease").read_text().strip()
+
+
+def read_uptime() -> float:
+    """Return the seconds since boot; 0 where they cannot be read."""
+    return float((sources.read_once("/proc/uptime") or b"0").split()[0])
 
 
 def read_paranoid(root: pathlib.Path = sources.ROOT) -> int | None:

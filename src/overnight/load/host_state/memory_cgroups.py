@@ -64,12 +64,12 @@ def age(request: host_state.Request, journal: journal.Journal) -> host_state.Age
         remarks = (
             f"memory limit {sizes.format_size(whole)}: their own and {sizes.format_size(room)}",
         )
-    where = "/" + str(zombies.parent.relative_to(counts.folder_of(layout, host_state.ROOT)))
+    where = "/" + str(zombies.parent.relative_to(counts.folder_of(layout, sources.ROOT)))
     key = cgroups.key_of(os.fsencode(where))
     return host_state.Aged(zombies.count, key, zombies.charged_each, "dying", remarks)
 
 
-def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
+def count(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
     """Count as `overnight census` does."""
     try:
         return dataclasses.asdict(counts.read_census(counts.read_layout(root), root))
@@ -77,7 +77,7 @@ def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
         return {}
 
 
-def remains(root: pathlib.Path = host_state.ROOT) -> str:
+def remains(root: pathlib.Path = sources.ROOT) -> str:
     """Nothing: the kernel frees what is no longer counted."""
     del root
     return ""
@@ -85,7 +85,7 @@ def remains(root: pathlib.Path = host_state.ROOT) -> str:
 
 def parent_of(layout: cgroups.Layout, run: str, under: str = "/") -> pathlib.Path:
     """Return the path of a run's own parent below `under`, which must exist."""
-    top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
+    top = pathlib.Path(counts.folder_of(layout, sources.ROOT))
     inside = pathlib.PurePosixPath("/" + under).parts[1:]
     place = top.joinpath(*inside)
     if ".." in inside or not place.is_dir():
@@ -240,14 +240,14 @@ def _own(
 
 def _layout() -> cgroups.Layout:
     try:
-        layout = counts.read_layout(host_state.ROOT)
+        layout = counts.read_layout(sources.ROOT)
     except sources.NoDataError as error:
         raise errors.CannotError(
             f"cannot create memory cgroups: {error}",
             why="the kernel has no memory controller, or this is a container that does not see it",
             todo="run it on the host itself, booted without cgroup_disable=memory",
         ) from error
-    top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
+    top = pathlib.Path(counts.folder_of(layout, sources.ROOT))
     if layout.memory_version == 2 and "memory" not in (top / "cgroup.controllers").read_text().split():  # fmt: skip
         raise errors.CannotError(
             "cannot create memory cgroups: cgroup v2 has no memory controller",
@@ -259,7 +259,7 @@ def _layout() -> cgroups.Layout:
 
 def _home(layout: cgroups.Layout) -> str:
     """Return cgroup.procs of this process's own memory cgroup, which the program returns to."""
-    top = counts.folder_of(layout, host_state.ROOT)
+    top = counts.folder_of(layout, sources.ROOT)
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         wanted = number == "0" if layout.memory_version == 2 else "memory" in controllers.split(",")

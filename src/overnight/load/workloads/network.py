@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RATE = 5000.0
 SIZE = 512
-MOST_SIZE = 1472  # a datagram in one Ethernet frame
+MAX_SIZE = 1472  # a datagram in one Ethernet frame
 PERIOD = 0.01
 SENT, PACKETS, BYTES = 0, 1, 2
 HERE, THERE, PORT = (
@@ -88,10 +88,10 @@ class Network:
 def _rate_and_size(options: load.Options) -> tuple[float, int]:
     rate = RATE if options.rate is None else options.rate
     size = SIZE if options.size is None else options.size
-    if not 0 < rate <= 1e6 or not 1 <= size <= MOST_SIZE:
+    if not 0 < rate <= 1e6 or not 1 <= size <= MAX_SIZE:
         raise errors.UsageError(
             f"--rate {rate:g} --size {size} is out of range",
-            why=f"the rate is above 0 and at most 1000000 packets/s, a packet has 1 to {MOST_SIZE} bytes",
+            why=f"the rate is above 0 and at most 1000000 packets/s, a packet has 1 to {MAX_SIZE} bytes",
             todo="write them like --rate 5000 --size 512",
         )
     return rate, size
@@ -136,7 +136,7 @@ def _receive(link: worker.Link) -> None:
         receiving = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         receiving.bind((host, int(port)))
     link.ready()
-    room = bytearray(MOST_SIZE)
+    room = bytearray(MAX_SIZE)
     packets = size = 0
     while True:
         size += receiving.recv_into(room)
