@@ -62,14 +62,7 @@ def gather(
     if not part("profiles", lambda: case.has_profile(incident)):
         problems.append("flame graph: no stacks were sampled in the incident window")
     else:
-        stacks = part("flame graph", lambda: _stacks(case, core, incident)) or diagnosis.EMPTY
-        material = dataclasses.replace(
-            material,
-            processes=stacks.processes,
-            flame=stacks.flame,
-            compared=stacks.compared,
-            difference=stacks.difference,
-        )
+        material = part("flame graph", lambda: _add_stacks(material, case, incident)) or material
     return dataclasses.replace(material, problems=tuple(dict.fromkeys(problems)))
 
 
@@ -108,15 +101,17 @@ def _around(window: Window, incident: Window) -> Window:
     return Window(max(begin, end - MAX_STRIPS_US), end)
 
 
-def _stacks(case: cases.Case, core: int, incident: Window) -> diagnosis.Material:
-    """Read the processes of the core and its flame graph, both compared with the baseline if there is one."""
+def _add_stacks(
+    material: diagnosis.Material, case: cases.Case, incident: Window
+) -> diagnosis.Material:
+    """Add the processes of the core and its flame graph, both compared with the baseline if there is one."""
+    core = material.core
     chosen = Selection(cores=(core,) if core >= 0 else ())
     title = f"{case.host} core {core}" if core >= 0 else case.host
     now = case.flame(incident, chosen)
     folded = folded_stacks.fold(case.profiles, now, title, chosen.cores)
-    material = diagnosis.Material(
-        flame=folded, processes=case.top(incident, chosen, limit=MAX_ROWS)
-    )
+    processes = case.top(incident, chosen, limit=MAX_ROWS)
+    material = dataclasses.replace(material, flame=folded, processes=processes)
     if not case.has_profile(case.baseline):
         return material
     before = case.flame(case.baseline, chosen)

@@ -75,7 +75,7 @@ def test_uptime_is_noted_with_the_arm_the_host_is_in(home: pathlib.Path) -> None
 def test_without_a_note_uptime_tells_the_arm(
     home: pathlib.Path, monkeypatch: pytest.MonkeyPatch, up: float, arm: str
 ) -> None:
-    monkeypatch.setattr(age, "_uptime", lambda: up)
+    monkeypatch.setattr(age.kernel, "read_uptime", lambda: up)
     assert age.note_uptime(home).arm == arm
 
 
