@@ -34,8 +34,6 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was done, and the host's counts before and after."""
-
     did: str
     arm: str | None
     before: Mapping[str, int]
@@ -206,7 +204,6 @@ def undo(home: pathlib.Path, *, arm: str | None = None, text: str = "") -> Repor
 
 
 def list_states() -> Report:
-    """List what age put on this host, the counts, and the kinds of state."""
     now = counts()
     known = tuple(f"{name}: {kind.ABOUT}" for name, kind in kinds().items())
     return Report("list", None, now, now, runs=runs(), remarks=known)
@@ -218,7 +215,6 @@ def runs() -> tuple[journal.Left, ...]:
 
 
 def counts(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
-    """Count every kind of state on this host."""
     return {name: n for kind in kinds().values() for name, n in kind.count(root).items()}
 
 

@@ -48,8 +48,6 @@ Progress = Callable[[str, float], None]  # step, and share of it that is done
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """A bundle that was written or opened."""
-
     file: pathlib.Path
     bytes: int
     header: header.Header
@@ -167,7 +165,6 @@ def open_temporarily(
 def _spans(
     chosen: tuple[Event, ...], before_s: float, after_s: float
 ) -> dict[str, tuple[copying.Span, ...]]:
-    """Return the windows of events, by host."""
     by_host: dict[str, list[copying.Span]] = {}
     for event in chosen:
         end = max(event.time_us, min(event.until_us, event.time_us + MAX_US))

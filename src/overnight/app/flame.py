@@ -33,8 +33,6 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class FlameGraph:
-    """The tree and the samples it was built from."""
-
     samples: windows.Samples
     tree: flame.FlameTree
 

@@ -21,8 +21,6 @@ CHECK_PATH = "check the path and its permissions"
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """One imported file."""
-
     path: str
     format: str
     host: str

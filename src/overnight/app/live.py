@@ -55,8 +55,6 @@ class ProcessLoad:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Everything that a screen shows at one moment."""
-
     host: str
     time_us: int
     seconds: int

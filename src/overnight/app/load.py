@@ -48,8 +48,6 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What can be run, and what ran."""
-
     workloads: dict[str, str]  # name: what it does
     loads: tuple[Load, ...]
 

@@ -39,8 +39,6 @@ class SizeRequest:
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredDemand:
-    """The demand on a pool: what was measured, and what was assumed."""
-
     pool: Pool
     past: Past
     measured: history.Measurement

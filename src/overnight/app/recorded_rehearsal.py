@@ -21,7 +21,6 @@ FOLDER = pathlib.Path(rehearsals.__file__).parent / "recorded"
 
 
 def find_recorded(name: str, folder: pathlib.Path = FOLDER) -> pathlib.Path | None:
-    """Return the shipped bundle of a rehearsal, if there is one."""
     path = folder / f"{name}{bundles.SUFFIX}"
     return path if path.is_file() and path.with_suffix(".json").is_file() else None
 

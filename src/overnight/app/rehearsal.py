@@ -59,7 +59,6 @@ def discover() -> tuple[rehearsals.Rehearsal, ...]:
 
 
 def find(name: str) -> rehearsals.Rehearsal:
-    """Return the rehearsal of that name; raises UsageError."""
     known = {rehearsal.name: rehearsal for rehearsal in discover()}
     if name not in known:
         raise errors.UsageError(
@@ -131,8 +130,6 @@ def rehearse(
 
 
 class _Run:
-    """The phases of one rehearsal, in order."""
-
     def __init__(
         self,
         rehearsal: rehearsals.Rehearsal,
@@ -317,7 +314,6 @@ class _Run:
     def outcome(
         self, seconds: float, left: tuple[str, ...], others: list[str]
     ) -> scoreboard.Outcome:
-        """Compare the verdict with the truth."""
         assert self._truth is not None
         assert self._diagnosis is not None
         verdict = self._diagnosis.verdict

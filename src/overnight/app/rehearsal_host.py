@@ -48,7 +48,6 @@ class Plan:
 
     @property
     def longest(self) -> float:
-        """Maximum duration of the whole rehearsal."""
         strike = self.patience + self.after + self.between + 60
         return self.baseline + self.watch + self.strikes * strike + 60
 
@@ -154,8 +153,6 @@ def away_from(core: int) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Inventory:
-    """The things on this host that a rehearsal may create."""
-
     cgroups: frozenset[str]
     netns: frozenset[str]
     links: frozenset[str]

@@ -23,8 +23,6 @@ OnProgress = Callable[[rehearsal.Progress], None]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Which rehearsals to run, and how."""
-
     home: pathlib.Path
     scenario: str = ""  # empty: all of them
     seed: int | None = None  # None: a random one

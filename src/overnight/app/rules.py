@@ -50,8 +50,6 @@ class RuleList:
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A line of a log and a rule that matches it."""
-
     line: int
     text: str
     match: matcher.Match

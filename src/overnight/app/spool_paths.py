@@ -14,7 +14,6 @@ def spool_folder(home: pathlib.Path) -> pathlib.Path:
 
 
 def kallsyms_file(folder: pathlib.Path, boot: str) -> pathlib.Path:
-    """Return the file with the kernel symbols of a boot."""
     return folder / f"kallsyms-{boot[:8]}.gz"
 
 

@@ -36,8 +36,6 @@ class Leftovers:
 
 @dataclasses.dataclass(frozen=True)
 class Pinned:
-    """The pinned windows of a data home."""
-
     pins: tuple[Pin, ...]
 
     def as_json(self) -> dict[str, object]:

@@ -75,7 +75,6 @@ class Samples:
 
     @property
     def title(self) -> str:
-        """Hosts and begin, for a page or a picture."""
         return f"{', '.join(self.hosts)}, {times.format_instant(self.window.begin_us)}"
 
     def ask(self, query: Callable[..., _Answer], **options: object) -> _Answer:

@@ -63,8 +63,6 @@ class Metric:
 
 
 class Workload(Protocol):
-    """One kind of load."""
-
     name: str
     about: str  # one sentence for --list
     takes: tuple[str, ...]  # names of fields of Options

@@ -20,7 +20,6 @@ MAX_OWED = 2.0
 
 
 def check_duty(duty: float) -> float:
-    """Return a valid share of a core; raises UsageError."""
     if not 0 < duty <= 1:
         raise errors.UsageError(
             f"--duty must be above 0 and at most 100% (got {100 * duty:g}%)",

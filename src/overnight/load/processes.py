@@ -30,8 +30,6 @@ MAX_WORDS = 400
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A completed trial, as its worker reported it."""
-
     seconds: float
     loss: float
 
@@ -131,7 +129,6 @@ class Workers:
             stop.wait(0.02)
 
     def read_reports(self) -> None:
-        """Read the lines that workers have printed."""
         for rank, process in enumerate(self._processes):
             assert process.stdout is not None
             while data := _read(process.stdout.fileno()):

@@ -20,8 +20,6 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """An orchestrator or a cloud."""
-
     name: str
     title: str
     units: tuple[str, ...]

@@ -40,8 +40,6 @@ class Defaults:
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """How a unit restarts."""
-
     restart: str  # Restart=
     delay: float  # the shortest time that `burst` restarts take
     pause: float  # RestartSec
@@ -51,7 +49,6 @@ class Limit:
 
     @property
     def endless(self) -> bool:
-        """Whether the limit can never be reached."""
         if self.restart in ("", "no"):
             return False
         return not self.interval or not self.burst or self.delay >= self.interval

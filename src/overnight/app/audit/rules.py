@@ -21,8 +21,6 @@ REFUSED = "systemctl refuses to start units that require it; at boot they may st
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """The input of the rules."""
-
     tree: trees.Tree
     all: tuple[units.Unit, ...]
     presets: tuple[presets.Rule, ...]
@@ -37,7 +35,6 @@ class Scene:
 
     @property
     def enabled(self) -> tuple[units.Unit, ...]:
-        """Units that start at boot."""
         return tuple(unit for unit in self.all if starts(unit))
 
 
@@ -170,7 +167,6 @@ def supervisor_inside(scene: Scene) -> Iterator[Finding]:
 
 
 def missing_binary(scene: Scene) -> Iterator[Finding]:
-    """Find enabled units whose program is missing."""
     for unit in scene.enabled:
         if unit.kind != "service" or not _conditions_hold(scene, unit):
             continue

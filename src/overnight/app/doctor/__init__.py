@@ -50,8 +50,6 @@ class Surroundings:
 
 
 class CheckModule(Protocol):
-    """The interface of a module of this package."""
-
     GROUP: str
     ORDER: int
 
@@ -66,7 +64,6 @@ def modules() -> tuple[CheckModule, ...]:
 
 
 def examine(host: Surroundings) -> Checkup:
-    """Run all checks."""
     groups: dict[str, tuple[Check, ...]] = {}
     for module in modules():
         groups[module.GROUP] = groups.get(module.GROUP, ()) + module.checks(host)

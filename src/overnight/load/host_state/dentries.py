@@ -62,7 +62,6 @@ def count(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
 
 
 def remains(root: pathlib.Path = sources.ROOT) -> str:
-    """Describe dentry slabs that stay partly empty."""
     try:
         held, room, size = parse_slab((root / "proc/slabinfo").read_text())
     except OSError:

@@ -60,10 +60,8 @@ def age(request: host_state.Request, journal: journal.Journal) -> host_state.Age
     )  # fmt: skip
     remarks: tuple[str, ...] = ()
     if room is not None:
-        whole = set_limit(zombies.parent, room)
-        remarks = (
-            f"memory limit {sizes.format_size(whole)}: their own and {sizes.format_size(room)}",
-        )
+        whole = sizes.format_size(set_limit(zombies.parent, room))
+        remarks = (f"memory limit {whole}: their own and {sizes.format_size(room)}",)
     where = "/" + str(zombies.parent.relative_to(counts.folder_of(layout, sources.ROOT)))
     key = cgroups.key_of(os.fsencode(where))
     return host_state.Aged(zombies.count, key, zombies.charged_each, "dying", remarks)
@@ -159,13 +157,8 @@ def _run(
     """Run the program and return its last report. It has the journal's mark, and ends when the pipe closes."""
     command = [sys.executable, "-I", str(_zombie_maker.__file__), json.dumps(plan)]
     last: dict[str, str | int] = {"made": 0, "charged": 0, "why": "failed"}
-    with subprocess.Popen(
-        command,
-        env=journal.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-    ) as maker:
+    pipe, environment = subprocess.PIPE, journal.environment()
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, bufsize=0) as maker:
         assert maker.stdout is not None
         assert maker.stderr is not None
         try:
@@ -189,9 +182,8 @@ def _run(
         except BaseException:
             maker.kill()
             raise
-    if (
-        terminated and code == -signal.SIGTERM
-    ):  # before it installed its handler: nothing was created
+    # Before it installed its handler: nothing was created.
+    if terminated and code == -signal.SIGTERM:
         return {**last, "why": "stopped"}
     if code:
         raise errors.CannotError(
@@ -216,9 +208,8 @@ def _own(
         ) from error
     parent.mkdir(exist_ok=True)
     if layout.memory_version == 1:
-        with contextlib.suppress(
-            OSError
-        ):  # kernels before 5.11: else nothing is charged to the parents
+        # Kernels before 5.11: else nothing is charged to the parents.
+        with contextlib.suppress(OSError):
             (parent / "memory.use_hierarchy").write_text("1")
         return
     if "memory" not in (parent / "cgroup.controllers").read_text().split():

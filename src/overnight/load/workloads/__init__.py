@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def discover() -> dict[str, load.Workload]:
-    """Return every workload by name."""
     known: dict[str, load.Workload] = {}
     for module in pkgutil.iter_modules(__path__):
         if not module.name.startswith("_"):
@@ -23,7 +22,6 @@ def discover() -> dict[str, load.Workload]:
 
 
 def find(name: str) -> load.Workload:
-    """Return the workload of that name; raises UsageError."""
     known = discover()
     if name not in known:
         raise errors.UsageError(

@@ -24,8 +24,6 @@ def run(link: worker.Link) -> None:
     from ray import tune
 
     class Reporter(tune.Callback):  # type: ignore[misc]  # Ray is not installed where this is checked
-        """Reports each trial's result when it completes."""
-
         done = 0
 
         def on_trial_complete(

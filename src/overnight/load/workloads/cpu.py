@@ -25,7 +25,6 @@ class Cpu:
         return (load.Metric("cpu", "cores", "cpu", target=target),)
 
     def prepare(self, options: load.Options, journal: journal.Journal) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
-        """One process per core, with staggered periods."""
         duty = controller.check_duty(DUTY if options.duty is None else options.duty)
         name = options.name or "load-cpu"
         parts = len(options.cores)

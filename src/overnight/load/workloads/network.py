@@ -21,11 +21,8 @@ SIZE = 512
 MAX_SIZE = 1472  # a datagram in one Ethernet frame
 PERIOD = 0.01
 SENT, PACKETS, BYTES = 0, 1, 2
-HERE, THERE, PORT = (
-    "192.0.2.1",
-    "192.0.2.2",
-    9,
-)  # documentation addresses (RFC 5737), used in private namespaces
+# Documentation addresses (RFC 5737), used in private namespaces.
+HERE, THERE, PORT = "192.0.2.1", "192.0.2.2", 9
 
 
 class Network:
@@ -64,17 +61,13 @@ class Network:
                 to = receiving.getsockname()
                 files = (receiving.detach(),)
                 receiver_settings = {"file": files[0]}
+            sender_settings = {"to": to, "rate": rate, "size": size}
+            wait = 0.1 + PERIOD * n / len(options.cores)
             jobs += [
                 load.Job(
                     f"{name}-rx-{n}", (receiver,), receiver_settings, netns=there, files=files
                 ),
-                load.Job(
-                    f"{name}-tx-{n}",
-                    (sender,),
-                    {"to": to, "rate": rate, "size": size},
-                    netns=here,
-                    wait=0.1 + PERIOD * n / len(options.cores),
-                ),
+                load.Job(f"{name}-tx-{n}", (sender,), sender_settings, netns=here, wait=wait),
             ]
         return tuple(jobs)
 
@@ -119,9 +112,8 @@ def _send(link: worker.Link) -> None:
             begin += (due - sent) / rate
             continue
         while sent + 1 <= due:
-            with contextlib.suppress(
-                ConnectionRefusedError
-            ):  # the receiver is not listening yet, or has ended
+            # The receiver is not listening yet, or has ended.
+            with contextlib.suppress(ConnectionRefusedError):
                 out.send(packet)
             sent += 1
         link.count(SENT, sent)
