@@ -136,7 +136,5 @@ def parse_cores(text: str) -> tuple[int, ...]:
         return sources.parse_cpu_list(text)
     except ValueError as error:
         raise errors.UsageError(
-            f"{text!r} is not a list of cores",
-            why=str(error),
-            todo="write it as 39 or 0-3,8",
+            f"{text!r} is not a list of cores", why=str(error), todo="write it as 39 or 0-3,8"
         ) from error

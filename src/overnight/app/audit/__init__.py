@@ -16,10 +16,7 @@ CONF = ("/usr/lib/systemd/system.conf.d", "/usr/local/lib/systemd/system.conf.d"
 
 
 def examine(
-    root: pathlib.Path = sources.ROOT,
-    *,
-    orchestrator: str | None = None,
-    cloud: str | None = None,
+    root: pathlib.Path = sources.ROOT, *, orchestrator: str | None = None, cloud: str | None = None
 ) -> Report:
     """Examine the units below a root; `systemctl` is queried only for `/`."""
     tree = trees.Tree(root)

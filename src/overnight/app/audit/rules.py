@@ -184,10 +184,7 @@ def missing_binary(scene: Scene) -> Iterator[Finding]:
                 f"its program {program[:200]} does not exist",
                 "it fails at every start" if not ignored else "the failure is ignored (-)",
                 "install the program, or disable the unit",
-                (
-                    Evidence(setting.path, setting.line, _written(setting)),
-                    *enabled_by(scene, unit),
-                ),
+                (Evidence(setting.path, setting.line, _written(setting)), *enabled_by(scene, unit)),
                 turn_off=not ignored and setting.key == "ExecStart",
             )
             break

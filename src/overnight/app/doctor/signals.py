@@ -15,9 +15,7 @@ GROUP = "Signals"
 ORDER = 3
 
 KERNEL_LOG = Question(
-    "kmsg",
-    "Kernel log",
-    "reports driver resets, lockups and stalls, where most diagnoses start",
+    "kmsg", "Kernel log", "reports driver resets, lockups and stalls, where most diagnoses start"
 )
 SYSTEMD = Question("systemd", "systemd", "its restart counters show crash-looping units")
 
