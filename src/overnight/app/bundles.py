@@ -151,14 +151,9 @@ def open_into(
 
 
 @contextlib.contextmanager
-def open_temporarily(
-    file: pathlib.Path, progress: Progress = lambda _what, _share: None
-) -> Iterator[Bundle]:
+def open_temporarily(file: pathlib.Path) -> Iterator[Bundle]:
     """Open a bundle as a temporary data home (`home`)."""
-    with unpacker.opened(file, lambda done, of: progress("unpacking", done / of)) as (
-        home,
-        opened_header,
-    ):
+    with unpacker.opened(file) as (home, opened_header):
         yield Bundle(file, file.stat().st_size, opened_header, home)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -72,36 +72,31 @@ class Listing:
         }
 
 
-class _Filter:
-    """The parts of a request that the reader does not apply itself."""
-
-    def __init__(self, request: Request) -> None:
-        if request.severity not in tuple(Severity):
-            raise errors.UsageError(
-                f"no severity {request.severity!r}",
-                why="it is not one of the three severities",
-                todo=f"one of {', '.join(Severity)}",
-            )
-        self._rank = Severity(request.severity).rank
-        self._cores = set(windows.parse_cores(request.core))
-        self._id = request.event_id
-
-    def accepts(self, event: Event) -> bool:
-        return (
-            Severity.of(event.severity).rank >= self._rank
-            and (not self._cores or event.core in self._cores)
-            and (not self._id or event.id == self._id)
+def _make_filter(request: Request) -> Callable[[Event], bool]:
+    """Return the parts of a request that the reader does not apply itself."""
+    if request.severity not in tuple(Severity):
+        raise errors.UsageError(
+            f"no severity {request.severity!r}",
+            why="it is not one of the three severities",
+            todo=f"one of {', '.join(Severity)}",
         )
+    rank = Severity(request.severity).rank
+    cores = windows.parse_cores(request.core)
+    return lambda event: (
+        Severity.of(event.severity).rank >= rank
+        and (not cores or event.core in cores)
+        and (not request.event_id or event.id == request.event_id)
+    )
 
 
 def list_events(request: Request) -> Listing:
     """Return the stored events; raise CannotError where an event or host that was named is missing."""
-    chosen = _Filter(request)
+    accepts = _make_filter(request)
     ring = rings.Reader(request.home)
     hosts = resolve_hosts(request.home, request.hosts)
     window = _window(ring, hosts, request.begin, request.end)
     stored = ring.events(window.begin_us, window.end_us, hosts, request.kinds or None)
-    events = tuple(filter(chosen.accepts, stored))
+    events = tuple(filter(accepts, stored))
     if request.event_id and not events:
         raise _no_event(request.event_id)
     gaps = tuple(
@@ -117,7 +112,7 @@ def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Eve
 
     Returns when `stop` is set.
     """
-    chosen = _Filter(request)
+    accepts = _make_filter(request)
     ring = rings.Reader(request.home)
     hosts = resolve_hosts(request.home, request.hosts)
     begin = time.time_ns() // 1000
@@ -126,7 +121,7 @@ def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Eve
         now = time.time_ns() // 1000
         for event in ring.events(begin, now + times.SECOND_US, hosts, request.kinds or None):
             before = seen.get(event.id)
-            if chosen.accepts(event) and event != before:
+            if accepts(event) and event != before:
                 seen[event.id] = event
                 yield event, before
         stop.wait(POLL_SECONDS)

@@ -25,6 +25,7 @@ def find_recorded(name: str, folder: pathlib.Path = FOLDER) -> pathlib.Path | No
     return path if path.is_file() and path.with_suffix(".json").is_file() else None
 
 
+COPIED = ("scenario", "seed", "brief", "run", "facts", "events")
 # Fields that replay does not read: where it was, and the verdict, which is reached again.
 LEFT_OUT = ("verdict", "home", "report", "problems", "leftovers", "others", "missed")
 
@@ -58,10 +59,7 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
         diagnosis.write("html", file)
     problems = expected.problems(verdict)
     return scoreboard.Outcome(
-        scenario=recorded["scenario"],
-        seed=recorded["seed"],
-        brief=recorded["brief"],
-        run=recorded["run"],
+        **{name: recorded[name] for name in COPIED},
         correct=not problems,
         rank=expected.rank(verdict),
         event_to_verdict_s=None,  # no event here; `seconds` is the diagnosis alone
@@ -70,9 +68,7 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
         problems=tuple(problems),
         missed=expected.missed(verdict),
         expected=expected,
-        facts=recorded["facts"],
         victim=victim.Status(**recorded["victim"]),
-        events=recorded["events"],
         leftovers=(),
         others=(),
         home=folder,

@@ -157,9 +157,8 @@ class Inventory:
     netns: frozenset[str]
     links: frozenset[str]
     mounts: frozenset[str]
-    files: frozenset[str] = (
-        frozenset()
-    )  # with overnight's prefix, in the folders for temporary files
+    # With overnight's prefix, in the folders for temporary files.
+    files: frozenset[str] = frozenset()
 
 
 def take_inventory() -> Inventory:

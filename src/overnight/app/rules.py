@@ -13,6 +13,7 @@ from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
 from overnight.sources.kernelrules import matcher, npd, rulefiles
 
+LISTED = ("name", "kind", "severity", "confidence", "meaning", "family", "origin", "regex", "incident")  # fmt: skip
 # What dmesg, journalctl and syslog put before the message.
 PREFIX = re.compile(
     r"^(?:<\d{1,3}>)?"
@@ -29,20 +30,9 @@ class RuleList:
 
     def as_json(self) -> dict[str, object]:
         listed = [
-            {
-                "name": rule.name,
-                "kind": rule.kind,
-                "severity": rule.severity,
-                "confidence": rule.confidence,
-                "meaning": rule.meaning,
-                "family": rule.family,
-                "origin": rule.origin,
-                "regex": rule.regex,
-                "needles": list(rule.needles),
-                "incident": rule.incident,
-                "fields": dict(rule.fields),
-                "tested": not rule.untested,
-            }
+            {name: getattr(rule, name) for name in LISTED}
+            | {"needles": list(rule.needles), "fields": dict(rule.fields)}
+            | {"tested": not rule.untested}
             for rule in self.rules
         ]
         return {"schema": "overnight.rules/1", "rules": listed}

@@ -31,13 +31,7 @@ Reader = Callable[[trees.Tree, inventory.Gaps], inventory.Part]
 
 def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = None) -> Snapshot:
     """Read everything once; what cannot be read becomes a gap, whatever the host holds."""
-    tree = trees.Tree(root)
-    if not tree.is_folder("/"):
-        raise errors.CannotError(
-            f"{root} cannot be read",
-            why="it is not a folder, or you may not enter it",
-            todo="name the folder that the image is unpacked in",
-        )
+    tree = trees.open_tree(root)
     live = root.resolve() == sources.ROOT
     has_kernel = live or tree.exists("/proc/sys/kernel/osrelease")
     gaps: list[Gap] = []

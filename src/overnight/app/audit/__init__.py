@@ -19,13 +19,7 @@ def examine(
     root: pathlib.Path = sources.ROOT, *, orchestrator: str | None = None, cloud: str | None = None
 ) -> Report:
     """Examine the units below a root; `systemctl` is queried only for `/`."""
-    tree = trees.Tree(root)
-    if not tree.is_folder("/"):
-        raise errors.CannotError(
-            f"{root} cannot be read",
-            why="it is not a folder, or you may not enter it",
-            todo="name the folder that the image is unpacked in",
-        )
+    tree = trees.open_tree(root)
     loaded = units.Units(tree)
     if not any(loaded.folders.values()):
         raise errors.CannotError(

@@ -7,6 +7,7 @@ import fnmatch
 import functools
 import importlib.resources
 import tomllib
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,12 +91,9 @@ def parse_knowledge(text: str) -> Knowledge:
     )
 
 
-def _owner(table: dict[str, object]) -> Owner:
-    units, marks = table["units"], table["marks"]
-    assert isinstance(units, list)
-    assert isinstance(marks, list)
-    rest = {**table, "units": tuple(units), "marks": tuple(Mark(**mark) for mark in marks)}
-    return Owner(**rest)  # type: ignore[arg-type]  # a test loads the file
+def _owner(table: dict[str, Any]) -> Owner:
+    marks = tuple(Mark(**mark) for mark in table["marks"])
+    return Owner(**{**table, "units": tuple(table["units"]), "marks": marks})
 
 
 @functools.cache
