@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.load import host_state
 from overnight.load.host_state import memory_cgroups
 from overnight.model import cgroups
