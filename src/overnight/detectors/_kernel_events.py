@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
 
-__all__ = ["MOST_FINDINGS", "event_evidence", "lateness_factor", "read_events", "require_signals", "search_window", "span"]  # fmt: skip
+__all__ = ["MAX_FINDINGS", "event_evidence", "lateness_factor", "read_events", "require_signals", "search_window", "span"]  # fmt: skip
 
 # The kernel reports late: a soft lockup after 20 s, a hung task or a silent disk after minutes.
 EARLIER_US = 180 * SECOND_US
 LATE_FACTOR = 0.7
-MOST_FINDINGS = 8
+MAX_FINDINGS = 8
 
 
 def search_window(case: cases.Case) -> Window:

@@ -258,7 +258,7 @@ def _find_stretches(
 
 
 def split_runs(
-    series: Series, marked: npt.NDArray[np.bool_], least_seconds: float
+    series: Series, marked: npt.NDArray[np.bool_], min_seconds: float
 ) -> Iterator[slice]:
     """Yield the rows of each run of marked intervals that is long enough; a short pause does not end it."""
     rows = np.flatnonzero(marked)
@@ -266,7 +266,7 @@ def split_runs(
         return
     breaks = np.flatnonzero(series.begin_us[rows[1:]] - series.end_us[rows[:-1]] > PAUSE_US) + 1
     for run in np.split(rows, breaks):
-        if (series.end_us[run] - series.begin_us[run]).sum() >= (least_seconds - 0.2) * 1e6:
+        if (series.end_us[run] - series.begin_us[run]).sum() >= (min_seconds - 0.2) * 1e6:
             yield slice(int(run[0]), int(run[-1]) + 1)
 
 

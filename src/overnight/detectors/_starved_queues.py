@@ -19,7 +19,7 @@ EVENT_KINDS = ("net.driver_reset", "net.driver_starved", "net.tx_timeout")
 COUNTERS = ("suspected_poll_starvation", "missing_tx", "missed_tx", "tx_timeout")
 # A core leaves a few packets for later in any second; the watch's limit is 100 a second.
 SQUEEZES = 100
-LEAST_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
+MIN_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
 
 
 def find_starved_queues(
@@ -49,7 +49,7 @@ def find_starved_queues(
         is_named = on_interface and location.queue == queue.queue
         if on_interface and location.queue is not None and not is_named:
             continue
-        if is_named and waited is not None and waited < LEAST_WAIT_S:
+        if is_named and waited is not None and waited < MIN_WAIT_S:
             continue  # the driver itself reports that the queue did not wait for a poll
         own_timeouts = timeouts.get(f"{queue.interface} q{queue.queue}", 0)
         own_counters = {

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["DETECTORS", "CgroupWalk"]
 
 KIND = _stack_usage.WALK
-MOST_FINDINGS = 4
-MOST_WALKERS = 24
+MAX_FINDINGS = 4
+MAX_WALKERS = 24
 
 
 class CgroupWalk(_base.BaseDetector):
@@ -41,7 +41,7 @@ class CgroupWalk(_base.BaseDetector):
         with_shrink = {
             usage.actor: usage
             for usage in function_usage.top_consumers(
-                now, before, shrink, near_us=near, limit=MOST_WALKERS
+                now, before, shrink, near_us=near, limit=MAX_WALKERS
             )
         }
         findings, most = [], 0.0
@@ -66,7 +66,7 @@ class CgroupWalk(_base.BaseDetector):
                 " in the baseline"
             )
         return self.answer(
-            findings[:MOST_FINDINGS],
+            findings[:MAX_FINDINGS],
             clear=f"{clear}; {now.coverage.samples} samples, {now.coverage.lost} lost",
         )
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["DETECTORS", "KIND", "CoreSaturation"]
 
 KIND = "cpu.core_saturated"
-MOST_FINDINGS = 8
+MAX_FINDINGS = 8
 # Without a baseline it is not known whether this is ordinary.
 NO_BASELINE = 0.7
 # From here on the whole host was saturated, and the one core stands out less.
 ALL_SATURATED, ALL_SATURATED_FACTOR = 85.0, 0.8
 # A core that was saturated in the baseline had no room; at least this much counts as added.
-LEAST_ROOM = 0.1
+MIN_ROOM = 0.1
 
 
 class CoreSaturation(_base.BaseDetector):
@@ -31,7 +31,7 @@ class CoreSaturation(_base.BaseDetector):
 
     def examine(self, case: cases.Case) -> Answer:
         found = _saturation.find_saturation(case)
-        findings = [_finding(case, found, stretch) for stretch in found.stretches[:MOST_FINDINGS]]
+        findings = [_finding(case, found, stretch) for stretch in found.stretches[:MAX_FINDINGS]]
         more = len(found.stretches) - len(findings)
         remark = f"{more} more cores were saturated" if more else ""
         return self.answer(findings, clear=_why_clear(case, found), remark=remark)
@@ -171,7 +171,7 @@ def _added(busy_percent: float, baseline: float | None) -> dict[str, float]:
     """Return the room that the core had in the baseline: that much had to be added to saturate it."""
     if baseline is None:
         return {}
-    added = max(LEAST_ROOM, (busy_percent - baseline) / 100)
+    added = max(MIN_ROOM, (busy_percent - baseline) / 100)
     return {"cores_before": baseline / 100, "cores_added": added}
 
 

@@ -31,23 +31,23 @@ LOOK_BACK_US = 12 * HOUR_US
 INTERVAL_US = 10 * MINUTE_US
 # The watch's five within 20 minutes are 15 an hour; half of that over an hour is a loop with longer pauses.
 RESTARTS_PER_HOUR = 7.5
-LEAST_RESTARTS = 5
+MIN_RESTARTS = 5
 # Six within ten minutes, none of which lived a minute; ten times that in shared slices, where timers and
 # sessions come and go on every healthy host. As in the watch.
 SHORT_PER_HOUR = 36.0
-LEAST_SHORT = 6
+MIN_SHORT = 6
 SHARED_SLICE_FACTOR = 10
 RECENT_US = HOUR_US  # it must still go on shortly before the event
 # NRestarts explains the births where it rises at least half as fast.
 COUNTED_SHARE = 0.5
 # A shorter recording gives no rate, unless the count is high enough for its uncertainty and goes on all the
 # time. A deploy or a boot is a burst: it pauses, or ends.
-LEAST_SECONDS = 300.0
+MIN_SECONDS = 300.0
 SHORT_COUNT = 25  # a Poisson count of 25 is known within 40 %
 SHORT_INTERVALS = 8
 SHORT_INTERVAL_US = 2 * SECOND_US
 SHORT_FACTOR = 0.9
-MOST_FINDINGS = 8
+MAX_FINDINGS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _read_growth(
     extent = case.ring.extent(case.host)
     known = window.end_us - max(window.begin_us, extent[0]) if extent else LOOK_BACK_US
     interval = INTERVAL_US
-    if known < LEAST_SECONDS * SECOND_US:
+    if known < MIN_SECONDS * SECOND_US:
         interval = max(SHORT_INTERVAL_US, known // SHORT_INTERVALS)
     return trends.growth(
         case.ring, case.host, signal, window, columns, interval,
@@ -136,10 +136,10 @@ class CrashLoops(_base.BaseDetector):
 
     def examine(self, case: cases.Case) -> Answer:
         counted = _read_growth(case, "unit-restarts", ("restarts",))
-        is_short = counted.seconds < LEAST_SECONDS
+        is_short = counted.seconds < MIN_SECONDS
         findings = []
         for unit, growth in counted.keys.items():
-            loop = _find_loop(case, growth, "restarts", RESTARTS_PER_HOUR, LEAST_RESTARTS)
+            loop = _find_loop(case, growth, "restarts", RESTARTS_PER_HOUR, MIN_RESTARTS)
             if loop is not None and (not is_short or _is_steady(case, growth, "restarts", loop)):
                 findings.append(_counted_finding(case, unit, loop, is_short=is_short))
         known = {finding.subject.unit for finding in findings}
@@ -154,7 +154,7 @@ class CrashLoops(_base.BaseDetector):
             )
         findings.sort(key=lambda finding: -finding.magnitude["restarts_per_hour"])
         return self.answer(
-            findings[:MOST_FINDINGS],
+            findings[:MAX_FINDINGS],
             clear=f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour in"
             f" {counted.seconds / 3600:.1f} h",
         )
@@ -262,13 +262,13 @@ class UncountedCrashLoops(_base.BaseDetector):
     def examine(self, case: cases.Case) -> Answer:
         columns = ("born", "died", "short_lived", "lived")
         counted = _read_growth(case, "cgroup-births", columns, from_zero=True)
-        is_short = counted.seconds < LEAST_SECONDS
+        is_short = counted.seconds < MIN_SECONDS
         restarts = _read_growth(case, "unit-restarts", ("restarts",)).keys
         findings = []
         counted_by_systemd = 0
         for cgroup, growth in counted.keys.items():
             factor = SHARED_SLICE_FACTOR if _host_state.is_shared_slice(cgroup) else 1
-            loop = _find_loop(case, growth, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT)
+            loop = _find_loop(case, growth, "short_lived", factor * SHORT_PER_HOUR, MIN_SHORT)
             if loop is None or (is_short and not _is_steady(case, growth, "short_lived", loop)):
                 continue
             per_hour = _restarts_per_hour(restarts, cgroup)
@@ -289,7 +289,7 @@ class UncountedCrashLoops(_base.BaseDetector):
         )
         if counted_by_systemd:
             clear += f" but {counted_by_systemd} that systemd counts as restarts"
-        return self.answer(findings[:MOST_FINDINGS], clear=clear)
+        return self.answer(findings[:MAX_FINDINGS], clear=clear)
 
 
 def _uncounted_finding(

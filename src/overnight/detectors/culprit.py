@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["DETECTORS", "KIND", "Culprit"]
 
 KIND = "cpu.culprit"
-MOST_CORES = 3
+MAX_CORES = 3
 # Without a baseline: a process with less of the core did not keep it from others; two may share it.
-LEAST_SHARE = 0.25
+MIN_SHARE = 0.25
 # Confidence in a process that used as much of the core before, when no other uses more than before.
 NOT_MORE = 0.4
 # Below this many samples a share is a guess: 20 give +-20 points.
@@ -53,7 +53,7 @@ class Culprit(_base.BaseDetector):
             return self.answer((), clear="no core was saturated")
         findings: list[Finding] = []
         remarks: list[str] = []
-        for stretch in found.stretches[:MOST_CORES]:
+        for stretch in found.stretches[:MAX_CORES]:
             culprits, remark = _find_culprits(case, stretch, found.location)
             findings += culprits
             remarks += [remark] if remark else []
@@ -84,7 +84,7 @@ def _from_samples(
 ) -> tuple[list[Finding], str]:
     baseline = _core_shares.read_baseline(case, stretch.core)
     capacity, _ = case.capacity(stretch.window, Selection(cores=(stretch.core,)))
-    large = [consumer for consumer in ran if consumer.samples / total >= LEAST_SHARE]
+    large = [consumer for consumer in ran if consumer.samples / total >= MIN_SHARE]
     softirq = sum(consumer.softirq for consumer in ran)
     if baseline is None or capacity <= 0:
         findings = [
@@ -105,7 +105,7 @@ def _from_samples(
             if share.fell
         ]
         # If softirqs rose that much, they saturated the core; a process that did not change did not.
-        is_storm = softirq / capacity - baseline.softirq_share >= _core_shares.LEAST_ADDED
+        is_storm = softirq / capacity - baseline.softirq_share >= _core_shares.MIN_ADDED
         steady = [pair for pair in pairs if pair[0] in large and not pair[1].fell and not is_storm]
         findings = [
             _sampled_finding(
@@ -122,7 +122,7 @@ def _from_samples(
         return findings, ""
     most = f"{ran[0].actor.process} with {100 * ran[0].samples / total:.0f} %" if ran else "none"
     return [], (
-        f"no process had {100 * LEAST_SHARE:.0f} % of the {total} samples of core {stretch.core}, or more"
+        f"no process had {100 * MIN_SHARE:.0f} % of the {total} samples of core {stretch.core}, or more"
         f" than in the baseline; top consumer: {most}; softirqs: {100 * softirq / total:.0f} %"
     )
 
@@ -263,7 +263,7 @@ def _from_ticks(
     steady = [
         key
         for key, used in ticks.items()
-        if used.cores(stretch.seconds) >= LEAST_SHARE and not (key in shares and shares[key].fell)
+        if used.cores(stretch.seconds) >= MIN_SHARE and not (key in shares and shares[key].fell)
     ]
     victims = [
         share.evidence(case, _core_shares.process_name(key), "processes")

@@ -14,8 +14,8 @@ __all__ = ["DETECTORS", "KernelLimits"]
 
 KIND = "limit.near"
 # As in the watch: above these shares a burst reaches the limit.
-LEAST_SHARE = 0.70
-LEAST_SHARES = {"conntrack": 0.75}
+MIN_SHARE = 0.70
+MIN_SHARES = {"conntrack": 0.75}
 FULL_SHARE = 0.95
 
 
@@ -42,7 +42,7 @@ class KernelLimits(_base.BaseDetector):
         findings = []
         own = case.event.text.partition(":")[0] if case.event.kind == KIND else ""
         for name, (share, used, maximum) in highest.items():
-            if share < LEAST_SHARES.get(name, LEAST_SHARE) or (own in highest and name != own):
+            if share < MIN_SHARES.get(name, MIN_SHARE) or (own in highest and name != own):
                 continue  # an event that names its limit is not about another one
             text = f"{name}: {used} of {maximum} used ({100 * share:.0f} %)"
             evidence = Evidence(

@@ -55,19 +55,19 @@ COMPARED = 8
 LABELS = {1: 40, 2: 25, 3: 13, 4: 9}
 MANY_LABELS = 7
 # Each reads two segments, 0.4 s of a 96-core night; the latest are enough to conclude.
-MOST_RECURRENCES = 8
+MAX_RECURRENCES = 8
 RECORDED = 0.8  # of a window, or it takes no part
-MOST_FINDINGS = 5
+MAX_FINDINGS = 5
 # The named function has at least this share of its process's samples before the event.
 MAIN_SHARE = 0.25
 # A factor below 1.5 (its logarithm) occurs between any two windows of a host whose load varies.
-LEAST_LOW = 0.405
+MIN_LOW = 0.405
 # With one recurrence no permutation may score as high: nothing else tells it from a coincidence.
 ALPHA_OF_ONE = 0.03
 # An item that is lifted this far and uses less than a twentieth of a core is seldom the cause.
 SMALL_CORES = 0.05
 CONFIDENCE = {1: 0.4, 2: 0.6, 3: 0.75, 4: 0.8}
-MOST_CONFIDENCE = 0.9
+MAX_CONFIDENCE = 0.9
 ONE_RECURRENCE = (
     "; there is only 1 recurrence: the interval covers sampling only, and this may be a coincidence"
 )
@@ -119,11 +119,11 @@ class Lift(_base.BaseDetector):
             tuple(event for event, kept in zip(plan.events, usable.tolist(), strict=True) if kept),
         )
         passed = np.flatnonzero(
-            lifts.passed() & (lifts.low >= LEAST_LOW) & (lifts.adjusted <= _alpha(lifts))
+            lifts.passed() & (lifts.low >= MIN_LOW) & (lifts.adjusted <= _alpha(lifts))
         )
         findings = _group_by_actor(examined, passed)
         return self.answer(
-            findings[:MOST_FINDINGS],
+            findings[:MAX_FINDINGS],
             clear=_why_clear(examined),
             remark=f"{len(passed)} of {lifts.tested} items of {lifts.recurrences} recurrences are lifted"
             + _limits(examined),
@@ -168,7 +168,7 @@ def plan_windows(case: cases.Case) -> Plan:
     for event in (case.event, *case.recurrences):
         # Of several within the guard only one counts: their windows would show the same incident.
         is_near = any(abs(event.time_us - other.time_us) < 2 * GUARD_US for other in chosen)
-        if event.host != case.host or is_near or len(chosen) >= MOST_RECURRENCES:
+        if event.host != case.host or is_near or len(chosen) >= MAX_RECURRENCES:
             continue
         if case.has_profile(_window_before(event)):
             chosen.append(event)
@@ -303,7 +303,7 @@ def _finding(examined: _Examined, actor: Actor, items: list[int]) -> Finding:
     more = (before - baseline) / (tally.frequency * seconds) if tally.frequency else 0.0
     lost = int(tally.lost.sum())
     window = _window_before(case.event)
-    confidence = CONFIDENCE.get(lifts.recurrences, MOST_CONFIDENCE)
+    confidence = CONFIDENCE.get(lifts.recurrences, MAX_CONFIDENCE)
     confidence *= 0.5 + 0.5 * min(1.0, max(0.0, more) / SMALL_CORES)
     against = []
     if lifts.recurrences == 1:

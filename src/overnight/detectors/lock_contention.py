@@ -20,12 +20,12 @@ __all__ = ["DETECTORS", "LockContention"]
 
 KIND = "kernel.lock_contention"
 # Spinning is waste from the first core on; futexes are how threads sleep, and much of that is ordinary.
-LEAST_CORES = {"spin": 0.5, "futex": 2.0}
+MIN_CORES = {"spin": 0.5, "futex": 2.0}
 # The event's core was in use before, so that less spinning is enough to take what was left of it.
-LEAST_ON_EVENT_CORE = {**LEAST_CORES, "spin": _stack_usage.LEAST_CORES}
+MIN_ON_EVENT_CORE = {**MIN_CORES, "spin": _stack_usage.MIN_CORES}
 WAITING = {"spin": "waiting for a lock", "futex": "in futexes, as its threads wait for each other"}
-MOST_FINDINGS = 4
-MOST_WAITERS = 24
+MAX_FINDINGS = 4
+MAX_WAITERS = 24
 
 
 class LockContention(_base.BaseDetector):
@@ -39,12 +39,12 @@ class LockContention(_base.BaseDetector):
         findings = []
         most = 0.0
         event_core = _event_location.find_location(case).core
-        for role in LEAST_CORES:
+        for role in MIN_CORES:
             # All waiters for one lock together: each one alone may use little.
             locks: dict[str, list[function_usage.Usage]] = {}
             for usage in function_usage.top_consumers(
                 now, before, _mark_callers(role), near_us=case.event.time_us,
-                by_function=True, limit=MOST_WAITERS,
+                by_function=True, limit=MAX_WAITERS,
             ):  # fmt: skip
                 locks.setdefault(usage.function, []).append(usage)
             for lock, waiters in locks.items():
@@ -52,7 +52,7 @@ class LockContention(_base.BaseDetector):
                 most = max(most, used)
                 waiters.sort(key=lambda waiter: (waiter.core != event_core, -waiter.cores_used))
                 on_event_core = waiters[0].core == event_core
-                least = (LEAST_ON_EVENT_CORE if on_event_core else LEAST_CORES)[role]
+                least = (MIN_ON_EVENT_CORE if on_event_core else MIN_CORES)[role]
                 if used >= least and any(
                     _stack_usage.stands_out(waiter, baseline=before is not None)
                     for waiter in waiters
@@ -64,7 +64,7 @@ class LockContention(_base.BaseDetector):
         # A process that waits for two locks is reported once, with the one that cost more.
         unique = list({finding.id: finding for finding in reversed(findings)}.values())[::-1]
         return self.answer(
-            unique[:MOST_FINDINGS],
+            unique[:MAX_FINDINGS],
             clear=f"waiting for locks used at most {most:.2f} cores, or no more than in the baseline;"
             f" {now.coverage.samples} samples, {now.coverage.lost} lost",
         )

@@ -54,7 +54,7 @@ class Lockups(_base.BaseDetector):
             )
         findings.sort(key=lambda finding: -finding.confidence)
         return self.answer(
-            findings[: _kernel_events.MOST_FINDINGS],
+            findings[: _kernel_events.MAX_FINDINGS],
             clear="the kernel reported no lockup, stall or hung task around the event",
         )
 

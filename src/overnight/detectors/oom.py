@@ -69,7 +69,7 @@ class OutOfMemory(_base.BaseDetector):
                 )
             )
         return self.answer(
-            findings[: _kernel_events.MOST_FINDINGS],
+            findings[: _kernel_events.MAX_FINDINGS],
             clear="no process was killed to free memory around the event",
         )
 

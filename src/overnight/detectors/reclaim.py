@@ -35,7 +35,7 @@ PAGES_A_SECOND = 10_000.0
 PAGES_FACTOR = 5.0  # against the mean of the baseline
 SECONDS_IN_A_ROW = 2
 PRESSURE = 15.0  # percent of the time in which some task waited for memory, as in the watch
-MOST_FINDINGS = 4
+MAX_FINDINGS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,12 +120,12 @@ class Reclaim(_base.BaseDetector):
         if not findings and is_sampled:
             _stack_usage.require_samples(case)
         clear = (
-            f"no process used {_stack_usage.LEAST_CORES} cores in reclaim, and tasks scanned fewer than"
+            f"no process used {_stack_usage.MIN_CORES} cores in reclaim, and tasks scanned fewer than"
             f" {PAGES_A_SECOND:.0f} pages a second"
         )
         if not is_sampled:
             clear += "; without stacks, reclaim at a cgroup's limit cannot be seen"
-        return self.answer(findings[:MOST_FINDINGS], clear=clear)
+        return self.answer(findings[:MAX_FINDINGS], clear=clear)
 
 
 def _finding(
@@ -161,7 +161,7 @@ def _finding(
             usage.window,
         )
         (evidence if waited >= PRESSURE else against).append(waiting)
-    walk = _stack_usage.walk_share(now, usage.actor, least_samples=1)
+    walk = _stack_usage.walk_share(now, usage.actor, min_samples=1)
     if walk is not None and walk >= _stack_usage.WALK_SHARE:
         dying = _host_state.read_dying(case)
         values: dict[str, float | int] = {"share_of_its_reclaim_samples": round(walk, 3)}

@@ -17,8 +17,8 @@ __all__ = ["DETECTORS", "KIND", "RealTimeHog"]
 KIND = "cpu.rt_hog"
 REAL_TIME = {1: "FIFO", 2: "round robin", 6: "deadline"}
 # Of the core, while it was saturated. The kernel itself leaves others 5 % (sched_rt_runtime_us).
-LEAST_CORES = 0.5
-MOST_CORES = 3
+MIN_CORES = 0.5
+MAX_CORES = 3
 SIGNALS = ("processes", "rt-threads")
 
 
@@ -44,7 +44,7 @@ class RealTimeHog(_base.BaseDetector):
             return self.answer((), clear="no core was saturated")
         findings: list[Finding] = []
         has_policies = False
-        for stretch in found.stretches[:MOST_CORES]:
+        for stretch in found.stretches[:MAX_CORES]:
             for signal in SIGNALS:
                 policies = _read_policies(case, stretch, signal)
                 has_policies = has_policies or bool(policies)
@@ -81,7 +81,7 @@ def _find_hogs(
     for key, used in ticks.items():
         policy, priority = policies.get(key, (0, 0))
         cores = used.cores(stretch.seconds)
-        if policy in REAL_TIME and cores >= LEAST_CORES:
+        if policy in REAL_TIME and cores >= MIN_CORES:
             hogs.append(_Hog(key, signal, policy, priority, cores, shares.get(key)))
     return hogs
 
@@ -147,7 +147,7 @@ def _finding(
             {"samples": samples, "samples_of_core": total},
             stretch.window,
         )
-        if total and samples >= LEAST_CORES * total:
+        if total and samples >= MIN_CORES * total:
             confidence = 0.95
             evidence.append(sampled)
         elif total:

@@ -34,7 +34,7 @@ TIMES = 2.0
 SQUEEZES = 100.0  # a second: the limit of the watch
 NET = ("net_rx_action", "napi_poll", "__napi_poll", "process_backlog", "net_tx_action")
 STACK_SHARE = 0.5  # of the softirq samples
-MOST_FINDINGS = 3
+MAX_FINDINGS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class SoftirqStorm(_base.BaseDetector):
                 f" baseline ({case.baseline_text})"
             )
         doubt = "; ".join(doubts)
-        return self.answer(findings[:MOST_FINDINGS], clear=doubt or clear, remark=doubt)
+        return self.answer(findings[:MAX_FINDINGS], clear=doubt or clear, remark=doubt)
 
 
 def _find_storms(case: cases.Case, series: _saturation.Series) -> tuple[list[_Storm], int]:

@@ -31,7 +31,7 @@ CONFIDENCE_OF_WAITING = 0.5
 # Percent of the time in which some task waited for a disk, three seconds in a row, as in the watch; and
 # three times the baseline, because a host that reads all night waits all night.
 IO_SOME = 50.0
-IO_SOME_MOST = 90.0
+IO_SOME_MAX = 90.0
 IO_FACTOR = 3.0
 IO_SECONDS = 3
 # The disk is what fails; its namespaces and partitions fail with it. A device made of several disks names none.
@@ -60,7 +60,7 @@ class StorageFaults(_base.BaseDetector):
         for device, events in groups.items():
             evidence = [
                 _kernel_events.event_evidence(event)
-                for event in events[: _kernel_events.MOST_FINDINGS]
+                for event in events[: _kernel_events.MAX_FINDINGS]
             ]
             if waiting is not None:
                 evidence.append(waiting)
@@ -98,7 +98,7 @@ class StorageFaults(_base.BaseDetector):
         clear = "the kernel reported no disk error, and no task waited long for a disk"
         if other_disks:
             clear = f"the event is about {own}; the errors are of {', '.join(sorted(other_disks))}"
-        return self.answer(findings[: _kernel_events.MOST_FINDINGS], clear=clear)
+        return self.answer(findings[: _kernel_events.MAX_FINDINGS], clear=clear)
 
 
 def _disk_of(event: Event) -> str:
@@ -120,7 +120,7 @@ def _find_waiting(case: cases.Case) -> Evidence | None:
     percents = np.nan_to_num(column[:, 0]) / 1e4
     base = before.values.get("some")
     baseline = float(np.nanmean(base)) / 1e4 if base is not None and base.size else 0.0
-    least = max(IO_SOME, min(IO_SOME_MOST, IO_FACTOR * baseline))
+    least = max(IO_SOME, min(IO_SOME_MAX, IO_FACTOR * baseline))
     longest = _saturation.longest_run(percents >= least)
     if len(longest) < IO_SECONDS:
         return None

@@ -25,7 +25,7 @@ KIND = "memory.zombie_cgroups"
 SIGNAL = "memory-cgroups"
 LOOK_BACK_US = DAY_US  # enough for a slope; more costs more than it adds
 INTERVAL_US = HOUR_US // 2  # births are read every half hour, or six times in a shorter recording
-LEAST_INTERVAL_US = 2 * SECOND_US
+MIN_INTERVAL_US = 2 * SECOND_US
 # The watch warns here: hundreds are typical of a healthy host, ten times those in use are not.
 LEVEL = _host_state.MANY_DYING
 RATIO = 10.0
@@ -34,9 +34,9 @@ ALARMING = 10_000  # however many are in use
 GROWTH_PER_HOUR = 50.0
 GROWTH_HOURS = 1.0
 GROWTH_READINGS = 10  # where the level is alarming already, ten minutes are enough for a slope
-GROWTH_LEAST = 200
+GROWTH_MIN = 200
 # A fall by a fifth is a purge; what comes and goes with memory pressure is less.
-FALL_SHARE, FALL_LEAST = 0.2, 100
+FALL_SHARE, FALL_MIN = 0.2, 100
 WATCHDOG_US = 5 * SECOND_US  # of a network driver: a walk on one core must not take longer
 FAR_HOURS = 8766.0
 SLOW_READ_US = 1_000  # below this the read does not grow with the zombies, or they are few
@@ -152,7 +152,7 @@ class ZombieCgroups(_base.BaseDetector):
 
 def _is_growing(slope: trends.Slope, count: _Count) -> bool:
     is_long = slope.hours >= GROWTH_HOURS or (count.is_many and slope.points >= GROWTH_READINGS)
-    return slope.low > GROWTH_PER_HOUR and is_long and count.dying >= GROWTH_LEAST
+    return slope.low > GROWTH_PER_HOUR and is_long and count.dying >= GROWTH_MIN
 
 
 def _finding(
@@ -232,7 +232,7 @@ def _cut_at_falls(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, 
     Return also whether there was one before.
     """
     dying = gauges.values["dying"]
-    fell = -np.diff(dying) > np.maximum(FALL_LEAST, FALL_SHARE * dying[:-1])
+    fell = -np.diff(dying) > np.maximum(FALL_MIN, FALL_SHARE * dying[:-1])
     cuts = np.flatnonzero(fell | (np.diff(gauges.boot) != 0)) + 1
     edges = [0, *cuts.tolist(), len(dying)]
     at = _row_at(gauges, event_us)
@@ -342,7 +342,7 @@ def _find_parent(case: cases.Case, dying: int) -> tuple[str, list[Evidence]]:
 
 def _find_creators(case: cases.Case, span: Window, growth: trends.Slope) -> list[_Creator]:
     """Find parents under which cgroups die, those whose rate matches the growth best first."""
-    interval = min(INTERVAL_US, max(LEAST_INTERVAL_US, (span.end_us - span.begin_us) // 6))
+    interval = min(INTERVAL_US, max(MIN_INTERVAL_US, (span.end_us - span.begin_us) // 6))
     births = trends.growth(
         case.ring, case.host, "cgroup-births", span, ("born", "died"), interval, from_zero=True
     )

@@ -25,9 +25,9 @@ Integers = permutation.Integers
 DETECTOR = "fleet.cohort"
 KIND = "fleet.cohort_skew"
 HOUR = 3600
-LEAST_SICK = 3  # two hosts that have something in common are a coincidence
+MIN_SICK = 3  # two hosts that have something in common are a coincidence
 TINY = 20  # hosts; up to here exact tests of the plain table are shown, which a reader can recount
-MOST_FINDINGS = 5
+MAX_FINDINGS = 5
 
 
 class P(NamedTuple):
@@ -64,7 +64,7 @@ class Explained:
 def look(fleet: fleets.Fleet, kind: str) -> Answer:
     """Answer for one kind of event."""
     hosts = [host for host in fleet.watched if host.labels]
-    if len(hosts) < 2 * skew.LEAST_HOSTS:
+    if len(hosts) < 2 * skew.MIN_HOSTS:
         return _answer(
             Status.NO_DATA,
             f"no cohorts to compare: {len(hosts)} watched hosts have labels",
@@ -86,13 +86,13 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
         return _answer(Status.CLEAR, f"no {kind} on {len(hosts)} hosts in the watched time")
     cohorts = skew.compare(events, seconds, groups, permutation.generator())
     best = min(cohorts, key=lambda cohort: cohort.smallest_adjusted)
-    if sick < LEAST_SICK or best.smallest_adjusted > package.ALPHA:
+    if sick < MIN_SICK or best.smallest_adjusted > package.ALPHA:
         return _answer(
             Status.NO_DATA,
             f"cannot conclude: {sick} of {len(hosts)} hosts had {kind}; even if all of them shared a "
             f"label, p could be no smaller than {permutation.fraction(best.smallest)}, or "
             f"{permutation.fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts compared"
-            + (f"; fewer than {LEAST_SICK} hosts prove nothing" if sick < LEAST_SICK else ""),
+            + (f"; fewer than {MIN_SICK} hosts prove nothing" if sick < MIN_SICK else ""),
         )
     standing = [cohort for cohort in cohorts if cohort.p <= package.ALPHA]
     if not standing:
@@ -117,7 +117,7 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
         )
     window = Window(*fleet.window_us)
     findings = tuple(
-        _finding(entry, explained, events, kind, window, groups) for entry in shown[:MOST_FINDINGS]
+        _finding(entry, explained, events, kind, window, groups) for entry in shown[:MAX_FINDINGS]
     )
     return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 

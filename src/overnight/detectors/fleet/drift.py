@@ -24,9 +24,9 @@ Pairs = tuple[tuple[str, str], ...]
 
 DETECTOR = "fleet.drift"
 KIND = "fleet.drift"
-LEAST = 2  # hosts on each side; seldom enough, as the smallest attainable p shows
-MOST_FINDINGS = 10
-MOST_NAMED = 10
+MIN_SIDE = 2  # hosts on each side; seldom enough, as the smallest attainable p shows
+MAX_FINDINGS = 10
+MAX_NAMED = 10
 UNIT_KINDS = (".service", ".socket", ".timer", ".mount", ".target", ".path", ".slice", ".automount", ".swap")  # fmt: skip
 # Which item names several that are the same on every host: first what an operator can act on.
 ORDER = ("units", "packages", "modules", "sysctl", "cmdline")
@@ -117,7 +117,7 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
     window = Window(*fleet.window_us)
     findings = tuple(
         _finding(difference, compared, kind, window)
-        for difference in compared.standing[:MOST_FINDINGS]
+        for difference in compared.standing[:MAX_FINDINGS]
     )
     return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 
@@ -163,11 +163,11 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
 
 
 def _too_few(sick: tuple[str, ...], healthy: tuple[str, ...], without: tuple[str, ...]) -> str:
-    if len(sick) >= LEAST and len(healthy) >= LEAST:
+    if len(sick) >= MIN_SIDE and len(healthy) >= MIN_SIDE:
         return ""
     return (
         f"cannot conclude: there are snapshots of {len(sick)} sick and {len(healthy)} healthy hosts; at "
-        f"least {LEAST} of each are needed"
+        f"least {MIN_SIDE} of each are needed"
         + (f"; {len(without)} hosts have none (overnight snapshot takes one)" if without else "")
     )
 
@@ -278,7 +278,7 @@ def _finding(difference: Difference, compared: Comparison, kind: str, window: Wi
     column = difference.column
     named = [
         str(other) if present else f"no {other}"
-        for other, present in difference.items[1 : MOST_NAMED + 1]
+        for other, present in difference.items[1 : MAX_NAMED + 1]
     ]
     left = len(difference.items) - 1 - len(named)
     evidence = [

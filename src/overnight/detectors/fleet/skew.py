@@ -38,7 +38,7 @@ Floats = permutation.Floats
 Integers = permutation.Integers
 
 UPTIME = "uptime"  # a label computed here, from the mean uptime while a host was watched
-LEAST_HOSTS = 2  # one host is not a cohort
+MIN_HOSTS = 2  # one host is not a cohort
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
         count = len(column)
         for value in sorted({str(text) for text in values} - {""}):
             member = np.asarray(column == value, np.bool_)
-            if LEAST_HOSTS <= int(member.sum()) < count:
+            if MIN_HOSTS <= int(member.sum()) < count:
                 found.setdefault(member.tobytes(), ([], member))[0].append((label, value))
     if not found:
         return Groups((), np.zeros((count, 0), np.bool_))

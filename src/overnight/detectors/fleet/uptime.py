@@ -21,8 +21,8 @@ __all__ = ["DETECTOR", "KIND", "Cure", "build_timeline", "look", "measure_cure"]
 DETECTOR = "fleet.uptime"
 KIND = "fleet.uptime_hazard"
 HOUR = 3600.0
-LEAST_EVENTS = 5  # fewer have no distribution
-LEAST_SICK = 3
+MIN_EVENTS = 5  # fewer have no distribution
+MIN_SICK = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,12 +58,12 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
             f"cannot conclude: in {days:,.1f} watched host days, no uptime has {100 * hazard.SHARE:g} % of "
             "the time before it and beyond it",
         )
-    if count < LEAST_EVENTS or sick < LEAST_SICK or rise.smallest > package.ALPHA:
+    if count < MIN_EVENTS or sick < MIN_SICK or rise.smallest > package.ALPHA:
         return _answer(
             Status.NO_DATA,
             f"cannot conclude: {count} {kind} on {sick} of {len(hosts)} hosts; even if all of them came on "
             f"one side of an uptime, p could be no smaller than {permutation.fraction(rise.smallest)}; at "
-            f"least {LEAST_EVENTS} events on {LEAST_SICK} hosts are needed",
+            f"least {MIN_EVENTS} events on {MIN_SICK} hosts are needed",
         )
     if rise.p > package.ALPHA:
         return _answer(
