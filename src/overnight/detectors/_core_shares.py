@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from overnight.queries import case as cases
 
-__all__ = ["MIN_ADDED", "Baseline", "Share", "Ticks", "compare_ticks", "magnitude", "process_name", "read_baseline", "read_ticks"]  # fmt: skip
-
 # Of the core: a smaller change happens from minute to minute and saturates nothing.
 MIN_ADDED = 0.15
 # A shorter baseline proves nothing.
@@ -55,7 +53,6 @@ class Share:
         return -self.added >= MIN_ADDED and -self.added > self.error
 
     def evidence(self, case: cases.Case, process: str, source: str) -> Evidence:
-        """Return both numbers as evidence about a process."""
         name = f"{process} had to wait: it" if self.fell else process
         return Evidence(
             f"{name} used {self.now:.2f} of the core, and {self.before:.2f} in the baseline"

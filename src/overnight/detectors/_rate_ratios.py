@@ -20,8 +20,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ALPHA", "Lifts", "benjamini_hochberg", "compute_lifts", "normal_tail"]
-
 ALPHA = 0.05
 Z = 1.645  # of the lower bound: 95 %, one-sided
 HALF = 0.5  # added to counts, so that zero has a logarithm

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
     from overnight.queries import samples
 
-__all__ = ["MIN_CORES", "WALK", "WALK_SHARE", "lost_factor", "magnitude", "read_stacks", "require_samples", "stands_out", "usage_evidence", "walk_share"]  # fmt: skip
-
 # Less than a quarter of one core for two seconds starves nothing.
 MIN_CORES = 0.25
 MIN_SECONDS = 2.0
@@ -97,7 +95,7 @@ def magnitude(usage: function_usage.Usage) -> dict[str, float]:
 def usage_evidence(
     case: cases.Case, usage: function_usage.Usage, now: samples.WindowSamples, function: str
 ) -> Evidence:
-    """Return who used how much where, with the most frequent stack."""
+    """Return how much an actor used on which core, with its most frequent stack."""
     path = " > ".join(usage.path[-PATH_LENGTH:])
     values: dict[str, Value] = {
         "cores_burnt": round(usage.cores_used, 3),
@@ -133,6 +131,5 @@ def walk_share(
 
 
 def lost_factor(now: samples.WindowSamples) -> float:
-    """Return the factor by which lost samples lower the confidence."""
     share = now.coverage.lost / max(1, now.coverage.samples + now.coverage.lost)
     return LOST_FACTOR if share > LOST_SHARE else 1.0

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _event_location
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Evidence, Subject
 
 if TYPE_CHECKING:
     from overnight.detectors import _saturation
     from overnight.queries import case as cases
-
-__all__ = ["KIND", "find_starved_queues"]
 
 KIND = "net.queue_starved"
 EVENT_KINDS = ("net.driver_reset", "net.driver_starved", "net.tx_timeout")
@@ -24,10 +22,10 @@ MIN_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue u
 
 def find_starved_queues(
     case: cases.Case, stretch: _saturation.Stretch, location: _event_location.Location
-) -> list[Finding]:
+) -> list[_base.Draft]:
     """Find queues of a saturated core that starved according to the event, the driver or the backlog."""
-    findings = []
-    counters = _risen_counters(case)
+    drafts = []
+    counters = _event_location.counter_rises(case, "ethtool", "value")
     timeouts = _event_location.counter_rises(case, "tx-timeouts", "timeouts")
     squeezed = _event_location.counter_rises(case, "softnet", "squeezed").get(str(stretch.core), 0)
     queues = [
@@ -55,51 +53,49 @@ def find_starved_queues(
         own_counters = {
             name.partition(" ")[2]: rise
             for name, rise in counters.items()
-            if name.startswith(f"{queue.interface} ")
+            if name.startswith(f"{queue.interface} ") and any(word in name for word in COUNTERS)
         }
         # The backlog alone shows load, not a queue that stood still.
         if not is_named and not own_timeouts and not own_counters:
             continue
-        signs = [
-            *([_event_evidence(case, queue)] if is_named else []),
-            *_counter_evidence(case, queue, own_timeouts, own_counters, squeezed),
-        ]
-        confidence = (0.8 if is_named or own_timeouts else 0.5) + 0.08 * (len(signs) - 1)
-        confidence = min(0.95, confidence)
-        against = []
-        if queue.threaded:
-            confidence *= 0.8
-            against.append(
-                Evidence(
-                    "a kernel thread polls this queue and may run on another core than its interrupt",
-                    "nic-queues",
-                )
-            )
         origin = "the driver reports" if queue is reported else "known from before the event"
-        served = Evidence(
+        draft = _base.Draft(
+            KIND,
+            Subject(
+                host=case.host, interface=queue.interface, queue=queue.queue, core=stretch.core
+            ),
+            stretch.window,
+            0.8 if is_named or own_timeouts else 0.5,
+            f"{_name(queue)} was not polled: its core {stretch.core} was saturated for"
+            f" {stretch.seconds:.0f} s",
+            magnitude={"seconds": stretch.seconds},
+        )
+        draft.support(
             f"core {stretch.core} serves {_name(queue)} ({origin}) and was saturated for"
             f" {stretch.seconds:.0f} s",
             "events" if queue is reported else "nic-queues",
-            {"core": stretch.core, "queue": queue.queue},
-            stretch.window,
+            core=stretch.core,
+            queue=queue.queue,
         )
-        findings.append(
-            _base.make(
-                "culprit",
-                KIND,
-                Subject(
-                    host=case.host, interface=queue.interface, queue=queue.queue, core=stretch.core
-                ),
-                stretch.window,
-                confidence,
-                f"{_name(queue)} was not polled: its core {stretch.core} was saturated for"
-                f" {stretch.seconds:.0f} s",
-                [served, *signs],
-                {"seconds": stretch.seconds},
-                against,
-            )
-        )
-    return findings
+        if is_named:
+            draft.evidence.append(_event_evidence(case, queue))
+        if own_timeouts:
+            text = f"the queue's timeout counter rose by {own_timeouts}"
+            draft.support(text, "tx-timeouts", window=case.window, timeouts=own_timeouts)
+        if own_counters:
+            rises = ", ".join(f"{name} by {rise}" for name, rise in own_counters.items())
+            text = f"driver counters of {queue.interface} rose: {rises}"
+            draft.evidence.append(Evidence(text, "ethtool", own_counters, case.window))
+        if squeezed >= SQUEEZES:
+            text = f"the core deferred received packets {squeezed} times (softnet time_squeeze)"
+            draft.support(text, "softnet", window=case.window, squeezed=squeezed)
+        # Each sign beyond the first makes it surer.
+        draft.confidence = min(0.95, draft.confidence + 0.08 * (len(draft.evidence) - 2))
+        if queue.threaded:
+            text = "a kernel thread polls this queue and may run on another core than its interrupt"
+            draft.weigh(Evidence(text, "nic-queues"), supports=False, factor=0.8)
+        drafts.append(draft)
+    return drafts
 
 
 def _name(queue: _event_location.Queue) -> str:
@@ -127,47 +123,3 @@ def _event_evidence(case: cases.Case, queue: _event_location.Queue) -> Evidence:
         "events",
         {"queue": queue.queue, **({} if since is None else {"since_napi_us": since})},
     )
-
-
-def _counter_evidence(
-    case: cases.Case,
-    queue: _event_location.Queue,
-    timeouts: int,
-    counters: dict[str, int],
-    squeezed: int,
-) -> list[Evidence]:
-    evidence = []
-    if timeouts:
-        evidence.append(
-            Evidence(
-                f"the queue's timeout counter rose by {timeouts}",
-                "tx-timeouts",
-                {"timeouts": timeouts},
-                case.window,
-            )
-        )
-    if counters:
-        rises = ", ".join(f"{name} by {rise}" for name, rise in counters.items())
-        evidence.append(
-            Evidence(
-                f"driver counters of {queue.interface} rose: {rises}",
-                "ethtool",
-                {**counters},
-                case.window,
-            )
-        )
-    if squeezed >= SQUEEZES:
-        evidence.append(
-            Evidence(
-                f"the core deferred received packets {squeezed} times (softnet time_squeeze)",
-                "softnet",
-                {"squeezed": squeezed},
-                case.window,
-            )
-        )
-    return evidence
-
-
-def _risen_counters(case: cases.Case) -> dict[str, int]:
-    rises = _event_location.counter_rises(case, "ethtool", "value")
-    return {name: rise for name, rise in rises.items() if any(word in name for word in COUNTERS)}

@@ -16,8 +16,6 @@ import numpy as np
 
 from overnight.detectors.fleet import permutation
 
-__all__ = ["DAY", "EDGES", "Band", "Onset", "Rise", "Timeline", "bands", "find_onset", "find_rise"]
-
 Floats = permutation.Floats
 Integers = permutation.Integers
 

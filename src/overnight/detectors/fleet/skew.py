@@ -20,19 +20,6 @@ import numpy as np
 
 from overnight.detectors.fleet import permutation
 
-__all__ = [
-    "UPTIME",
-    "Cohort",
-    "Groups",
-    "codes",
-    "compare",
-    "excess",
-    "form_groups",
-    "smallest_stratified",
-    "uptime_band",
-    "within",
-]
-
 Booleans = permutation.Booleans
 Floats = permutation.Floats
 Integers = permutation.Integers
@@ -52,7 +39,6 @@ class Groups:
     member: Booleans
 
     def labels(self, group: int) -> frozenset[str]:
-        """Return the labels that define this set of hosts."""
         return frozenset(label for label, _ in self.names[group])
 
 
@@ -79,7 +65,7 @@ class Cohort:
 
 def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
     """Form all cohorts of two hosts or more that are not the whole fleet; "" is an unknown value."""
-    found: dict[bytes, tuple[list[tuple[str, str]], Booleans]] = {}
+    sets: dict[bytes, tuple[list[tuple[str, str]], Booleans]] = {}
     count = 0
     for label, values in labels.items():
         column = np.array(values, dtype=object)
@@ -87,12 +73,12 @@ def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
         for value in sorted({str(text) for text in values} - {""}):
             member = np.asarray(column == value, np.bool_)
             if MIN_HOSTS <= int(member.sum()) < count:
-                found.setdefault(member.tobytes(), ([], member))[0].append((label, value))
-    if not found:
+                sets.setdefault(member.tobytes(), ([], member))[0].append((label, value))
+    if not sets:
         return Groups((), np.zeros((count, 0), np.bool_))
     return Groups(
-        tuple(tuple(names) for names, _ in found.values()),
-        np.stack([member for _, member in found.values()], axis=1),
+        tuple(tuple(names) for names, _ in sets.values()),
+        np.stack([member for _, member in sets.values()], axis=1),
     )
 
 
