@@ -118,7 +118,7 @@ class Meter:
         }
         waiting: dict[str, int] = {}
         with contextlib.suppress(sources.NoDataError, OSError):
-            rows = pressure.read_pressure(self._root)
+            rows = pressure.open_pressure(self._root)()
             waiting = {name: int(rows[name][0]) for name in ("cpu", "memory", "io") if name in rows}
         cores = {core.core: core for core in cpu.read_cpu(self._root) if core.core in self._cores}
         return _Totals(time.monotonic(), used, waited, counters, cores, waiting)

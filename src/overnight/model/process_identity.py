@@ -20,5 +20,10 @@ def read_boot() -> str:
         return ""
 
 
+def read_identity(pid: int) -> dict[str, str]:
+    """Return `started` and `boot`, as files store them."""
+    return {"started": read_start(pid), "boot": read_boot()}
+
+
 def is_running(pid: int, started: str, boot: str) -> bool:
     return bool(started) and boot == read_boot() and read_start(pid) == started

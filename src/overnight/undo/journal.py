@@ -80,8 +80,7 @@ class Journal:
         self._file = os.open(self.path, flags, 0o600)
         pid = os.getpid()
         head = {"schema": SCHEMA, "run": self.run, "what": what, "pid": str(pid)}
-        started, boot = process_identity.read_start(pid), process_identity.read_boot()
-        self._append({**head, "started": started, "boot": boot})
+        self._append({**head, **process_identity.read_identity(pid)})
         files.sync_folder(folder)
 
     def write(self, kind: str, target: str | os.PathLike[str]) -> None:

@@ -17,8 +17,6 @@ from typing import Literal
 
 from overnight import errors
 
-__all__ = ["LIMIT", "NAMES", "Entry", "NotPlainError", "TooLargeError", "Tree", "open_tree", "why"]
-
 LIMIT = 1 << 20
 NAMES = 50_000  # entries of one folder; /usr/bin of a full desktop has 4,000
 LINKS = 40  # like the kernel: more are a loop
