@@ -49,6 +49,9 @@ class Identity:
     host: str
     boot: str
 
+    def name_segment(self, began: Clock) -> SegmentName:
+        return SegmentName(self.host, began.wall_ns, self.boot)
+
 
 @dataclasses.dataclass(frozen=True)
 class SegmentName:
