@@ -44,15 +44,5 @@ def record_arguments(perf: str, output: pathlib.Path, frequency: int) -> list[st
     (measured: "assertion failed at util/namespaces.c:301"). CLOCK_MONOTONIC because perf's default clock
     is off by hundreds of ms and has no wall-clock reference in the file (measured: 227.6 ms).
     """
-    return [
-        perf,
-        "record",
-        "--quiet",
-        "--all-cpus",
-        "-g",
-        "-B",
-        "-N",
-        "--clockid=CLOCK_MONOTONIC",
-        f"--freq={frequency}",
-        f"--output={output}",
-    ]
+    options = ["--quiet", "--all-cpus", "-g", "-B", "-N", "--clockid=CLOCK_MONOTONIC"]
+    return [perf, "record", *options, f"--freq={frequency}", f"--output={output}"]

@@ -61,14 +61,9 @@ class EventAttr:
         return ATTR.pack(*event, *content, CLOCK_MONOTONIC)
 
 
-def syscall_number(machine: str = "") -> int | None:
-    """Return the number of perf_event_open on this architecture; None where it is unknown."""
-    return SYSCALL.get(machine or platform.machine())
-
-
 def open_event(attr: EventAttr, *, pid: int, cpu: int) -> int:
     """Open a perf event and return its descriptor; raise OSError with the kernel's reason."""
-    number = syscall_number()
+    number = SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"perf_event_open is unknown on {platform.machine()}")
     libc = ctypes.CDLL(None, use_errno=True)
