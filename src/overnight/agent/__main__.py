@@ -17,8 +17,6 @@ from overnight import errors, sources
 from overnight.agent import flight_recorder
 from overnight.model.stop_signals import stop_on_signals
 
-__all__ = ["main"]
-
 PR_SET_PDEATHSIG = 1
 
 

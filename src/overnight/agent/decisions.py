@@ -10,20 +10,6 @@ import enum
 
 from overnight.sources import perf
 
-__all__ = [
-    "Action",
-    "Mode",
-    "Note",
-    "Observation",
-    "Policy",
-    "Start",
-    "State",
-    "Stop",
-    "Switch",
-    "decide",
-    "started",
-]
-
 CLOCK_STEP_NS = 50_000_000
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
 HEALTHY_SECONDS = 60.0
@@ -153,12 +139,6 @@ def started(state: State, now: float, clock: perf.Clock, failed: str = "") -> tu
         return tried, Note(perf.Gap(state.since_ns, clock.wall_ns, state.why))
     gap = perf.Gap(state.since_ns, clock.wall_ns, state.why)
     running = dataclasses.replace(
-        state,
-        mode=Mode.RECORDING,
-        clock=clock,
-        segment_began=now,
-        started=now,
-        since_ns=0,
-        why="",
+        state, mode=Mode.RECORDING, clock=clock, segment_began=now, started=now, since_ns=0, why=""
     )
     return running, Note(gap)

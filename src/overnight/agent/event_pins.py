@@ -16,8 +16,6 @@ from overnight.model.times import SECOND_US
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["EventPins"]
-
 BEFORE_US = 60 * SECOND_US
 AFTER_US = 30 * SECOND_US
 EXTEND_US = 20 * SECOND_US
@@ -28,10 +26,7 @@ class EventPins:
     """Decides which windows to pin; `pin` and `unpin` do it."""
 
     def __init__(
-        self,
-        pin: Callable[[Pin], None],
-        unpin: Callable[[str], object],
-        max_pins: int = MAX_PINS,
+        self, pin: Callable[[Pin], None], unpin: Callable[[str], object], max_pins: int = MAX_PINS
     ) -> None:
         self._pin = pin
         self._unpin = unpin

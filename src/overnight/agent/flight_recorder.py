@@ -18,15 +18,6 @@ from overnight.sources import host as hostlabels
 from overnight.sources import perf
 from overnight.store.ring import layout, reader, writer
 
-__all__ = [
-    "FlightOptions",
-    "FlightSummary",
-    "add_cloud_labels",
-    "parse_address",
-    "parse_every",
-    "run",
-]
-
 DAY = 86400.0
 ABSENT_US = 3_000_000
 
@@ -92,11 +83,7 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     boot = perf.read_identity(options.root).boot
     outs = _open_outlets(options)
     ring = writer.Writer(
-        options.home,
-        host,
-        boot,
-        budget_bytes=options.budget_bytes,
-        age_seconds=options.age_seconds,
+        options.home, host, boot, budget_bytes=options.budget_bytes, age_seconds=options.age_seconds
     )
     _note_absence(options.home, host, ring)
     # The user's rules besides the built-in ones.

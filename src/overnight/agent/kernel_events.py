@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Value
     from overnight.sources import kernelrules, kmsg
 
-__all__ = ["Caps", "Counts", "KernelWatch"]
-
 MAX_OPEN = 256
 MAX_FIELDS = 32
 MAX_KEY = 128

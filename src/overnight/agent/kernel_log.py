@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from overnight.agent import watches
     from overnight.model import clock
 
-__all__ = ["KernelLogFeed", "open_kernel_log"]
-
 # Per read: a flood must not keep the loop from its second.
 MAX_LINES = 4000
 

@@ -23,18 +23,6 @@ from overnight.model.stop_signals import stop_on_signals
 from overnight.sources import cpu, perf
 from overnight.sources.perf import native_recorder, perf_recorder, recovery
 
-__all__ = [
-    "SCHEMA",
-    "STATUS",
-    "ProfilerOptions",
-    "Recording",
-    "Status",
-    "Summary",
-    "lock_spool",
-    "make_recorder",
-    "run",
-]
-
 SCHEMA = "overnight.recording-status/1"
 STATUS = "status.json"
 LOCK = "lock"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 
-__all__ = ["Schedule"]
-
 # A missing interface or machine may appear later: retry, but not each second.
 RETRY_SECONDS = 60.0
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from overnight import errors, sources
 from overnight.agent import watches
 
-__all__ = ["discover_signals", "discover_watches", "set_intervals"]
-
 
 def discover_signals() -> tuple[sources.Signal | sources.FactSignal, ...]:
     """Return the signals that the source modules list in SIGNALS, fastest first."""

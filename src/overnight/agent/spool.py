@@ -24,8 +24,6 @@ from overnight.model.pins import Pin, Pins
 from overnight.model.times import SECOND_NS
 from overnight.sources import perf
 
-__all__ = ["Journal", "Segment", "Spool", "choose_removals"]
-
 # A segment's name is cut to the millisecond, and its last write may be a buffer late.
 SLACK_NS = 2 * SECOND_NS
 

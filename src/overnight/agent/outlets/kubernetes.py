@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from overnight.agent import outlets
     from overnight.model.event import Event
 
-__all__ = ["CLEAR_SECONDS", "Kubernetes", "NodeCondition", "NodeEvent", "NodeWriter"]
-
 CLEAR_SECONDS = 300.0
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from overnight.agent import outlets
     from overnight.model.openmetrics import Page
 
-__all__ = ["add_families", "condition_of", "reason_of"]
-
 REASONS = {
     "memory.oom_kill": "OOMKilling",
     "task.hung": "TaskHung",

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from overnight.agent import outlets
     from overnight.model.event import Event
 
-__all__ = ["Endpoint", "render"]
-
 MAX_UNITS = 100
 HOST_LABELS = ("zone", "image", "kernel", "instance_type")
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from overnight import sources
     from overnight.model import clock
 
-__all__ = ["WATCHES", "Blocked"]
-
 STATE = 5  # of a row of `processes`
 UNINTERRUPTIBLE = ord("D")
 SECONDS = 300.0

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Value
 
-__all__ = ["WATCHES", "CoreLimits", "CorePinned"]
-
 SOFTIRQ = cpu.MODES.index("softirq")
 UTIME, STIME, _, LAST_CORE = range(4)  # of a row of `processes`
 NET_RX = 3  # in the order of /proc/softirqs

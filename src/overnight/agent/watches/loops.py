@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from overnight import sources
     from overnight.model import clock
 
-__all__ = ["WATCHES", "CrashLoop", "HiddenLoop", "LoopLimits"]
-
 MAX_UNITS = 2000
 # Short-lived cgroups of timers, sessions and jobs are normal here on every healthy host, so only many of
 # them count. A loop inside a unit or a pod creates its cgroups below its own.

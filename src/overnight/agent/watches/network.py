@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Value
 
-__all__ = ["WATCHES", "DriverCounters", "Softnet"]
-
 # What a rise of a driver's counter means. Starvation is the fault of a core, the rest of the device.
 MEANINGS = {
     "total_resets": ("net.driver_reset", Severity.CRITICAL, "the driver reset the device"),

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from overnight import sources
     from overnight.model import clock
 
-__all__ = ["WATCHES", "ClockSync", "Limits", "Pressure", "Reclaim", "RunQueue"]
-
 IN_A_ROW = 3
 # Share of a second in which some, or all, tasks waited. Waiting for a core is normal on a busy host, so
 # its threshold is high.

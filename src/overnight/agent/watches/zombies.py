@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Value
 
-__all__ = ["WATCHES", "ZombieGrowth", "ZombieLimits"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ZombieLimits:
