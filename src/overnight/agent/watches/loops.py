@@ -64,8 +64,7 @@ class CrashLoop:
         self._counters = rates.Counters(LONG_PAUSE)
         self._recent = _Recent(self._limits.restart_seconds)
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         _, rose = self._counters.since(now, rows)
         for unit, change in rose.items():
             if not change[0]:
@@ -92,8 +91,7 @@ class HiddenLoop:
         self._counters = rates.Counters(LONG_PAUSE)
         self._recent = _Recent(self._limits.birth_seconds)
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         _, rose = self._counters.since(now, rows)
         for parent, (_, _, young, *_) in rose.items():
             if not young:

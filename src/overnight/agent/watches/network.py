@@ -89,8 +89,7 @@ class Softnet:
     def __init__(self) -> None:
         self._counters = rates.Counters()
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         seconds, rose = self._counters.since(now, rows)
         for core, (_, dropped, squeezed, *_) in rose.items():
             if dropped:
