@@ -60,6 +60,11 @@ class Truth:
                 return max(place, 2)
         return 0
 
+    def missed(self, verdict: Verdict) -> tuple[str, ...]:
+        """Return the kinds of the true chain that were not claimed."""
+        claimed = {step.kind for step in verdict.chain.steps} if verdict.chain else set()
+        return tuple(kind for kind, _ in self.chain if kind not in claimed)
+
     def as_json(self) -> dict[str, object]:
         """Return the form stored with a recorded rehearsal."""
         return {
