@@ -10,13 +10,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from collections.abc import Sequence
 
 from overnight import errors
 from overnight.model import times
 from overnight.pools import bursts, history, schedules, sizing
-
-__all__ = ["Decision", "Memory", "Policy", "Seen", "count_claims", "decide"]
 
 # A pool shrinks only to the size for the upper end of the 80 % interval of its rate.
 UNSURE = 0.2
@@ -108,21 +105,6 @@ class Seen:
     claims: int  # in the longer of `Policy.spans`
     lately: int  # in the shorter
     last_s: float | None = None  # the last claim ever
-
-
-def count_claims(
-    policy: Policy, now_s: float, size: int, claims_s: Sequence[float], since_s: float
-) -> Seen:
-    """Count the claims from their times: at least those of the window, oldest first."""
-    window, short = policy.spans(now_s, since_s)
-    return Seen(
-        now_s,
-        size,
-        since_s,
-        sum(1 for when in claims_s if when > now_s - window),
-        sum(1 for when in claims_s if when > now_s - short),
-        claims_s[-1] if claims_s else None,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,6 @@ from overnight.pools.sql import shared_values
 if TYPE_CHECKING:
     from overnight import pools
 
-__all__ = ["Context", "make", "now_us"]
-
 
 def now_us() -> int:
     """Return µs since 1970: rows are shared between processes, so this is the wall clock."""

@@ -25,8 +25,6 @@ from sqlalchemy import event as hooks
 from overnight.pools import migrations, pool_errors, write_queue
 from overnight.pools.sql import fast_claim
 
-__all__ = ["Connection", "Database", "IntegrityError", "Steps", "default_url"]
-
 BUSY_SECONDS = fast_claim.BUSY_SECONDS
 TURNS_WRITTEN_AHEAD = 512
 MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take

@@ -21,8 +21,6 @@ from overnight.pools.sql import (
 if TYPE_CHECKING:
     from overnight.pools import context, database
 
-__all__ = ["Enrolment"]
-
 SECRET = re.compile(r"[0-9a-f]{64}")  # 32 bytes
 REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 State = MemberState
@@ -145,9 +143,8 @@ class Enrolment:
             to=State.READY, before=(State.WARMING,), reason="phase_ready", now_us=now,
         )  # fmt: skip
         if pool.failures or pool.breaker_opened_us is not None:
-            changed, closed = decisions.after_success(pool)
-            pool_rows.save(connection, changed)
-            if closed:
+            pool_rows.save(connection, decisions.after_success(pool))
+            if pool.breaker_opened_us is not None:
                 event_rows.add(
                     connection, "breaker_closed", now, pool=pool, member_id=member.id,
                     reason="member_ready",

@@ -23,22 +23,22 @@ from overnight.pools.sql import (
     event_rows,
     member_rows,
     pool_rows,
+    shared_values,
     waiter_rows,
 )
 
 if TYPE_CHECKING:
     from overnight.pools import context, database, provider_client
 
-__all__ = ["Maintenance", "build_order", "count_failure"]
-
 State = MemberState
 
 
 def count_failure(connection: database.Connection, pool: Pool, reason: str, now_us: int) -> Pool:
     """Count a failed launch of a locked pool; adds the event when its breaker opens."""
-    changed, opened = decisions.after_failure(pool, reason, now_us)
+    changed = decisions.after_failure(pool, reason, now_us)
     pool_rows.save(connection, changed)
-    if opened:
+    # Reported once: a failed trial keeps it open and is only another failure.
+    if pool.breaker_opened_us is None and changed.breaker_opened_us is not None:
         detail = f"{changed.failures} failures in a row"
         event_rows.add(
             connection, "breaker_opened", now_us, pool=pool, reason=reason, detail=detail
@@ -131,11 +131,7 @@ class Maintenance:
         now = self._control.clock()
         with self._database.read() as connection:
             view = pool_rows.view(connection, pool, now)
-        due = {
-            instruction.member_id
-            for instruction in decisions.endings(view)
-            if isinstance(instruction, decisions.Terminate)
-        }
+        due = {i.member_id for i in decisions.endings(view) if isinstance(i, decisions.Terminate)}
         members = [member for member in view.members if member.id in due]
         if len(members) < 2 or pool.settings.launch_parallel == 1:
             return sum(self._terminate(pool, member) for member in members)
@@ -188,7 +184,7 @@ class Maintenance:
 
     # replenish
 
-    def replenish(self, name: str, *, endpoint: str) -> int:
+    def replenish(self, name: str) -> int:
         """Launch what is missing, slot by slot; return how many machines were launched.
 
         Members claimed meanwhile are left for the next call: otherwise a busy pool would never be done,
@@ -197,6 +193,7 @@ class Maintenance:
         with self._database.read() as connection:
             pool = pool_rows.find(connection, name)
             launch = decisions.replenish(pool_rows.view(connection, pool, self._control.clock()))
+            endpoint = shared_values.get(connection, "endpoint")
         if launch is None:
             return 0
         width = min(launch.count, pool.settings.launch_parallel)

@@ -21,8 +21,6 @@ from overnight import errors
 from overnight.model.openmetrics import CONTENT_TYPE
 from overnight.pools import pool_errors
 
-__all__ = ["Answer", "MemberApi", "Server", "answer"]
-
 MOST_BYTES = 65536
 
 

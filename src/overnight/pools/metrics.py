@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.model.pool import PoolDetails
     from overnight.pools import control
 
-__all__ = ["render"]
-
 STATES = ("ready", "warming", "claimed", "draining", "errored")
 
 

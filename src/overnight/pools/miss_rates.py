@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from overnight.pools import bursts, simulation
 
-__all__ = ["Rate", "erlang_b", "give_up", "idle", "wait", "woken"]
-
 Numbers = npt.NDArray[np.float64]
 # With more multiplications a round the exact chain is slower than simulating a million claims.
 LARGEST_ROUND = 400_000

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from overnight import errors
 
-__all__ = [
-    "AutoscaledError",
-    "BadKnobError",
-    "BadSizeError",
-    "ClaimEndedError",
-    "ClaimNotFoundError",
-    "DatabaseUnavailableError",
-    "EnrolmentRefusedError",
-    "KeyReusedError",
-    "LeaseCapError",
-    "MemberNotFoundError",
-    "MemberStateError",
-    "NoLiveReadyMembersError",
-    "NoReadyMembersError",
-    "PoolError",
-    "PoolExistsError",
-    "PoolHasMembersError",
-    "PoolNotActiveError",
-    "PoolNotFoundError",
-    "TooEarlyError",
-    "UnknownParameterError",
-]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class PoolError(errors.OvernightError):
-    """An error about a pool, a member or a claim."""
+    pass
 
 
 class BadKnobError(PoolError, errors.UsageError):
@@ -61,8 +43,6 @@ class AutoscaledError(PoolError):
 
 
 class UnknownParameterError(PoolError, errors.UsageError):
-    """A parameter that does not exist."""
-
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         super().__init__(
             f"unknown parameter {name!r}",
@@ -71,9 +51,13 @@ class UnknownParameterError(PoolError, errors.UsageError):
         )
 
 
-class PoolNotFoundError(PoolError):
-    """No pool has this name or id."""
+def check_known(given: Iterable[str], known: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in known:
+            raise UnknownParameterError(name, known)
 
+
+class PoolNotFoundError(PoolError):
     def __init__(self, pool: str) -> None:
         super().__init__(
             f"pool {pool!r} not found",
@@ -102,6 +86,9 @@ class PoolNotActiveError(PoolError):
         )
 
 
+IDLE_REASON = ("all members are claimed, or none has come up", "members are still warming")
+
+
 class NoReadyMembersError(PoolError):
     """No member, or too few, can be claimed now."""
 
@@ -111,15 +98,9 @@ class NoReadyMembersError(PoolError):
         batch = "" if wanted == 1 else f" for a batch of {wanted}"
         super().__init__(
             f"pool {name} has no ready member{batch}: target {target}, ready {ready}, warming {warming}",
-            why=why
-            or (
-                "members are still warming"
-                if warming
-                else "all members are claimed, or none has come up"
-            ),
+            why=why or IDLE_REASON[warming > 0],
             todo=f"wait with --wait 60s, launch one with --cold, or see why: overnight pool show {name}",
         )
-        self.target, self.ready, self.warming = target, ready, warming
 
 
 class NoLiveReadyMembersError(PoolError):
@@ -145,7 +126,6 @@ class PoolHasMembersError(PoolError):
             why="deleting the pool would lose track of live machines",
             todo=f"overnight pool drain {name}, then delete the pool when its claims have ended",
         )
-        self.count = count
 
 
 class MemberNotFoundError(PoolError):

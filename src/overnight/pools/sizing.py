@@ -17,8 +17,6 @@ from overnight import errors
 from overnight.model.pool import Callers
 from overnight.pools import bursts, miss_rates
 
-__all__ = ["Callers", "Demand", "Point", "Sizing", "recommend", "size", "size_for_waiting"]
-
 LARGEST_POOL = 100_000
 MONTH_H = 730.0
 MOST_POINTS = 60

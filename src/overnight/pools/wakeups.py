@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from overnight.pools import database
 
-__all__ = ["Listener", "LocalNotifier", "Notifier", "open_notifier"]
-
 NOTIFY_SECONDS = 0.05
 CLAIM_NOTIFY_SECONDS = 0.25
 LINGER_SECONDS = 2.0

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from overnight import pools
 from overnight.model.pool import Reason
 
-__all__ = ["INSTANCE_NOT_FOUND", "REGION_FULL", "translate", "why_gone"]
-
 QUOTA, CAPACITY = Reason.QUOTA, Reason.CAPACITY
 DENIED, THROTTLED = Reason.DENIED, Reason.THROTTLED
 TEMPLATE, PROTECTED = Reason.TEMPLATE_INVALID, Reason.TERMINATION_PROTECTED

@@ -22,8 +22,6 @@ from overnight.model.pool import Reason
 from overnight.pools import pool_errors
 from overnight.pools.providers import _boot, _ec2_errors
 
-__all__ = ["NAME", "Instances", "check_endpoint", "create"]
-
 NAME = "ec2"
 OWNER, POOL, MEMBER = "overnight:owner", "overnight:pool", "overnight:member"
 # An instance that is shutting down costs nothing and does not come back: it is gone.

@@ -24,8 +24,6 @@ from overnight.model import files
 from overnight.model.pool import Reason
 from overnight.pools.providers import _folder_lock
 
-__all__ = ["NAME", "Processes", "create"]
-
 NAME = "process"
 AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 END_SECONDS = 5.0

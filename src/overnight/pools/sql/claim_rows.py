@@ -11,20 +11,6 @@ from overnight.model.pool import Claim, Pool
 from overnight.pools import pool_errors
 from overnight.pools.sql import event_rows, schema
 
-__all__ = [
-    "end",
-    "end_of_member",
-    "find",
-    "find_pool_id",
-    "flag_stale",
-    "insert",
-    "list_of_key",
-    "list_of_member",
-    "list_open",
-    "list_recent",
-    "renew",
-]
-
 claims = schema.claims
 
 

@@ -9,8 +9,6 @@ import sqlalchemy as sa
 from overnight.model.pool import Claim, Pool, PoolEvent
 from overnight.pools.sql import schema
 
-__all__ = ["add", "add_claimed", "delete_old_records", "delete_orphaned", "list_of_member", "list_recent"]  # fmt: skip
-
 events, claims, members = schema.events, schema.claims, schema.members
 MOST_DETAIL = 2000
 

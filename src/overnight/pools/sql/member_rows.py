@@ -14,23 +14,6 @@ from overnight.pools.sql import _upsert, event_rows, schema
 if TYPE_CHECKING:
     from overnight import pools
 
-__all__ = [
-    "add_machine",
-    "begin_attempt",
-    "find",
-    "insert_warming",
-    "list_claimable",
-    "list_live",
-    "list_of_provider",
-    "move",
-    "set_abandoned",
-    "set_beat",
-    "set_claimed",
-    "set_cordoned",
-    "set_gone",
-    "set_missing",
-]
-
 State = MemberState
 members, beats = schema.members, schema.beats
 LIVE = members.c.gone_us.is_(None)

@@ -9,8 +9,6 @@ import sqlalchemy as sa
 
 from overnight.pools.sql import schema
 
-__all__ = ["RECENT", "RowCounts", "read_counts"]
-
 RECENT = 10_000  # a scrape must not read a week of events
 pools, events, claims, members = schema.pools, schema.events, schema.claims, schema.members
 

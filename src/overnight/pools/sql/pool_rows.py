@@ -13,8 +13,6 @@ from overnight.model.times import SECOND_US
 from overnight.pools import decisions, pool_errors
 from overnight.pools.sql import claim_rows, member_rows, schema, waiter_rows
 
-__all__ = ["delete", "find", "find_of_member", "insert", "list_all", "lock", "save", "view"]
-
 pools = schema.pools
 
 
