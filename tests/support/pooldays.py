@@ -41,7 +41,7 @@ class Ruled:
     """A policy as the rule of a played pool; keeps what it decided."""
 
     policy: autoscale.Policy
-    memory: autoscale.Memory = autoscale.NOTHING
+    memory: autoscale.Memory = ()
     decisions: list[tuple[float, autoscale.Decision]] = dataclasses.field(default_factory=list)
 
     def __call__(self, now: float, claims: list[float], size: int) -> int:

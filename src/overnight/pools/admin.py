@@ -133,7 +133,7 @@ class PoolAdmin:
                 member=member,
                 pool=pool.name,
                 claims=tuple(claim_rows.list_of_member(connection, member.id, recent)),
-                events=event_rows.list_of_member(connection, pool.id, member.id, recent),
+                events=event_rows.list_recent(connection, pool.id, recent, member_id=member.id),
             )
 
     def past(self, name: str, seconds: int = 7 * 86400) -> Past:

@@ -42,22 +42,21 @@ class Policy:
                 f"invalid autoscale bounds: min {self.min_size}, max {self.max_size}",
                 f"min must be at most max, both from 0 to {sizing.LARGEST_POOL:,}",
             )
-        for name, seconds in (("window", self.window_s), ("cooldown", self.cooldown_s)):
-            if not 1 <= seconds <= 7 * 86400:
+        for name, seconds, days in (
+            ("window", self.window_s, 7),
+            ("cooldown", self.cooldown_s, 7),
+            ("zero-after", self.zero_after_s, 30),
+        ):
+            if seconds is not None and not 1 <= seconds <= days * 86400:
                 raise _refuse(
-                    f"--{name} must be from 1s to 7d (got {seconds:g}s)", "it is counted in seconds"
-                )
-        if self.zero_after_s is not None:
-            if not 1 <= self.zero_after_s <= 30 * 86400:
-                raise _refuse(
-                    f"--zero-after must be from 1s to 30d (got {self.zero_after_s:g}s)",
+                    f"--{name} must be from 1s to {days}d (got {seconds:g}s)",
                     "it is counted in seconds",
                 )
-            if self.min_size:
-                raise _refuse(
-                    f"--zero-after conflicts with a minimum of {self.min_size}",
-                    "a pool with a minimum never goes to zero",
-                )
+        if self.zero_after_s is not None and self.min_size:
+            raise _refuse(
+                f"--zero-after conflicts with a minimum of {self.min_size}",
+                "a pool with a minimum never goes to zero",
+            )
         for opening in self.openings:
             if opening.size > self.max_size:
                 raise _refuse(
@@ -107,14 +106,8 @@ class Seen:
     last_s: float | None = None  # the last claim ever
 
 
-@dataclasses.dataclass(frozen=True)
-class Memory:
-    """What one decision passes to the next: (time, size) to keep during the cooldown."""
-
-    wanted: tuple[tuple[float, int], ...] = ()
-
-
-NOTHING = Memory()
+# What one decision passes to the next: (time, size) to keep during the cooldown.
+Memory = tuple[tuple[float, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,11 +131,11 @@ class _Wish:
     cause: str
 
 
-def decide(policy: Policy, seen: Seen, memory: Memory = NOTHING) -> Decision:
+def decide(policy: Policy, seen: Seen, memory: Memory = ()) -> Decision:
     """Decide the size that a pool should have now."""
     wish, wanted = _wish(policy, seen)
     begin = seen.now_s - policy.cooldown_s
-    kept = [(when, size) for when, size in memory.wanted if begin < when <= seen.now_s]
+    kept = [(when, size) for when, size in memory if begin < when <= seen.now_s]
     # A later size that is as large makes an earlier one redundant: the memory stays short.
     kept = [(when, size) for when, size in kept if size > wish.keep]
     kept.append((seen.now_s, wish.keep))
@@ -150,7 +143,7 @@ def decide(policy: Policy, seen: Seen, memory: Memory = NOTHING) -> Decision:
     lowest = min(kept[0][1], policy.max_size)
     size, reason = _step(policy, seen.size, wish, lowest)
     cause = "max" if seen.size > policy.max_size else wish.cause
-    return Decision(size, reason, Memory(tuple(kept)), wanted, cause)
+    return Decision(size, reason, tuple(kept), wanted, cause)
 
 
 def _step(policy: Policy, size: int, wish: _Wish, lowest: int) -> tuple[int, str]:

@@ -106,10 +106,10 @@ class Autoscaler:
             if before != pool:
                 policy = policies.effective(before, outlook.policy)
                 seen = dataclasses.replace(seen, size=before.target_size)
-                decision = autoscale.decide(policy, seen, autoscale.Memory(stored.memory))
+                decision = autoscale.decide(policy, seen, stored.memory)
             changes = decision.size != before.target_size
             after_policy = dataclasses.replace(
-                outlook.policy, decided_us=now, memory=decision.memory.wanted, wanted_size=decision.wanted,
+                outlook.policy, decided_us=now, memory=decision.memory, wanted_size=decision.wanted,
                 cause=decision.cause, reason=decision.reason, changed_us=now if changes else stored.changed_us,
             )  # fmt: skip
             autoscale_rows.save(connection, after_policy)
@@ -132,7 +132,7 @@ class Autoscaler:
         measured = self._measured(connection, pool, stored, now)
         policy = policies.effective(pool, measured)
         seen = self._seen(connection, pool, stored, policy, now)
-        decision = autoscale.decide(policy, seen, autoscale.Memory(stored.memory))
+        decision = autoscale.decide(policy, seen, stored.memory)
         if not pool.refills:
             why = f"stays at {pool.target_size}: a pool with status {pool.status} is not scaled"
             decision = dataclasses.replace(

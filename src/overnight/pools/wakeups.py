@@ -112,9 +112,7 @@ class LocalNotifier:
     """Datagram sockets in a folder beside the database, one for each listener."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = (
-            folder / "bells"
-        )  # the name since the first release: old reapers listen there
+        self._folder = folder / "bells"  # the name since the first release: old reapers use it
         self.notify = _Throttle(self._send).notify
 
     def _send(self) -> None:

@@ -80,7 +80,7 @@ def test_bounds_are_law() -> None:
     made = autoscale.decide(policy, seen(every(5), 2))
     assert (made.size, "cut to max 5" in made.reason) == (5, True)
     # Max was lowered: at once, whatever was wanted before.
-    memory = autoscale.Memory(((NOW - 1, 30),))
+    memory = ((NOW - 1, 30),)
     assert autoscale.decide(policy, seen([], 30), memory).size == 5
 
 
@@ -117,7 +117,7 @@ def test_it_keeps_its_bounds_and_does_not_flap(
     claims: list[float], least: int, most: int, size: int, cooldown: float
 ) -> None:
     policy = pooldays.policy(min_size=least, max_size=most, cooldown_s=cooldown)
-    memory, risen = autoscale.NOTHING, -math.inf
+    memory, risen = (), -math.inf
     for now in range(0, 7200, 30):
         known = [NOW + when for when in claims if when <= now]
         looked = pooldays.count_claims(policy, NOW + now, size, known, NOW - 86400)
@@ -129,7 +129,7 @@ def test_it_keeps_its_bounds_and_does_not_flap(
         elif made.size < size <= most:
             assert now - risen >= cooldown
         # What is kept is what a fall looks at, and no more.
-        kept = [wanted for _, wanted in made.memory.wanted]
+        kept = [wanted for _, wanted in made.memory]
         assert kept == sorted(kept, reverse=True)
         size, memory = made.size, made.memory
 
