@@ -16,8 +16,9 @@ from collections.abc import Collection, Iterator
 
 from overnight import errors
 from overnight.app import record as recorder
+from overnight.model import cgroups
 from overnight.rehearsals import victim
-from overnight.sources import cgroups, cpu
+from overnight.sources import cpu
 from overnight.sources.perf import events
 from overnight.undo import journal, operations
 

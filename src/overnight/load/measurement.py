@@ -123,7 +123,7 @@ class Meter:
         }
         waiting: dict[str, int] = {}
         with contextlib.suppress(sources.NoDataError, OSError):
-            rows = pressure.read_pressure(self._root)
+            rows = pressure.open_pressure(self._root)()
             waiting = {name: int(rows[name][0]) for name in ("cpu", "memory", "io") if name in rows}
         cores = {
             times.core: times for times in cpu.read_cpu(self._root) if times.core in self._cores

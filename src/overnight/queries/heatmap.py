@@ -77,13 +77,13 @@ def by_core(
     values = np.zeros((columns, len(rows)), np.int64)
     if summed and len(touched) - len(planes) > MANY_SEGMENTS:
         rest = (segment for segment in touched if segment.path not in planes)
-        shapes = ((segment, _shape(metas[segment.path])) for segment in rest)
+        shapes = ((segment, metas[segment.path].shape) for segment in rest)
         segments.read_ahead(segment.seconds_at(mode, shape) for segment, shape in shapes)
     places: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for segment in touched:
         if summed:
             meta, plane = metas[segment.path], planes.get(segment.path)
-            seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, _shape(meta))
+            seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, meta.shape)
             key = (segment.host, meta.cores)
             if key not in places:  # most segments have the same ones
                 places[key] = [rows.get((segment.host, core), -1) for core in meta.cores]
@@ -213,12 +213,6 @@ def _too_fine(columns: int, rows: int) -> errors.UsageError:
     )
 
 
-def _shape(meta: segments.Meta) -> tuple[int, int]:
-    """Return a segment's clock seconds and cores."""
-    seconds = segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed)
-    return seconds, len(meta.cores)
-
-
 def _add_sums(
     values: npt.NDArray[np.int64],
     first: int,
@@ -258,7 +252,7 @@ def _add_rows(
     found = _select(
         source, segment, window, chosen, mode, f"(time_us - {window.begin_us}) // {step_us}", "cpu"
     )
-    place = np.full(segments.MOST_CORES + 1, -1, np.int64)  # the last one is core -1: unknown
+    place = np.full(segments.MAX_CORES + 1, -1, np.int64)  # the last one is core -1: unknown
     for (host, core), row in rows.items():
         if host == segment.host:
             place[core] = row

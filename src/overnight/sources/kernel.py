@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 from overnight import sources
-
-__all__ = ["has_addresses", "read_kallsyms_visible", "read_paranoid", "read_release"]
 
 
 def read_release(root: pathlib.Path = sources.ROOT) -> str:
@@ -34,10 +31,6 @@ def has_addresses(kallsyms: str) -> bool:
 
 def read_kallsyms_visible(root: pathlib.Path = sources.ROOT) -> bool:
     """Return whether this process may see kernel symbol addresses."""
-    try:
-        # The first page suffices: the file has 200,000 lines.
-        with (root / "proc/kallsyms").open("rb", buffering=0) as file:
-            text = os.read(file.fileno(), 4096).decode("ascii", "replace")
-    except OSError:
-        return False
-    return has_addresses(text)
+    # The first page suffices: the file has 200,000 lines.
+    page = sources.read_once(root / "proc/kallsyms") or b""
+    return has_addresses(page.decode("ascii", "replace"))

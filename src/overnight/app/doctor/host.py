@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+from overnight.model import cgroups
 from overnight.model.checkup import Check, Question
-from overnight.sources import cgroups, kernel
+from overnight.sources import kernel
 
 if TYPE_CHECKING:
     import pathlib

@@ -15,8 +15,6 @@ import stat
 from collections.abc import Iterator
 from typing import Literal
 
-__all__ = ["LIMIT", "NAMES", "Entry", "NotPlainError", "TooLargeError", "Tree", "why"]
-
 LIMIT = 1 << 20
 NAMES = 50_000  # entries of one folder; /usr/bin of a full desktop has 4,000
 LINKS = 40  # like the kernel: more are a loop
