@@ -72,7 +72,7 @@ LabelOption = Annotated[
 ]
 
 
-def takes_pools(command: Callable[..., int]) -> Callable[..., int]:
+def takes_pools(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """Replace the parameters `current` and `where` of a command by --database and --output."""
     hints = typing.get_type_hints(command, include_extras=True)
     own = [
@@ -91,7 +91,9 @@ def takes_pools(command: Callable[..., int]) -> Callable[..., int]:
     ]
 
     @functools.wraps(command)
-    def run(context: typer.Context, database: str, output: session.Output, **values: Any) -> int:
+    def run(
+        context: typer.Context, database: str, output: session.Output, **values: Any
+    ) -> int | None:
         current: session.Session = context.obj
         current.output = output
         return command(current, pools.Pools(current.home, database), **values)
@@ -101,7 +103,7 @@ def takes_pools(command: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-def add_command(cli: typer.Typer, call: Callable[..., int], example: str) -> None:
+def add_command(cli: typer.Typer, call: Callable[..., int | None], example: str) -> None:
     """Add a command to the group `pool`, which another module has registered."""
     for info in cli.registered_groups:
         if info.name == "pool" and info.typer_instance is not None:

@@ -53,26 +53,24 @@ def _summary(details: PoolDetails) -> str:
     )
 
 
-def pools(current: session.Session, listed: tuple[PoolDetails, ...]) -> int:
+def pools(current: session.Session, listed: tuple[PoolDetails, ...]) -> None:
     """Print one line for each pool."""
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.pools_document(listed))
-        return errors.ExitCode.DONE
+        return
     for details in listed:
         _print(_summary(details))
     if not listed:
         _print("no pools; create one: overnight pool create NAME --template T --target 5")
-    return errors.ExitCode.DONE
 
 
-def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> int:
+def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> None:
     """Print a pool after a change."""
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.pool_document(report))
     else:
         _print(message)
         _print(_summary(report.details))
-    return errors.ExitCode.DONE
 
 
 def show(current: session.Session, report: use_cases.PoolReport) -> int:
@@ -156,19 +154,19 @@ def _print_policy(policy: Autoscale) -> None:
         _print("  no decision yet: overnight pool serve makes it")
 
 
-def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> int:
+def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> None:
     """Print the policy of a pool, and what it would decide now if that was asked for."""
     from overnight.model import times
 
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.autoscale_document(report))
-        return errors.ExitCode.DONE
+        return
     if report.message:
         _print(report.message)
     pool = report.details.pool
     if report.policy is None:
         _print(f"the size of pool {pool.name} is set by hand: target {pool.target_size}")
-        return errors.ExitCode.DONE
+        return
     _print(_summary(report.details))
     _print_policy(report.policy)
     if report.outlook is not None:
@@ -177,39 +175,36 @@ def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> in
         _print(f"  with a warm-up of {warm_up}; nothing was changed")
         for text in report.outlook.assumed:
             _print(f"  assumed: {text}")
-    return errors.ExitCode.DONE
 
 
-def claims(current: session.Session, grants: tuple[Grant, ...]) -> int:
+def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
     """Print the claims that were made or renewed."""
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.claims_document(grants))
-        return errors.ExitCode.DONE
+        return
     for grant in grants:
         until = _until(grant.claim).replace(",", " ", 1)
         _print(f"{grant.claim.id}  {grant.member.id}  {grant.member.address}{until}")
-    return errors.ExitCode.DONE
 
 
-def member(current: session.Session, changed: Member) -> int:
+def member(current: session.Session, changed: Member) -> None:
     """Print the state of a member."""
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.member_document(changed))
-        return errors.ExitCode.DONE
+        return
     state = "gone" if changed.gone_us is not None else str(changed.state)
     held = ", cordoned" if changed.cordoned else ""
     _print(f"{changed.id} is {state}{held}")
-    return errors.ExitCode.DONE
 
 
-def member_details(current: session.Session, details: MemberDetails) -> int:
+def member_details(current: session.Session, details: MemberDetails) -> None:
     """Print everything about one member."""
     from overnight.model import times
 
     shown = details.member
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.member_document(shown, details))
-        return errors.ExitCode.DONE
+        return
     now = _now_us()
     member(current, shown)
     region = f" in {shown.region}" if shown.region else ""
@@ -239,7 +234,6 @@ def member_details(current: session.Session, details: MemberDetails) -> int:
             f"  {claim.id}  {claim.acquired_by or '-'}  {claim.acquired_for or '-'}  {_held(claim, now)}"
         )
     _print_events(details.events)
-    return errors.ExitCode.DONE
 
 
 def _held(claim: Claim, now: int) -> str:
@@ -271,11 +265,10 @@ def done(
     operation: str,
     name: str,
     numbers: dict[str, int],
-) -> int:
+) -> None:
     """Print the counts of an operation."""
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.operation_document(operation, name, numbers))
     else:
         counts = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in numbers.items())
         _print(f"pool {name}: {counts}")
-    return errors.ExitCode.DONE

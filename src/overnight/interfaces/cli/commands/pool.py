@@ -61,7 +61,7 @@ def create(
     instance_type: pool_options.TypeOption = None,
     label: pool_options.LabelOption = None,
     setting: pool_options.SettingOption = None,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Create a warm pool.
 
     `overnight pool serve` launches its members. The default of --max is the target plus 10.
@@ -79,16 +79,16 @@ def create(
         settings=pool_options.parse_settings(setting),
     )
     report = where.create(name, provider, change)
-    return pool_view.changed(current, report, f"created pool {name}")
+    pool_view.changed(current, report, f"created pool {name}")
 
 
 def list_(
     current: session.Session,
     where: pool_options.Pools,
     everything: Annotated[bool, typer.Option("--all", help="Include archived pools.")] = False,
-) -> int:
+) -> None:
     """List pools with their ready, warming and claimed members."""
-    return pool_view.pools(current, where.list(archived=everything))
+    pool_view.pools(current, where.list(archived=everything))
 
 
 def show(
@@ -122,7 +122,7 @@ def update(
     resume: Annotated[bool, typer.Option("--resume", help="Make the pool active again.")] = False,
     archive: Annotated[bool, typer.Option("--archive", help="Terminate unclaimed members and hide the pool.")] = False,
     close_breaker: Annotated[bool, typer.Option("--close-breaker", help="Launch again after failures.")] = False,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Change a pool.
 
     A smaller target terminates the longest idle members; a new template replaces all members.
@@ -149,7 +149,7 @@ def update(
         settings=pool_options.parse_settings(setting),
     )
     report = where.update(pool, change)
-    return pool_view.changed(current, report, f"updated pool {pool}")
+    pool_view.changed(current, report, f"updated pool {pool}")
 
 
 def acquire(
@@ -164,7 +164,7 @@ def acquire(
     cold: Annotated[bool, typer.Option("--cold", help="Launch a member if none is ready, and wait for it.")] = False,
     lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="Lease duration; the claim ends unless renewed.")] = "",
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key gets the same claim.")] = None,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Claim a ready member; nobody else gets it."""
     from overnight.model.pool import Request
 
@@ -173,7 +173,7 @@ def acquire(
         wait_seconds=times.parse_duration(wait), idempotency_key=key,
         lease_seconds=pool_options.parse_seconds(lease, "--lease") if lease else None,
     )  # fmt: skip
-    return pool_view.claims(current, where.acquire(pool, request))
+    pool_view.claims(current, where.acquire(pool, request))
 
 
 def renew(
@@ -183,20 +183,20 @@ def renew(
     lease: Annotated[
         str, typer.Option("--lease", metavar="DURATION", help="New lease, from now.")
     ] = "1h",
-) -> int:
+) -> None:
     """Extend the lease of a claim."""
     seconds = pool_options.parse_seconds(lease, "--lease")
-    return pool_view.claims(current, (where.renew(claim, seconds),))
+    pool_view.claims(current, (where.renew(claim, seconds),))
 
 
 def return_(
     current: session.Session, where: pool_options.Pools, claim: pool_options.ClaimArgument
-) -> int:
+) -> None:
     """Return a member.
 
     It is recycled, or ready again if the pool has reuse_without_reset.
     """
-    return pool_view.member(current, where.give_back(claim))
+    pool_view.member(current, where.give_back(claim))
 
 
 def terminate(
@@ -207,37 +207,37 @@ def terminate(
         bool,
         typer.Option("--forget", help="Do not call the provider: the machine is known to be gone."),
     ] = False,
-) -> int:
+) -> None:
     """Terminate a member in any state, and end its claim."""
-    return pool_view.member(current, where.terminate(member, forget=forget))
+    pool_view.member(current, where.terminate(member, forget=forget))
 
 
 def drain(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
-) -> int:
+) -> None:
     """Terminate unclaimed members and stop launching."""
-    return pool_view.done(current, "drain", pool, where.drain(pool))
+    pool_view.done(current, "drain", pool, where.drain(pool))
 
 
 def delete(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
-) -> int:
+) -> None:
     """Delete a pool that has no members."""
-    return pool_view.done(current, "delete", pool, where.delete(pool))
+    pool_view.done(current, "delete", pool, where.delete(pool))
 
 
 def replenish(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
-) -> int:
+) -> None:
     """Launch missing members now, without the reaper."""
-    return pool_view.done(current, "replenish", pool, where.replenish(pool))
+    pool_view.done(current, "replenish", pool, where.replenish(pool))
 
 
 def recycle(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
-) -> int:
+) -> None:
     """Terminate stale members now, and retry failed terminations."""
-    return pool_view.done(current, "recycle", pool, where.recycle(pool))
+    pool_view.done(current, "recycle", pool, where.recycle(pool))
 
 
 def show_member(
@@ -245,26 +245,26 @@ def show_member(
     where: pool_options.Pools,
     member: pool_options.MemberArgument,
     recent: pool_options.RecentOption = 20,
-) -> int:
+) -> None:
     """Show a member: machine, claims, events; also when it is gone."""
-    return pool_view.member_details(current, where.show_member(member, recent=recent))
+    pool_view.member_details(current, where.show_member(member, recent=recent))
 
 
 def cordon(
     current: session.Session, where: pool_options.Pools, member: pool_options.MemberArgument
-) -> int:
+) -> None:
     """Hold a member for inspection.
 
     It is not claimed, not recycled and not counted until it is uncordoned.
     """
-    return pool_view.member(current, where.set_cordoned(member, cordoned=True))
+    pool_view.member(current, where.set_cordoned(member, cordoned=True))
 
 
 def uncordon(
     current: session.Session, where: pool_options.Pools, member: pool_options.MemberArgument
-) -> int:
+) -> None:
     """Release a cordoned member."""
-    return pool_view.member(current, where.set_cordoned(member, cordoned=False))
+    pool_view.member(current, where.set_cordoned(member, cordoned=False))
 
 
 def serve(
@@ -273,7 +273,7 @@ def serve(
     listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Address for members and metrics. Default: the last one.")] = "",
     endpoint: Annotated[str, typer.Option("--endpoint", metavar="URL", help="URL that members use, if it differs. Default: the last one.")] = "",
     interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="Tick of the reaper; claims wake it at once.")] = "60s",
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Run the reaper and answer members, until Ctrl-C.
 
     Metrics are at /metrics.
@@ -292,4 +292,3 @@ def serve(
         )
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.operation_document("serve", "", {}))
-    return errors.ExitCode.DONE

@@ -37,7 +37,7 @@ def autoscale(
     zero_after: Annotated[str | None, typer.Option("--zero-after", metavar="DURATION", help="Time without a claim after which the target is 0; none: never.")] = None,
     burst: Annotated[str | None, typer.Option("--burst", metavar="MEAN[:SPREAD]", help="Claims that arrive together: 5, 5:2.")] = None,
     warmup: Annotated[str | None, typer.Option("--warmup", metavar="DURATION", help="Warm-up time instead of the measured one; none: measured.")] = None,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Show or set how a pool's size follows demand and schedule.
 
     Options that are left out keep their values. `overnight pool serve` decides every few seconds.
@@ -61,7 +61,7 @@ def autoscale(
         **{name: _seconds(text) for name, text in durations.items() if name not in clear},
     )
     report = where.autoscale(pool, change, on=on, off=off, dry_run=dry_run)
-    return pool_view.autoscale(current, report)
+    pool_view.autoscale(current, report)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -38,7 +38,7 @@ def size(
     burst: Annotated[str, typer.Option("--burst", metavar="MEAN[:SPREAD]", help="Claims that arrive together, and their standard deviation: 5, 5:2. Default: 1.")] = "",
     callers: Annotated[str, typer.Option("--callers", help="What callers do when no host is ready: give-up or wait.")] = "give-up",
     cost: Annotated[float | None, typer.Option("--cost", metavar="PRICE", help="Price of a host for an hour, in any currency.")] = None,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Calculate how many warm hosts a pool needs.
 
     Shows three sizes and the miss rate at each size: the runbook's rule, which covers only the mean demand;
@@ -78,7 +78,6 @@ def size(
         if result.measured is not None:
             show_measured(result.measured, current.console())
         show(result.sizing, current.console())
-    return errors.ExitCode.DONE
 
 
 def show_measured(known: pool_sizing.MeasuredDemand, console: rich.console.Console) -> None:
