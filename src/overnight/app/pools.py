@@ -47,7 +47,6 @@ class PoolChange:
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def given(self) -> dict[str, Any]:
-        """Return the parameters that were given."""
         named = {n: v for n, v in vars(self).items() if v is not None and n != "settings"}
         return {**named, **self.settings}
 
@@ -69,7 +68,6 @@ class AutoscaleChange:
     clear: tuple[str, ...] = ()
 
     def given(self) -> dict[str, Any]:
-        """Return the parameters that were given."""
         named = {n: v for n, v in vars(self).items() if v is not None and n != "clear"}
         return {**named, **dict.fromkeys(self.clear)}
 

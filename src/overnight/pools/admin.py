@@ -125,7 +125,6 @@ class PoolAdmin:
             )
 
     def show_member(self, member_id: str, *, recent: int = RECENT) -> MemberDetails:
-        """Return a member with its claims and events."""
         with self._database.read() as connection:
             member = member_rows.find(connection, member_id)
             pool = pool_rows.find(connection, member.pool_id)

@@ -65,7 +65,6 @@ class Policy:
                 )
 
     def demand(self, claims_per_minute: float) -> sizing.Demand:
-        """Return the demand for sizing."""
         return sizing.Demand(
             claims_per_minute, self.warm_up_s, self.interval_s, self.miss, self.burst
         )
@@ -123,8 +122,6 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True)
 class _Wish:
-    """A size to grow to, a size not to shrink below, and why."""
-
     grow: int
     keep: int
     why: str
@@ -132,7 +129,6 @@ class _Wish:
 
 
 def decide(policy: Policy, seen: Seen, memory: Memory = ()) -> Decision:
-    """Decide the size that a pool should have now."""
     wish, wanted = _wish(policy, seen)
     begin = seen.now_s - policy.cooldown_s
     kept = [(when, size) for when, size in memory if begin < when <= seen.now_s]

@@ -44,7 +44,6 @@ def make(
     *,
     clock: Callable[[], int] = now_us,
 ) -> Context:
-    """Open a control plane on a database."""
     with where.read() as connection:
         owner = shared_values.get(connection, "owner")
     if not owner:

@@ -92,6 +92,5 @@ class ControlPlane:
             shared_values.put(connection, name, value)
 
     def get(self, name: str) -> str:
-        """Return a value; '' if there is none."""
         with self.context.database.read() as connection:
             return shared_values.get(connection, name)

@@ -55,8 +55,6 @@ class Fail:
 
 @dataclasses.dataclass(frozen=True)
 class Terminate:
-    """Terminate the machine now."""
-
     member_id: str
 
 

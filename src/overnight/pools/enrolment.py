@@ -22,8 +22,6 @@ State = MemberState
 
 
 class Enrolment:
-    """The requests of a member's agent."""
-
     def __init__(self, control: context.Context) -> None:
         self._control = control
         self._database = control.database

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import math
 import secrets
 from typing import TYPE_CHECKING
@@ -66,7 +67,11 @@ class Maintenance:
                 changed += done
                 if done and isinstance(instruction, decisions.Fail) and instruction.counts:
                     pool = count_failure(connection, pool, instruction.reason, now)
-            self._prune(connection, pool, now)
+            # Of members only the records of those whose machines are certainly gone.
+            kept_since = now - pool.settings.record_retention_seconds * SECOND_US
+            event_rows.delete_old_records(connection, pool.id, kept_since)
+            unseen = now - pool.settings.waiter_stale_seconds * 10 * SECOND_US
+            waiter_rows.delete_unseen(connection, pool.id, unseen)
         if changed:
             self._control.notifier.notify()
         self.terminate_due(pool)
@@ -116,13 +121,6 @@ class Maintenance:
                 )  # fmt: skip
                 return True
         return False
-
-    def _prune(self, connection: database.Connection, pool: Pool, now: int) -> None:
-        """Delete old records; of members only those whose machines are certainly gone."""
-        before = now - pool.settings.record_retention_seconds * SECOND_US
-        event_rows.delete_old_records(connection, pool.id, before)
-        unseen = now - pool.settings.waiter_stale_seconds * 10 * SECOND_US
-        waiter_rows.delete_unseen(connection, pool.id, unseen)
 
     # terminate
 
@@ -203,12 +201,10 @@ class Maintenance:
         with concurrent.futures.ThreadPoolExecutor(width) as threads:
             return sum(threads.map(lambda _: self._fill(pool.id, endpoint, each), range(width)))
 
-    def _fill(self, pool_id: str, endpoint: str, most: int) -> int:
+    def _fill(self, pool_id: str, endpoint: str, count: int) -> int:
         """Fill slots until none is wanted or a launch fails."""
-        launched = 0
-        while launched < most and self._fill_slot(pool_id, endpoint):
-            launched += 1
-        return launched
+        results = (self._fill_slot(pool_id, endpoint) for _ in range(count))
+        return sum(itertools.takewhile(bool, results))
 
     def _fill_slot(self, pool_id: str, endpoint: str) -> bool:
         """Launch one member; False if none is wanted or the launch failed."""

@@ -84,8 +84,6 @@ class _Listener(http.server.ThreadingHTTPServer):
 
 
 class Server:
-    """Serves one address until it is closed."""
-
     def __init__(
         self,
         api: MemberApi,

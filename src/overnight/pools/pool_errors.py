@@ -31,8 +31,6 @@ class BadSizeError(PoolError, errors.UsageError):
 
 
 class AutoscaledError(PoolError):
-    """The size of an autoscaled pool was set by hand."""
-
     def __init__(self, name: str) -> None:
         super().__init__(
             f"the target of pool {name} cannot be set by hand",
@@ -76,8 +74,6 @@ class PoolExistsError(PoolError):
 
 
 class PoolNotActiveError(PoolError):
-    """Only active pools serve claims."""
-
     def __init__(self, name: str, status: str) -> None:
         super().__init__(
             f"pool {name} is {status}",
@@ -90,8 +86,6 @@ IDLE_REASON = ("all members are claimed, or none has come up", "members are stil
 
 
 class NoReadyMembersError(PoolError):
-    """No member, or too few, can be claimed now."""
-
     def __init__(
         self, name: str, *, target: int, ready: int, warming: int, wanted: int = 1, why: str = ""
     ) -> None:
@@ -104,8 +98,6 @@ class NoReadyMembersError(PoolError):
 
 
 class NoLiveReadyMembersError(PoolError):
-    """There are ready members, but all of them are silent."""
-
     def __init__(self, name: str, silent: tuple[tuple[str, float], ...]) -> None:
         named = ", ".join(f"{member} (silent for {seconds:.0f} s)" for member, seconds in silent)
         super().__init__(
@@ -118,8 +110,6 @@ class NoLiveReadyMembersError(PoolError):
 
 
 class PoolHasMembersError(PoolError):
-    """Only an empty pool can be deleted."""
-
     def __init__(self, name: str, count: int) -> None:
         super().__init__(
             f"pool {name} still has {count} {'member' if count == 1 else 'members'}",
@@ -162,8 +152,6 @@ class ClaimEndedError(PoolError):
 
 
 class LeaseCapError(PoolError):
-    """The claim has been open for as long as its pool allows."""
-
     def __init__(self, claim: str, pool: str, most: int) -> None:
         super().__init__(
             f"claim {claim} cannot be renewed any further",
@@ -174,8 +162,6 @@ class LeaseCapError(PoolError):
 
 
 class KeyReusedError(PoolError, errors.UsageError):
-    """The idempotency key belongs to another request."""
-
     def __init__(self, key: str) -> None:
         super().__init__(
             f"idempotency key {key!r} was used for another request",

@@ -31,8 +31,6 @@ def orphans_name(provider: str) -> str:
 
 @dataclasses.dataclass
 class SweepResult:
-    """The counts of one sweep of a provider."""
-
     machines: int = 0
     orphans: int = 0
     orphans_left: int = 0  # could not be terminated

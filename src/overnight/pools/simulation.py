@@ -33,7 +33,6 @@ class Estimate:
 def draw_sizes(
     burst: bursts.Burst, count: int | tuple[int, int], random: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Draw how many claims each burst has."""
     if burst.mean == 1:
         return np.ones(count, dtype=np.int64)
     edges = np.cumsum(burst.law)

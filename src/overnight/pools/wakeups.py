@@ -36,8 +36,6 @@ class Listener(Protocol):
 
 
 class Notifier(Protocol):
-    """The notifications of one database."""
-
     def notify(self, *, urgent: bool = True) -> None:
         """Wake every listener; never fails and never blocks. A claim is not urgent."""
 
@@ -130,7 +128,6 @@ class LocalNotifier:
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[Listener]:
-        """Receive every notification from now on."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:

@@ -129,7 +129,6 @@ def parse_labels(texts: list[str] | None) -> dict[str, str] | None:
 
 
 def parse_seconds(text: str, option: str) -> int:
-    """Return a duration in whole seconds."""
     from overnight.model import times
 
     parsed = times.parse_duration(text)

@@ -65,7 +65,6 @@ def pools(current: session.Session, listed: tuple[PoolDetails, ...]) -> None:
 
 
 def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> None:
-    """Print a pool after a change."""
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.pool_document(report))
     else:
@@ -178,7 +177,6 @@ def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> No
 
 
 def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
-    """Print the claims that were made or renewed."""
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.claims_document(grants))
         return
@@ -188,7 +186,6 @@ def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
 
 
 def member(current: session.Session, changed: Member) -> None:
-    """Print the state of a member."""
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.member_document(changed))
         return
@@ -266,7 +263,6 @@ def done(
     name: str,
     numbers: dict[str, int],
 ) -> None:
-    """Print the counts of an operation."""
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.operation_document(operation, name, numbers))
     else:

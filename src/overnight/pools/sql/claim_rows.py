@@ -63,7 +63,6 @@ def list_recent(connection: sa.Connection, pool_id: str, limit: int) -> list[Cla
 
 
 def list_of_member(connection: sa.Connection, member_id: str, limit: int) -> list[Claim]:
-    """Read the claims on a member, newest first."""
     return _read(connection, _newest(claims.c.member_id == member_id, limit))
 
 

@@ -170,7 +170,6 @@ def set_abandoned(connection: sa.Connection, member_id: str, now_us: int) -> boo
 
 
 def set_beat(connection: sa.Connection, member_id: str, phase: str, now_us: int) -> None:
-    """Record a heartbeat."""
     connection.execute(
         _upsert.insert(connection, beats)
         .values(member_id=member_id, at_us=now_us, phase=phase)
