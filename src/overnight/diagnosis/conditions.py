@@ -231,7 +231,7 @@ def _compare(
 
 def _format_magnitude(name: str, value: float, around: Surroundings) -> str:
     if number := around.numbers.get(name):
-        return number.form.format(value=value, percent=format_percent(value))
+        return number.format.format(value=value, percent=format_percent(value))
     return f"{format_number(value)} {_label(name)}"
 
 
