@@ -76,10 +76,7 @@ Judge = Callable[[Pair], Judgement]
 
 
 def judge(
-    condition: knowledge.Condition,
-    cause: Finding,
-    effect: Finding,
-    around: Surroundings,
+    condition: knowledge.Condition, cause: Finding, effect: Finding, around: Surroundings
 ) -> Judgement:
     """Judge how well one condition holds between two findings."""
     judgement = JUDGES[condition.holds](Pair(condition, cause, effect, around))

@@ -17,11 +17,7 @@ class Page:
         self._parts: list[str] = []
 
     def family(
-        self,
-        name: str,
-        kind: str,
-        about: str,
-        rows: Iterable[tuple[Mapping[str, object], float]],
+        self, name: str, kind: str, about: str, rows: Iterable[tuple[Mapping[str, object], float]]
     ) -> None:
         """Add a metric family; without rows it is left out."""
         lines = [_line(name + SUFFIXES.get(kind, ""), labels, value) for labels, value in rows]

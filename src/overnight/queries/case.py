@@ -226,10 +226,7 @@ class Case:
         return flames.flame(self.profiles, window, chosen, hosts=(self.host,))
 
     def diff(
-        self,
-        window: Window,
-        baseline: Window,
-        chosen: Selection = Selection(),
+        self, window: Window, baseline: Window, chosen: Selection = Selection()
     ) -> diff.Difference:
         """Compare a window with a baseline, function by function."""
         from overnight.queries import diff as diffs

@@ -187,10 +187,7 @@ def _concatenate(tables: list[Integers], rows: int = 4) -> Integers:
 
 
 def _recorded(
-    source: reader.Reader,
-    host: str,
-    windows: Sequence[Window],
-    selection: Selection,
+    source: reader.Reader, host: str, windows: Sequence[Window], selection: Selection
 ) -> tuple[npt.NDArray[np.float64], Integers, int]:
     seconds, lost = np.zeros(len(windows)), np.zeros(len(windows), np.int64)
     frequency = 0

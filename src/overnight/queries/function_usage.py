@@ -225,10 +225,7 @@ def strip_suffix(name: str) -> str:
 
 
 def nested_share(
-    now: samples.WindowSamples,
-    inner: str,
-    within: str,
-    processes: Iterable[Actor] = (),
+    now: samples.WindowSamples, inner: str, within: str, processes: Iterable[Actor] = ()
 ) -> tuple[int, int]:
     """Count samples with a function of `inner` on the stack, of those with one of `within`."""
     wanted = set(processes)

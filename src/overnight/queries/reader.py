@@ -302,10 +302,7 @@ def _lost(metas: list[tuple[segments.Segment, segments.Meta]], window: Window) -
 
 
 def coverage_of_parts(
-    hosts: tuple[str, ...],
-    window: Window,
-    parts: Sequence[Part | Sums],
-    chosen: Selection,
+    hosts: tuple[str, ...], window: Window, parts: Sequence[Part | Sums], chosen: Selection
 ) -> Coverage:
     """Return how much of the window the parts cover."""
     return coverage_of_segments(

@@ -113,10 +113,7 @@ def function_columns(
 
 
 def _count_groups(
-    part: reader.Part,
-    group: npt.NDArray[np.integer],
-    groups: int,
-    outermost: npt.NDArray[np.bool_],
+    part: reader.Part, group: npt.NDArray[np.integer], groups: int, outermost: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return by group of nodes: samples that end in it, samples that it is in, recursion once."""
     whole = tree.subtree_sums(part.own, part.names.size) * outermost

@@ -250,11 +250,7 @@ def _read_samples(
 
 
 def _read_sums(
-    source: reader.Reader,
-    segment: segments.Segment,
-    stretch: Detail,
-    tables: _Tables,
-    most: int,
+    source: reader.Reader, segment: segments.Segment, stretch: Detail, tables: _Tables, most: int
 ) -> _Rows:
     """Sum samples by stack; beyond the `most` frequent ones they count for their process only.
 
