@@ -75,5 +75,5 @@ class Checkup:
             "schema": SCHEMA,
             "host": self.host,
             "can_record": {"profiles": self.profiles, "signals": self.signals},
-            "checks": [{**dataclasses.asdict(c), "status": str(c.status)} for c in self.checks],
+            "checks": list(map(dataclasses.asdict, self.checks)),
         }

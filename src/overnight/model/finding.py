@@ -170,8 +170,8 @@ class Answer:
     def as_json(self) -> dict[str, object]:
         return {
             "detector": self.detector,
-            "status": str(self.status),
+            "status": self.status,
             "why": self.why,
-            "missing": [str(need) for need in self.missing],
+            "missing": list(self.missing),
             "findings": [finding.id for finding in self.findings],
         }

@@ -34,8 +34,5 @@ class Load:
 
     def as_json(self) -> dict[str, object]:
         """Schema docs/schemas/loads-1.json."""
-        return {
-            **dataclasses.asdict(self),
-            "cores": list(self.cores),
-            "crossed": list(self.crossed),
-        }
+        lists = {"cores": list(self.cores), "crossed": list(self.crossed)}
+        return dataclasses.asdict(self) | lists

@@ -11,28 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "CAPACITY",
-    "Autoscale",
-    "Callers",
-    "Claim",
-    "Counts",
-    "Grant",
-    "LifecycleClass",
-    "Member",
-    "MemberDetails",
-    "MemberState",
-    "Past",
-    "Pool",
-    "PoolDetails",
-    "PoolEvent",
-    "PoolSettings",
-    "PoolStatus",
-    "Problem",
-    "Reason",
-    "Request",
-    "Waiter",
-    "new_id",
-]
+    "CAPACITY", "Autoscale", "Callers", "Claim", "Counts", "Grant", "LifecycleClass", "Member",
+    "MemberDetails", "MemberState", "Past", "Pool", "PoolDetails", "PoolEvent", "PoolSettings",
+    "PoolStatus", "Problem", "Reason", "Request", "Waiter", "new_id",
+]  # fmt: skip
 
 
 class Reason(enum.StrEnum):
