@@ -111,7 +111,8 @@ def _fill(night: Night, count: int, say: Callable[[str], None]) -> None:
     begins = [night.window.begin_us + i * SEGMENT_SECONDS * 1_000_000 for i in range(count)]
     missing = [begin for begin in begins if begin not in there]
     if not missing:
-        hours.write_missing(segments.Catalogue(night.home))
+        for segment in segments.Catalogue(night.home).segments(HOST):
+            hours.write_past(segment)
         return
     maker = Maker(night.incident.time_us * 1000)
     began, cpu = time.monotonic(), time.process_time()

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from overnight.sources import cgroups
+from overnight.model import cgroups
 
 LAYOUT = cgroups.read_layout()
 MEMORY = pathlib.Path(str(LAYOUT.memory))

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from overnight.app import windows
     from overnight.model.selection import Window
 
-__all__ = ["Writer", "find_marks", "make_page"]
-
 Writer: TypeAlias = Callable[[BinaryIO], None]
 
-MOST_EVENTS = 40  # beyond, marks would hide what they point at
+MAX_EVENTS = 40  # beyond, marks would hide what they point at
 # Filters that need whole samples: sums over segments know only process and stack.
 NEEDS_SAMPLES = ("core", "thread", "unit")
 
@@ -45,7 +43,7 @@ def _worst_events(samples: windows.Samples) -> list[Event]:
     ranked = [(Severity.of(event.severity).rank, event) for event in events]
     serious = [(rank, event) for rank, event in ranked if rank]
     serious.sort(key=lambda ranked: (-ranked[0], ranked[1].time_us))
-    return [event for _, event in serious[:MOST_EVENTS]]
+    return [event for _, event in serious[:MAX_EVENTS]]
 
 
 def make_page(

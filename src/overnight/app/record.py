@@ -28,8 +28,6 @@ from overnight.sources.perf import command, events
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["CoreWatch", "Options", "Progress", "flight_recorder_arguments", "record"]
-
 STRIP_SECONDS = 120
 
 
@@ -129,29 +127,35 @@ def record(
     """
     chosen, no_stacks = _choose(options.recorder) if options.profiles else (None, "")
     watch = CoreWatch()
-    begin_us = time.time_ns() // 1000
-    begin = time.monotonic()
     problems: list[str] = []
+    profile = cost = None
     with contextlib.ExitStack() as stack:
         flight = recorder_processes.FlightRecorder()
         if options.signals:
             flight = stack.enter_context(
                 recorder_processes.run_flight_recorder(options.home, problems, *options.agent)
             )
+        begin_us, begin = time.time_ns() // 1000, time.monotonic()
         watch.update(cpu.read_cpu())
         if chosen is None:
             _watch_cores(options.seconds, stop, watch, on_progress)
-            gaps = [no_stacks] if no_stacks else []
-            recording = _result(
-                options, begin_us, time.monotonic() - begin, watch, gaps=tuple(gaps)
-            )
+            seconds, gaps = time.monotonic() - begin, [no_stacks] if no_stacks else []
         else:
-            recording = _record_stacks(options, chosen, stop, watch, on_progress)
-    return dataclasses.replace(
-        recording,
-        gaps=(*recording.gaps, *problems),
+            summary, cost, gaps = _record_stacks(options, chosen, stop, watch, on_progress)
+            seconds = summary.seconds
+            profile = _read_profile(options, chosen, begin_us, summary)
+    return Recording(
+        host=platform.node(),
+        home=str(options.home),
+        begin_us=begin_us,
+        end_us=begin_us + round(seconds * 1e6),
+        seconds=round(seconds, 3),
+        cores=watch.summary(),
+        profile=profile,
+        cost=cost,
+        gaps=(*gaps, *problems),
         signals=flight.summary,
-        events=_read_events(options, recording) if options.signals else (),
+        events=_read_events(options, begin_us) if options.signals else (),
     )
 
 
@@ -161,8 +165,7 @@ def _record_stacks(
     stop: threading.Event,
     watch: CoreWatch,
     on_progress: Callable[[Progress], None],
-) -> Recording:
-    begin_us = time.time_ns() // 1000
+) -> tuple[profiler.Summary, Cost, list[str]]:
     begin = time.monotonic()
     folder = spool_paths.spool_folder(options.home)
     _make_folder(folder)
@@ -200,21 +203,15 @@ def _record_stacks(
         f"{(gap.end_ns - gap.begin_ns) / 1e9:.1f} s without samples: {gap.why}"
         for gap in summary.gaps
     ]
-    profile = _read_profile(options, chosen, begin_us, len(summary.segments), summary.lost)
-    return _result(
-        options, begin_us, summary.seconds, watch,
-        gaps=(*gaps, *problems), profile=profile, cost=cost,
-    )  # fmt: skip
+    return summary, cost, gaps + problems
 
 
-def _read_events(options: Options, recording: Recording) -> tuple[Event, ...]:
+def _read_events(options: Options, begin_us: int) -> tuple[Event, ...]:
     from overnight.store.ring import reader
 
-    return reader.Reader(options.home).events(
-        recording.begin_us - SECOND_US,
-        time.time_ns() // 1000 + SECOND_US,
-        (platform.node() or "host",),
-    )
+    end_us = time.time_ns() // 1000 + SECOND_US
+    hosts = (platform.node() or "host",)
+    return reader.Reader(options.home).events(begin_us - SECOND_US, end_us, hosts)
 
 
 def _choose(wanted: str) -> tuple[str | None, str]:
@@ -265,7 +262,7 @@ def _stored(options: Options) -> int:
 
 
 def _read_profile(
-    options: Options, recorder: str, begin_us: int, count: int, lost: int
+    options: Options, recorder: str, begin_us: int, summary: profiler.Summary
 ) -> Profile | None:
     from overnight.queries import reader, top
     from overnight.store import segments
@@ -279,10 +276,10 @@ def _read_profile(
     return Profile(
         recorder=recorder,
         frequency=options.frequency,
-        segments=count,
+        segments=len(summary.segments),
         samples=busiest.coverage.samples,
         idle_samples=busiest.coverage.idle,
-        lost=lost,
+        lost=summary.lost,
         processes=tuple(
             ProcessShare(
                 process=row.name,
@@ -293,27 +290,4 @@ def _read_profile(
             )
             for row in busiest.rows
         ),
-    )
-
-
-def _result(
-    options: Options,
-    begin_us: int,
-    seconds: float,
-    watch: CoreWatch,
-    *,
-    gaps: tuple[str, ...],
-    profile: Profile | None = None,
-    cost: Cost | None = None,
-) -> Recording:
-    return Recording(
-        host=platform.node(),
-        home=str(options.home),
-        begin_us=begin_us,
-        end_us=begin_us + round(seconds * 1e6),
-        seconds=round(seconds, 3),
-        cores=watch.summary(),
-        profile=profile,
-        cost=cost,
-        gaps=gaps,
     )

@@ -30,7 +30,6 @@ from overnight.model.verdict import Argument, ArgumentOutcome, Chain, Link, Rule
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-__all__ = ["Candidates", "Refusal", "build", "explain_loss", "link", "rank", "score_chain"]
 
 UNKNOWN_FIT = 0.35  # less than even: what is not known does not speak for a cause
 LEAST_STRENGTH = 0.4  # weaker links are not followed

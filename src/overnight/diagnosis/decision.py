@@ -20,7 +20,6 @@ from overnight.model.verdict import Chain, RuledOut, Verdict, VerdictStatus
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["CLAIMED", "decide", "find_end"]
 
 CLAIMED = 0.35  # below this a chain is a suspicion, not a cause
 COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened

@@ -11,7 +11,6 @@ from overnight import errors
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["Entry", "between"]
 
 Form = TypeVar("Form", bound="DataclassInstance")
 

@@ -20,11 +20,6 @@ from overnight.diagnosis import conditions, entries
 from overnight.model.finding import Subject
 from overnight.model.verdict import Step
 
-__all__ = [
-    "Condition", "EventKind", "FleetRule", "Kind", "Knowledge", "Number", "Remedy", "Rule", "known", "merge",
-    "parse_knowledge", "read_knowledge",
-]  # fmt: skip
-
 NEEDS = ("holds", "open", "soft")
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
 NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")

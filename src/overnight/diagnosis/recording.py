@@ -14,7 +14,6 @@ from overnight.model.times import HOUR_US, SECOND_US
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["read_recording"]
 
 NIGHT_US, AFTER_US = 12 * HOUR_US, HOUR_US
 MOST_NOTES = 10

@@ -17,8 +17,6 @@ from overnight.model.times import SECOND_NS
 from overnight.sources.perf import decode, perfdata
 from overnight.store import capture
 
-__all__ = ["find_losses"]
-
 START = re.compile(re.escape(struct.pack("<IH", decode.LOST, 0)))
 BODY = struct.Struct("<HQQ")
 LATEST_NS = 2**62  # the year 2116

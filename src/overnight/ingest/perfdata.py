@@ -21,8 +21,6 @@ from overnight.store import capture
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Symbols", "foreign_symbols", "kernel_base", "live_symbols", "read"]
-
 KERNEL_MODULE = 0
 RECORD = struct.Struct("<IHH")
 LATEST_NS = 2**62  # the year 2116

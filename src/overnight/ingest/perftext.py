@@ -8,14 +8,12 @@ import time
 
 from overnight.ingest import formats
 
-__all__ = ["Header", "parse_frame", "parse_header", "thread_name"]
-
 ENTRY = re.compile(r"# ?([a-z][a-z ]*?)\s*: ?(.*)")
 EVENT = re.compile(r"name = ([^,]+),.*\{ sample_period, sample_freq \} = (\d{1,18}),")
 REFERENCE = re.compile(r"= (\d{1,10})\.(\d{6}) \(TOD\) = (\d{1,9})\.(\d{9}) \(")
 CPU_LIST = re.compile(r" (?:-C|--cpu[= ]) ?([\d,-]+)(?= |$)")
-CORES_LIMIT = 1 << 16
-PATH_LIMIT = 4200  # PATH_MAX, the parentheses, and what perf may add
+MAX_CORES = 1 << 16
+MAX_PATH = 4200  # PATH_MAX, the parentheses, and what perf may add
 OFFSET = re.compile(r"\+0x[0-9a-f]+$")
 FRAME = re.compile(r"\s*(?:([0-9a-f]{1,16})(?:\s|$))?\s*(.*)", re.DOTALL)
 
@@ -66,9 +64,9 @@ def _cores(online: str, command: str) -> tuple[int, ...]:
         cores: set[int] = set()
         for part in chosen[1].split(","):
             first, _, last = part.partition("-")
-            if first.isdigit() and int(first) < CORES_LIMIT:
+            if first.isdigit() and int(first) < MAX_CORES:
                 end = int(last) if last.isdigit() else int(first)
-                cores.update(range(int(first), min(end, CORES_LIMIT) + 1))
+                cores.update(range(int(first), min(end, MAX_CORES) + 1))
         return tuple(sorted(cores))
     if online.isdecimal() and len(online) < 6:
         return tuple(range(int(online)))
@@ -130,7 +128,7 @@ def _module_at(text: str) -> int:
     if not text.endswith(")"):
         return -1
     depth = 0
-    for at in range(len(text) - 1, max(-1, len(text) - PATH_LIMIT), -1):
+    for at in range(len(text) - 1, max(-1, len(text) - MAX_PATH), -1):
         depth += (text[at] == ")") - (text[at] == "(")
         if depth == 0:
             if at == 0 or text[at - 1] == " ":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-__all__ = ["Field", "WireError", "fields", "inside", "numbers", "repeated", "signed"]
-
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 

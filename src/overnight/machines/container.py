@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from overnight import errors
-from overnight.sources import cgroups
+from overnight.model import cgroups
 
 __all__ = ["ENTER", "environment", "interpreter", "leader", "nspawn_arguments", "place", "plant", "processes", "require", "tops"]  # fmt: skip
 

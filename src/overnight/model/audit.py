@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-__all__ = ["SCHEMA", "Belonging", "Evidence", "Finding", "Report", "Risk"]
-
 SCHEMA = "overnight.audit/1"
 
 

@@ -11,8 +11,6 @@ import pathlib
 
 from overnight.model.text import printable
 
-__all__ = ["LONGEST_KEY", "Layout", "key_of", "parse_layout", "parse_membership"]
-
 LONGEST_KEY = 200
 
 
@@ -33,7 +31,13 @@ class Layout:
 
 
 def parse_layout(mountinfo: str) -> Layout:
-    """The layout that a mountinfo text describes.
+    """Parse /proc/self/mountinfo, one mount a line.
+
+    It shows the mounts; the kernel version does not tell: a 6.18 host may run v1 (measured), and
+    distributions switched at different times::
+
+        31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+        39 24 0:35 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 
     >>> parse_layout("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw").version
     'v2'
@@ -69,6 +73,10 @@ def parse_layout(mountinfo: str) -> Layout:
         memory_version=1 if memory else 2 if unified else 0,
         whole=where is None or roots[where] == "/",
     )
+
+
+def read_layout(root: pathlib.Path = pathlib.Path("/")) -> Layout:
+    return parse_layout((root / "proc/self/mountinfo").read_text(errors="replace"))
 
 
 def parse_membership(text: str) -> dict[str, str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-__all__ = ["SCHEMA", "Check", "Checkup", "Question", "Status"]
-
 SCHEMA = "overnight.doctor/1"
 
 

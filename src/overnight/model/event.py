@@ -6,8 +6,6 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 
-__all__ = ["Event", "Value", "event_id"]
-
 Value = str | int | float | bool
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Value
     from overnight.model.selection import Window
 
-__all__ = ["Answer", "Evidence", "Finding", "Need", "Status", "Subject", "finding_id"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Subject:

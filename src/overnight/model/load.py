@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-__all__ = ["Constancy", "Load"]
-
 
 class Constancy(enum.StrEnum):
     """Whether a load had a constant footprint. The values are stored."""

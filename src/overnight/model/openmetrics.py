@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["CONTENT_TYPE", "Page"]
-
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 SUFFIXES = {"counter": "_total", "info": "_info"}
 

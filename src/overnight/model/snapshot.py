@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["DIFF_SCHEMA", "PARTS", "SCHEMA", "Change", "Difference", "Gap", "Snapshot", "compare"]
-
 SCHEMA = "overnight.snapshot/1"
 DIFF_SCHEMA = "overnight.snapshot-diff/1"
 PARTS = (

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-__all__ = ["END_SIGNALS", "STOP_SIGNALS", "interrupt_on_signals", "stop_on_signals"]
-
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.finding import Answer, Finding
 
-__all__ = [
-    "SCHEMA", "Argument", "ArgumentOutcome", "Chain", "Gap", "GapKind", "GapWindow", "Link", "Narrative", "Part",
-    "RuledOut", "RuledOutReason", "Step", "Verdict", "VerdictStatus",
-]  # fmt: skip
 
 SCHEMA = "overnight.diagnosis/1"
 

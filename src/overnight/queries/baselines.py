@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
 
-__all__ = ["Baseline", "choose"]
-
 ENOUGH_US = 60 * SECOND_US  # of an undisturbed window: long enough for a baseline
 MIN_US = 5 * SECOND_US  # a shorter window is not a baseline
 

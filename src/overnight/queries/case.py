@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from overnight.model.load import Load
     from overnight.queries import consumers, diff, flame, samples, top
 
-__all__ = ["Case"]
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US

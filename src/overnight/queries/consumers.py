@@ -17,7 +17,6 @@ from overnight.store import tree
 if TYPE_CHECKING:
     from overnight.model.actor import Actor
 
-__all__ = ["Consumer", "Item", "Tally", "count_functions", "rank_processes"]
 
 Integers = samples.Integers
 

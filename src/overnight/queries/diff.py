@@ -20,8 +20,6 @@ from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader, top
 from overnight.store import parquet, segments
 
-__all__ = ["Change", "Difference", "diff", "poisson_bounds"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Change:

@@ -14,8 +14,6 @@ from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import key_index, reader, segment_tables
 from overnight.store import tree
 
-__all__ = ["FlameTree", "flame"]
-
 Integers = npt.NDArray[np.int64]
 
 

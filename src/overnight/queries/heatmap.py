@@ -14,8 +14,6 @@ from overnight.model.times import SECOND_US
 from overnight.queries import reader
 from overnight.store import parquet, segments, tree
 
-__all__ = ["Heatmap", "by_core", "by_offset"]
-
 MAX_CELLS = 200_000_000
 FEW_NODES = 50
 MANY_SEGMENTS = 8
@@ -76,12 +74,12 @@ def by_core(
     values = _make_cells(-(-(whole.end_us - whole.begin_us) // step_us), len(rows))
     if summed and len(touched) - len(planes) > MANY_SEGMENTS:
         rest = (segment for segment in touched if segment.path not in planes)
-        segments.read_ahead(segment.seconds_at(mode, _shape(metas[segment])) for segment in rest)
+        segments.read_ahead(segment.seconds_at(mode, metas[segment].shape) for segment in rest)
     places: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for segment, meta in metas.items():
         if summed:
             plane = planes.get(segment.path)
-            seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, _shape(meta))
+            seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, meta.shape)
             key = (segment.host, meta.cores)
             if key not in places:  # most segments have the same ones
                 places[key] = [rows.get((segment.host, core), -1) for core in meta.cores]
@@ -90,7 +88,7 @@ def by_core(
             column = f"(time_us - {window.begin_us}) // {step_us}"
             cells = _select(source, segment, window, chosen, mode, column, "cpu")
             place = np.full(
-                segments.MOST_CORES + 1, -1, np.int64
+                segments.MAX_CORES + 1, -1, np.int64
             )  # the last one is core -1: unknown
             for (host, core), row in rows.items():
                 if host == segment.host:
@@ -189,12 +187,6 @@ def _make_cells(columns: int, rows: int) -> npt.NDArray[np.int64]:
             todo="choose a longer --step or a shorter window",
         )
     return np.zeros((columns, rows), np.int64)
-
-
-def _shape(meta: segments.Meta) -> tuple[int, int]:
-    """Return a segment's clock seconds and cores."""
-    seconds = segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed)
-    return seconds, len(meta.cores)
 
 
 def _add_sums(

@@ -21,8 +21,6 @@ from overnight.model.selection import Coverage, Selection, Window, match_event
 from overnight.queries import segment_tables
 from overnight.store import hours, parquet, segments, tree
 
-__all__ = ["Part", "Reader", "Sums"]
-
 CACHED_SEGMENTS = 64
 CACHED_METAS = 4096  # five days of 2-minute segments, some 2 kB each
 

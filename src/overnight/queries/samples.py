@@ -24,7 +24,6 @@ from overnight.store import parquet, segments, tree
 if TYPE_CHECKING:
     from overnight.queries import reader, segment_tables
 
-__all__ = ["Integers", "Mask", "SegmentSamples", "WindowSamples", "read_segments", "read_window"]  # fmt: skip
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

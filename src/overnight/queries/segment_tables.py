@@ -14,8 +14,6 @@ from overnight import errors
 from overnight.queries import key_index
 from overnight.store import parquet, segments, tree
 
-__all__ = ["Frames", "Names", "function_label"]
-
 
 def function_label(name: str, module: str) -> str:
     """Tell unknown functions of different binaries apart.

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
-__all__ = ["MODES", "Cores", "Coverage", "Rates", "core_series", "counter_rate", "events"]
 
 # What counts into each share of a core's ticks.
 MODES = {

@@ -15,8 +15,6 @@ from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader, segment_tables
 from overnight.store import parquet, tree
 
-__all__ = ["KINDS", "Row", "Top", "check_kind", "function_columns", "top"]
-
 KINDS = ("processes", "threads", "units", "functions")
 
 

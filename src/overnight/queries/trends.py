@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
-__all__ = ["Gauges", "Growth", "GrowthByKey", "Slope", "gauges", "growth", "slope", "table"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -22,7 +22,6 @@ from overnight.store import parquet, segments, tree
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["Detail", "View", "view"]
 
 Integers = npt.NDArray[np.int64]
 

@@ -11,8 +11,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.model import meminfo
-from overnight.sources import cgroups
+from overnight.model import cgroups, meminfo
 from overnight.sources.memorycgroups import parents
 
 if TYPE_CHECKING:

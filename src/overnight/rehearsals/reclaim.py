@@ -13,9 +13,9 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from overnight import errors, rehearsals
+from overnight.model import cgroups
 from overnight.rehearsals import cgroups as rehearsal_cgroups
 from overnight.rehearsals import processes
-from overnight.sources import cgroups
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth

@@ -9,34 +9,14 @@ A module lists what the flight recorder polls in `SIGNALS`: a tuple of `Signal` 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import AnyStr, Literal
-
-__all__ = [
-    "ROOT",
-    "Column",
-    "Fact",
-    "FactReader",
-    "FactSignal",
-    "Facts",
-    "KeptFile",
-    "NoDataError",
-    "Reader",
-    "Rows",
-    "Signal",
-    "child_directories",
-    "clean",
-    "counters",
-    "gauges",
-    "hardware_interfaces",
-    "list_folder",
-    "parse_cpu_list",
-    "read_once",
-]
 
 ROOT = pathlib.Path("/")
 
@@ -113,9 +93,9 @@ class KeptFile:
     __slots__ = ("_descriptor", "_path", "_room")
 
     def __init__(self, path: str | os.PathLike[str], room: int = 4096) -> None:
+        self._descriptor = -1  # first: `__del__` runs even when the next line fails
         self._path = os.fspath(path)
         self._room = room
-        self._descriptor = -1
 
     def read(self) -> bytes:
         """Read the whole file; raise NoDataError where it does not exist."""
@@ -136,16 +116,11 @@ class KeptFile:
     def _whole(self) -> bytes:
         # A short read is not the end: the kernel returns the whole records that fit into its own page
         # (seq_read_iter), so read on until a read returns nothing.
-        room, descriptor = self._room, self._descriptor
-        data = os.pread(descriptor, room, 0)
-        if data and (more := os.pread(descriptor, room, len(data))):
-            parts, at = [data], len(data)
-            while more:
-                parts.append(more)
-                at += len(more)
-                more = os.pread(descriptor, room, at)
-            return b"".join(parts)
-        return data
+        parts, at = [], 0
+        while part := os.pread(self._descriptor, self._room, at):
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
 
     def close(self) -> None:
         """Close the descriptor; the next read opens the file again."""
@@ -154,9 +129,7 @@ class KeptFile:
             self._descriptor = -1
 
     def __del__(self) -> None:
-        # A reader is dropped together with its files; the slot may be empty when opening failed.
-        if getattr(self, "_descriptor", -1) >= 0:
-            os.close(self._descriptor)
+        self.close()  # a reader is dropped together with its files
 
 
 def read_once(path: str | os.PathLike[str], room: int = 4096) -> bytes | None:
@@ -176,8 +149,7 @@ def read_once(path: str | os.PathLike[str], room: int = 4096) -> bytes | None:
 def list_folder(folder: str) -> list[str]:
     """List the sorted names in a folder; an empty list where it cannot be read."""
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries)
+        return sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
         return []
 
@@ -201,6 +173,30 @@ def child_directories(path: AnyStr) -> Iterator[os.DirEntry[AnyStr]]:
                         return
     except OSError:
         return
+
+
+def read_each(
+    readers: Mapping[str, Callable[[], tuple[int, ...]]], problem: str
+) -> dict[str, tuple[int, ...]]:
+    """Read every row that this host has; raise NoDataError with the problem where it has none."""
+    rows = {}
+    for key, read in readers.items():
+        with contextlib.suppress(NoDataError):
+            rows[key] = read()
+    if not rows:
+        raise NoDataError(problem)
+    return rows
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """Parse os-release(5) and other files of NAME=value or NAME: value.
+
+    >>> parse_os_release('NAME="Debian GNU/Linux"\\nVERSION_ID=12\\n# no\\nbuild_name: server\\n')
+    {'NAME': 'Debian GNU/Linux', 'VERSION_ID': '12', 'build_name': 'server'}
+    """
+    assignment = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]{0,63})\s*[=:]\s*(.*?)\s*$")
+    matches = map(assignment.match, text.splitlines())
+    return {match[1]: match[2].strip("\"'") for match in matches if match}
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:

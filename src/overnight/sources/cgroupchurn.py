@@ -11,6 +11,7 @@ comes; measured on 6.18). This module removes it, or its inode would stay for ev
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import pathlib
 import struct
@@ -19,8 +20,6 @@ from collections.abc import Callable
 
 from overnight import sources
 from overnight.model import cgroups
-
-__all__ = ["SIGNALS", "UNWATCHED", "Churn"]
 
 IN_CREATE = 0x100
 IN_DELETE = 0x200
@@ -32,24 +31,22 @@ EVENT = struct.Struct("iIII")
 READ_BYTES = 65536
 
 SHORT_S = 60.0
-MOST_WATCHES = 4096
-MOST_PARENTS = 512
+MAX_WATCHES = 4096
+MAX_PARENTS = 512
 QUIET_S = 900.0  # a parent without births or deaths for this long has no row
 UNWATCHED = "(unwatched)"  # directories beyond the bound on watches
 
 BORN, DIED, SHORT, LIVED_MS, LAST = range(5)
 
 
+@dataclasses.dataclass(slots=True)
 class _Directory:
-    """A watched cgroup. `born` is 0 for one that existed before the recorder started."""
+    """A watched cgroup."""
 
-    __slots__ = ("born", "hierarchy", "path", "watch")
-
-    def __init__(self, hierarchy: int, path: bytes, watch: int, born: float) -> None:
-        self.hierarchy = hierarchy
-        self.path = path
-        self.watch = watch
-        self.born = born
+    hierarchy: int
+    path: bytes
+    watch: int
+    born: float  # 0 for one that existed before the recorder started
 
 
 class Churn:
@@ -63,11 +60,12 @@ class Churn:
         self,
         tops: tuple[str, ...],
         *,
-        most_watches: int = MOST_WATCHES,
+        max_watches: int = MAX_WATCHES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._inotify = -1
         self._tops = tuple(os.fsencode(top) for top in tops)
-        self._most_watches = most_watches
+        self._max_watches = max_watches
         self._clock = clock
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._by_path: dict[tuple[int, bytes], _Directory] = {}
@@ -75,7 +73,6 @@ class Churn:
         # (hierarchy, parent) -> born, died, short-lived, ms lived, when last
         self._counts: dict[tuple[int, bytes], list[float]] = {}
         self.unwatched = 0
-        self.overflows = 0
         self._inotify = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._inotify < 0:
             problem = os.strerror(ctypes.get_errno())
@@ -87,15 +84,12 @@ class Churn:
         return int(self._inotify)
 
     def close(self) -> None:
-        """Remove every watch."""
         if self._inotify >= 0:
             os.close(self._inotify)
             self._inotify = -1
 
     def __del__(self) -> None:
-        # A reader is dropped together with its files; there is no descriptor when opening failed.
-        if getattr(self, "_inotify", -1) >= 0:
-            self.close()
+        self.close()  # a reader is dropped together with its files
 
     def read(self) -> sources.Rows:
         """Return the counters since the start, by parent."""
@@ -132,7 +126,6 @@ class Churn:
                     elif mask & IN_DELETE:
                         self._add_death(parent.hierarchy, parent.path, name, now)
         if lost:
-            self.overflows += 1
             self._rescan(now)
 
     def _add_birth(self, parent: _Directory, name: bytes, now: float) -> None:
@@ -170,7 +163,7 @@ class Churn:
     def _watch(self, hierarchy: int, path: bytes, born: float) -> None:
         """Remember a directory, and watch it while there are watches left."""
         watch = -1
-        if len(self._by_watch) < self._most_watches:
+        if len(self._by_watch) < self._max_watches:
             watch = self._libc.inotify_add_watch(
                 self._inotify,
                 self._tops[hierarchy] + path,
@@ -181,7 +174,7 @@ class Churn:
         else:
             self.unwatched += 1
             # Its parent's watch still reports its death, so its lifetime is worth remembering.
-            if not born or len(self._by_path) >= 2 * self._most_watches:
+            if not born or len(self._by_path) >= 2 * self._max_watches:
                 return
         directory = _Directory(hierarchy, path, watch, born)
         self._by_path[hierarchy, path] = directory
@@ -213,9 +206,9 @@ class Churn:
 
     def _forget(self, now: float) -> None:
         quiet = [key for key, counted in self._counts.items() if now - counted[LAST] > QUIET_S]
-        if len(self._counts) - len(quiet) > MOST_PARENTS:
+        if len(self._counts) - len(quiet) > MAX_PARENTS:
             oldest = sorted(self._counts, key=lambda key: self._counts[key][LAST])
-            quiet = oldest[: len(oldest) - MOST_PARENTS]
+            quiet = oldest[: len(oldest) - MAX_PARENTS]
         for key in quiet:
             del self._counts[key]
 
@@ -227,10 +220,9 @@ def hierarchies(root: pathlib.Path) -> tuple[str, ...]:
     even without memory accounting, and a machine inside this one may write nowhere else.
     """
     try:
-        text = (root / "proc/self/mountinfo").read_text(errors="replace")
+        layout = cgroups.read_layout(root)
     except OSError as error:
         raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
-    layout = cgroups.parse_layout(text)
     wanted = dict.fromkeys((layout.memory, layout.systemd, layout.unified))
     tops = tuple(str(root / mount.relative_to("/")) for mount in wanted if mount is not None)
     if not tops:

@@ -16,8 +16,6 @@ import struct
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_clocksync", "parse_clocksync"]
-
 STA_UNSYNC = 0x0040
 STA_NANO = 0x2000
 _SIZE = 256  # the struct has 208 bytes on 64 bits, 128 on 32

@@ -17,16 +17,6 @@ import pathlib
 from overnight import sources
 from overnight.model import cpu as modes
 
-__all__ = [
-    "SIGNALS",
-    "CpuTimes",
-    "online",
-    "open_ticks",
-    "parse_cpu",
-    "parse_ticks",
-    "read_cpu",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class CpuTimes:
@@ -68,7 +58,6 @@ def parse_cpu(data: bytes, ticks: int = 100) -> tuple[CpuTimes, ...]:
 
 
 def read_cpu(root: pathlib.Path = sources.ROOT) -> tuple[CpuTimes, ...]:
-    """Read the times of every online core."""
     return parse_cpu((root / "proc/stat").read_bytes(), os.sysconf("SC_CLK_TCK"))
 
 

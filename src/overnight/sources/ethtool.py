@@ -24,18 +24,6 @@ from collections.abc import Callable
 
 from overnight import sources
 
-__all__ = [
-    "SIGNALS",
-    "Counters",
-    "Driver",
-    "InterfaceQuery",
-    "is_trouble",
-    "open_drivers",
-    "open_ethtool",
-    "parse_driver",
-    "parse_names",
-]
-
 # include/uapi/linux/ethtool.h and sockios.h
 SIOCETHTOOL = 0x8946
 GDRVINFO, GSTRINGS, GSTATS, GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
@@ -72,10 +60,9 @@ TROUBLE = (
 )
 HARMLESS = ("_bytes", "xdp_", "ptp_", "errors_corrected", "phy_corrected", "fec_")
 # A driver that counts per queue has thousands of counters on a large host; this many are kept.
-MOST_COUNTERS = 512
+MAX_COUNTERS = 512
 
 Ask = Callable[[str, "array.array[int]"], None]
-Driver = sources.Fact
 
 
 def is_trouble(name: str) -> bool:
@@ -89,19 +76,17 @@ def is_trouble(name: str) -> bool:
 
 
 def parse_names(data: bytes) -> list[str]:
-    """Parse the names in the reply to ETHTOOL_GSTRINGS: 32 bytes each, ended by a zero."""
+    """Parse names of 32 bytes each, ended by a zero, as in the reply to ETHTOOL_GSTRINGS."""
     return [
         sources.clean(data[at : at + NAME].partition(b"\0")[0]) for at in range(0, len(data), NAME)
     ]
 
 
-def parse_driver(data: bytes) -> Driver:
+def parse_driver(data: bytes) -> sources.Fact:
     """Parse driver, version, firmware and bus address from the reply to ETHTOOL_GDRVINFO."""
-    words = [
-        sources.clean(data[begin:end].partition(b"\0")[0])
-        for begin, end in ((4, 36), (36, 68), (68, 100), (100, 132))
-    ]
-    return dict(zip(("driver", "version", "firmware", "bus"), words, strict=True))
+    return dict(
+        zip(("driver", "version", "firmware", "bus"), parse_names(data[4:132]), strict=True)
+    )
 
 
 class InterfaceQuery:
@@ -133,8 +118,6 @@ def _same_namespace(root: pathlib.Path) -> bool:
 
 
 class Counters:
-    """The kept counters of one interface."""
-
     def __init__(self, interface: str, ask: Ask) -> None:
         self._interface = interface
         self._ask = ask
@@ -179,7 +162,7 @@ class Counters:
         label = sources.clean(self._interface)
         self._kept = [
             (f"{label} {name}", index) for index, name in enumerate(names, 1) if is_trouble(name)
-        ][:MOST_COUNTERS]
+        ][:MAX_COUNTERS]
         self._answer = array.array("Q", bytes(8 * (room + 1)))
 
 

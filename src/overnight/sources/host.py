@@ -11,14 +11,20 @@ import pathlib
 from overnight import sources
 from overnight.model import cgroups, meminfo
 
-__all__ = ["SIGNALS", "parse_instance_data", "parse_os_release", "read_host", "read_metadata"]
-
 Labels = dict[str, str | int | float | bool]
 
-LONGEST = 200
+MAX_LABEL = 200
 LONG = 1 << 20
-MOST_INTERFACES = 64
+MAX_INTERFACES = 64
 METADATA = "169.254.169.254"
+METADATA_PATHS = {
+    "instance": "instance-id",
+    "instance_type": "instance-type",
+    "image": "ami-id",
+    "zone": "placement/availability-zone",
+    "region": "placement/region",
+    "life_cycle": "instance-life-cycle",
+}
 # The only keys read of cloud-init's instance data: it holds user data and credentials too.
 PUBLIC = {
     "instance_id": "instance",
@@ -29,7 +35,10 @@ PUBLIC = {
     "availability-zone": "zone",
     "machine": "machine",
 }
-IMAGE_KEYS = ("ami-id", "ami_id", "image", "imageId")
+PUBLIC_META_DATA = {
+    **dict.fromkeys(("ami-id", "ami_id", "image", "imageId"), "image"),
+    "instance-type": "instance_type",
+}
 SYSTEM = {
     "PRETTY_NAME": "system",
     "IMAGE_ID": "image",
@@ -49,20 +58,6 @@ INSTANCE_FILES = (
 IMAGE_FILES = ("etc/ec2_version", "etc/image-id", "opt/aws/dlami/info/dlami-release", "etc/dlami-release", "etc/build-id")  # fmt: skip
 
 
-def parse_os_release(text: str) -> dict[str, str]:
-    """Parse the variables of os-release, without quotes.
-
-    >>> parse_os_release('ID=debian\\nPRETTY_NAME="Debian 12"\\n# no\\n')
-    {'ID': 'debian', 'PRETTY_NAME': 'Debian 12'}
-    """
-    variables = {}
-    for line in text.splitlines():
-        name, equals, value = line.strip().partition("=")
-        if equals and not name.startswith("#"):
-            variables[name] = value.strip().strip("\"'")
-    return variables
-
-
 def parse_instance_data(text: str) -> dict[str, str]:
     """Parse the public labels of cloud-init's instance-data.json.
 
@@ -75,24 +70,19 @@ def parse_instance_data(text: str) -> dict[str, str]:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(document, dict):
-        return {}
     labels: dict[str, str] = {}
-    v1 = document.get("v1")
-    for key, label in PUBLIC.items():
-        value = v1.get(key) if isinstance(v1, dict) else None
-        if isinstance(value, str) and value:
-            labels.setdefault(label, _word(value))
-    data = document.get("ds")
-    data = data.get("meta_data") if isinstance(data, dict) else None
-    for key in IMAGE_KEYS:
-        value = data.get(key) if isinstance(data, dict) else None
-        if isinstance(value, str) and value:
-            labels.setdefault("image", _word(value))
-    kind = data.get("instance-type") if isinstance(data, dict) else None
-    if isinstance(kind, str) and kind:
-        labels["instance_type"] = _word(kind)
+    v1, meta_data = _table(document, "v1"), _table(_table(document, "ds"), "meta_data")
+    for table, names in ((v1, PUBLIC), (meta_data, PUBLIC_META_DATA)):
+        for key, label in names.items():
+            value = table.get(key)
+            if isinstance(value, str) and value:
+                labels.setdefault(label, _word(value))
     return labels
+
+
+def _table(document: object, key: str) -> dict[str, object]:
+    table = document.get(key) if isinstance(document, dict) else None
+    return table if isinstance(table, dict) else {}
 
 
 def read_host(root: pathlib.Path = sources.ROOT) -> dict[str, Labels]:
@@ -106,7 +96,7 @@ def read_host(root: pathlib.Path = sources.ROOT) -> dict[str, Labels]:
     if not labels:
         raise sources.NoDataError(f"{root} shows neither /proc nor /sys")
     facts = {"": labels}
-    for name in sources.hardware_interfaces(root)[:MOST_INTERFACES]:
+    for name in sources.hardware_interfaces(root)[:MAX_INTERFACES]:
         facts[sources.clean(name)] = _interface(root / "sys/class/net" / name)
     return facts
 
@@ -133,10 +123,8 @@ def _kernel(root: pathlib.Path) -> Labels:
 
 
 def _image(root: pathlib.Path) -> Labels:
-    labels: Labels = {}
-    system = parse_os_release(_read(root / "etc/os-release", LONG))
-    for name, label in SYSTEM.items():
-        labels[label] = _word(system.get(name, ""))
+    system = sources.parse_os_release(_read(root / "etc/os-release", LONG))
+    labels: Labels = {label: _word(system.get(name, "")) for name, label in SYSTEM.items()}
     for path in IMAGE_FILES:
         text = _read(root / path, LONG)
         if text:
@@ -174,9 +162,7 @@ def _interface(folder: pathlib.Path) -> Labels:
     return {"driver": _word(driver), "speed_mbit": int(speed) if speed.lstrip("-").isdigit() else -1}  # fmt: skip
 
 
-def read_metadata(
-    *, ask: bool = False, address: str = METADATA, port: int = 80, timeout: float = 0.3
-) -> dict[str, str]:
+def read_metadata(*, ask: bool = False, address: str = METADATA, port: int = 80) -> dict[str, str]:
     """Query the cloud's metadata service (IMDSv2) for labels; {} without `ask`, or without an answer.
 
     This is a network request, which some operators forbid, so `ask` is off by default.
@@ -185,47 +171,39 @@ def read_metadata(
         return {}
     import http.client
 
-    paths = {
-        "instance": "instance-id",
-        "instance_type": "instance-type",
-        "image": "ami-id",
-        "zone": "placement/availability-zone",
-        "region": "placement/region",
-        "life_cycle": "instance-life-cycle",
-    }
-    labels = {}
-    connection = http.client.HTTPConnection(address, port, timeout=timeout)
-    try:
+    labels: dict[str, str] = {}
+    connection = http.client.HTTPConnection(address, port, timeout=0.3)
+
+    def query(method: str, path: str, header: str, value: str) -> str:
         connection.request(
-            "PUT", "/latest/api/token", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+            method, f"/latest/{path}", headers={f"X-aws-ec2-metadata-{header}": value}
         )
         answer = connection.getresponse()
-        token = answer.read(4096).decode("ascii", "replace").strip()
-        if answer.status != http.client.OK or not token.isprintable() or not token:
+        text = answer.read(4096).decode("utf-8", "replace").strip()
+        return text if answer.status == http.client.OK else ""
+
+    try:
+        token = query("PUT", "api/token", "token-ttl-seconds", "60")
+        if not (token.isascii() and token.isprintable() and token):
             return {}
-        for label, path in paths.items():
-            connection.request(
-                "GET", f"/latest/meta-data/{path}", headers={"X-aws-ec2-metadata-token": token}
-            )
-            answer = connection.getresponse()
-            text = answer.read(4096).decode("utf-8", "replace").strip()
-            if answer.status == http.client.OK and text:
+        for label, path in METADATA_PATHS.items():
+            if text := query("GET", f"meta-data/{path}", "token", token):
                 labels[label] = _word(text)
     except (OSError, http.client.HTTPException):
-        return labels
+        pass
     finally:
         connection.close()
     return labels
 
 
-def _word(text: str) -> str:
-    return sources.clean(text)[:LONGEST]
+def _word(text: str | bytes) -> str:
+    return sources.clean(text)[:MAX_LABEL]
 
 
-def _read(path: pathlib.Path, most: int = 1024) -> str:
+def _read(path: pathlib.Path, size: int = 1024) -> str:
     """Read a file: as text with `LONG`, else as a short printable label."""
-    raw = sources.read_once(path, most) or b""
-    return raw.decode("utf-8", "backslashreplace").strip() if most == LONG else sources.clean(raw.strip())[:LONGEST]  # fmt: skip
+    raw = (sources.read_once(path, size) or b"").strip()
+    return raw.decode("utf-8", "backslashreplace") if size == LONG else _word(raw)
 
 
 def open_host(root: pathlib.Path) -> sources.FactReader:

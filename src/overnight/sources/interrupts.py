@@ -23,28 +23,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from overnight import sources
 
-__all__ = [
-    "SIGNALS",
-    "Line",
-    "Vector",
-    "align_counts",
-    "core_of",
-    "count_increases",
-    "name_queues",
-    "open_interrupts",
-    "open_queues",
-    "parse_interrupts",
-    "parse_mask",
-    "parse_queue",
-    "read_nic_irqs",
-]
-
 WRAP = 1 << 32  # the kernel counts an interrupt of one core in 32 bits
 # Words in names of interrupts that do not serve a queue: management, configuration, commands.
 NO_QUEUE = ("mgmnt", "mgmt", "config", "async", "misc", "cmd", "pages", "ctrl", "hwc", "event", "fdir")  # fmt: skip
 GVE_BLOCK = ("ntfy-blk", "ntfy-block")
 # Enough for several interfaces with many queues; each is one row per poll and a few files.
-MOST_IRQS = 1024
+MAX_IRQS = 1024
 NO_INTERRUPTS = "no network interface here has interrupts of its own"
 
 
@@ -200,7 +184,7 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
         devices = read_nic_irqs(root)
         if not devices:
             raise sources.NoDataError(NO_INTERRUPTS)
-        wanted = sorted(irq for irqs in devices.values() for irq in irqs)[:MOST_IRQS]
+        wanted = sorted(irq for irqs in devices.values() for irq in irqs)[:MAX_IRQS]
         cores, lines = parse_interrupts(file.read(), wanted)
         for irq in before.keys() - set(wanted):
             del before[irq]
@@ -270,7 +254,7 @@ def open_queues(root: pathlib.Path = sources.ROOT) -> sources.FactReader:
             raise sources.NoDataError(NO_INTERRUPTS)
         facts: dict[str, sources.Fact] = {}
         for interface, irqs in devices.items():
-            names = {irq: name for irq in irqs[:MOST_IRQS] if (name := _action(irq_folder, irq))}
+            names = {irq: name for irq in irqs[:MAX_IRQS] if (name := _action(irq_folder, irq))}
             threaded = (sources.read_once(f"{net_folder}/{interface}/threaded") or b"0").strip()
             for vector in name_queues(sources.clean(interface), names):
                 cores = _affinity(irq_folder, vector.irq)

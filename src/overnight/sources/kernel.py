@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 from overnight import sources
-
-__all__ = ["has_addresses", "read_kallsyms_visible", "read_paranoid", "read_release"]
 
 
 def read_release(root: pathlib.Path = sources.ROOT) -> str:
     """Read the kernel's release, such as `6.1.0-18-amd64`."""
     return (root / "proc/sys/kernel/osrelease").read_text().strip()
+
+
+def read_uptime() -> float:
+    """Return the seconds since boot; 0 where they cannot be read."""
+    return float((sources.read_once("/proc/uptime") or b"0").split()[0])
 
 
 def read_paranoid(root: pathlib.Path = sources.ROOT) -> int | None:
@@ -34,10 +36,6 @@ def has_addresses(kallsyms: str) -> bool:
 
 def read_kallsyms_visible(root: pathlib.Path = sources.ROOT) -> bool:
     """Return whether this process may see kernel symbol addresses."""
-    try:
-        # The first page suffices: the file has 200,000 lines.
-        with (root / "proc/kallsyms").open("rb", buffering=0) as file:
-            text = os.read(file.fileno(), 4096).decode("ascii", "replace")
-    except OSError:
-        return False
-    return has_addresses(text)
+    # The first page suffices: the file has 200,000 lines.
+    page = sources.read_once(root / "proc/kallsyms") or b""
+    return has_addresses(page.decode("ascii", "replace"))

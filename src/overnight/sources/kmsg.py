@@ -34,13 +34,11 @@ from overnight import errors, sources
 from overnight.model import clock, times
 from overnight.model.text import printable
 
-__all__ = ["Drift", "KernelLog", "Record", "parse_record", "try_kmsg"]
-
 SIZE = 8192  # the longest record (CONSOLE_EXT_LOG_MAX, PRINTK_MESSAGE_MAX)
 TEXT_LIMIT = 2048  # characters; the kernel's own limit for a message since 6.4, before that 1024
 PROPERTIES = 8
 DRIFT_WINDOW_US = 300 * times.SECOND_US
-MOST_PPM = 100  # by which two clocks of one host differ; crystals are within 100
+MAX_PPM = 100  # by which two clocks of one host differ; crystals are within 100
 SLACK_US = times.SECOND_US
 ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 NO_CLOCK = clock.Clock(0, 0)
@@ -55,8 +53,7 @@ class Record:
     priority: int  # 0 emergency … 7 debug
     facility: int
     text: str
-    continued: bool = False  # a fragment of a line, printed separately
-    caller: str = ""  # T and a thread, or C and a core; only with CONFIG_PRINTK_CALLER
+
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     read_at: clock.Clock = NO_CLOCK
     ahead_us: int = 0  # how far CLOCK_MONOTONIC is ahead of the record's clock; 0 until known
@@ -75,8 +72,7 @@ class Record:
     @property
     def instant(self) -> clock.Clock:
         """Return when it was written, on the host's other clocks; never later than it was read."""
-        behind = self.read_at.monotonic_ns - (self.monotonic_us + self.ahead_us) * 1000
-        behind = max(0, behind)
+        behind = max(0, self.read_at.monotonic_ns - (self.monotonic_us + self.ahead_us) * 1000)
         return clock.Clock(self.read_at.wall_ns - behind, self.read_at.monotonic_ns - behind)
 
 
@@ -95,7 +91,7 @@ class Drift:
     def learn(self, read_us: int, stamp_us: int) -> None:
         """Take in a line that could not be read at the reading before."""
         ahead = read_us - stamp_us
-        if ahead > SLACK_US + read_us * MOST_PPM // 1_000_000:
+        if ahead > SLACK_US + read_us * MAX_PPM // 1_000_000:
             return  # more than clocks drift since boot: the line was read long after it was written
         age = read_us - self._began
         if self._least is None or age >= DRIFT_WINDOW_US:
@@ -143,15 +139,13 @@ def parse_record(data: bytes, read_at: clock.Clock = NO_CLOCK, ahead_us: int = 0
     except ValueError:
         return None
     message, *more = rest.split(b"\n")
-    caller = next((p[7:] for p in parts[4:] if p.startswith(b"caller=")), b"")
+
     return Record(
         sequence=sequence,
         monotonic_us=stamp,
         priority=number & 7,
         facility=number >> 3,
         text=_message(message),
-        continued=parts[3] in (b"c", b"+"),
-        caller=_message(caller),
         properties=_properties(more) if more and more[0] else {},
         read_at=read_at,
         ahead_us=ahead_us,
@@ -282,11 +276,9 @@ def try_kmsg(root: pathlib.Path = sources.ROOT) -> OSError | None:
     except OSError as error:
         return error
     try:
-        os.read(descriptor, SIZE)
-    except BlockingIOError:
-        return None  # an empty log is readable
-    except BrokenPipeError:
-        return None  # the record was overwritten meanwhile: the log is readable and busy
+        # An empty log is readable, and so is one whose oldest record was overwritten meanwhile.
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.read(descriptor, SIZE)
     except OSError as error:
         return error
     finally:

@@ -2,7 +2,7 @@
 
     /proc/sys/net/netfilter/nf_conntrack_count   12        of nf_conntrack_max
     /proc/loadavg                  0.47 1.29 1.51 1/224 29767   threads, of kernel.pid_max and threads-max
-    /proc/sys/fs/file-nr           1453	0	2465780           used, free, most
+    /proc/sys/fs/file-nr           1453	0	2465780           used, free, maximum
 
 Every thread has its own pid, so the threads count against both limits. The connections are those of this
 process's network namespace, whatever the root.
@@ -14,8 +14,6 @@ import pathlib
 from collections.abc import Callable
 
 from overnight import sources
-
-__all__ = ["SIGNALS", "open_limits", "parse_files", "parse_threads"]
 
 
 def parse_threads(loadavg: bytes) -> int:
@@ -34,9 +32,9 @@ def parse_files(data: bytes) -> tuple[int, int]:
     >>> parse_files(b"1453\\t3\\t2465780\\n")
     (1450, 2465780)
     """
-    allocated, free, most = data.split()
+    allocated, free, maximum = data.split()
     # "No limit" is the largest value of the kernel's long; it fits into 63 bits.
-    return int(allocated) - int(free), int(most)
+    return int(allocated) - int(free), int(maximum)
 
 
 def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Reader:
@@ -47,27 +45,14 @@ def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     threads = sources.KeptFile(sysctl / "kernel/threads-max")
     files = sources.KeptFile(sysctl / "fs/file-nr")
     tracked = sources.KeptFile(sysctl / "net/netfilter/nf_conntrack_count")
-    tracked_most = sources.KeptFile(sysctl / "net/netfilter/nf_conntrack_max")
-
+    max_tracked = sources.KeptFile(sysctl / "net/netfilter/nf_conntrack_max")
     readers: dict[str, Callable[[], tuple[int, int]]] = {
         "pids": lambda: (parse_threads(load.read()), int(pids.read())),
         "threads": lambda: (parse_threads(load.read()), int(threads.read())),
         "files": lambda: parse_files(files.read()),
-        "conntrack": lambda: (int(tracked.read()), int(tracked_most.read())),
+        "conntrack": lambda: (int(tracked.read()), int(max_tracked.read())),
     }
-
-    def read() -> dict[str, tuple[int, ...]]:
-        rows: dict[str, tuple[int, ...]] = {}
-        for name, used in readers.items():
-            try:
-                rows[name] = used()
-            except sources.NoDataError:
-                continue
-        if not rows:
-            raise sources.NoDataError("no kernel limit can be read under /proc/sys")
-        return rows
-
-    return read
+    return lambda: sources.read_each(readers, "no kernel limit can be read under /proc/sys")
 
 
 SIGNALS = (

@@ -13,8 +13,6 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_load", "parse_load"]
-
 
 def parse_load(data: bytes) -> tuple[int, ...]:
     """Parse the three averages in hundredths, runnable threads, all threads.

@@ -10,8 +10,6 @@ import pathlib
 from overnight import sources
 from overnight.model import meminfo
 
-__all__ = ["FIELDS", "SIGNALS", "open_memory", "parse_memory", "read_memory"]
-
 # column -> the kernel's name
 FIELDS = {
     "total": "MemTotal",
@@ -42,11 +40,6 @@ def parse_memory(data: bytes) -> tuple[int, ...]:
 def open_memory(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     file = sources.KeptFile(root / "proc/meminfo")
     return lambda: {"": parse_memory(file.read())}
-
-
-def read_memory(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """Read the levels once."""
-    return open_memory(root)()
 
 
 SIGNALS = (

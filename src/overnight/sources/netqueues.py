@@ -16,15 +16,8 @@ import pathlib
 
 from overnight import sources
 
-__all__ = [
-    "SIGNALS",
-    "open_interfaces",
-    "open_timeouts",
-    "parse_interfaces",
-]
-
 # A host with containers has hundreds of interfaces that come and go with them.
-MOST_INTERFACES = 64
+MAX_INTERFACES = 64
 # bytes, packets, errors and drops of both directions, among the sixteen
 _KEPT = (0, 1, 2, 3, 8, 9, 10, 11)
 
@@ -59,21 +52,18 @@ def open_interfaces(root: pathlib.Path = sources.ROOT) -> sources.Reader:
         for name in [name for name in kept if name not in counters]:
             del kept[name]
         new = [name for name in counters if name not in kept]
-        if new and len(kept) < MOST_INTERFACES:
+        if new and len(kept) < MAX_INTERFACES:
             hardware = set(map(os.fsencode, sources.hardware_interfaces(root)))
             new.sort(key=lambda name: name not in hardware)
-            for name in new[: MOST_INTERFACES - len(kept)]:
+            for name in new[: MAX_INTERFACES - len(kept)]:
                 kept[name] = sources.clean(name)
-        return {
-            key: (_carrier_changes(f"{folder}/{os.fsdecode(name)}"), *counters[name])
-            for name, key in kept.items()
-        }
+        rows = {}
+        for name, key in kept.items():
+            changes = sources.read_once(f"{folder}/{os.fsdecode(name)}/carrier_changes")
+            rows[key] = (int(changes or 0), *counters[name])
+        return rows
 
     return read
-
-
-def _carrier_changes(interface: str) -> int:
-    return int(sources.read_once(f"{interface}/carrier_changes") or 0)
 
 
 def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
@@ -90,12 +80,10 @@ def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
             raise sources.NoDataError("no network interface here has a device behind it")
         for name in interfaces:
             queues = f"{folder}/{name}/queues"
-            key = sources.clean(name)
             for queue in sources.list_folder(queues):
-                if queue.startswith("tx-") and (
-                    text := sources.read_once(f"{queues}/{queue}/tx_timeout")
-                ):
-                    rows[f"{key} q{queue[3:]}"] = (int(text),)
+                text = queue.startswith("tx-") and sources.read_once(f"{queues}/{queue}/tx_timeout")
+                if text:
+                    rows[f"{sources.clean(name)} q{queue[3:]}"] = (int(text),)
         return rows
 
     return read

@@ -14,10 +14,9 @@ fractions (measured: with two tasks on one core, read without a pause, the total
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 
 from overnight import sources
-
-__all__ = ["RESOURCES", "SIGNALS", "open_pressure", "parse_pressure", "read_pressure"]
 
 RESOURCES = ("cpu", "memory", "io", "irq")
 
@@ -39,32 +38,21 @@ def parse_pressure(data: bytes) -> tuple[int, int]:
 
 def open_pressure(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """Open a reader of every resource that this kernel accounts."""
-    files = {
-        resource: sources.KeptFile(root / "proc/pressure" / resource)
+
+    def open_resource(path: pathlib.Path) -> Callable[[], tuple[int, int]]:
+        file = sources.KeptFile(path)
+        return lambda: parse_pressure(file.read())
+
+    readers = {
+        resource: open_resource(root / "proc/pressure" / resource)
         for resource in RESOURCES
         # irq depends on the kernel's build: a missing file is not opened again.
         if (root / "proc/pressure" / resource).exists()
     }
-
-    def read() -> dict[str, tuple[int, ...]]:
-        rows: dict[str, tuple[int, ...]] = {}
-        for resource, file in files.items():
-            try:
-                rows[resource] = parse_pressure(file.read())
-            except sources.NoDataError:
-                continue
-        if not rows:
-            raise sources.NoDataError(
-                "the kernel does not account pressure (it was built without it, or booted without psi=1)"
-            )
-        return rows
-
-    return read
-
-
-def read_pressure(root: pathlib.Path = sources.ROOT) -> sources.Rows:
-    """Read the pressure once."""
-    return open_pressure(root)()
+    problem = (
+        "the kernel does not account pressure (it was built without it, or booted without psi=1)"
+    )
+    return lambda: sources.read_each(readers, problem)
 
 
 SIGNALS = (

@@ -19,8 +19,6 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_schedstat", "parse_schedstat"]
-
 NS_IN_MS = 1_000_000
 
 

@@ -17,8 +17,6 @@ import pathlib
 
 from overnight import sources
 
-__all__ = ["KINDS", "SIGNALS", "open_softirqs", "parse_softirqs"]
-
 KINDS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")  # fmt: skip
 # These tick on every core all the time and would be a third of the ring: watches see each second, the
 # ring stores every thirtieth (docs/decisions/0014).
@@ -46,7 +44,6 @@ def parse_softirqs(data: bytes) -> dict[str, tuple[int, ...]]:
 
 
 def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """Open a reader of every online core."""
     file = sources.KeptFile(root / "proc/softirqs", room=65536)
     online = sources.KeptFile(root / "sys/devices/system/cpu/online")
     seen: tuple[bytes, frozenset[str]] = b"", frozenset()

@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 
 from overnight import sources
 
-__all__ = ["SIGNALS", "open_softnet", "parse_softnet"]
-
 PROCESSED, DROPPED, SQUEEZED, RPS, FLOW_LIMIT, CORE = 0, 1, 2, 9, 10, 12
 
 
@@ -57,7 +55,6 @@ def parse_softnet(data: bytes, online: Callable[[], Sequence[int]]) -> dict[str,
 
 
 def open_softnet(root: pathlib.Path = sources.ROOT) -> sources.Reader:
-    """Open a reader of every online core."""
     file = sources.KeptFile(root / "proc/net/softnet_stat", room=16384)
     online = sources.KeptFile(root / "sys/devices/system/cpu/online")
     return lambda: parse_softnet(

@@ -18,10 +18,7 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-__all__ = ["ARMS", "SCHEMA", "Arm", "append", "last_of", "path_of", "read"]
-
 SCHEMA = "overnight.arm/1"
-ARMS = ("hot", "cold", "purged")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Samples in memory: what every reader of a capture makes, and every segment is written from."""
+"""Samples in memory: readers of captures build them, and segments are written from them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Capture", "Frames", "Gap", "Loss", "Stacks", "Tasks"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Frames:
-    """Every distinct function. `name` is `[unknown]` where it could not be found out.
+    """Every distinct function; `name` is `[unknown]` where it was not resolved.
 
-    `module` is the binary's path, `[kernel]`, a kernel module as `[nf_conntrack]`, `[vdso]`, or
-    '' where the capture does not say.
+    `module` is the binary's path, `[kernel]`, a kernel module such as `[nf_conntrack]`, `[vdso]`, or
+    '' (unknown).
     """
 
     name: list[str]
@@ -35,18 +33,18 @@ class Stacks:
 
 @dataclasses.dataclass(frozen=True)
 class Tasks:
-    """Every distinct thread that ran. -1 where pid or tid is not known, '' where a name is not."""
+    """Every distinct thread that ran; -1 and '' are unknown ids and names."""
 
     pid: npt.NDArray[np.int32]
     tid: npt.NDArray[np.int32]
-    thread: list[str]  # the thread's own name (comm), whole: it may hold spaces, digits, colons
-    process: list[str]  # the name of the process, that is of its main thread
-    unit: list[str]  # the systemd unit, or else the cgroup's path
+    thread: list[str]  # the thread's name (comm); it may contain spaces, digits, colons
+    process: list[str]  # the name of its main thread
+    unit: list[str]  # the systemd unit, else the cgroup's path
 
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """A stretch in which samples are missing, and why."""
+    """A time span without samples, and why."""
 
     begin: int  # ns since the epoch
     end: int
@@ -55,7 +53,7 @@ class Gap:
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """Samples that the kernel dropped at some time in a stretch."""
+    """Samples that the kernel dropped at some time in a span."""
 
     begin: int  # ns since the epoch
     end: int
@@ -64,29 +62,29 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True)
 class Capture:
-    """Samples in time order, a column each, with the tables that their indices point into."""
+    """Samples in time order, as columns, with the tables that they index."""
 
     host: str
-    begin: int  # ns since the epoch; the stretch recorded, which may begin before the first sample
+    begin: int  # of the recorded span, ns since the epoch; may be before the first sample
     end: int
-    frequency: int  # samples a second on each core; 0 where the capture does not say
-    cores: tuple[int, ...]  # those recorded, idle ones too; () where the capture does not say
+    frequency: int  # samples per second and core; 0: unknown
+    cores: tuple[int, ...]  # recorded cores, also idle ones; (): unknown
     events: tuple[str, ...]  # such as "cpu-clock", "cycles"
 
     time: npt.NDArray[np.int64]  # ns since the epoch, ascending
-    cpu: npt.NDArray[np.int32]  # -1 where the capture does not say
+    cpu: npt.NDArray[np.int32]  # -1: unknown
     task: npt.NDArray[np.uint32]  # index into `tasks`
     stack: npt.NDArray[np.uint32]  # index into `stacks`
     event: npt.NDArray[np.uint8]  # index into `events`
-    count: npt.NDArray[np.uint32]  # samples that the row stands for: 1, or N of a collapsed line
-    period: npt.NDArray[np.uint64]  # what one sample weighs in its event's unit; 0: not said
+    count: npt.NDArray[np.uint32]  # samples in the row: 1, or N of a collapsed line
+    period: npt.NDArray[np.uint64]  # weight of one sample in its event's unit; 0: unknown
 
     tasks: Tasks
     stacks: Stacks
     frames: Frames
 
-    lost: int = 0  # samples that the kernel says it dropped
-    losses: tuple[Loss, ...] = ()  # when: all of them, by end; () where the capture does not say
-    timed: bool = True  # False: all rows share one instant, as collapsed stacks do
+    lost: int = 0  # samples that the kernel reports as dropped
+    losses: tuple[Loss, ...] = ()  # all of them with times, by end; (): unknown
+    timed: bool = True  # False: all rows share one instant, as in collapsed stacks
     gaps: tuple[Gap, ...] = ()
-    notes: tuple[str, ...] = ()  # what a reader of results should know about this capture
+    notes: tuple[str, ...] = ()  # for readers of results

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import hashlib
 import json
 import os
 import pathlib
@@ -15,13 +14,9 @@ from overnight import errors
 from overnight.store import hours, parquet, segments, tree
 from overnight.store.ring import check as ring_check
 
-__all__ = ["Problem", "Report", "check", "remove_unfinished"]
-
 FILES = frozenset(
     ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
 )
-
-
 Problem = ring_check.Problem
 
 
@@ -55,22 +50,20 @@ def check(
             continue
         samples += meta.samples
         size += sum(stated for stated, _ in meta.files.values())
-        found = list(_problems(segment, meta))
+        damage = list(_problems(segment, meta))
         if segment.path.is_dir():  # otherwise it was removed in the meantime
-            problems.extend(found)
+            problems.extend(damage)
     problems.extend(_hour_problems(catalogue))
-    unfinished = tuple(str(path) for path in _unfinished(catalogue))
-    signals = ring_check.check(catalogue.home)
-    problems.extend(signals.problems)
-    size += signals.bytes
+    hidden = (catalogue.home / "profiles" / segments.VERSION).glob("*/*/.new-*")
+    ring = ring_check.check(catalogue.home)
     return Report(
-        len(everything),
-        samples,
-        size,
-        unfinished,
-        tuple(problems),
-        signals.blocks,
-        signals.readings,
+        segments=len(everything),
+        samples=samples,
+        bytes=size + ring.bytes,
+        unfinished=tuple(str(path) for path in sorted(hidden) if not _has_live_writer(path)),
+        problems=(*problems, *ring.problems),
+        blocks=ring.blocks,
+        looks=ring.readings,
     )
 
 
@@ -87,23 +80,20 @@ def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Proble
     for name, (stated, digest) in meta.files.items():
         path = segment.path / pathlib.PurePath(name).name
         try:
-            with path.open("rb") as file:
-                found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
-            size = path.stat().st_size
+            size, actual = segments.measure_file(path)
         except OSError as error:
             yield Problem(str(path), f"cannot be read: {error.strerror}", todo)
             continue
         if size != stated:
             yield Problem(str(path), f"has {size} bytes instead of {stated}", todo)
-        elif found.hexdigest() != digest:
+        elif actual != digest:
             yield Problem(str(path), "has changed since it was written", todo)
     if not meta.files.keys() >= FILES:
         yield Problem(str(segment.path), "is incomplete", todo)
         return
     try:
-        yield from (
-            Problem(str(segment.path), what, todo) for what in _contradictions(segment, meta)
-        )
+        for what in _contradictions(segment, meta):
+            yield Problem(str(segment.path), what, todo)
     except errors.OvernightError as error:
         yield Problem(str(segment.path), f"{error.what}: {error.why}", todo)
 
@@ -135,27 +125,16 @@ def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[
         yield "a stack has no root"
     if (meta.host, meta.begin_us, meta.end_us) != (segment.host, segment.begin_us, segment.end_us):
         yield "its description belongs to another segment"
-    shape = (
-        segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed),
-        len(meta.cores),
-    )
-    in_seconds = sum(int(segment.seconds(mode, shape).sum()) for mode in ("busy", "idle"))
-    if in_seconds > meta.samples or (in_seconds < meta.samples and not _saturated(segment, shape)):
+    planes = [segment.seconds(mode, meta.shape) for mode in ("busy", "idle")]
+    in_seconds = sum(int(plane.sum()) for plane in planes)
+    saturated = any((plane == 0xFFFF).any() for plane in planes)
+    if in_seconds > meta.samples or (in_seconds < meta.samples and not saturated):
         yield "sums by second and samples differ"
     if not rows["ordered"][0]:
         yield "samples are not ordered by time"
-    if (
-        count
-        and meta.timed
-        and not (
-            segment.begin_us <= int(rows["first"][0]) and int(rows["last"][0]) < segment.end_us
-        )
-    ):
+    first, last = int(rows["first"][0]), int(rows["last"][0])
+    if count and meta.timed and not segment.begin_us <= first <= last < segment.end_us:
         yield "has samples outside of the time in its name"
-
-
-def _saturated(segment: segments.Segment, shape: tuple[int, int]) -> bool:
-    return any((segment.seconds(mode, shape) == 0xFFFF).any() for mode in ("busy", "idle"))
 
 
 def _hour_problems(catalogue: segments.Catalogue) -> Iterator[Problem]:
@@ -164,47 +143,37 @@ def _hour_problems(catalogue: segments.Catalogue) -> Iterator[Problem]:
     for path in sorted(root.glob("*/*/*.hour")):
         what = _hour_problem(path)
         if what and path.exists():  # otherwise it was removed in the meantime
-            todo = f"delete {path}: queries read the segments instead"
-            yield Problem(str(path), what, todo)
+            yield Problem(str(path), what, f"delete {path}: queries read the segments instead")
 
 
 def _hour_problem(path: pathlib.Path) -> str:
-    there = {
+    inside = {
         segment.path.name: segment
         for segment in segments.in_folder(path.parent, "")
         if hours.hour_file(segment) == path
     }
-    if not there:
+    if not inside:
         return "its segments are gone"
     for mode in segments.MODES:
         plane = hours.read(path, mode)
         if plane is None:
             return "is damaged"
-        if not there.keys() <= plane.hour.entries.keys():
+        if not inside.keys() <= plane.hour.entries.keys():
             return "is older than a segment of its hour"
-        for name, segment in there.items():
-            entry = plane.hour.entries[name]
+        for name, segment in inside.items():
+            meta = plane.hour.entries[name].meta
             try:
-                meta = dataclasses.replace(segment.meta(), files={})
-                same = entry.meta == meta and bool(
-                    (plane.of(name) == segment.seconds(mode, entry.shape)).all()
-                )
+                if meta != dataclasses.replace(segment.meta(), files={}) or bool(
+                    (plane.of(name) != segment.seconds(mode, meta.shape)).any()
+                ):
+                    return "differs from its segments"
             except errors.OvernightError:
                 continue  # reported for the segment itself
-            if not same:
-                return "differs from its segments"
     return ""
 
 
-def _unfinished(catalogue: segments.Catalogue) -> Iterator[pathlib.Path]:
-    root = catalogue.home / "profiles" / segments.VERSION
-    for path in sorted(root.glob("*/*/.new-*")):
-        if not _is_written(path):
-            yield path
-
-
-def _is_written(path: pathlib.Path) -> bool:
-    """Return whether a writer is alive: the kernel frees the lock of a dead one."""
+def _has_live_writer(path: pathlib.Path) -> bool:
+    """Return whether a lock is held: the kernel frees the lock of a dead writer."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 
-__all__ = ["folder_name"]
-
 MAX_BYTES = 255  # of a file name, on every Linux file system
 
 

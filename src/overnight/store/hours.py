@@ -2,9 +2,9 @@
 
     HOME/profiles/v1/HOST/20261115/498535.hour    498535 is the hour since the epoch
 
-Derived from the segments that began in that hour, and optional: deleting one is always safe. What it
-lacks (a segment stored later) is read from the segments. It is written once, with the first segment of
-a later hour, and removed before a segment appears in its hour.
+Derived from the segments that began in that hour, and optional: deleting one is always safe, and
+segments that it lacks are read directly. It is written with the first segment of the next hour, and
+removed before a segment appears in its hour.
 
     overnight.hour/1, the index's length as u64, its blake2b of 16 bytes
     index: JSON; the segments by name with their descriptions, in the order of their sums
@@ -18,13 +18,13 @@ import dataclasses
 import fcntl
 import hashlib
 import json
+import math
 import os
 import pathlib
-import re
 import struct
 import tempfile
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -34,24 +34,10 @@ from overnight.model import files
 from overnight.model.times import HOUR_US
 from overnight.store import segments
 
-__all__ = [
-    "Entry",
-    "Hour",
-    "Plane",
-    "forget",
-    "hour_file",
-    "keep_up",
-    "read",
-    "read_ahead",
-    "write_missing",
-]
-
 HEAD = struct.Struct("<16sQ16s")
 MAGIC = b"overnight.hour/1"
-NAME = re.compile(r"(-?\d{1,10})\.hour")
-MOST_INDEX = 64 << 20
-INDEX = 64 << 10  # as many bytes as it has at most, mostly
-LEFT_OUT = ("cores", "files")
+MAX_INDEX = 64 << 20
+USUAL_INDEX = 64 << 10  # few are larger
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +45,12 @@ class Entry:
     """One segment: its description without checksums, and where its sums begin."""
 
     meta: segments.Meta
-    shape: tuple[int, int]  # seconds, cores
     first: int  # cells before it
 
 
 @dataclasses.dataclass(frozen=True)
 class Hour:
-    """What an hour's file holds, by the name of a segment's folder."""
+    """The index of an hour file; `entries` by the name of a segment's folder."""
 
     identity: tuple[int, int, int]  # of the file it was read from
     begins: int  # bytes before the sums
@@ -81,10 +66,10 @@ class Plane:
     values: npt.NDArray[np.uint16]
 
     def of(self, name: str) -> npt.NDArray[np.uint16]:
-        """One segment's, by second and core."""
+        """Return one segment's sums, by second and core."""
         entry = self.hour.entries[name]
-        seconds, cores = entry.shape
-        return self.values[entry.first : entry.first + seconds * cores].reshape(entry.shape)
+        shape = entry.meta.shape
+        return self.values[entry.first : entry.first + math.prod(shape)].reshape(shape)
 
 
 def hour_file(segment: segments.Segment) -> pathlib.Path:
@@ -97,10 +82,10 @@ def read_ahead(paths: Iterable[pathlib.Path], mode: str) -> None:
     ranges = []
     for path in paths:
         with contextlib.suppress(OSError):
-            size = path.stat().st_size
             # The index is about a hundredth of the file: the sums of each mode are a quarter.
-            begin = max(0, size * segments.MODES.index(mode) // len(segments.MODES))
-            ranges += [(path, 0, INDEX), (path, begin, size // len(segments.MODES) + INDEX)]
+            quarter = path.stat().st_size // len(segments.MODES)
+            begin = quarter * segments.MODES.index(mode)
+            ranges += [(path, 0, USUAL_INDEX), (path, begin, quarter + USUAL_INDEX)]
     segments.read_ahead(ranges)
 
 
@@ -112,10 +97,8 @@ def read(path: pathlib.Path, mode: str, known: Hour | None = None) -> Plane | No
     try:
         with path.open("rb") as file:
             stat = os.fstat(file.fileno())
-            hour = known
             identity = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-            if hour is None or hour.identity != identity:
-                hour = _parse_index(file.read(HEAD.size), file.read, identity)
+            hour = known if known and known.identity == identity else _read_index(file, identity)
             file.seek(hour.begins + 2 * hour.cells * segments.MODES.index(mode))
             values = np.fromfile(file, "<u2", count=hour.cells)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
@@ -123,11 +106,11 @@ def read(path: pathlib.Path, mode: str, known: Hour | None = None) -> Plane | No
     return Plane(hour, values) if len(values) == hour.cells else None
 
 
-def _parse_index(head: bytes, more: Callable[[int], bytes], identity: tuple[int, int, int]) -> Hour:
-    magic, length, digest = HEAD.unpack(head)
-    if magic != MAGIC or length > MOST_INDEX:
-        raise ValueError("no file of an hour")
-    index = more(length)
+def _read_index(file: BinaryIO, identity: tuple[int, int, int]) -> Hour:
+    magic, length, digest = HEAD.unpack(file.read(HEAD.size))
+    if magic != MAGIC or length > MAX_INDEX:
+        raise ValueError("not an hour file")
+    index = file.read(length)
     if hashlib.blake2b(index, digest_size=16).digest() != digest:
         raise ValueError("its index has changed")
     document = json.loads(index)
@@ -137,41 +120,32 @@ def _parse_index(head: bytes, more: Callable[[int], bytes], identity: tuple[int,
         meta = segments.parse_description(
             {**description, "cores": document["cores"][cores], "files": {}}
         )
-        shape = (
-            segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed),
-            len(meta.cores),
-        )
-        entries[name] = Entry(meta, shape, first)
-        first += shape[0] * shape[1]
+        entries[name] = Entry(meta, first)
+        first += math.prod(meta.shape)
     begins = HEAD.size + length
     if identity[2] != begins + 2 * first * len(segments.MODES):
-        raise ValueError("it is not as long as it should be")
+        raise ValueError("it has the wrong length")
     return Hour(identity, begins, first, entries)
 
 
-def write_missing(catalogue: segments.Catalogue) -> tuple[pathlib.Path, ...]:
-    """Write the missing files of all hours before the last one of each host."""
-    written: list[pathlib.Path] = []
-    for host in catalogue.hosts():
-        found = catalogue.segments(host)
-        last = max((segment.begin_us // HOUR_US for segment in found), default=0)
-        written += _write_hours(s for s in found if s.begin_us // HOUR_US < last)
-    return tuple(written)
+def write_past(segment: segments.Segment) -> None:
+    """Write the missing files of the hours before a segment, in the folder of the last one's day.
 
-
-def keep_up(segment: segments.Segment) -> None:
-    """Write the files of past hours of the day; called after a segment was written.
-
-    The files are optional: errors are ignored.
+    Called after each segment. The files are optional: errors are ignored.
     """
-    day = segment.path.parent
     hour = segment.begin_us // HOUR_US
-    if day.name == segments.LONG or (day / f"{hour - 1}.hour").exists():
+    # The last hour of a day ends with the first segment of the next day.
+    day = segment.path.parent.with_name(segments.day_of((hour - 1) * HOUR_US))
+    if segment.path.parent.name == segments.LONG or (day / f"{hour - 1}.hour").exists():
         return
+    hours: dict[pathlib.Path, list[segments.Segment]] = {}
     with contextlib.suppress(OSError, errors.OvernightError):
-        _write_hours(
-            s for s in segments.in_folder(day, segment.host) if s.begin_us // HOUR_US < hour
-        )
+        for other in segments.in_folder(day, segment.host):
+            if other.begin_us // HOUR_US < hour:
+                hours.setdefault(hour_file(other), []).append(other)
+        for path, inside in hours.items():
+            if not path.exists():
+                _write(path, sorted(inside, key=lambda segment: segment.path.name))
 
 
 def forget(segment: segments.Segment) -> int:
@@ -185,30 +159,16 @@ def forget(segment: segments.Segment) -> int:
     return size
 
 
-def _write_hours(found: Iterable[segments.Segment]) -> list[pathlib.Path]:
-    hours: dict[pathlib.Path, list[segments.Segment]] = {}
-    for segment in found:
-        if segment.path.parent.name != segments.LONG:
-            hours.setdefault(hour_file(segment), []).append(segment)
-    missing = {path: some for path, some in hours.items() if not path.exists()}
-    for path, some in missing.items():
-        _write(path, sorted(some, key=lambda segment: segment.path.name))
-    return list(missing)
-
-
-def _write(path: pathlib.Path, found: list[segments.Segment]) -> None:
+def _write(path: pathlib.Path, inside: list[segments.Segment]) -> None:
     cores: dict[tuple[int, ...], int] = {}
     rows: list[tuple[str, int, dict[str, Any]]] = []
     planes: list[list[npt.NDArray[np.uint16]]] = [[] for _ in segments.MODES]
-    for segment in found:
+    for segment in inside:
         meta = segment.meta()
-        shape = (
-            segments.clock_seconds(meta.begin_us, meta.end_us, timed=meta.timed),
-            len(meta.cores),
-        )
-        for mode, some in zip(segments.MODES, planes, strict=True):
-            some.append(segment.seconds(mode, shape).ravel())
-        document = {k: v for k, v in dataclasses.asdict(meta).items() if k not in LEFT_OUT}
+        for mode, sums in zip(segments.MODES, planes, strict=True):
+            sums.append(segment.seconds(mode, meta.shape).ravel())
+        document = dataclasses.asdict(meta)
+        del document["cores"], document["files"]
         rows.append((segment.path.name, cores.setdefault(meta.cores, len(cores)), document))
     index = json.dumps({"cores": list(cores), "segments": rows}).encode()
     digest = hashlib.blake2b(index, digest_size=16).digest()
@@ -219,8 +179,8 @@ def _write(path: pathlib.Path, found: list[segments.Segment]) -> None:
         with os.fdopen(descriptor, "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(HEAD.pack(MAGIC, len(index), digest) + index)
-            for some in planes:
-                file.write(np.concatenate(some).tobytes())
+            for sums in planes:
+                file.write(np.concatenate(sums).tobytes())
             file.flush()
             os.fchmod(descriptor, 0o644)
             os.fsync(descriptor)

@@ -14,19 +14,17 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from overnight.model import process_identity
 from overnight.model.load import Load
 from overnight.store import host_names
 from overnight.store.ring import journal
-
-__all__ = ["FORMAT", "VERSION", "LoadWriter", "copy_loads", "read_loads", "read_seconds"]
 
 FORMAT, VERSION = "overnight.load", 1
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})\.jsonl", re.ASCII)
 SYNC_LINES = 10
 TAIL = 1 << 17  # the last verdict is never further from the end: ten seconds on the largest host
-MOST_BYTES = (
-    256 << 20
-)  # of all loads of a host: 30 nights; the oldest are deleted when a new one starts
+# Of all loads of a host: 30 nights; the oldest are deleted when a new one starts.
+MAX_BYTES = 256 << 20
 
 
 class LoadWriter:
@@ -49,10 +47,9 @@ class LoadWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self.path, flags, 0o600)
         self._lines = 0
-        pid = os.getpid()
         head = {"format": FORMAT, "version": VERSION, "id": self.id, "host": host}
         run = {"workload": workload, "cores": list(cores), "began_us": began_us}
-        process = {"pid": pid, "started": _started(pid), "boot": _boot()}
+        process = {"pid": os.getpid(), **process_identity.read_identity(os.getpid())}
         self._append({**head, **run, **process, "options": dict(options)}, sync=True)
 
     def second(self, line: Mapping[str, object]) -> None:
@@ -81,22 +78,22 @@ def read_loads(
     home: pathlib.Path, host: str = "", begin_us: int = 0, end_us: int = 1 << 62
 ) -> tuple[Load, ...]:
     """Return loads that ran in a time range, the oldest first; unreadable files are skipped."""
+    top = home / "loads"
+    folders = [_folder(home, host)] if host else sorted(top.iterdir()) if top.is_dir() else []
     loads = []
-    for path in _files(home, host):
-        name = NAME.fullmatch(path.name)
-        assert name is not None
-        if int(name[1]) > end_us:
-            continue
-        load = _read(path)
-        if load is not None and load.until_us >= begin_us and (not host or load.host == host):
-            loads.append(load)
+    for folder in folders:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            name = NAME.fullmatch(path.name)
+            if name is None or int(name[1]) > end_us:
+                continue
+            load = _read(path)
+            if load is not None and load.until_us >= begin_us and (not host or load.host == host):
+                loads.append(load)
     return tuple(sorted(loads, key=lambda load: (load.began_us, load.id)))
 
 
 def read_seconds(home: pathlib.Path, load: Load) -> Iterator[dict[str, Any]]:
-    """Yield the seconds of a load, in order."""
-    path = _folder(home, load.host) / f"{load.began_us}-{load.id}.jsonl"
-    for _, line in journal.read_lines(path):
+    for _, line in journal.read_lines(_path(home, load)):
         if line is not None and isinstance(line.get("second"), dict):
             yield dict(line["second"])  # type: ignore[call-overload]  # checked above
 
@@ -112,15 +109,13 @@ def copy_loads(
     """Copy the loads of a time range to another data home, with cleaned texts; return how many."""
     loads = read_loads(home, host, begin_us, end_us)
     for load in loads:
-        name = f"{load.began_us}-{load.id}.jsonl"
-        into = _folder(target, load.host)
-        into.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (into / name).open("wb") as out:
-            for _, line in journal.read_lines(_folder(home, load.host) / name):
-                for key in ("options", "verdict"):
-                    if line is not None and key in line:
-                        line[key] = _cleaned(line[key], clean)
+        path = _path(target, load)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with path.open("wb") as out:
+            for _, line in journal.read_lines(_path(home, load)):
                 if line is not None:
+                    for key in {"options", "verdict"} & line.keys():
+                        line[key] = _cleaned(line[key], clean)
                     out.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
     return len(loads)
 
@@ -139,20 +134,12 @@ def _folder(home: pathlib.Path, host: str) -> pathlib.Path:
     return home / "loads" / host_names.folder_name(host)
 
 
-def _files(home: pathlib.Path, host: str) -> list[pathlib.Path]:
-    top = home / "loads"
-    folders = [_folder(home, host)] if host else sorted(top.iterdir()) if top.is_dir() else []
-    return [
-        path
-        for folder in folders
-        if folder.is_dir()
-        for path in sorted(folder.iterdir())
-        if NAME.fullmatch(path.name)
-    ]
+def _path(home: pathlib.Path, load: Load) -> pathlib.Path:
+    return _folder(home, load.host) / f"{load.began_us}-{load.id}.jsonl"
 
 
 def _read(path: pathlib.Path) -> Load | None:
-    """Read the first line and the end of the file, without a night of seconds between."""
+    """Read the first line and the end of the file, not the night of seconds between them."""
     try:
         with path.open("rb") as file:
             head = _parse(file.readline(TAIL))
@@ -200,29 +187,14 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def _make_room(folder: pathlib.Path) -> None:
-    files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
-    sizes = [path.stat().st_size for path in files]
-    for path, left in zip(files, [sum(sizes[n:]) for n in range(len(sizes))], strict=True):
-        if left > MOST_BYTES:
+    used = 0
+    files = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
+    for path in sorted(files, reverse=True):
+        used += path.stat().st_size
+        if used > MAX_BYTES:
             path.unlink(missing_ok=True)
 
 
 def _is_running(head: Mapping[str, Any]) -> bool:
     pid = head["pid"]
-    return head["boot"] == _boot() and isinstance(pid, int) and _started(pid) == head["started"]
-
-
-def _started(pid: int) -> str:
-    """Return the start time in ticks since boot, which tells a reused PID apart."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
-
-
-def _boot() -> str:
-    try:
-        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return isinstance(pid, int) and process_identity.is_running(pid, head["started"], head["boot"])

@@ -1,7 +1,8 @@
-"""Parquet through DuckDB: columns to files, and windows of files back. All of the store's SQL."""
+"""Writes and reads Parquet files through DuckDB."""
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,35 +15,14 @@ from overnight import errors
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Columns", "query", "read", "table", "texts", "write"]
-
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
-# zstd 3 and DELTA-encoded integers (Parquet v2) make 4.4 bytes a real sample; row groups of this
-# size let a 5 s window of 96 cores read one or two of them.
+# zstd 3 and DELTA-encoded integers (Parquet v2) need 4.4 bytes per real sample; a 5 s window of 96
+# cores reads one or two row groups of this size.
 WRITE = (
     "COPY (SELECT {names} FROM {tables}) TO {path} (FORMAT parquet, CODEC zstd, COMPRESSION_LEVEL 3, "
     "ROW_GROUP_SIZE 122880, PARQUET_VERSION v2)"
 )
-
-_local = threading.local()
-
-
-def _connection() -> duckdb.DuckDBPyConnection:
-    """Return this thread's connection: connections must not be shared. It has no network access."""
-    found: duckdb.DuckDBPyConnection | None = getattr(_local, "connection", None)
-    if found is None:
-        found = _local.connection = _connect(threads=2)
-        found.execute("SET parquet_metadata_cache = true")
-    return found
-
-
-def _writer() -> duckdb.DuckDBPyConnection:
-    """Another one: a single thread writes at three quarters of the CPU time of two (measured)."""
-    found: duckdb.DuckDBPyConnection | None = getattr(_local, "writer", None)
-    if found is None:
-        found = _local.writer = _connect(threads=1)
-    return found
 
 
 def _connect(threads: int) -> duckdb.DuckDBPyConnection:
@@ -57,6 +37,24 @@ def _connect(threads: int) -> duckdb.DuckDBPyConnection:
     )
 
 
+class _Connections(threading.local):
+    """Those of this thread: connections must not be shared. They have no network access."""
+
+    @functools.cached_property
+    def reader(self) -> duckdb.DuckDBPyConnection:
+        connection = _connect(threads=2)
+        connection.execute("SET parquet_metadata_cache = true")
+        return connection
+
+    @functools.cached_property
+    def writer(self) -> duckdb.DuckDBPyConnection:
+        """One thread writes with three quarters of the CPU time of two (measured)."""
+        return _connect(threads=1)
+
+
+_connections = _Connections()
+
+
 def _quoted(path: pathlib.Path | str) -> str:
     return "'" + str(path).replace("'", "''") + "'"
 
@@ -65,7 +63,7 @@ def write(path: pathlib.Path, columns: Columns) -> None:
     """Write a Parquet file; the caller syncs it. Raise OSError if the disk is full."""
     plain = dict(columns)
     tables = []
-    connection = _writer()
+    connection = _connections.writer
     try:
         for name, column in columns.items():
             joint = _joint(column) if column.dtype == object else None
@@ -79,12 +77,9 @@ def write(path: pathlib.Path, columns: Columns) -> None:
         if plain:
             connection.register("columns", plain)
             tables.append("columns")
+        joined = " POSITIONAL JOIN ".join(tables)
         connection.execute(
-            WRITE.format(
-                names=", ".join(columns),
-                tables=" POSITIONAL JOIN ".join(tables),
-                path=_quoted(path),
-            )
+            WRITE.format(names=", ".join(columns), tables=joined, path=_quoted(path))
         )
     except duckdb.IOException as error:
         raise OSError(f"{path} cannot be written: {error}") from error
@@ -101,39 +96,32 @@ def _joint(texts: npt.NDArray[np.object_]) -> str | None:
 
 
 def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
-    """Read whole columns of one file."""
     return query(f"SELECT {', '.join(names)} FROM {table(path)}")  # noqa: S608 - names are ours
 
 
 def texts(values: list[str]) -> npt.NDArray[Any]:
-    """Strings as a column. DuckDB tries to import pandas once for each Python object (measured: 20
-    µs each), and takes arrays of fixed width apart letter by letter, so `write` hands them over as
-    one text. Half a surrogate pair becomes `?`: one alone invalidates DuckDB's whole database.
+    """Return a column of texts. Half a surrogate pair becomes `?`: one alone invalidates DuckDB's database.
+
+    DuckDB tries to import pandas for each Python object (measured: 20 µs each), and reads arrays of fixed
+    width letter by letter, so `write` passes them as one text.
     """
     plain = [value.encode("utf-8", "replace").decode() for value in values]
     return np.array(plain, object) if plain else np.array(plain, "U1")
 
 
 def table(*paths: pathlib.Path) -> str:
-    """Return files as a table expression."""
     return f"read_parquet([{', '.join(map(_quoted, paths))}])"
 
 
 def query(
-    sql: str,
-    parameters: list[object] | None = None,
-    *,
-    nodes: npt.NDArray[np.int64] | None = None,
+    sql: str, parameters: list[object] | None = None, *, nodes: npt.NDArray[np.int64] | None = None
 ) -> Columns:
-    """Run a query; return the result's columns as plain arrays.
-
-    `nodes` are a table of that name in the query, with one column, `node`.
-    """
-    connection = _connection()
+    """Run a query; `nodes` is a table of that name in it, with one column, `node`."""
+    connection = _connections.reader
     if nodes is not None:
         connection.register("nodes", {"node": nodes})
     try:
-        found = connection.execute(sql, parameters or []).fetchnumpy()
+        result = connection.execute(sql, parameters or []).fetchnumpy()
     except duckdb.Error as error:
         raise errors.CannotError(
             "stored samples cannot be read",
@@ -145,5 +133,5 @@ def query(
             connection.unregister("nodes")
     return {
         name: column.filled() if isinstance(column, np.ma.MaskedArray) else column
-        for name, column in found.items()
+        for name, column in result.items()
     }

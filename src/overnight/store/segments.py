@@ -37,26 +37,12 @@ from overnight.store import host_names
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "FORMAT",
-    "MODES",
-    "Catalogue",
-    "Meta",
-    "Segment",
-    "clock_seconds",
-    "day_folder",
-    "host_folder",
-    "in_folder",
-    "parse_description",
-    "read_ahead",
-]
-
 FORMAT = "overnight.segment/1"
 VERSION = "v1"
 MODES = ("busy", "kernel", "softirq", "idle")
 NAME = re.compile(r"(-?\d{1,19})-(-?\d{1,19})-([0-9a-f]{8})")
 NPY_HEADER = 128
-MOST_CORES = 0x7FFF  # limit of the column; Linux supports at most 8192
+MAX_CORES = 0x7FFF  # limit of the column; Linux supports at most 8192
 LONG = "00000000"  # the folder of segments that last a day or more: always looked into
 
 
@@ -80,6 +66,11 @@ class Meta:
     files: dict[str, tuple[int, str]]  # bytes, blake2b
     losses: tuple[tuple[int, int, int], ...] = ()  # begin and end in µs, samples; (): not known
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the clock seconds that the segment touches (1 without times), and its cores."""
+        return clock_seconds(self.begin_us, self.end_us, timed=self.timed), len(self.cores)
+
     def as_json(self) -> dict[str, object]:
         """Return the stored form, with a checksum over itself."""
         document = {"format": FORMAT, **dataclasses.asdict(self)}
@@ -90,6 +81,13 @@ def description_digest(document: dict[str, Any]) -> str:
     """Return the checksum of a description, its own field excluded."""
     plain = json.dumps({k: v for k, v in document.items() if k != "digest"}, sort_keys=True)
     return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
+
+
+def measure_file(path: pathlib.Path) -> tuple[int, str]:
+    """Return size and checksum, as `Meta.files` has them."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+        return file.tell(), digest.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,9 +106,8 @@ class Segment:
             document = json.loads(file.read_bytes())
             kind = document.pop("format")
         except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-            raise errors.DamagedFileError(
-                str(file), 0, f"no segment description ({error})"
-            ) from error
+            why = f"no segment description ({error})"
+            raise errors.DamagedFileError(str(file), 0, why) from error
         if kind != FORMAT:
             raise errors.CannotError(
                 f"{self.path} has the format {kind!r}",
@@ -120,9 +117,8 @@ class Segment:
         try:
             return parse_description(document)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise errors.DamagedFileError(
-                str(file), 0, f"an incomplete description ({error})"
-            ) from error
+            why = f"an incomplete description ({error})"
+            raise errors.DamagedFileError(str(file), 0, why) from error
 
     def seconds(self, mode: str, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
         """Read the samples of one mode by second and core; `shape` is seconds and cores."""
@@ -136,7 +132,7 @@ class Segment:
             raise errors.DamagedFileError(str(path), 0, str(error)) from error
 
     def seconds_at(self, mode: str, shape: tuple[int, int]) -> tuple[pathlib.Path, int, int]:
-        """Return the place of these samples: file, offset, length in bytes."""
+        """Return where these samples are: file, offset, length in bytes."""
         length = 2 * shape[0] * shape[1]
         return self.path / "seconds.npy", NPY_HEADER + length * MODES.index(mode), length
 
@@ -155,17 +151,14 @@ def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
                 os.close(descriptor)
 
 
-KNOWN = frozenset(field.name for field in dataclasses.fields(Meta))
-
-
 def parse_description(document: dict[str, Any]) -> Meta:
     """Parse a description; raise TypeError, ValueError, KeyError or AttributeError."""
-    fields = {name: value for name, value in document.items() if name in KNOWN}
+    fields = {name: value for name, value in document.items() if name in Meta.__annotations__}
     for name in ("begin_us", "end_us", "frequency", "samples", "idle", "lost"):
         fields[name] = int(fields[name])
     # Without a loop of our own: a night of 96 cores has 35,000 of these numbers.
     cores = fields["cores"] = tuple(map(int, fields["cores"]))
-    if cores and not (min(cores) >= -1 and max(cores) < MOST_CORES):
+    if cores and not (min(cores) >= -1 and max(cores) < MAX_CORES):
         raise ValueError("a core that no host has")
     fields["events"] = tuple(str(event) for event in fields["events"])
     fields["notes"] = tuple(str(note) for note in fields["notes"])
@@ -185,11 +178,11 @@ def _host_of(folder: pathlib.Path) -> str | None:
     if "%~" in name:
         for file in folder.glob("*/[0-9]*/segment.json"):
             try:
-                document = Segment(file.parent, "", 0, 0).meta().host
+                host = Segment(file.parent, "", 0, 0).meta().host
             except errors.OvernightError:
                 continue
-            if host_names.folder_name(document) == name:
-                return document
+            if host_names.folder_name(host) == name:
+                return host
         return None
     raw = re.sub(rb"%([0-9a-f]{2})", lambda m: bytes([int(m[1], 16)]), name.encode())
     try:
@@ -214,7 +207,6 @@ def day_folder(begin_us: int, end_us: int) -> str:
 
 
 def clock_seconds(begin_us: int, end_us: int, *, timed: bool) -> int:
-    """Return the clock seconds that a segment touches; 1 if all samples share an instant."""
     return max(1, -(-end_us // SECOND_US) - begin_us // SECOND_US) if timed else 1
 
 
@@ -222,7 +214,7 @@ def in_folder(
     day: pathlib.Path, host: str, begin_us: int | None = None, end_us: int | None = None
 ) -> list[Segment]:
     """Return a day's segments that overlap [begin, end), unordered."""
-    found = []
+    inside = []
     with os.scandir(day) as entries:  # not as paths: 5 µs each, of 720 a day
         for entry in entries:
             name = NAME.fullmatch(entry.name)
@@ -230,8 +222,8 @@ def in_folder(
                 continue
             begin, end = int(name[1]), int(name[2])
             if (end_us is None or begin < end_us) and (begin_us is None or end > begin_us):
-                found.append(Segment(day / entry.name, host, begin, end))
-    return found
+                inside.append(Segment(day / entry.name, host, begin, end))
+    return inside
 
 
 class Catalogue:
@@ -241,18 +233,17 @@ class Catalogue:
         self.home = home
 
     def hosts(self) -> tuple[str, ...]:
-        """Return every host with segments."""
         root = self.home / "profiles" / VERSION
         if not root.is_dir():
             return ()
-        found = (_host_of(path) for path in root.iterdir() if path.is_dir())
-        return tuple(sorted(host for host in found if host is not None))
+        hosts = (_host_of(path) for path in root.iterdir() if path.is_dir())
+        return tuple(sorted(host for host in hosts if host is not None))
 
     def segments(
         self, host: str, begin_us: int | None = None, end_us: int | None = None
     ) -> tuple[Segment, ...]:
         """Return a host's segments that overlap [begin, end), by time."""
-        found: list[Segment] = []
+        inside: list[Segment] = []
         folder = host_folder(self.home, host)
         if not folder.is_dir():
             return ()
@@ -260,7 +251,6 @@ class Catalogue:
         first = day_of(begin_us - DAY_US) if begin_us is not None else ""
         last = day_of(end_us) if end_us is not None else "99999999"
         for day in folder.iterdir():
-            if not (day.name == LONG or first <= day.name <= last) or not day.is_dir():
-                continue
-            found += in_folder(day, host, begin_us, end_us)
-        return tuple(sorted(found, key=lambda segment: (segment.begin_us, segment.path.name)))
+            if (day.name == LONG or first <= day.name <= last) and day.is_dir():
+                inside += in_folder(day, host, begin_us, end_us)
+        return tuple(sorted(inside, key=lambda segment: (segment.begin_us, segment.path.name)))

@@ -1,8 +1,8 @@
-"""Stacks of a segment folded into one tree, its nodes in preorder.
+"""The stacks of a segment as one tree, its nodes in preorder.
 
-Preorder makes every question about a tree a slice or a running total: node i's descendants are the
-nodes i + 1 … i + size[i] - 1. A node's hash covers all frames from the root down to it, so that the
-same path has the same hash in every segment of every host, and trees merge without talking.
+Node i's descendants are the nodes i + 1 … i + size[i] - 1, so queries are slices and running totals. A
+node's hash covers all frames from the root down to it: the same path has the same hash in every segment
+of every host, and trees are merged by hash.
 """
 
 from __future__ import annotations
@@ -27,24 +27,13 @@ except ImportError:  # installed without a C compiler
 else:
     HAS_EXTENSION = True
 
-__all__ = [
-    "HAS_EXTENSION",
-    "IDLE",
-    "KERNEL",
-    "SOFTIRQ",
-    "Tree",
-    "fold_capture",
-    "fold_in_python",
-    "pair_up",
-]
+MAX_BITMAP = 1 << 27  # possible pairs
 
-MARKED = 1 << 27  # most possible pairs for which a bitmap of the existing ones is used
-
-# Flags of a node. The low half belongs to the node's own frame, the high half also to what it calls.
+# Flags of a node. The low half is about the node's own frame, the high half also about what it calls.
 KERNEL, IDLE, SOFTIRQ = 0x01, 0x02, 0x10
 
-# Where an idle core rests, the unknown place too where kernel symbols were hidden. A sample of the
-# idle task anywhere else is work: an interrupt that came in on top of idle (FlameScope drops those).
+# Leaves of an idle core; [unknown] where kernel symbols are hidden. A sample of the idle task in any
+# other function is work: an interrupt on top of idle (FlameScope drops those).
 IDLE_LEAF = re.compile(
     r"(pv_)?native_safe_halt|acpi_(idle_(do_entry|enter.*)|safe_halt)|default_(enter_)?idle.*|intel_idle.*"
     r"|mwait_idle.*|cpuidle_.*|poll_idle|cpu_(idle|startup_entry|idle_poll)|do_idle|arch_cpu_idle.*"
@@ -58,12 +47,12 @@ SOFTIRQ_FRAME = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """All stacks of a segment. `leaf[i]` is the node in which pair i of process and stack ends."""
+    """All stacks of a segment; `leaf[i]` is the last node of pair i of process and stack."""
 
     leaf: npt.NDArray[np.uint32]
     frame: npt.NDArray[np.uint32]
-    up: npt.NDArray[np.uint32]  # distance back to its parent; 0: it has none
-    size: npt.NDArray[np.uint32]  # itself and all its descendants
+    up: npt.NDArray[np.uint32]  # distance back to the parent; 0: a root
+    size: npt.NDArray[np.uint32]  # the node and all its descendants
     hash: npt.NDArray[np.uint64]
     flags: npt.NDArray[np.uint8]
 
@@ -71,24 +60,17 @@ class Tree:
 def frame_hashes(
     names: list[str], modules: list[str], kinds: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint64]:
-    """64 bits for each frame that depend on its name, module and kind alone."""
-    digests = b"".join(
-        hashlib.blake2b(
-            b"%d\0%s\0%s"
-            % (
-                kind,
-                name.encode("utf-8", "surrogatepass"),
-                module.encode("utf-8", "surrogatepass"),
-            ),
-            digest_size=8,
-        ).digest()
+    """Hash name, module and kind of each frame to 64 bits."""
+    texts = (
+        f"{kind}\0{name}\0{module}".encode("utf-8", "surrogatepass")
         for name, module, kind in zip(names, modules, kinds.tolist(), strict=True)
     )
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def frame_flags(names: list[str], kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """What a frame says about the samples that end in it or run below it."""
+    """Return the flags of each frame, for samples that end in it or in what it calls."""
     flags = np.zeros(len(names), np.uint8)
     for i in np.flatnonzero(kinds == FrameKind.KERNEL).tolist():
         flags[i] = KERNEL
@@ -102,10 +84,10 @@ def frame_flags(names: list[str], kinds: npt.NDArray[np.uint8]) -> npt.NDArray[n
 def outermost(
     frame: npt.NDArray[np.integer], size: npt.NDArray[np.uint32]
 ) -> npt.NDArray[np.bool_]:
-    """Nodes that have no ancestor of the same frame: summed over them, recursion counts once."""
+    """Return which nodes have no ancestor of the same frame: sums over them count recursion once."""
     order = np.argsort(frame, kind="stable").astype(np.int64)
     n = len(frame)
-    # Frames apart from each other on one line, so that one running maximum serves them all.
+    # Frames do not overlap on this line, so one running maximum serves them all.
     begin = frame[order].astype(np.int64) * n + order
     end = begin + size[order]
     covered = np.zeros(n, bool)
@@ -118,7 +100,7 @@ def outermost(
 def subtree_sums(
     own: npt.NDArray[np.int64], size: npt.NDArray[np.uint32] | npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Each node's own value and that of all its descendants."""
+    """Return the sum of each node's own value and those of its descendants."""
     running = np.concatenate([[0], np.cumsum(own)])
     first = np.arange(len(own))
     sums: npt.NDArray[np.int64] = running[first + size] - running[first]
@@ -126,7 +108,7 @@ def subtree_sums(
 
 
 def is_torn(up: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]) -> bool:
-    """Whether these cannot be a tree in preorder: a slice that reaches out of its parent's."""
+    """Return whether this is not a tree in preorder: a slice that exceeds its parent's."""
     n = len(up)
     if not n:
         return False
@@ -146,11 +128,11 @@ def pair_up(
     processes: int,
     stacks: int,
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """The pairs of process and stack that there are, in order, and which one each row is.
+    """Return process and stack of each pair that occurs, in order, and the pair of each row.
 
-    `process` is that of each task; the rows name a task and a stack each.
+    `process` is the process of each task; `task` and `stack` are those of each row.
     """
-    if HAS_EXTENSION and processes * stacks <= MARKED:
+    if HAS_EXTENSION and processes * stacks <= MAX_BITMAP:
         places, numbers = _tree.pair(
             np.ascontiguousarray(process, "<u4").data,
             np.ascontiguousarray(task, "<u4").data,
@@ -173,7 +155,7 @@ def fold_capture(
     hashes: npt.NDArray[np.uint64],
     flags: npt.NDArray[np.uint8],
 ) -> Tree:
-    """The tree of pairs: `root[i]` is the frame (a process) that stack `stack[i]` hangs under."""
+    """Build the tree of pairs: stack `stack[i]` is below the frame `root[i]` (a process)."""
     arrays = (
         np.ascontiguousarray(root, "<u4").data,
         np.ascontiguousarray(stack, "<u4").data,
@@ -204,20 +186,20 @@ def fold_in_python(
     frames: memoryview,
     hashes: memoryview,
     flags: memoryview,
-) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
-    """What src/native/tree.c does, for hosts without a C compiler."""
+) -> tuple[bytes, ...]:
+    """Do the work of src/native/tree.c on hosts without a C compiler."""
     ends, words = np.frombuffer(end, "<u4").tolist(), np.frombuffer(frames, "<u4").tolist()
     frame_hash = np.frombuffer(hashes, "<u8").tolist()
     children: list[dict[int, int]] = []
     roots: dict[int, int] = {}
-    met: list[int] = []  # frames, in the order in which their nodes were met
+    frame_of: list[int] = []  # of each node, in order of first occurrence
 
-    def step(among: dict[int, int], frame: int) -> int:
-        if frame not in among:
-            among[frame] = len(met)
-            met.append(frame)
+    def step(siblings: dict[int, int], frame: int) -> int:
+        if frame not in siblings:
+            siblings[frame] = len(frame_of)
+            frame_of.append(frame)
             children.append({})
-        return among[frame]
+        return siblings[frame]
 
     leaves = []
     for first, number in zip(
@@ -227,31 +209,26 @@ def fold_in_python(
         for frame in words[ends[number - 1] if number else 0 : ends[number]]:
             at = step(children[at], frame)
         leaves.append(at)
-    place = [0] * len(met)
-    frame_: list[int] = []
+    place = [0] * len(frame_of)
+    ordered: list[int] = []  # frames in preorder
     up: list[int] = []
     hash_: list[int] = []
     flag_ = bytearray()
     pending = [(node, -1) for node in reversed(roots.values())]
     while pending:
         node, parent = pending.pop()
-        k = place[node] = len(frame_)
-        frame = met[node]
-        frame_.append(frame)
+        k = place[node] = len(ordered)
+        frame = frame_of[node]
+        ordered.append(frame)
         up.append(k - parent if parent >= 0 else 0)
         above = hash_[parent] if parent >= 0 else 0
         hash_.append(_mix(above * 0x9E3779B97F4A7C15 & MASK ^ frame_hash[frame]))
         flag_.append(flags[frame] | (flag_[parent] & 0xF0 if parent >= 0 else 0))
         pending.extend((child, k) for child in reversed(children[node].values()))
-    size = [1] * len(frame_)
-    for k in range(len(frame_) - 1, -1, -1):
+    size = [1] * len(ordered)
+    for k in range(len(ordered) - 1, -1, -1):
         if up[k]:
             size[k - up[k]] += size[k]
-    return (
-        np.array([place[leaf] for leaf in leaves], "<u4").tobytes(),
-        np.array(frame_, "<u4").tobytes(),
-        np.array(up, "<u4").tobytes(),
-        np.array(size, "<u4").tobytes(),
-        np.array(hash_, "<u8").tobytes(),
-        bytes(flag_),
-    )
+    leaf = [place[node] for node in leaves]
+    columns = (np.array(column, "<u4").tobytes() for column in (leaf, ordered, up, size))
+    return (*columns, np.array(hash_, "<u8").tobytes(), bytes(flag_))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import pathlib
 import shutil
 from typing import TYPE_CHECKING
 
+from overnight.model.times import SECOND_US
 from overnight.store import hours
 
 if TYPE_CHECKING:
@@ -12,16 +15,12 @@ if TYPE_CHECKING:
 
     from overnight.store import segments
 
-__all__ = ["trim_store"]
 
-
-def _bytes(segment: segments.Segment) -> int:
+def _bytes(folder: pathlib.Path) -> int:
     total = 0
-    try:
-        for path in segment.path.iterdir():
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
             total += path.stat().st_size
-    except OSError:
-        return total
     return total
 
 
@@ -38,26 +37,26 @@ def trim_store(
         (s for host in catalogue.hosts() for s in catalogue.segments(host)),
         key=lambda segment: segment.begin_us,
     )
-    sizes = [_bytes(segment) for segment in everything]
+    sizes = [_bytes(segment.path) for segment in everything]
     files = {hours.hour_file(segment) for segment in everything}
     surplus = sum(sizes) + sum(f.stat().st_size for f in files if f.is_file()) - budget_bytes
-    held = tuple(pins)
+    pinned = tuple(pins)
     removed = []
     for segment, size in zip(everything, sizes, strict=True):
         if surplus <= 0:
             break
-        if segment.end_us >= now_us - keep_seconds * 1e6:
+        if segment.end_us >= now_us - keep_seconds * SECOND_US:
             continue
-        if any(segment.begin_us < end and begin < segment.end_us for begin, end in held):
+        if any(segment.begin_us < end and begin < segment.end_us for begin, end in pinned):
             continue
-        # Hidden by a rename, then deleted: a reader never meets half a segment. Not synced: a segment
+        # Hidden by a rename, then deleted: a reader never sees half a segment. Not synced: a segment
         # that is back after a power cut is removed by the next run.
-        gone = segment.path.with_name(f".new-gone-{segment.path.name}")
+        hidden = segment.path.with_name(f".new-gone-{segment.path.name}")
         try:
-            segment.path.rename(gone)
+            segment.path.rename(hidden)
         except OSError:
             continue
-        shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(hidden, ignore_errors=True)
         surplus -= size + hours.forget(segment)
         removed.append(segment)
     return tuple(removed)

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from overnight.model import files
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
 from overnight.store import capture, hours, parquet, segments, sums, tree
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-__all__ = ["SEGMENT_SECONDS", "write_capture"]
 
 SEGMENT_SECONDS = 120
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
@@ -47,19 +46,20 @@ def write_capture(
 
 def _whole(captured: capture.Capture) -> capture.Capture:
     """Extend the capture's time to all its samples; map impossible cores to -1."""
-    known = {core for core in captured.cores if 0 <= core < segments.MOST_CORES}
     cpu = captured.cpu
-    if len(cpu) and not 0 <= cpu.min() <= cpu.max() < segments.MOST_CORES:
-        cpu = np.where((cpu < 0) | (cpu >= segments.MOST_CORES), -1, cpu)
-    seen = np.zeros(segments.MOST_CORES + 1, np.bool_)  # the last one is core -1
+    if len(cpu) and not 0 <= cpu.min() <= cpu.max() < segments.MAX_CORES:
+        cpu = np.where((cpu < 0) | (cpu >= segments.MAX_CORES), -1, cpu)
+    seen = np.zeros(segments.MAX_CORES + 1, np.bool_)  # the last one is core -1
     seen[cpu] = True
-    known.update(np.flatnonzero(seen[:-1]).tolist())
+    seen[[core for core in captured.cores if 0 <= core < segments.MAX_CORES]] = True
+    cores = np.flatnonzero(seen[:-1]).tolist()
+    time = captured.time
     return dataclasses.replace(
         captured,
-        begin=min(captured.begin, int(captured.time[0])) if len(captured.time) else captured.begin,
-        end=max(captured.end, int(captured.time[-1]) + 1) if len(captured.time) else captured.end,
+        begin=min(captured.begin, int(time[0])) if len(time) else captured.begin,
+        end=max(captured.end, int(time[-1]) + 1) if len(time) else captured.end,
         cpu=cpu,
-        cores=tuple(sorted(known | ({-1} if seen[-1] else set()))),
+        cores=(-1, *cores) if seen[-1] else tuple(cores),
     )
 
 
@@ -70,20 +70,18 @@ def _split(captured: capture.Capture, seconds: int) -> Iterator[capture.Capture]
     if not captured.timed or captured.end - captured.begin <= length * 3 // 2:
         yield captured
         return
-    places = np.unique(captured.time // length)
-    begins = (places * length).tolist()
-    lows = np.searchsorted(captured.time, places * length).tolist()
-    for i, (begin, low) in enumerate(zip(begins, lows, strict=True)):
-        high = lows[i + 1] if i + 1 < len(lows) else len(captured.time)
-        # A gap in a part without samples belongs to the part before it.
-        since = begin if i else captured.begin - length
-        until = begins[i + 1] if i + 1 < len(begins) else captured.end + length
+    begins = np.unique(captured.time // length) * length
+    lows = [*np.searchsorted(captured.time, begins).tolist(), len(captured.time)]
+    # A gap in a part without samples belongs to the part before it.
+    edges = [captured.begin - length, *begins.tolist()[1:], captured.end + length]
+    for i, begin in enumerate(begins.tolist()):
+        since, until = edges[i], edges[i + 1]
         yield dataclasses.replace(
             captured,
             begin=max(begin, captured.begin),
             end=min(begin + length, captured.end),
             **{
-                name: getattr(captured, name)[low:high]
+                name: getattr(captured, name)[lows[i] : lows[i + 1]]
                 for name in ("time", "cpu", "task", "stack", "event", "count", "period")
             },
             gaps=tuple(g for g in captured.gaps if g.begin < until and g.end > since),
@@ -116,39 +114,28 @@ def _compact(
 
 
 def _write(home: pathlib.Path, captured: capture.Capture, source: str) -> segments.Segment:
-    # Rounded up: the last sample lies before the end.
-    begin_us, end_us = (
-        captured.begin // 1000,
-        max(-(-captured.end // 1000), captured.begin // 1000 + 1),
-    )
-    name = f"{begin_us}-{end_us}-{_digest(captured)}"
+    begin_us = captured.begin // 1000
+    # Rounded up: the last sample is before the end.
+    end_us = max(-(-captured.end // 1000), begin_us + 1)
     folder = segments.host_folder(home, captured.host) / segments.day_folder(begin_us, end_us)
-    target = folder / name
-    found = segments.Segment(target, captured.host, begin_us, end_us)
-    if target.is_dir():
-        return found
-    _make_folder(folder)
-    hours.forget(found)
-    with _appears_whole(target) as fresh:
-        _fill(fresh, captured, source, begin_us, end_us)
-    hours.keep_up(found)
-    return found
+    target = folder / f"{begin_us}-{end_us}-{_digest(captured)}"
+    segment = segments.Segment(target, captured.host, begin_us, end_us)
+    if not target.is_dir():
+        _make_folder(folder)
+        hours.forget(segment)
+        with _appears_whole(target) as fresh:
+            _fill(fresh, captured, source, begin_us, end_us)
+        hours.write_past(segment)
+    return segment
 
 
 def _digest(captured: capture.Capture) -> str:
     state = hashlib.blake2b(captured.host.encode("utf-8", "replace"), digest_size=4)
-    for column in (
-        captured.time,
-        captured.cpu,
-        captured.stack,
-        captured.task,
-        captured.count,
-        captured.event,
-    ):
-        state.update(np.ascontiguousarray(column).data)
+    for column in ("time", "cpu", "stack", "task", "count", "event"):
+        state.update(np.ascontiguousarray(getattr(captured, column)).data)
     if not captured.timed:
-        # Times tell captures apart, also when names are found out better the second time; here
-        # only the stacks themselves do.
+        # Times distinguish captures, also when more names are resolved the second time; without times
+        # only the stacks do.
         for text in (*captured.frames.name, *captured.tasks.process):
             state.update(text.encode("utf-8", "replace") + b"\0")
         for table in (captured.stacks.offset, captured.stacks.frame):
@@ -162,7 +149,7 @@ def _make_folder(folder: pathlib.Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _sync(folder.parent)
+    files.sync_folder(folder.parent)
 
 
 @contextlib.contextmanager
@@ -176,8 +163,10 @@ def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield fresh
-        for path in (*fresh.iterdir(), fresh):
-            _sync(path)
+        for path in fresh.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        os.fsync(descriptor)
         fresh.chmod(0o755)
         try:
             fresh.rename(target)
@@ -185,17 +174,9 @@ def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
             # Lost a race against the same capture: the other segment is equal.
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-        _sync(target.parent)
+        files.sync_folder(target.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-        os.close(descriptor)
-
-
-def _sync(path: pathlib.Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
         os.close(descriptor)
 
 
@@ -204,8 +185,8 @@ def _fill(
 ) -> None:
     tasks, task = _compact(captured.task, len(captured.tasks.pid))
     frames, folded, node = _fold(captured, tasks, task)
-    counted = sums.Counted(captured, folded.flags, node)
-    own = counted.total(node, len(folded.frame))
+    counter = sums.Counter(captured, folded.flags, node)
+    own = counter.total(node, len(folded.frame))
     busy = np.where(folded.flags & tree.IDLE, 0, own)
     parquet.write(
         folder / "samples.parquet",
@@ -227,13 +208,9 @@ def _fill(
         },
     )
     _write_frames(folder / "frames.parquet", frames, folded, busy)
-    _write_tasks(folder / "tasks.parquet", captured.tasks, tasks, counted.by_mode(task, len(tasks)))
-    _write_seconds(
-        folder / "seconds.npy",
-        captured,
-        segments.clock_seconds(begin_us, end_us, timed=captured.timed),
-        counted,
-    )
+    _write_tasks(folder / "tasks.parquet", captured.tasks, tasks, counter.by_mode(task, len(tasks)))
+    seconds = segments.clock_seconds(begin_us, end_us, timed=captured.timed)
+    _write_seconds(folder / "seconds.npy", captured, seconds, counter)
     meta = segments.Meta(
         host=captured.host,
         begin_us=begin_us,
@@ -251,15 +228,9 @@ def _fill(
         gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in captured.gaps),
         notes=captured.notes,
         source=source,
-        files={path.name: _measured(path) for path in sorted(folder.iterdir())},
+        files={path.name: segments.measure_file(path) for path in sorted(folder.iterdir())},
     )
     (folder / "segment.json").write_text(json.dumps(meta.as_json(), indent=1))
-
-
-def _measured(path: pathlib.Path) -> tuple[int, str]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
-    return path.stat().st_size, digest.hexdigest()
 
 
 def _fold(
@@ -275,15 +246,8 @@ def _fold(
         words = words[np.repeat(begins - (ends - lengths), lengths) + np.arange(lengths.sum())]
     used, words = _compact(words, len(captured.frames.name))
     processes: dict[str, int] = {}
-    process = np.array(
-        [
-            processes.setdefault(
-                captured.tasks.process[i] or captured.tasks.thread[i], len(processes)
-            )
-            for i in tasks.tolist()
-        ],
-        np.uint32,
-    )
+    names = [captured.tasks.process[i] or captured.tasks.thread[i] for i in tasks.tolist()]
+    process = np.array([processes.setdefault(name, len(processes)) for name in names], np.uint32)
     frames = capture.Frames(
         name=[captured.frames.name[i] for i in used.tolist()] + list(processes),
         module=[captured.frames.module[i] for i in used.tolist()] + [""] * len(processes),
@@ -308,10 +272,7 @@ def _fold(
 
 
 def _write_frames(
-    path: pathlib.Path,
-    frames: capture.Frames,
-    folded: tree.Tree,
-    busy: npt.NDArray[np.int64],
+    path: pathlib.Path, frames: capture.Frames, folded: tree.Tree, busy: npt.NDArray[np.int64]
 ) -> None:
     whole = tree.subtree_sums(busy, folded.size) * tree.outermost(folded.frame, folded.size)
     names = len(frames.name)
@@ -328,10 +289,7 @@ def _write_frames(
 
 
 def _write_tasks(
-    path: pathlib.Path,
-    tasks: capture.Tasks,
-    used: npt.NDArray[np.int64],
-    counts: sums.Counts,
+    path: pathlib.Path, tasks: capture.Tasks, used: npt.NDArray[np.int64], counts: sums.Counts
 ) -> None:
     rows = used.tolist()
     parquet.write(
@@ -350,16 +308,13 @@ def _write_tasks(
 
 
 def _write_seconds(
-    path: pathlib.Path,
-    captured: capture.Capture,
-    seconds: int,
-    counted: sums.Counted,
+    path: pathlib.Path, captured: capture.Capture, seconds: int, counter: sums.Counter
 ) -> None:
     cores = np.array(captured.cores, np.int64)
-    place = np.zeros(segments.MOST_CORES + 1, np.int64)  # of each core; the last one is core -1's
+    place = np.zeros(segments.MAX_CORES + 1, np.int64)  # of each core; the last one is core -1's
     place[cores] = np.arange(len(cores))
     row = np.minimum(captured.time // SECOND_NS - captured.begin // SECOND_NS, seconds - 1)
-    counts = counted.by_mode(row * len(cores) + place[captured.cpu], seconds * len(cores))
-    planes = (counts.busy, counts.kernel, counts.softirq, counts.idle)
+    counts = counter.by_mode(row * len(cores) + place[captured.cpu], seconds * len(cores))
+    planes = [getattr(counts, mode) for mode in segments.MODES]
     stacked = np.stack([np.minimum(plane, 0xFFFF).astype("<u2") for plane in planes])
     np.save(path, stacked.reshape(len(planes), seconds, len(cores)))

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from overnight.sources import cgroups, clocksync, limits, load, memory, vmstat
+from overnight.model import cgroups
+from overnight.sources import clocksync, limits, load, memory, vmstat
 
 PROC = pathlib.Path("/proc")
 
@@ -67,7 +68,7 @@ def test_a_kill_for_want_of_memory_is_counted(small_cgroup: pathlib.Path) -> Non
 
 
 def test_memory() -> None:
-    row = dict(zip(memory.FIELDS, memory.read_memory()[""], strict=True))
+    row = dict(zip(memory.FIELDS, memory.open_memory()()[""], strict=True))
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
     assert row["total"] == pages
     assert 0 < row["available"] <= row["total"]

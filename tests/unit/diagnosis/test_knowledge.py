@@ -7,7 +7,7 @@ import findings
 import pytest
 
 from overnight import app, errors
-from overnight.app import event_diagnosis
+from overnight.app import diagnose
 from overnight.diagnosis import conditions, decision, knowledge
 from overnight.interfaces.cli import commands
 
@@ -90,7 +90,7 @@ def test_files_are_merged_with_the_built_in_knowledge_once(tmp_path: pathlib.Pat
 def test_every_detector_is_registered_with_its_kind() -> None:
     """Title, headline, sentence and what it clears are in one place; numbers of findings have a format."""
     registered = {kind.detector for kind in knowledge.known().kinds.values()}
-    detectors = {detector.name for detector in event_diagnosis.discover_detectors()}
+    detectors = {detector.name for detector in diagnose.discover_detectors()}
     assert detectors - registered == {"event"}
     for kind in knowledge.known().kinds.values():
         assert kind.title

@@ -80,7 +80,7 @@ def test_the_picture_fits_its_terminal(demand: sizing.Demand, width: int) -> Non
     found = sizing.size(demand)
     lines = miss_curve.draw(found, width)
     assert max(len(line.plain) for line in lines) <= width
-    assert len(lines) <= miss_curve.MOST_ROWS + 3
+    assert len(lines) <= miss_curve.MAX_ROWS + 3
     labels = " ".join(line.plain.partition("◀")[2] for line in lines)
     for name in ("runbook", "tick", "woken"):
         assert name in labels

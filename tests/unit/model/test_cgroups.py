@@ -57,3 +57,7 @@ def test_keys_are_printable_short_and_stay_apart() -> None:
     assert max(map(len, long)) <= cgroups.LONGEST_KEY
     assert cgroups.key_of(b"/a\nb\x1b]0;x\x07").isprintable()
     assert cgroups.key_of("/größe".encode()) == "/größe"
+
+
+def test_this_very_host() -> None:
+    assert cgroups.read_layout().version in ("v1", "v2", "hybrid", "none")

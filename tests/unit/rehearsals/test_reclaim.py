@@ -12,7 +12,6 @@ from overnight import errors
 from overnight.model import cgroups as layouts
 from overnight.rehearsals import cgroups as rehearsal_cgroups
 from overnight.rehearsals import reclaim
-from overnight.sources import cgroups
 
 FAULT = reclaim.Reclaim()
 
@@ -31,7 +30,7 @@ def hierarchy(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathli
 
     monkeypatch.setattr(pathlib.Path, "mkdir", with_files)
     layout = layouts.Layout("v1", pathlib.PurePosixPath(top), None, memory_version=1)
-    monkeypatch.setattr(cgroups, "read_layout", lambda: layout)
+    monkeypatch.setattr(layouts, "read_layout", lambda: layout)
     monkeypatch.setattr(rehearsal_cgroups, "_filesystem", lambda _: "ext4")
     return top
 
@@ -82,7 +81,7 @@ def test_files_in_memory_cannot_be_reclaimed_so_it_says_what_it_needs(
 def test_a_host_without_memory_cgroups_is_told(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroups, "read_layout", lambda: layouts.Layout("none", None, None))
+    monkeypatch.setattr(layouts, "read_layout", lambda: layouts.Layout("none", None, None))
     with (
         stages.made(tmp_path) as stage,
         pytest.raises(errors.CannotError, match="cannot set a memory limit"),

@@ -122,7 +122,7 @@ def test_watches_are_bounded_and_births_at_the_edge_still_seen(
 ) -> None:
     for i in range(10):
         (top / f"many/{i}").mkdir(parents=True)
-    with contextlib.closing(cgroupchurn.Churn((str(top),), most_watches=3, clock=clock)) as churn:
+    with contextlib.closing(cgroupchurn.Churn((str(top),), max_watches=3, clock=clock)) as churn:
         assert churn.read() == {cgroupchurn.UNWATCHED: (10, 0, 0, 0)}
         (top / "new").mkdir()
         assert churn.read()["/"] == (1, 0, 0, 0)
@@ -171,7 +171,6 @@ def test_after_an_overflow_it_looks_again(
 
     monkeypatch.setattr(cgroupchurn.os, "read", read)
     assert churn.read() == {"/": (1, 1, 0, 0)}
-    assert churn.overflows == 1
 
 
 def test_every_hierarchy_of_the_host_is_watched(tmp_path: pathlib.Path) -> None:

@@ -54,7 +54,7 @@ def test_a_record_of_the_kernel() -> None:
         b" SUBSYSTEM=pci\n DEVICE=+pci:0000:20:03.0\n"
     )
     assert (found.sequence, found.monotonic_us, found.priority) == (991, 1529063497, 3)
-    assert (found.facility, found.from_user, found.continued) == (0, False, False)
+    assert (found.facility, found.from_user) == (0, False)
     assert found.text == "ena 0000:20:03.0 eth0: Trigger reset is on"
     assert found.properties == {"SUBSYSTEM": "pci", "DEVICE": "+pci:0000:20:03.0"}
     assert found.device == "0000:20:03.0"
@@ -62,7 +62,7 @@ def test_a_record_of_the_kernel() -> None:
 
 def test_a_record_with_its_caller_and_a_piece_of_a_line() -> None:
     found = record(b"6,7,8,c,caller=C39;more\n")
-    assert (found.caller, found.continued) == ("C39", True)
+    assert (found.sequence, found.priority, found.text) == (7, 6, "more")
 
 
 @pytest.mark.parametrize("number", [8, 12, 30], ids=["user", "user warning", "daemon"])

@@ -6,7 +6,7 @@ from overnight.sources import load, memory
 
 
 def test_a_real_text(captured: pathlib.Path) -> None:
-    row = dict(zip(memory.FIELDS, memory.read_memory(captured)[""], strict=True))
+    row = dict(zip(memory.FIELDS, memory.open_memory(captured)()[""], strict=True))
     told = dict(line.split(":") for line in (captured / "proc/meminfo").read_text().splitlines())
     for column, field in memory.FIELDS.items():
         assert row[column] == int(told[field].split()[0])

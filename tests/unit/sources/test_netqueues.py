@@ -52,7 +52,7 @@ def test_hardware_comes_first_and_containers_do_not_crowd_it_out(tmp_path: pathl
     host.put("proc/net/dev", b"head\nhead\n" + veths + line(b"eth0", 1000))
     read = netqueues.open_interfaces(tmp_path)
     rows = read()
-    assert len(rows) == netqueues.MOST_INTERFACES
+    assert len(rows) == netqueues.MAX_INTERFACES
     assert rows["eth0"][1] == 1000
     # Those that were chosen stay while they are there, whatever comes in front of them.
     host.put(

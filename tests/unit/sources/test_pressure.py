@@ -17,11 +17,11 @@ full avg10=0.00 avg60=0.00 avg300=0.00 total=12
 
 
 def test_resources_that_this_kernel_does_not_account_have_no_row(captured: pathlib.Path) -> None:
-    assert list(pressure.read_pressure(captured)) == ["cpu", "memory", "io"]
+    assert list(pressure.open_pressure(captured)()) == ["cpu", "memory", "io"]
 
 
 def test_all_four(large: fakehost.FakeHost) -> None:
-    rows = pressure.read_pressure(large.root)
+    rows = pressure.open_pressure(large.root)()
     assert rows == {
         name: (0 if name == "irq" else some, full) for name, (some, full) in large.psi.items()
     }
@@ -29,4 +29,4 @@ def test_all_four(large: fakehost.FakeHost) -> None:
 
 def test_switched_off(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError, match="psi=1"):
-        pressure.read_pressure(fakehost.FakeHost(tmp_path, 2, pressure=()).root)
+        pressure.open_pressure(fakehost.FakeHost(tmp_path, 2, pressure=()).root)()

@@ -77,9 +77,18 @@ def test_hours_that_are_over_have_a_file_and_the_same_answers(home: pathlib.Path
     with_files = answers(home)
     assert problems(home) == []
     assert with_files == without(home)
-    made = hours.write_missing(segments.Catalogue(home))
-    assert sorted(made) == files(home)
+    hours.write_past(segments.Catalogue(home).segments("alpha")[-1])
+    assert [path.name for path in files(home)] == [f"{number}.hour", f"{number + 1}.hour"]
     assert with_files == answers(home)
+
+
+def test_the_last_hour_of_a_day_has_a_file(tmp_path: pathlib.Path) -> None:
+    midnight = -(-BEGIN // (24 * HOUR)) * 24 * HOUR
+    first = (midnight - BEGIN) // (600 * SECOND)
+    captures.store(tmp_path, piece(first - 1), piece(first), segment_seconds=600)
+    assert [path.name for path in files(tmp_path)] == [f"{midnight // HOUR - 1}.hour"]
+    assert len({path.parent for path in tmp_path.rglob("samples.parquet")}) == 2
+    assert problems(tmp_path) == []
 
 
 def test_a_reader_meets_the_file_that_is_there_now(home: pathlib.Path) -> None:
@@ -174,7 +183,7 @@ def test_where_it_cannot_be_written_segments_still_are(
     for path in files(home):
         path.unlink()
     segment = segments.Catalogue(home).segments("alpha")[-1]
-    hours.keep_up(segment)
+    hours.write_past(segment)
     assert files(home) == []
     assert list(home.rglob(".new-*")) == []
 
@@ -187,5 +196,5 @@ def test_a_plane_is_the_segments_own(home: pathlib.Path) -> None:
             (segment,) = [
                 s for s in segments.Catalogue(home).segments("alpha") if s.path.name == name
             ]
-            assert np.array_equal(plane.of(name), segment.seconds(mode, entry.shape))
+            assert np.array_equal(plane.of(name), segment.seconds(mode, entry.meta.shape))
             assert entry.meta.notes == segment.meta().notes

@@ -99,7 +99,7 @@ def test_a_copy_is_the_same_load_with_its_texts_cleaned(tmp_path: pathlib.Path) 
 
 def test_the_oldest_make_room(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = write(tmp_path).path
-    monkeypatch.setattr(loads, "MOST_BYTES", first.stat().st_size * 2)
+    monkeypatch.setattr(loads, "MAX_BYTES", first.stat().st_size * 2)
     for n in range(1, 5):
         write(tmp_path, began=BEGAN + n * 60_000_000)
     assert not first.exists()

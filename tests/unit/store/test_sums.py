@@ -30,12 +30,12 @@ ROW = st.tuples(
 
 @settings(max_examples=60)
 @given(st.lists(ROW, max_size=30), st.booleans())
-@pytest.mark.parametrize("at_once", [0, sums.MOST_AT_ONCE])
+@pytest.mark.parametrize("at_once", [0, sums.MAX_AT_ONCE])
 def test_sums_are_those_of_single_samples(at_once: int, rows: list, plain: bool) -> None:
     rows = [(cell, node, 0, 1) for cell, node, _, _ in rows] if plain else rows
     cell, node, event, count = np.array(rows, np.int64).reshape(-1, 4).T
     made = types.SimpleNamespace(event=event.astype(np.uint8), count=count.astype(np.uint32))
-    counted = sums.Counted(made, FLAGS, node.astype(np.uint32))
+    counted = sums.Counter(made, FLAGS, node.astype(np.uint32))
     expected = np.zeros((4, CELLS), np.int64)
     for at, which, of_event, samples in rows:
         flags = int(FLAGS[which])
@@ -48,7 +48,7 @@ def test_sums_are_those_of_single_samples(at_once: int, rows: list, plain: bool)
         expected[1, at] += samples * bool(flags & tree.KERNEL)
         expected[2, at] += samples * bool(flags & tree.SOFTIRQ)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "MOST_AT_ONCE", at_once)
+        patch.setattr(sums, "MAX_AT_ONCE", at_once)
         found = counted.by_mode(cell, CELLS)
     assert [found.busy, found.kernel, found.softirq, found.idle] == [
         pytest.approx(plane, abs=0) for plane in expected

@@ -8,30 +8,18 @@ import platform
 from overnight import errors, sources
 from overnight.app.audit import knowledge, owners, restarts, rules, runtime
 from overnight.model.audit import Report, Risk
-from overnight.sources import systemd
+from overnight.sources import kernel, systemd
 from overnight.sources.image import presets, unit_states, unitfile, units
 from overnight.sources.image import tree as trees
 
-__all__ = ["examine"]
-
-ORDER = {Risk.HIGH: 0, Risk.MEDIUM: 1, Risk.LOW: 2}
 CONF = ("/usr/lib/systemd/system.conf.d", "/usr/local/lib/systemd/system.conf.d", "/run/systemd/system.conf.d", "/etc/systemd/system.conf.d")  # fmt: skip
 
 
 def examine(
-    root: pathlib.Path = sources.ROOT,
-    *,
-    orchestrator: str | None = None,
-    cloud: str | None = None,
+    root: pathlib.Path = sources.ROOT, *, orchestrator: str | None = None, cloud: str | None = None
 ) -> Report:
     """Examine the units below a root; `systemctl` is queried only for `/`."""
-    tree = trees.Tree(root)
-    if not tree.is_folder("/"):
-        raise errors.CannotError(
-            f"{root} cannot be read",
-            why="it is not a folder, or you may not enter it",
-            todo="name the folder that the image is unpacked in",
-        )
+    tree = trees.open_tree(root)
     loaded = units.Units(tree)
     if not any(loaded.folders.values()):
         raise errors.CannotError(
@@ -45,7 +33,7 @@ def examine(
     known = knowledge.known()
     gaps = [*unread]
     live = root.resolve() == sources.ROOT
-    facts = _running(enabled, gaps) if live else ({}, {}, 0.0)
+    running, restart_counts, uptime = _running(enabled, gaps) if live else ({}, {}, 0.0)
     scene = rules.Scene(
         tree=tree,
         all=every,
@@ -55,12 +43,13 @@ def examine(
         cloud=owners.find_owner(known.clouds, tree, enabled, cloud),
         defaults=restarts.Defaults.of(_manager_settings(tree)),
         live=live,
-        running=facts[0],
-        journal=facts[1],
-        uptime=facts[2],
+        running=running,
+        journal=restart_counts,
+        uptime=uptime,
     )
     findings = [finding for rule in (*rules.RULES, *runtime.RULES) for finding in rule(scene)]
-    findings.sort(key=lambda finding: (ORDER[finding.risk], finding.unit, finding.id))
+    worst_first = tuple(Risk)
+    findings.sort(key=lambda each: (worst_first.index(each.risk), each.unit, each.id))
     return Report(
         host=platform.node() if live else root.name,
         root=str(root),
@@ -74,10 +63,10 @@ def examine(
     )
 
 
-Facts = tuple[dict[str, dict[str, str]], dict[str, int], float]
-
-
-def _running(enabled: tuple[units.Unit, ...], gaps: list[tuple[str, str]]) -> Facts:
+def _running(
+    enabled: tuple[units.Unit, ...], gaps: list[tuple[str, str]]
+) -> tuple[dict[str, dict[str, str]], dict[str, int], float]:
+    """Return what systemctl shows of each unit, its restarts by the journal, and the uptime in seconds."""
     if not systemd.booted():
         gaps.append(("running units", "systemd does not run this host: only files were examined"))
         return {}, {}, 0.0
@@ -91,11 +80,7 @@ def _running(enabled: tuple[units.Unit, ...], gaps: list[tuple[str, str]]) -> Fa
         restart_counts = dict(unit_states.read_journal())
     except sources.NoDataError as error:
         gaps.append(("journal", str(error)))
-    try:
-        uptime = float(pathlib.Path("/proc/uptime").read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        uptime = 0.0
-    return properties, restart_counts, uptime
+    return properties, restart_counts, kernel.read_uptime()
 
 
 def _manager_settings(tree: trees.Tree) -> unitfile.Settings:

@@ -11,8 +11,6 @@ from overnight.model.audit import Evidence, Finding, Risk
 if TYPE_CHECKING:
     from overnight.sources.image import units
 
-__all__ = ["RULES"]
-
 SETTLED = 600.0  # seconds after boot, when enabled units have started
 RESTARTS = 3
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+from overnight.model import cgroups
 from overnight.model.checkup import Check, Question
-from overnight.sources import cgroups, kernel
+from overnight.sources import kernel
 
 if TYPE_CHECKING:
     import pathlib
 
     from overnight.app import doctor
-
-__all__ = ["GROUP", "ORDER", "checks", "night_bytes"]
 
 GROUP = "This host"
 ORDER = 1

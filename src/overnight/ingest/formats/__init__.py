@@ -17,19 +17,8 @@ import zstandard
 from overnight import errors
 from overnight.store import capture
 
-__all__ = [
-    "HEAD_SIZE",
-    "TRUNCATED",
-    "Builder",
-    "Reader",
-    "Text",
-    "is_kernel",
-    "open_text",
-    "read_head",
-]
-
 HEAD_SIZE = 64 * 1024
-TEXT_LIMIT = 64 << 30
+MAX_TEXT = 64 << 30
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -41,12 +30,12 @@ ZSTD_STEP = 512
 ZSTD_WINDOW = 128 << 20  # the zstd tool's default limit; a hostile header may ask for 2 TiB
 
 # 64 Mi frames in distinct stacks are 256 MB; a night of 96 cores has about 10 Mi.
-STACK_FRAMES_LIMIT = 64 << 20
-FRAMES_LIMIT = 4 << 20
-NAMES_LIMIT = 256 << 20  # characters in all names of frames
-TASKS_LIMIT = 4 << 20  # Linux's largest number of PIDs
-EVENTS_LIMIT = 256
-ROWS_LIMIT = 128 << 20  # 5 GB; a night of 4 cores at 97 Hz has 17 Mi
+MAX_STACK_FRAMES = 64 << 20
+MAX_FRAMES = 4 << 20
+MAX_NAMES = 256 << 20  # characters in all names of frames
+MAX_TASKS = 4 << 20  # Linux's largest number of PIDs
+MAX_EVENTS = 256
+MAX_ROWS = 128 << 20  # 5 GB; a night of 4 cores at 97 Hz has 17 Mi
 TRUNCATED = "the compressed file is truncated; everything before the damage was read"
 KERNEL_NAMES = frozenset(
     {"[kernel]", "[kernel.kallsyms]", "[kernel.vmlinux]", "[guest.kernel.kallsyms]", "vmlinux"}
@@ -77,7 +66,7 @@ class Text:
     truncated: its writer was killed, and the contents up to there are good.
     """
 
-    def __init__(self, path: pathlib.Path, limit: int = TEXT_LIMIT) -> None:
+    def __init__(self, path: pathlib.Path, limit: int = MAX_TEXT) -> None:
         self.path = path
         self.limit = limit
         self.offset = 0
@@ -138,7 +127,7 @@ def _engine(magic: bytes) -> _Engine:
     return zlib.decompressobj(wbits=31)
 
 
-def open_text(path: pathlib.Path, limit: int = TEXT_LIMIT) -> Text:
+def open_text(path: pathlib.Path, limit: int = MAX_TEXT) -> Text:
     return Text(path, limit)
 
 
@@ -199,8 +188,8 @@ class Builder:
         number = self._frames.get(key)
         if number is None:
             self._name_size += len(name) + len(module)
-            if len(self._frames) >= FRAMES_LIMIT or self._name_size > NAMES_LIMIT:
-                raise self.too_much(f"{FRAMES_LIMIT} functions, or names of {NAMES_LIMIT} bytes,")
+            if len(self._frames) >= MAX_FRAMES or self._name_size > MAX_NAMES:
+                raise self.too_much(f"{MAX_FRAMES} functions, or names of {MAX_NAMES} bytes,")
             number = self._frames[key] = len(self._frames)
         return number
 
@@ -210,8 +199,8 @@ class Builder:
         key = packed.tobytes()
         number = self._stacks.get(key)
         if number is None:
-            if len(self._stack_frames) + len(packed) > STACK_FRAMES_LIMIT:
-                raise self.too_much(f"{STACK_FRAMES_LIMIT} frames in its stacks")
+            if len(self._stack_frames) + len(packed) > MAX_STACK_FRAMES:
+                raise self.too_much(f"{MAX_STACK_FRAMES} frames in its stacks")
             number = self._stacks[key] = len(self._stacks)
             self._stack_frames.extend(packed)
             self._stack_offset.append(len(self._stack_frames))
@@ -220,21 +209,21 @@ class Builder:
     def task(self, pid: int, tid: int, thread: str, process: str = "") -> int:
         """Return the number of a thread with this name."""
         number = self._tasks.setdefault((pid, tid, thread, process), len(self._tasks))
-        if number >= TASKS_LIMIT:
-            raise self.too_much(f"{TASKS_LIMIT} threads")
+        if number >= MAX_TASKS:
+            raise self.too_much(f"{MAX_TASKS} threads")
         return number
 
     def event(self, name: str) -> int:
         """Return the number of an event."""
         number = self.events.setdefault(name, len(self.events))
-        if number >= EVENTS_LIMIT:
-            raise self.too_much(f"{EVENTS_LIMIT} kinds of events")
+        if number >= MAX_EVENTS:
+            raise self.too_much(f"{MAX_EVENTS} kinds of events")
         return number
 
     def check_rows(self) -> None:
         """Raise if there are too many rows for memory."""
-        if len(self.time) > ROWS_LIMIT:
-            raise self.too_much(f"{ROWS_LIMIT} samples in one file")
+        if len(self.time) > MAX_ROWS:
+            raise self.too_much(f"{MAX_ROWS} samples in one file")
 
     def add(
         self, time: int, cpu: int, task: int, stack: int, event: int, count: int, period: int

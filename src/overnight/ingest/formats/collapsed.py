@@ -25,8 +25,6 @@ from overnight.model.flame import FrameKind
 if TYPE_CHECKING:
     from overnight.store import capture
 
-__all__ = ["NAME", "SUFFIXES", "read", "sniff"]
-
 NAME = "collapsed"
 SUFFIXES = (".collapsed", ".folded", ".txt")
 
@@ -36,10 +34,10 @@ MARK = re.compile(r"_\[([kjiw])\]$")
 PROCESS = re.compile(r"(.*?)(?:-([0-9]{1,9}|\?)/([0-9]{1,9})|-\?)?", re.DOTALL)
 NO_PROCESS = re.compile(r"\(\)|[(<].*[)>]|::|^\[|_\[[kjiw]\]$", re.DOTALL)
 COMM_SIZE = 15  # TASK_COMM_LEN without its zero
-LINE_LIMIT = 1 << 20
-STACKS_LIMIT = 256 << 20  # bytes of different stacks
-OTHER_LINES_LIMIT = 100_000
-COUNT_MAX = (1 << 32) - 1
+MAX_LINE = 1 << 20
+MAX_STACKS = 256 << 20  # bytes of different stacks
+MAX_OTHER_LINES = 100_000
+MAX_COUNT = (1 << 32) - 1
 DIGITS = 6  # kept of fractions
 
 
@@ -89,10 +87,10 @@ def _weights(path: pathlib.Path) -> tuple[dict[str, float], list[str]]:
             if stack not in weights:
                 size += len(stack)
             weights[stack] = min(weights.get(stack, 0.0) + weight, sys.float_info.max)
-        if size > STACKS_LIMIT:
+        if size > MAX_STACKS:
             raise errors.DamagedFileError(str(path), offset, "too many distinct stacks")
         other += match is None
-        if other > OTHER_LINES_LIMIT + 10 * len(weights):
+        if other > MAX_OTHER_LINES + 10 * len(weights):
             raise errors.DamagedFileError(
                 str(path), first_bad, "most lines are not stacks with a count"
             )
@@ -113,9 +111,9 @@ def _lines(text: formats.Text) -> Iterator[tuple[int, bytes]]:
         for line in lines:
             yield offset, line
             offset += len(line) + 1
-        if len(left) > LINE_LIMIT:
+        if len(left) > MAX_LINE:
             raise errors.DamagedFileError(
-                str(text.path), offset, f"a line of more than {LINE_LIMIT} bytes"
+                str(text.path), offset, f"a line of more than {MAX_LINE} bytes"
             )
     if left and not text.cut_short:
         yield offset, left
@@ -127,7 +125,7 @@ def _counts(weights: list[float]) -> tuple[list[int], float]:
     scale = 1.0
     if any(weight != int(weight) for weight in weights):
         scale = 10.0 ** min(300, max(0, DIGITS - math.floor(math.log10(largest))))
-    while largest * scale > COUNT_MAX:
+    while largest * scale > MAX_COUNT:
         scale /= 10
     return [max(1, round(weight * scale)) for weight in weights], scale
 

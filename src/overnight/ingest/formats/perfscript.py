@@ -22,8 +22,6 @@ from overnight.ingest import formats, perftext
 if TYPE_CHECKING:
     from overnight.store import capture
 
-__all__ = ["NAME", "SUFFIXES", "read", "sniff"]
-
 NAME = "perf script"
 SUFFIXES = (".perf", ".perfscript", ".script", ".txt")
 
@@ -43,9 +41,9 @@ LOST = re.compile(rb"PERF_RECORD_LOST(?:_SAMPLES)? \D*(\d{1,18})")
 
 ADDRESS = re.compile(rb"\s*([0-9a-f]{1,16}) ")
 
-LINE_LIMIT = 1 << 20
-NO_SAMPLE_LIMIT = 8 << 20
-BAD_LINES_LIMIT = 100_000
+MAX_LINE = 1 << 20
+MAX_NO_SAMPLE = 8 << 20
+MAX_BAD_LINES = 100_000
 CACHE_BYTES = 256 << 20
 CACHE_ENTRY = 150  # bytes of Python's own overhead per entry
 I32 = range(-1, 1 << 31)
@@ -70,9 +68,9 @@ def read(path: pathlib.Path, host: str) -> capture.Capture:
         left = parser.feed(left + piece)
         parser.builder.check_rows()
         samples = len(parser.builder)
-        if not samples and parser.offset > NO_SAMPLE_LIMIT:
+        if not samples and parser.offset > MAX_NO_SAMPLE:
             raise parser.no_sample()
-        if parser.bad_lines > BAD_LINES_LIMIT + 10 * samples:
+        if parser.bad_lines > MAX_BAD_LINES + 10 * samples:
             raise errors.DamagedFileError(
                 str(path),
                 parser.first_bad,
@@ -108,11 +106,11 @@ class _Parser:
         """Parse all complete samples; return the rest for the next call."""
         blocks = text.split(b"\n\n")
         left = blocks.pop()
-        if not blocks and len(left) > LINE_LIMIT:  # without stacks there are no empty lines
+        if not blocks and len(left) > MAX_LINE:  # without stacks there are no empty lines
             whole, newline, left = left.rpartition(b"\n")
             if not newline:
                 raise errors.DamagedFileError(
-                    str(self.path), self.offset, f"a line of more than {LINE_LIMIT} bytes"
+                    str(self.path), self.offset, f"a line of more than {MAX_LINE} bytes"
                 )
             self._lines_of(whole, self.offset)
             self.offset += len(whole) + 1
@@ -288,9 +286,7 @@ class _Parser:
     def no_sample(self) -> errors.DamagedFileError:
         """Create the error for a text without samples."""
         return errors.DamagedFileError(
-            str(self.path),
-            max(self.first_bad, 0),
-            "no sample of perf script with a time",
+            str(self.path), max(self.first_bad, 0), "no sample of perf script with a time"
         )
 
     def capture(self, host: str) -> capture.Capture:

@@ -18,12 +18,10 @@ from overnight.ingest import formats, protobuf
 if TYPE_CHECKING:
     from overnight.store import capture
 
-__all__ = ["NAME", "SUFFIXES", "read", "sniff"]
-
 NAME = "pprof"
 SUFFIXES = (".pb.gz", ".pprof", ".prof")
 
-SIZE_LIMIT = 1 << 30  # of the decompressed message, which is held in memory
+MAX_SIZE = 1 << 30  # of the decompressed message, which is held in memory
 # profile.proto, message Profile: the number of each field that is a message or a string.
 SAMPLE_TYPE, SAMPLE, MAPPING, LOCATION, FUNCTION, STRING = 1, 2, 3, 4, 5, 6
 TIME, DURATION, PERIOD_TYPE, PERIOD = 9, 10, 11, 12
@@ -34,12 +32,12 @@ THREAD_NAMES = ("thread", "thread_name", "thread name")
 PROCESS_NAMES = ("comm", "process", "process_name")
 PROCESS_IDS = ("pid", "process_id")
 THREAD_IDS = ("tid", "thread_id", "thread id")
-NAME_LIMIT = 1 << 20
-DEPTH_LIMIT = 1 << 16
+MAX_NAME = 1 << 20
+MAX_DEPTH = 1 << 16
 I31 = range(1 << 31)
 U64 = 1 << 64
-TIME_LIMIT = 1 << 62
-COUNT_MAX = (1 << 32) - 1
+MAX_TIME = 1 << 62
+MAX_COUNT = (1 << 32) - 1
 
 
 def sniff(head: bytes) -> bool:
@@ -59,7 +57,7 @@ def sniff(head: bytes) -> bool:
 
 def read(path: pathlib.Path, host: str) -> capture.Capture:
     """Read each sample as one row per measure; see `formats.Reader`."""
-    text = formats.open_text(path, SIZE_LIMIT)
+    text = formats.open_text(path, MAX_SIZE)
     data = b"".join(text)
     if text.cut_short:
         raise errors.DamagedFileError(str(path), path.stat().st_size, "the file is truncated")
@@ -137,7 +135,7 @@ class _Profile:
             return known
         if not 0 <= index < len(self.strings):
             raise protobuf.WireError(f"string {index} of {len(self.strings)}", 0)
-        if len(self.strings[index]) > NAME_LIMIT:
+        if len(self.strings[index]) > MAX_NAME:
             raise protobuf.WireError(f"a name of {len(self.strings[index])} bytes", 0)
         text = self._decoded[index] = bytes(self.strings[index]).decode("utf-8", "replace")
         return text
@@ -183,8 +181,8 @@ class _Profile:
         for location in reversed(locations):
             frames.extend(self._expand(builder, location))
             # One byte may expand to many frames, so that a small file could take hours.
-            deep = len(frames) > DEPTH_LIMIT
-            if deep or self._expanded + len(frames) > formats.STACK_FRAMES_LIMIT:
+            deep = len(frames) > MAX_DEPTH
+            if deep or self._expanded + len(frames) > formats.MAX_STACK_FRAMES:
                 raise protobuf.WireError("too many frames in its stacks", sample.offset)
         self._expanded += len(frames)
         number = self._stacks[locations] = builder.stack(frames)
@@ -202,7 +200,7 @@ class _Profile:
         measures = self._measures(builder)
         time = self.numbers.get(TIME, 0)
         notes: list[str] = []
-        if not 0 < time < TIME_LIMIT:
+        if not 0 < time < MAX_TIME:
             time = self.path.stat().st_mtime_ns
             notes.append("the profile has no time: the file's modification time is used")
         largest, rows = 0, []
@@ -219,14 +217,14 @@ class _Profile:
         if not rows:
             raise protobuf.WireError("no sample with a positive value", 0)
         scale = 1
-        while largest // scale > COUNT_MAX:
+        while largest // scale > MAX_COUNT:
             scale *= 10
         if scale > 1:
             notes.append(f"counts were divided by {scale} to fit")
         for cpu, task, stack, event, value, period in rows:
             builder.add(time, cpu, task, stack, event, max(1, value // scale), period)
         duration = self.numbers.get(DURATION, 0)
-        end = time + (duration if 0 < duration < TIME_LIMIT else 1)
+        end = time + (duration if 0 < duration < MAX_TIME else 1)
         return builder.build(
             host=host, span=(time, end), frequency=self._frequency(), timed=False, notes=notes
         )

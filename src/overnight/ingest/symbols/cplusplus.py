@@ -16,8 +16,6 @@ from collections.abc import Iterable
 
 from overnight.ingest.symbols import cxa_worker
 
-__all__ = ["demangle", "expect"]
-
 SUFFIX = re.compile(r"[.@]")
 QUALIFIERS = (" const", " volatile", " restrict", " noexcept", " &", " &&")
 PARENTHESIS = re.compile(r"[()]")
@@ -34,9 +32,9 @@ PART = re.compile(
 PATIENCE = 1.0  # seconds for one name; a real one takes microseconds
 # Bytes of names in one batch: less than a pipe holds, so that neither side blocks. The replies are 4 times
 # as long (measured).
-TOGETHER, MOST_ANSWERED = 32 << 10, 4 << 20
-MOST_EXPECTED = 1 << 14
-MOST_STARTS = 16  # of the worker; after that, names stay mangled
+TOGETHER, MAX_ANSWERED = 32 << 10, 4 << 20
+MAX_EXPECTED = 1 << 14
+MAX_STARTS = 16  # of the worker; after that, names stay mangled
 
 
 @functools.lru_cache(1 << 16)
@@ -117,7 +115,7 @@ class _Worker:
             batch: list[str] = []
             size = 0
             for name in mangled:
-                if not self._together or len(self._expected) >= MOST_EXPECTED:
+                if not self._together or len(self._expected) >= MAX_EXPECTED:
                     return
                 if size + len(name) >= TOGETHER and batch:
                     self._answer_batch(batch)
@@ -161,7 +159,7 @@ class _Worker:
     def _running(self) -> subprocess.Popen[bytes] | None:
         if self._owner != os.getpid():  # a fork must not read its parent's replies
             self._process, self._owner = None, os.getpid()
-        if self._process is None and self._starts < MOST_STARTS:
+        if self._process is None and self._starts < MAX_STARTS:
             self._starts += 1
             script = pathlib.Path(cxa_worker.__file__)
             try:
@@ -173,7 +171,7 @@ class _Worker:
                     stderr=subprocess.DEVNULL,
                 )
             except OSError:
-                self._starts = MOST_STARTS
+                self._starts = MAX_STARTS
             else:
                 atexit.register(self.close)
         return self._process
@@ -193,7 +191,7 @@ class _Worker:
             parts.append(part)
             ends += part.count(b"\n")
             size += len(part)
-            if size > MOST_ANSWERED:
+            if size > MAX_ANSWERED:
                 raise TimeoutError
         return b"".join(parts)[:-1]
 

@@ -14,10 +14,8 @@ import os
 import resource
 import sys
 
-__all__ = ["main"]
-
 MEMORY = 512 << 20
-LONGEST = 64 << 10
+MAX_LENGTH = 64 << 10
 
 
 def main() -> None:
@@ -32,7 +30,7 @@ def main() -> None:
     free.restype = None
     free.argtypes = [ctypes.c_void_p]
     rest = b""
-    while chunk := os.read(sys.stdin.fileno(), LONGEST):
+    while chunk := os.read(sys.stdin.fileno(), MAX_LENGTH):
         *lines, rest = (rest + chunk).split(b"\n")
         answers = []
         for line in lines:
@@ -41,7 +39,7 @@ def main() -> None:
             if text:
                 answer = ctypes.string_at(text)
                 free(text)
-            answers.append(answer if len(answer) < LONGEST else b"")
+            answers.append(answer if len(answer) < MAX_LENGTH else b"")
         if answers:
             sys.stdout.buffer.write(b"\n".join(answers) + b"\n")
             sys.stdout.buffer.flush()

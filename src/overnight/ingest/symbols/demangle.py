@@ -10,10 +10,8 @@ from collections.abc import Iterable
 
 from overnight.ingest.symbols import cplusplus, rust
 
-__all__ = ["expect", "readable"]
-
 # Longer names exist in template-heavy programs, and are unreadable in either form.
-LONGEST = 4096
+MAX_LENGTH = 4096
 EXPECTED = b"_Z"  # the prefix of names that are worth announcing with `expect`
 
 RUST_HASH = re.compile(r"17h[0-9a-f]{16}E")  # at the end of Rust's older names, which look like C++
@@ -31,11 +29,13 @@ def readable(name: str) -> str:
 def expect(names: Iterable[str]) -> None:
     """Announce the next names for `readable`, to demangle them in one batch."""
     plain = (name.removesuffix("@plt") for name in names if name.startswith("_Z"))
-    cplusplus.expect(name for name in plain if len(name) <= LONGEST and not RUST_HASH.search(name))
+    cplusplus.expect(
+        name for name in plain if len(name) <= MAX_LENGTH and not RUST_HASH.search(name)
+    )
 
 
 def _plain(name: str) -> str:
-    if len(name) > LONGEST:
+    if len(name) > MAX_LENGTH:
         return name
     demangled = None
     if name.startswith(("_R", "_ZN")):

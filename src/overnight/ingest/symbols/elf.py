@@ -21,14 +21,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["DEBUG_DIRS", "read_build_id", "read_elf_symbols"]
-
 DEBUG_DIRS = ("/usr/lib/debug",)
 
 UNTYPED, OBJECT, FUNCTION, INDIRECT_FUNCTION = 0, 1, 2, 10
 UNDEFINED, ABSOLUTE, RESERVED = 0, 0xFFF1, 0xFF00
 IN_MEMORY = 2  # SHF_ALLOC
-MOST_UNPACKED = 256 << 20
+MAX_UNPACKED = 256 << 20
 
 SYMBOL = np.dtype(
     [
@@ -100,9 +98,9 @@ def _symbols_elsewhere(elf: image.Image, source: pathlib.Path | bytes) -> table.
 
 
 def _unpack(elf: image.Image, section: image.Section) -> bytes:
-    decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_UNPACKED)
+    decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_UNPACKED)
     try:
-        return decoder.decompress(elf.read(section), MOST_UNPACKED)
+        return decoder.decompress(elf.read(section), MAX_UNPACKED)
     except (lzma.LZMAError, MemoryError):
         return b""
 

@@ -9,9 +9,7 @@ import stat
 from overnight import errors
 from overnight.ingest.symbols import elf, image
 
-__all__ = ["LiveFiles"]
-
-LARGEST_PERF_MAP = 64 << 20
+MAX_PERF_MAP = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +37,7 @@ class LiveFiles:
             for path in self._candidates(f"/tmp/perf-{inside}.map", pid):  # noqa: S108 - where JIT compilers put it
                 if _is_file(path):
                     try:
-                        return image.read_whole(path, LARGEST_PERF_MAP)
+                        return image.read_whole(path, MAX_PERF_MAP)
                     except errors.DamagedFileError:
                         continue
         return None

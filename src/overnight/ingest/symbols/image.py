@@ -19,8 +19,6 @@ from overnight import errors
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Image", "Section", "open_image", "read_whole"]
-
 MACHINE_X86_64, MACHINE_AARCH64 = 62, 183
 RELOCATABLE = 1
 LOAD, NOTE = 1, 4  # segments
@@ -57,11 +55,11 @@ SEGMENT = np.dtype(
 )
 
 # A sparse file may have any size. The largest real symbol tables (browsers) are a tenth of this.
-MOST_BYTES = 256 << 20
-MOST_NOTES = 64 << 10
-MOST_SEGMENTS = 4096
-MOST_SECTIONS = 1 << 16
-LONGEST_SECTION_NAME = 64
+MAX_BYTES = 256 << 20
+MAX_NOTES = 64 << 10
+MAX_SEGMENTS = 4096
+MAX_SECTIONS = 1 << 16
+MAX_SECTION_NAME = 64
 
 
 class _Pieces:
@@ -78,7 +76,7 @@ class _Pieces:
             raise errors.DamagedFileError(
                 self.name, offset, f"{size} bytes past the end of the file"
             )
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise errors.DamagedFileError(self.name, offset, f"a part of {size} bytes is too large")
         if self._data is not None:
             return self._data[offset : offset + size]
@@ -143,13 +141,13 @@ class Image:
         _, _, segment_size, segments, section_size, sections, names_index = fields[7:]
         self.known = kind != RELOCATABLE
         if segments and segment_size == SEGMENT.itemsize:
-            raw = self._pieces.read(segments_at, min(segments, MOST_SEGMENTS) * segment_size)
+            raw = self._pieces.read(segments_at, min(segments, MAX_SEGMENTS) * segment_size)
             self.segments = np.frombuffer(raw, SEGMENT)
         if sections_at and section_size == SECTION.itemsize:
             if not sections:  # too many for the header: section 0 has the count
                 raw = self._pieces.read(sections_at, section_size)
                 sections = int(np.frombuffer(raw, SECTION)[0]["size"])
-            sections = min(sections, MOST_SECTIONS)
+            sections = min(sections, MAX_SECTIONS)
             raw = self._pieces.read(sections_at, sections * section_size)
             self.sections = np.frombuffer(raw, SECTION)
             if names_index == 0xFFFF and sections:
@@ -162,8 +160,8 @@ class Image:
         block = self.read(Section(self.sections[index], index))
         names = []
         for begin in self.sections["name"].tolist():
-            end = block.find(b"\0", begin, begin + LONGEST_SECTION_NAME)
-            names.append(block[begin : end if end >= 0 else begin + LONGEST_SECTION_NAME])
+            end = block.find(b"\0", begin, begin + MAX_SECTION_NAME)
+            names.append(block[begin : end if end >= 0 else begin + MAX_SECTION_NAME])
         return names
 
     def section(self, name: bytes) -> Section | None:
@@ -208,10 +206,10 @@ class Image:
             for part in self.segments[self.segments["type"] == NOTE]
         ] + [
             (int(part["offset"]), int(part["size"]))
-            for part in self.sections[self.sections["type"] == NOTES][:MOST_SEGMENTS]
+            for part in self.sections[self.sections["type"] == NOTES][:MAX_SEGMENTS]
         ]
         for offset, size in notes:
-            if size <= MOST_NOTES:
+            if size <= MAX_NOTES:
                 build_id = _build_id_of(self._pieces.read(offset, size))
                 if build_id:
                     return build_id

@@ -20,8 +20,6 @@ from overnight.ingest.symbols import table
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["KERNEL", "KernelSymbols", "parse_kallsyms", "read_kallsyms"]
-
 KERNEL = "[kernel]"
 
 DIGITS = 16

@@ -13,8 +13,6 @@ import numpy as np
 
 from overnight.ingest.symbols import table
 
-__all__ = ["parse_perf_map", "perf_map_pid"]
-
 LINE = re.compile(
     rb"^[ \t]*(?:0x)?([0-9a-fA-F]{1,16})[ \t]+(?:0x)?([0-9a-fA-F]{1,16})[ \t]([^\n\0]+)",
     re.MULTILINE,

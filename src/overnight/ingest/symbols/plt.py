@@ -11,8 +11,6 @@ from overnight.ingest.symbols import image, table
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["read_jump_tables"]
-
 RELOCATION = np.dtype([("slot", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 SYMBOL_SIZE = 24
 ENTRY, SHORT_ENTRY = 16, 8
@@ -24,8 +22,8 @@ JUMP_AT = (0, 1, 4, 5)
 JUMP_SIZE = 6
 
 # The largest programs call a few thousand functions of libraries.
-MOST_ENTRIES = 1 << 16
-MOST_NAME_BYTES = 16 << 20
+MAX_ENTRIES = 1 << 16
+MAX_NAME_BYTES = 16 << 20
 SUFFIX = b"@plt\0"
 
 
@@ -66,7 +64,7 @@ def _by_slot(
     elf: image.Image, section: image.Section, size: int, relocations: npt.NDArray[np.void]
 ) -> table.Symbols:
     """Name the entries of a table after the function whose address is in their slot."""
-    code = np.frombuffer(elf.read(section)[: MOST_ENTRIES * size], np.uint8)
+    code = np.frombuffer(elf.read(section)[: MAX_ENTRIES * size], np.uint8)
     entries = code[: len(code) // size * size].reshape(-1, size)
     relocations = relocations[relocations["symbol"] != 0]
     order = np.argsort(relocations["slot"], kind="stable")
@@ -90,10 +88,7 @@ def _by_slot(
 
 
 def _named(
-    elf: image.Image,
-    start: npt.NDArray[np.uint64],
-    symbols: npt.NDArray[np.uint32],
-    size: int,
+    elf: image.Image, start: npt.NDArray[np.uint64], symbols: npt.NDArray[np.uint32], size: int
 ) -> table.Symbols:
     """Create entries at `start`, named after the dynamic symbols with these numbers."""
     dynamic = elf.section(b".dynsym")
@@ -101,16 +96,16 @@ def _named(
     raw = elf.read(dynamic) if dynamic else b""
     block = elf.read(strings) if strings else b""
     name_at = np.frombuffer(raw, "<u4", len(raw) // SYMBOL_SIZE * 6 if raw else 0)[::6]
-    wanted = symbols[:MOST_ENTRIES]
+    wanted = symbols[:MAX_ENTRIES]
     # A number past the end of the table, or of the names, has no name.
     at = np.full(len(wanted), len(block), np.int64)
     listed = wanted < len(name_at)
     at[listed] = name_at[wanted[listed]]
     names, places, taken = [], [], 0
     for begin in at.tolist():
-        if taken > MOST_NAME_BYTES:
+        if taken > MAX_NAME_BYTES:
             break
-        end = block.find(b"\0", begin, begin + table.LONGEST_NAME)
+        end = block.find(b"\0", begin, begin + table.MAX_NAME)
         name = block[begin:end] if end > begin else b""
         names.append(name)
         places.append(taken)

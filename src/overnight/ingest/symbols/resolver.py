@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
     _Key = str | tuple[str, int] | tuple[int, int, int, int]
 
-__all__ = ["UNKNOWN", "Named", "Resolver"]
-
 UNKNOWN = "[unknown]"
-MOST_KEPT = 256 << 20
-MOST_SEEN = 1 << 16
+MAX_KEPT = 256 << 20
+MAX_SEEN = 1 << 16
 TABLE_COST = 4096  # bytes of a table besides its arrays, so that empty ones count too
 
 
@@ -54,7 +52,7 @@ class Resolver:
         perf_map: Callable[[int], bytes | None] = lambda _: None,
         *,
         debug_dirs: Sequence[str | pathlib.Path] = elf.DEBUG_DIRS,
-        most_kept: int = MOST_KEPT,
+        most_kept: int = MAX_KEPT,
     ) -> None:
         self.problems: dict[str, str] = {}
         self._kallsyms = kernel
@@ -96,7 +94,7 @@ class Resolver:
     def _table(self, module: str, pid: int) -> table.SymbolTable:
         seen = self._seen.get((module, pid))
         if seen is None:
-            if len(self._seen) >= MOST_SEEN:
+            if len(self._seen) >= MAX_SEEN:
                 self._seen.clear()
             seen = self._seen[module, pid] = self._identify(module, pid)
         key, path = seen

@@ -6,8 +6,6 @@ import re
 import string
 from collections.abc import Callable
 
-__all__ = ["demangle"]
-
 LEGACY_HASH = re.compile(r"17h[0-9a-f]{16}E")
 LENGTH = re.compile(r"[1-9][0-9]{0,3}")
 ESCAPE = re.compile(r"\$(SP|BP|RF|LT|GT|LP|RP|C|u[0-9a-f]{1,6})\$|\.\.|\.")
@@ -22,8 +20,8 @@ BASIC = {
 SIGNED, UNSIGNED = "aslxni", "htmyoj"
 
 # A name may refer back to itself repeatedly, and so grow without end.
-MOST_STEPS = 100_000  # letters read
-DEEPEST = 120
+MAX_STEPS = 100_000  # letters read
+MAX_DEPTH = 120
 
 
 def demangle(name: str) -> str | None:
@@ -90,7 +88,7 @@ class _Path:
 
     def _next(self) -> str:
         self._steps += 1
-        if self._steps > MOST_STEPS:
+        if self._steps > MAX_STEPS:
             raise _NotRustError
         letter = self._mangled[self._at]
         self._at += 1
@@ -156,7 +154,7 @@ class _Path:
 
     def _deeper(self, rule: Callable[[], str]) -> str:
         self._depth += 1
-        if self._depth > DEEPEST:
+        if self._depth > MAX_DEPTH:
             raise _NotRustError
         text = rule()
         self._depth -= 1

@@ -18,19 +18,6 @@ if TYPE_CHECKING:
 
     Addresses = npt.NDArray[np.uint64]
 
-__all__ = [
-    "EMPTY",
-    "GLOBAL",
-    "LOCAL",
-    "WEAK",
-    "SymbolTable",
-    "Symbols",
-    "fill_ends",
-    "join",
-    "make_table",
-    "page_after",
-]
-
 LOCAL, GLOBAL, WEAK = 0, 1, 2  # ELF's numbers for a symbol's binding
 
 PAGE = 4096
@@ -38,9 +25,9 @@ LAST = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 NOWHERE = np.zeros(1, np.uint64)
 
 # Limits that no real file reaches, so that a hostile one costs no more than its size.
-LONGEST_NAME = 8192
-MOST_ALIASES = 256
-MOST_UNEQUAL = 4096
+MAX_NAME = 8192
+MAX_ALIASES = 256
+MAX_UNEQUAL = 4096
 # Bytes for cached names, besides a quarter of the table's own; Python's overhead for one name.
 ROOM, NAME_COST = 4096, 160
 
@@ -86,8 +73,8 @@ class _Names:
     def linked(self, i: int) -> str:
         """Return the linker's name."""
         begin = int(self.at[i])
-        end = self.block.find(b"\0", begin, begin + LONGEST_NAME)
-        raw = self.block[begin : end if end >= 0 else begin + LONGEST_NAME]
+        end = self.block.find(b"\0", begin, begin + MAX_NAME)
+        raw = self.block[begin : end if end >= 0 else begin + MAX_NAME]
         return raw.decode("utf-8", "replace")
 
     def name(self, i: int) -> str:
@@ -202,7 +189,7 @@ def make_table(symbols: Symbols, readable: Callable[[str], str] | None = None) -
         again = np.argsort(group * 8 + rank, kind="stable")
         order, end, rank = order[again], end[again], rank[again]
     aliases = np.add.reduceat((rank == rank[first][group]).astype(np.int64), first)
-    aliases = np.minimum(aliases, MOST_ALIASES)
+    aliases = np.minimum(aliases, MAX_ALIASES)
     names = _Names(symbols.name_at[order], symbols.names, readable)
     return SymbolTable(
         start[first], _chosen_ends(end, first, aliases, names), first, aliases, names
@@ -228,10 +215,7 @@ def page_after(address: Addresses) -> Addresses:
 
 
 def _chosen_ends(
-    end: Addresses,
-    first: npt.NDArray[np.int64],
-    aliases: npt.NDArray[np.int64],
-    names: _Names,
+    end: Addresses, first: npt.NDArray[np.int64], aliases: npt.NDArray[np.int64], names: _Names
 ) -> Addresses:
     """Return the ends: where aliases differ in size, the one whose name is chosen decides."""
     ends = end[first]
@@ -242,7 +226,7 @@ def _chosen_ends(
     member = np.repeat(np.arange(len(first)), aliases)
     position = np.arange(len(member)) - np.repeat(np.cumsum(aliases) - aliases, aliases)
     differs = end[first[member] + position] != ends[member]
-    for index in np.unique(member[differs])[:MOST_UNEQUAL].tolist():
+    for index in np.unique(member[differs])[:MAX_UNEQUAL].tolist():
         chosen, _ = names.choose(int(first[index]), int(aliases[index]))
         ends[index] = end[chosen]
     return ends

@@ -8,12 +8,10 @@ from __future__ import annotations
 import pathlib
 import re
 
-__all__ = ["VDSO", "read_vdso"]
-
 VDSO = "[vdso]"
 
 MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r.*\[vdso\]$", re.MULTILINE)
-LARGEST = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 def read_vdso(proc: pathlib.Path = pathlib.Path("/proc/self")) -> bytes | None:
@@ -25,6 +23,6 @@ def read_vdso(proc: pathlib.Path = pathlib.Path("/proc/self")) -> bytes | None:
         begin, end = int(mapping[1], 16), int(mapping[2], 16)
         with (proc / "mem").open("rb") as memory:
             memory.seek(begin)
-            return memory.read(min(end - begin, LARGEST))
+            return memory.read(min(end - begin, MAX_BYTES))
     except OSError:
         return None

@@ -21,8 +21,6 @@ from overnight import errors
 from overnight.interfaces.cli import commands, session
 from overnight.model.text import printable
 
-__all__ = ["main"]
-
 HELP = """Turn a sporadic production incident into a one-night diagnosis.
 
 Leave overnight on a few reserved hosts in the evening; in the morning read what happened on

@@ -13,8 +13,6 @@ import typer
 
 from overnight import errors
 
-__all__ = ["FileOption", "check_text", "deliver", "deliver_json"]
-
 FileOption = Annotated[
     pathlib.Path | None,
     typer.Option("-o", "--file", metavar="FILE", help="File to write. Default: standard output."),
@@ -31,8 +29,10 @@ def check_text(file: pathlib.Path | None) -> None:
         )
 
 
-def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, binary: bool) -> None:
-    """Write a result atomically to a file, or to standard output; never binary data to a terminal."""
+def deliver(
+    write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, binary: bool = False
+) -> None:
+    """Write a result atomically to a file, or to standard output, but no binary data to a terminal."""
     if file is None:
         if binary and sys.stdout.isatty():
             raise errors.UsageError(
@@ -49,25 +49,19 @@ def deliver(write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, bin
             write(out)
         fresh.replace(file)
     except OSError as error:
-        raise errors.CannotError(
-            f"{file} cannot be written",
-            why=error.strerror or str(error),
-            todo="choose another file with -o FILE",
-        ) from error
+        raise errors.unwritable(file, error, "choose another file with -o FILE") from error
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink()
-    typer.echo(f"wrote {file} ({_size(file.stat().st_size)})", err=True)
+    written = file.stat().st_size
+    size = f"{written / 1e6:.1f} MB" if written >= 1e6 else f"{written / 1e3:.0f} kB"
+    typer.echo(f"wrote {file} ({size})", err=True)
 
 
 def deliver_json(document: dict[str, object], file: pathlib.Path | None) -> None:
     text = json.dumps(document, indent=2) + "\n"
-    deliver(lambda out: _write(out, text), file, binary=False)
 
+    def write(out: BinaryIO) -> None:
+        out.write(text.encode())
 
-def _write(out: BinaryIO, text: str) -> None:
-    out.write(text.encode())
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
+    deliver(write, file)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from typing import Any
 
 import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session
-
-__all__ = ["Format", "option"]
 
 
 class Format(enum.StrEnum):
@@ -34,17 +31,6 @@ HOLDS = {
 
 def option(what: str, but: str, *fit: Format) -> Any:
     """Return `-O` for a command that prints `what`; `but` completes why other formats do not fit."""
-    return typer.Option(
-        "-O",
-        "--output",
-        metavar=f"<{'|'.join(fit)}>",
-        help="Output format.",
-        parser=_parser(what, but, fit),
-        callback=_choose,
-    )
-
-
-def _parser(what: str, but: str, fit: tuple[Format, ...]) -> Callable[[str], Format]:
     listed = f"{', '.join(fit[:-1])} or {fit[-1]}"
 
     def parse(text: str) -> Format:
@@ -63,12 +49,11 @@ def _parser(what: str, but: str, fit: tuple[Format, ...]) -> Callable[[str], For
             todo=f"-O {listed}{also}",
         )
 
-    return parse
-
-
-def _choose(context: typer.Context, value: Format) -> Format:
-    # Set before the command runs, so that its errors have the same format.
-    current: session.Session = context.obj
-    if value is Format.JSON:
-        current.output = session.Output.JSON
-    return value
+    return typer.Option(
+        "-O",
+        "--output",
+        metavar=f"<{'|'.join(fit)}>",
+        help="Output format.",
+        parser=parse,
+        callback=session.choose_output,
+    )

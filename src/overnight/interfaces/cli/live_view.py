@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING
 import rich.console
 import rich.text
 
+from overnight.interfaces.cli import terminal
 from overnight.model import times
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.app import live
 
-__all__ = ["BLOCKS", "census_line", "cores", "draw", "event_lines"]
-
-BLOCKS = " ▁▂▃▄▅▆▇█"
-SATURATED = 0.95
 MIN_STRIP, MAX_STRIP = 6, 60
 SHOWN_STEAL = 0.01
-SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def draw(view: live.View, width: int, height: int) -> rich.console.Group:
@@ -51,7 +47,8 @@ def _head(view: live.View, width: int) -> rich.text.Text:
     if top is not None and top.busy:
         share = top.busy[-1]
         line.append(
-            f", top core {top.core} {100 * share:.0f} %", "red" if share >= SATURATED else ""
+            f", top core {top.core} {100 * share:.0f} %",
+            "red" if share >= terminal.SATURATED else "",
         )
     stolen = max(view.cores, key=lambda core: core.steal[-1] if core.steal else 0.0, default=None)
     if stolen is not None and stolen.steal and stolen.steal[-1] >= SHOWN_STEAL:
@@ -86,7 +83,7 @@ def cores(view: live.View, width: int, room: int) -> list[rich.text.Text]:
 
 
 def _strip(line: rich.text.Text, core: live.CoreStrip, label: int, width: int) -> None:
-    hot = bool(core.busy) and core.busy[-1] >= SATURATED
+    hot = bool(core.busy) and core.busy[-1] >= terminal.SATURATED
     line.append(f"{core.core:>{label}} ", style="bold red" if hot else "dim")
     shown = list(zip(core.busy, core.kernel, strict=True))[-width:]
     line.append(" " * (width - len(shown)))
@@ -131,12 +128,12 @@ def _ruler(view: live.View, each: int, groups: int) -> rich.text.Text:
 
 def _block(share: float) -> str:
     level = round(8 * min(1.0, max(0.0, share)))
-    return BLOCKS[max(1, level) if share > 0.02 else level]
+    return terminal.BLOCKS[max(1, level) if share > 0.02 else level]
 
 
 def _colour(busy: float, kernel: float) -> str:
     """Return red for a saturated core, magenta for one that spends its time in the kernel."""
-    if busy >= SATURATED:
+    if busy >= terminal.SATURATED:
         return "bold red"
     return "magenta" if kernel >= 0.5 * busy and kernel > 0.2 else "green"
 
@@ -155,7 +152,7 @@ def event_lines(view: live.View, room: int) -> list[rich.text.Text]:
     lines = []
     for event in view.events[:room]:
         line = rich.text.Text(times.format_instant(event.time_us)[11:19] + "  ", style="dim")
-        line.append(f"{event.kind:<22} ", style=SEVERITY.get(event.severity, ""))
+        line.append(f"{event.kind:<22} ", style=terminal.SEVERITY.get(event.severity, ""))
         line.append(printable(event.text.replace("\n", " ")))
         lines.append(line)
     return lines

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
 
     from overnight.app import pool_sizing
 
-__all__ = ["draw", "share"]
-
-MOST_ROWS = 24
+MAX_ROWS = 24
 MARKS = "█▓░"  # miss rates: woken; callers give up; callers wait
 STYLES = ("red", "yellow", "")
 
@@ -99,9 +97,9 @@ def _scale(lowest: int, room: int, beyond: int) -> str:
 def _rows(sizing: pool_sizing.Sizing) -> list[pool_sizing.Point]:
     """Choose at most a screenful of points, the named ones included."""
     points = list(sizing.curve)
-    if len(points) <= MOST_ROWS:
+    if len(points) <= MAX_ROWS:
         return points
-    each = math.ceil(len(points) / (MOST_ROWS - 3))
+    each = math.ceil(len(points) / (MAX_ROWS - 3))
     return [
         point
         for number, point in enumerate(points)

@@ -12,30 +12,31 @@ import typer
 
 from overnight.app import windows
 
-__all__ = ["BeginOption", "EndOption", "MarkOption", "Query", "takes_query"]
-
 Query = windows.Query
 
+Command = Callable[..., None]
 PANEL = "Which samples"
 
 
-def _option(kind: Any, *names: str, metavar: str | None, text: str) -> Any:
-    return Annotated[kind, typer.Option(*names, metavar=metavar, rich_help_panel=PANEL, help=text)]
+def _option(*names: str, metavar: str | None, text: str) -> Any:
+    return typer.Option(*names, metavar=metavar, rich_help_panel=PANEL, help=text)
 
 
 BeginOption = Annotated[
     str,
-    typer.Option(
-        "-b", "--begin", metavar="TIME", rich_help_panel=PANEL,
-        help="Begin: ISO (UTC), epoch, '3m ago', or 10m20s into the recording.",
-    ),
-]  # fmt: skip
-EndOption = Annotated[
-    str,
-    typer.Option(
-        "-e", "--end", metavar="TIME", rich_help_panel=PANEL, help="End; +30s counts from -b."
+    _option(
+        "-b",
+        "--begin",
+        metavar="TIME",
+        text="Begin: ISO (UTC), epoch, '3m ago', or 10m20s into the recording.",
     ),
 ]
+EndOption = Annotated[str, _option("-e", "--end", metavar="TIME", text="End; +30s counts from -b.")]
+HostOption = Annotated[
+    list[str] | None, _option("--host", metavar="NAME", text="Host; default: all (repeatable).")
+]
+CoreOption = Annotated[str, _option("--core", metavar="LIST", text="Cores: 39 or 0-3,8.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Number of rows.")]
 MarkOption = Annotated[
     list[str] | None,
     typer.Option("--mark", metavar="TIME[=TEXT]", help="Instant to mark (repeatable)."),
@@ -45,29 +46,30 @@ MarkOption = Annotated[
 OPTIONS = {
     "begin": BeginOption,
     "end": EndOption,
-    "host": _option(
-        list[str] | None, "--host", metavar="NAME", text="Host; default: all (repeatable)."
-    ),
-    "core": _option(str, "--core", metavar="LIST", text="Cores: 39 or 0-3,8."),
-    "process": _option(str, "--process", metavar="REGEX", text="Process name."),
-    "thread": _option(str, "--thread", metavar="REGEX", text="Thread name."),
-    "function": _option(str, "--function", metavar="REGEX", text="Function anywhere on the stack."),
-    "unit": _option(str, "--unit", metavar="REGEX", text="systemd unit or cgroup."),
-    "side": _option(str, "--side", metavar="SIDE", text="Mode the code ran in: kernel or user."),
-    "idle": _option(bool, "--idle", metavar=None, text="Include idle samples."),
-    "perf_event": _option(
-        str, "--perf-event", metavar="NAME", text="Sampled event, if a capture has several."
-    ),
+    "host": HostOption,
+    "core": CoreOption,
+    "process": Annotated[str, _option("--process", metavar="REGEX", text="Process name.")],
+    "thread": Annotated[str, _option("--thread", metavar="REGEX", text="Thread name.")],
+    "function": Annotated[
+        str, _option("--function", metavar="REGEX", text="Function anywhere on the stack.")
+    ],
+    "unit": Annotated[str, _option("--unit", metavar="REGEX", text="systemd unit or cgroup.")],
+    "side": Annotated[
+        str, _option("--side", metavar="SIDE", text="Mode the code ran in: kernel or user.")
+    ],
+    "idle": Annotated[bool, _option("--idle", metavar=None, text="Include idle samples.")],
+    "perf_event": Annotated[
+        str,
+        _option("--perf-event", metavar="NAME", text="Sampled event, if a capture has several."),
+    ],
 }
 
 
-def takes_query(
-    *, without: tuple[str, ...] = ()
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def takes_query(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
     """Replace a command's parameter `query: Query` by one option for each of its fields."""
     fields = [name for name in OPTIONS if name not in without]
 
-    def extend(command: Callable[..., int]) -> Callable[..., int]:
+    def extend(command: Command) -> Command:
         hints = typing.get_type_hints(command, include_extras=True)
         parameters: list[inspect.Parameter] = []
         for name, parameter in inspect.signature(command).parameters.items():
@@ -83,10 +85,10 @@ def takes_query(
                 )
 
         @functools.wraps(command)
-        def run(**values: Any) -> int:
+        def run(**values: Any) -> None:
             chosen = {field: values.pop(field) for field in fields}
             chosen["host"] = tuple(chosen["host"] or ())
-            return command(query=windows.Query(**chosen), **values)
+            command(query=windows.Query(**chosen), **values)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
         run.__annotations__ = {each.name: each.annotation for each in parameters}

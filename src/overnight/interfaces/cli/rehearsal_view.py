@@ -13,19 +13,17 @@ import rich.console
 import rich.live
 import rich.text
 
-from overnight.interfaces.cli import live_view
+from overnight.interfaces.cli import live_view, terminal
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.app import live, rehearsal
 
-__all__ = ["Board", "shown"]
-
 DEADLINE_MS = 5000.0  # when the victim resets
 BAR = 24
 KEPT_NOTES = 3
-MOST_STRIPS = 12
-MOST_EVENTS = 5
+MAX_STRIPS = 12
+MAX_EVENTS = 5
 
 
 class Board:
@@ -50,13 +48,13 @@ class Board:
         """Draw all lines, none wider than `width`."""
         lines = [self._phase()]
         if view is not None and view.cores:
-            lines += live_view.cores(view, width, MOST_STRIPS)
+            lines += live_view.cores(view, width, MAX_STRIPS)
         if self._late:
             lines.append(self._lateness(width))
         if view is not None:
             census = live_view.census_line(view)
             lines += [census] if census is not None else []
-            lines += live_view.event_lines(view, MOST_EVENTS)
+            lines += live_view.event_lines(view, MAX_EVENTS)
         lines += [rich.text.Text(f"· {note}", style="dim") for note in self.notes]
         for line in lines:
             line.truncate(width)
@@ -81,7 +79,7 @@ class Board:
         for late, reset in list(self._late)[-room:]:
             share = min(1.0, late / DEADLINE_MS)
             style = "bold red" if share > 0.5 else "yellow" if share > 0.1 else "green"
-            level = live_view.BLOCKS[max(1, round(8 * share))]
+            level = terminal.BLOCKS[max(1, round(8 * share))]
             line.append("R" if reset else level, style="bold red" if reset else style)
         last = self._late[-1][0] / 1000
         line.append(f" {last:.1f} s late, reset at 5 s", style="bold red" if last > 2.5 else "")

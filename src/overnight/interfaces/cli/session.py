@@ -1,26 +1,31 @@
-"""What all commands share: the data home, the output format, consoles."""
+"""What all commands share: registration, the data home, the output format, consoles, confirmation."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
+import pathlib
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from overnight import errors
+
 if TYPE_CHECKING:
-    import pathlib
-
     import rich.console
-
-__all__ = ["Output", "OutputOption", "Session"]
 
 
 class Output(enum.StrEnum):
     TEXT = "text"
     JSON = "json"
+
+
+class Result(Protocol):
+    def as_json(self) -> dict[str, object]: ...
 
 
 @dataclasses.dataclass
@@ -53,14 +58,63 @@ class Session:
         json.dump(document, sys.stdout, indent=2)
         sys.stdout.write("\n")
 
+    def printed_json(self, result: Result, output: Output) -> bool:
+        """Print a result as JSON and return True, if -O json was given."""
+        if output is Output.JSON:
+            self.print_json(result.as_json())
+        return output is Output.JSON
 
-def _choose(context: typer.Context, value: Output) -> Output:
-    # Set before the command runs, so that its errors have the same format.
+    @contextlib.contextmanager
+    def progress(
+        self, label: str, total: float, *, counted: bool = False
+    ) -> Iterator[Callable[[float, str], None]]:
+        """Yield a function that shows how much is done, and a text; shows nothing in a pipe."""
+        import rich.progress
+
+        with rich.progress.Progress(
+            rich.progress.TextColumn(label, markup=False),
+            rich.progress.BarColumn(bar_width=20),
+            rich.progress.MofNCompleteColumn() if counted else rich.progress.TimeRemainingColumn(),
+            rich.progress.TextColumn("{task.description}", markup=False),
+            console=self.notes(),
+            transient=True,
+            disable=not self.notes().is_terminal,
+        ) as bar:
+            task = bar.add_task("", total=total)
+            yield lambda done, text: bar.update(task, completed=done, description=text)
+
+
+def choose_output(context: typer.Context, value: Any) -> Any:
+    """Note the format before the command runs, so that its errors have the same one."""
     current: Session = context.obj
-    current.output = value
+    current.output = Output.JSON if value == Output.JSON else Output.TEXT
     return value
 
 
 OutputOption = Annotated[
-    Output, typer.Option("-O", "--output", callback=_choose, help="Output format.")
+    Output, typer.Option("-O", "--output", callback=choose_output, help="Output format.")
 ]
+
+
+ROOT = pathlib.Path("/")
+RootOption = Annotated[
+    pathlib.Path, typer.Option(metavar="DIR", help="Root of the host, if mounted in a container.")
+]
+
+
+def add_command(
+    cli: typer.Typer, command: Callable[..., Any], panel: str, example: str, name: str | None = None
+) -> None:
+    """Add a command to a panel of `overnight --help`."""
+    cli.command(name, rich_help_panel=panel, epilog=f"Example: overnight {example}")(command)
+
+
+def confirm(yes: bool, refusal: str, why: str) -> None:
+    """Ask on the terminal whether to continue, unless --yes was given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise errors.UsageError(
+            f"{refusal}: standard input is not a terminal", why=why, todo="add --yes"
+        )
+    typer.confirm("Continue?", abort=True, err=True)

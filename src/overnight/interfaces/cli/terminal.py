@@ -1,22 +1,44 @@
-"""Profiles in a terminal: heatmaps of block characters, shares, and what an answer covers."""
+"""Results in a terminal: lines, tables, shares, heatmaps of block characters, coverage."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from overnight.model import times
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
     import rich.console
+    import rich.table
 
     from overnight.app import heatmap
     from overnight.model.selection import Coverage
 
-__all__ = ["coverage_lines", "draw_heatmap", "percent", "print_coverage", "strip"]
-
 BLOCKS = " ▁▂▃▄▅▆▇█"
 SATURATED = 0.95
+SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def print_line(console: rich.console.Console, text: str, style: str | None = None) -> None:
+    """Print one line that may be wider than the terminal, with control characters escaped."""
+    line = printable(text.replace("\n", " "))
+    console.print(line, style=style, markup=False, soft_wrap=True)
+
+
+def table(*left: str, right: tuple[str, ...] = ()) -> rich.table.Table:
+    """Return a table without borders: columns of text, then columns of numbers."""
+    import rich.table
+
+    columns: list[Any] = [rich.table.Column(heading, overflow="fold") for heading in left]
+    columns += [rich.table.Column(heading, justify="right") for heading in right]
+    return rich.table.Table(*columns, box=None, pad_edge=False)
+
+
+def cell(text: str) -> str:
+    """Escape control characters and Rich markup."""
+    from rich.markup import escape
+
+    return escape(printable(text.replace("\n", " ")))
 
 
 def percent(share: float | None) -> str:

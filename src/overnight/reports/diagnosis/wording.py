@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -13,20 +12,15 @@ from overnight.model import times
 from overnight.model.finding import Status
 from overnight.model.times import SECOND_US
 from overnight.model.verdict import VerdictStatus
+from overnight.reports.pictures import layout
 
 if TYPE_CHECKING:
     from overnight.model.finding import Answer, Evidence, Finding, Subject
     from overnight.model.verdict import Gap, Verdict
     from overnight.reports import diagnosis
 
-__all__ = [
-    "DENOMINATORS", "OUTCOMES", "chain_heading", "clean", "clock", "command", "describe_subject", "explain_answer", "explain_confidence",
-    "format_confidence", "format_length", "format_numbers", "format_place", "format_source", "format_strength",
-    "format_window", "is_claimed", "knowledge_of", "list_numbers", "multiply_gaps", "nothing_missing", "percent",
-    "title",
-]  # fmt: skip
-
 percent = conditions.format_percent
+clock = layout.clock
 DENOMINATORS = (
     ("share of samples", "of the samples in which the selected cores were busy"),
     ("share of capacity", "of all the time of the selected cores, idle or not"),
@@ -44,6 +38,15 @@ def knowledge_of(material: diagnosis.Material) -> knowledge.Knowledge:
 
 def chain_heading(verdict: Verdict) -> str:
     return "Chain, root first" if is_claimed(verdict) else "What is known; no cause is claimed"
+
+
+def next_heading(verdict: Verdict) -> str:
+    return "Experiment" if is_claimed(verdict) else "Next steps"
+
+
+def consumers_heading(material: diagnosis.Material) -> str:
+    where = f"core {material.core}" if material.core >= 0 else "all cores"
+    return f"Top consumers of {where} in the incident window"
 
 
 def is_claimed(verdict: Verdict) -> bool:
@@ -84,15 +87,6 @@ def title(verdict: Verdict, known: knowledge.Knowledge) -> str:
     where = f" on {clean(verdict.event.host, 80)}" if verdict.event.host else ""
     kind = clean(known.title(verdict.event.kind))
     return f"{kind}{where}, {clock(verdict.event.time_us)} UTC"
-
-
-def clock(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Format an instant in UTC."""
-    try:
-        when = datetime.datetime.fromtimestamp(us // SECOND_US, datetime.UTC)
-    except (ValueError, OverflowError, OSError):  # a damaged file may contain any number
-        return f"{us / SECOND_US:.0f} s after 1970"
-    return f"{when:{form}}"
 
 
 def format_window(begin_us: int, end_us: int) -> str:

@@ -16,8 +16,6 @@ import time
 from overnight.sources.image import inventory
 from overnight.sources.image import tree as trees
 
-__all__ = ["BINARIES", "parse_drvinfo", "read_nics", "read_versions"]
-
 SIOCETHTOOL = 0x8946
 ETHTOOL_GDRVINFO = 3
 DRVINFO = struct.Struct("=I32s32s32s32s32s12sIIIII")

@@ -10,9 +10,8 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
+from overnight import sources
 from overnight.sources.image import tree as trees
-
-__all__ = ["Gaps", "Part", "parse_dpkg", "parse_mounts", "parse_os_release", "read_cgroups", "read_mounts", "read_os", "read_packages"]  # fmt: skip
 
 Part = dict[str, str | dict[str, str]]
 Gaps = Callable[[str, str], None]  # what, why
@@ -37,26 +36,11 @@ PASSING = re.compile(
 OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-def parse_os_release(text: str) -> dict[str, str]:
-    """Parse os-release(5) and other files of NAME=value or NAME: value.
-
-    >>> parse_os_release('NAME="Debian GNU/Linux"\\nVERSION_ID=12\\n# no\\nbuild_name: server\\n')
-    {'NAME': 'Debian GNU/Linux', 'VERSION_ID': '12', 'build_name': 'server'}
-    """
-    variables = {}
-    for line in text.splitlines():
-        match = re.match(r"\s*([A-Za-z_][A-Za-z0-9_]{0,63})\s*[=:]\s*(.*?)\s*$", line)
-        if match:
-            variables[match[1]] = match[2].strip("\"'")
-    return variables
-
-
 def read_os(tree: trees.Tree, gaps: Gaps) -> Part:
-    """Read the operating system and the labels of its image."""
     labels: Part = {}
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         try:
-            labels |= parse_os_release(tree.text(path, 1 << 16))
+            labels |= sources.parse_os_release(tree.text(path, 1 << 16))
             break
         except OSError as error:
             gaps(path, trees.why(error))
@@ -68,7 +52,7 @@ def read_os(tree: trees.Tree, gaps: Gaps) -> Part:
         except OSError as error:
             gaps(path, trees.why(error))
             continue
-        labels[path] = parse_os_release(text) or text.strip()[:1024]
+        labels[path] = sources.parse_os_release(text) or text.strip()[:1024]
     return labels
 
 

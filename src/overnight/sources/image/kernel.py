@@ -11,8 +11,6 @@ import stat
 from overnight.sources.image import inventory
 from overnight.sources.image import tree as trees
 
-__all__ = ["parse_cpuinfo", "read_clock", "read_cpu", "read_kernel", "read_memory", "read_modules", "read_sysctl"]  # fmt: skip
-
 SYSCTL_LIMIT = 16 << 10
 SYSCTLS = 20_000
 DEPTH = 8
@@ -204,7 +202,6 @@ def read_memory(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
 
 
 def read_clock(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    """Read the clock source in use and the available ones."""
     facts: inventory.Part = {}
     base = "/sys/devices/system/clocksource/clocksource0"
     for name in ("current_clocksource", "available_clocksource"):

@@ -19,8 +19,6 @@ from collections.abc import Callable
 from overnight.sources.image import tree as trees
 from overnight.sources.image import unitname
 
-__all__ = ["FOLDERS", "Rule", "decide", "fits", "parse_presets", "read_presets"]
-
 FOLDERS = (
     "/etc/systemd/system-preset",
     "/run/systemd/system-preset",
@@ -33,8 +31,6 @@ ACTIONS = ("enable", "disable", "ignore")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One line of a preset file."""
-
     action: str
     pattern: str
     instances: tuple[str, ...]
@@ -91,7 +87,6 @@ def read_presets(tree: trees.Tree) -> tuple[tuple[Rule, ...], tuple[tuple[str, s
 
 
 def fits(rule: Rule, name: str) -> bool:
-    """Return whether a rule applies to this unit."""
     if rule.instances and unitname.instance_of(name) is not None:
         template = unitname.template_of(name)
         if _matcher(rule.pattern)(template):

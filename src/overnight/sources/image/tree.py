@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterator
 from typing import Literal
 
-__all__ = ["LIMIT", "NAMES", "Entry", "NotPlainError", "TooLargeError", "Tree", "why"]
+from overnight import errors
 
 LIMIT = 1 << 20
 NAMES = 50_000  # entries of one folder; /usr/bin of a full desktop has 4,000
@@ -55,6 +55,18 @@ class _Place:
     folder: int
     name: str
     path: str  # from the root, without links
+
+
+def open_tree(root: pathlib.Path) -> Tree:
+    """Return the tree below a root; raises CannotError."""
+    tree = Tree(root)
+    if not tree.is_folder("/"):
+        raise errors.CannotError(
+            f"{root} cannot be read",
+            why="it is not a folder, or you may not enter it",
+            todo="name the folder that the image is unpacked in",
+        )
+    return tree
 
 
 class Tree:

@@ -20,8 +20,6 @@ from collections.abc import Iterable, Mapping
 
 from overnight import sources
 
-__all__ = ["PROPERTIES", "parse_journal", "parse_show", "read_journal", "read_show"]
-
 PROPERTIES = (
     "Id",
     "LoadState",

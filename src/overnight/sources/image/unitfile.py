@@ -18,8 +18,6 @@ import math
 import re
 from collections.abc import Iterable
 
-__all__ = ["Setting", "Settings", "parse_command", "parse_span", "parse_unit", "split_words"]
-
 BLANK = " \t\r\n"
 SPAN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([a-zA-Zµμ]*)")
 SECONDS = {
@@ -39,8 +37,6 @@ ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "s": " ", "t":
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One assignment, with its file and line."""
-
     section: str
     key: str
     value: str
@@ -115,7 +111,6 @@ class Settings:
         return setting.value if setting else default
 
     def words(self, section: str, key: str) -> tuple[str, ...]:
-        """Return the words of all assignments."""
         return tuple(
             word for setting in self.all(section, key) for word in split_words(setting.value)
         )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import string
 
-__all__ = ["instance_of", "is_instance", "is_template", "is_valid", "kind_of", "prefix_of", "shorter", "specify", "template_of"]  # fmt: skip
-
 KINDS = frozenset({"service", "socket", "target", "device", "mount", "automount", "swap", "timer", "path", "slice", "scope"})  # fmt: skip
 LETTERS = frozenset(string.ascii_letters + string.digits + ":-_.\\")
 LONGEST = 255

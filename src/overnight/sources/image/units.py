@@ -14,8 +14,6 @@ from typing import Literal
 from overnight.sources.image import tree as trees
 from overnight.sources.image import unitfile, unitname
 
-__all__ = ["FOLDERS", "Link", "Unit", "Units"]
-
 FOLDERS = (
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -71,8 +69,6 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class _Definition:
-    """The file that defines a unit."""
-
     name: str
     path: str
     type: Literal["regular", "linked", "masked"]

@@ -11,8 +11,6 @@ import functools
 import re
 from collections.abc import Mapping
 
-__all__ = ["CONFIDENCES", "FIELD_TYPES", "SEVERITIES", "Rule", "Sample", "Value"]
-
 SEVERITIES = ("info", "warning", "critical")
 FIELD_TYPES = ("int", "float", "str")
 # "sure": the driver's source was read, or the line seen. "likely": second-hand.

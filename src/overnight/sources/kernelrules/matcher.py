@@ -12,8 +12,6 @@ from overnight.sources.kernelrules import needles
 if TYPE_CHECKING:
     from overnight.sources import kernelrules
 
-__all__ = ["Match", "Matcher", "try_rule"]
-
 FIELD_LIMIT = 200
 DIGITS = 18  # more do not fit into 64 bits, and the kernel does not print them
 COMMON = b" eotainrsdlcmuph01:fg.2_bvk3y4-5w678xA9/,CSETDPRINM="  # in real logs, most common first

@@ -6,8 +6,6 @@ import importlib
 import re
 from typing import Any
 
-__all__ = ["extract", "raw_form"]
-
 SHORTEST = 4
 
 

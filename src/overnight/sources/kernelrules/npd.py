@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator
 from overnight import errors
 from overnight.sources import kernelrules
 
-__all__ = ["Imported", "NotTranslatableError", "as_toml", "parse_npd", "translate"]
-
 POSIX = {
     "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7f", "blank": r"\t ", "cntrl": r"\x00-\x1f\x7f",
     "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~",
@@ -145,7 +143,6 @@ def _class(pattern: str, at: int) -> tuple[str, int]:
 
 
 def parse_npd(text: str, origin: str) -> Imported:
-    """Parse the configuration of a log monitor."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -13,8 +13,6 @@ from overnight import errors
 from overnight.sources import kernelrules
 from overnight.sources.kernelrules import matcher, needles
 
-__all__ = ["built_in", "load", "parse_rules", "read_folder"]
-
 HERE = pathlib.Path(__file__).parent
 FILE_KEYS = {"family", "about", "context", "rule"}
 REQUIRED = {"name", "kind", "severity", "regex", "meaning"}
@@ -54,9 +52,7 @@ def read_folder(folder: pathlib.Path) -> list[kernelrules.Rule]:
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise errors.CannotError(
-                f"{path} cannot be read",
-                why=why,
-                todo="fix the file, or remove it from the folder",
+                f"{path} cannot be read", why=why, todo="fix the file, or remove it from the folder"
             ) from error
         rules += parse_rules(text, str(path))
     names = [rule.name for rule in rules]

@@ -25,8 +25,6 @@ import time
 from overnight import sources
 from overnight.sources.memorycgroups import counts, parents
 
-__all__ = ["SIGNALS"]
-
 
 def open_census(root: pathlib.Path) -> sources.Reader:
     layout = counts.read_layout(root)

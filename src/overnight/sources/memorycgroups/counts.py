@@ -10,23 +10,10 @@ from collections.abc import Callable
 from overnight import sources
 from overnight.model import cgroups
 
-__all__ = [
-    "STAT_REST",
-    "STAT_SLOW_S",
-    "Census",
-    "StatTimer",
-    "count_directories",
-    "folder_of",
-    "parse_cgroup_stat",
-    "parse_tracked",
-    "read_census",
-    "read_layout",
-]
-
 STAT_EVERY = 600.0
 STAT_SLOW_S = 0.1
 STAT_REST = 3600.0  # on an affected host the read itself saturates a core: pause after one
-MOST_DIRECTORIES = 200_000
+MAX_DIRECTORIES = 200_000
 ROOM = 65536  # numa_stat is long where there are many nodes
 
 
@@ -62,7 +49,7 @@ def parse_cgroup_stat(text: bytes) -> dict[str, int]:
     return counts
 
 
-def count_directories(top: str, most: int = MOST_DIRECTORIES) -> int:
+def count_directories(top: str, most: int = MAX_DIRECTORIES) -> int:
     """Count the cgroups in use from `top` down, itself included."""
     count = 0
     waiting = [top]
@@ -75,7 +62,7 @@ def count_directories(top: str, most: int = MOST_DIRECTORIES) -> int:
 def read_layout(root: pathlib.Path) -> cgroups.Layout:
     """Read the layout; raise NoDataError where the host's memory controller is not visible."""
     try:
-        layout = cgroups.parse_layout((root / "proc/self/mountinfo").read_text(errors="replace"))
+        layout = cgroups.read_layout(root)
     except OSError as error:
         raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
     if layout.memory is None:

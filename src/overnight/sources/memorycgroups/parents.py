@@ -12,8 +12,6 @@ from overnight import sources
 from overnight.model import cgroups
 from overnight.sources.memorycgroups import counts
 
-__all__ = ["Charge", "Parent", "own_cost", "read_parents", "share_out"]
-
 BUDGET_S = 0.05
 LIMIT = 20
 PAGE = os.sysconf("SC_PAGE_SIZE")

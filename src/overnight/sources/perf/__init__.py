@@ -20,22 +20,6 @@ from typing import Protocol
 from overnight.model import clock, files
 from overnight.model.times import SECOND_NS
 
-__all__ = [
-    "CURRENT",
-    "SUFFIX",
-    "WRITING",
-    "Clock",
-    "Gap",
-    "Identity",
-    "Progress",
-    "Recorder",
-    "SegmentName",
-    "parse_segment_name",
-    "publish",
-    "read_clock",
-    "read_identity",
-]
-
 SUFFIX = ".perf.data"
 WRITING = ".writing"
 CURRENT = "current.json"

@@ -7,8 +7,6 @@ import re
 import shutil
 import subprocess
 
-__all__ = ["find_perf", "parse_version", "read_version", "record_arguments"]
-
 
 def find_perf() -> str | None:
     return shutil.which("perf")

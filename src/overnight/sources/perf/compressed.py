@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from overnight import errors
 
-__all__ = ["COMPRESSED", "COMPRESSED2", "Decompress", "unpack"]
-
 # Takes more of the compressed stream, returns what it adds to the plain one; one instance a file.
 Decompress: TypeAlias = Callable[[bytes], bytes]
 

@@ -14,8 +14,6 @@ from array import array
 from collections.abc import Callable
 from typing import TypeAlias
 
-__all__ = ["Decoded", "decode"]
-
 # Columns of the samples: time u64, cpu i32, task u32, stack u32, event u8, period u64; the tasks:
 # pid i32, tid i32, thread u32, process u32 (strings); where each stack ends and all stacks' frames,
 # root first; the frames: module u32, address u64; the strings; the modules: name, pid, build id;
@@ -142,7 +140,6 @@ class _World:
             self.mappings -= len(space.maps)
 
     def apply(self, record: memoryview, kind: int, misc: int) -> None:
-        """Apply a side-band record."""
         if kind == COMM:
             _, tid = TASK.unpack_from(record, 8)
             self.names[tid] = self.intern(_text(record[16:]))

@@ -9,8 +9,6 @@ import os
 import platform
 import struct
 
-__all__ = ["EventAttr", "Probe", "best_attr", "open_event", "probe", "syscall_number"]
-
 # include/uapi/asm-generic/unistd.h (241) and the tables of the older architectures.
 SYSCALL = {
     "x86_64": 298,

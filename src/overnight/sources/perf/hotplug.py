@@ -16,8 +16,6 @@ import re
 import socket
 from collections.abc import Callable
 
-__all__ = ["Change", "CoreWatch", "parse_uevent"]
-
 NETLINK_KOBJECT_UEVENT = 15
 KERNEL_GROUP = 1
 OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d{1,6})\0")

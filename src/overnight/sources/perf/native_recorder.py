@@ -18,8 +18,6 @@ from overnight import errors
 from overnight.sources import perf
 from overnight.sources.perf import events, processes, recovery, ring, segmentfile
 
-__all__ = ["NativeRecorder"]
-
 PAGES = 128  # 512 KiB a core: nine seconds of 64-frame stacks at 97 Hz before anything is lost
 REPROBE_NS = 5_000_000_000
 AWAY_NS = 50_000_000  # the process may wait for a core between reading the clock and the event
@@ -100,13 +98,11 @@ class NativeRecorder:
 
     @property
     def event(self) -> str:
-        """Return the name of the sampled event."""
         cycles = self._attr.type == events.TYPE_HARDWARE
         privacy = ":u" if self._attr.flags & events.EXCLUDE_KERNEL else ""
         return ("cycles" if cycles else "cpu-clock") + privacy
 
     def start(self, spool: pathlib.Path) -> None:
-        """Open an event on every core and begin a segment."""
         ring.barrier()
         self._spool = spool
         self._failure = ""
@@ -169,7 +165,6 @@ class NativeRecorder:
             self._failure = f"the next segment could not be created: {error.strerror}"
 
     def stop(self) -> perf.Progress:
-        """Drain the rings, finish the segment and close everything."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._drain()

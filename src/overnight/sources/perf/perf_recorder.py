@@ -23,8 +23,6 @@ from overnight import errors
 from overnight.sources import perf
 from overnight.sources.perf import command, hotplug, recovery, segmentfile
 
-__all__ = ["PerfRecorder"]
-
 START_SECONDS = 15.0
 STOP_SECONDS = 30.0
 SWITCH_SECONDS = 5.0  # a signal during a switch is lost: send it again after this time
@@ -56,11 +54,7 @@ class PerfRecorder:
     """A `perf.Recorder` on the perf binary; `online` returns the online cores."""
 
     def __init__(
-        self,
-        identity: perf.Identity,
-        *,
-        frequency: int,
-        online: Callable[[], tuple[int, ...]],
+        self, identity: perf.Identity, *, frequency: int, online: Callable[[], tuple[int, ...]]
     ) -> None:
         self._identity = identity
         self._frequency = frequency
@@ -104,7 +98,6 @@ class PerfRecorder:
         return (self._perf.pid,) if self._perf is not None else ()
 
     def start(self, spool: pathlib.Path) -> None:
-        """Start perf and wait until it samples."""
         binary = command.find_perf()
         if binary is None:
             raise errors.MissingToolError(
@@ -276,14 +269,12 @@ class PerfRecorder:
             self._gaps.append(perf.Gap(self._away.pop(core), now, f"core {core} was off-line"))
 
     def switch(self) -> None:
-        """Make perf switch to a new file."""
         if self.alive and self._requested is None:
             self._requested = time.monotonic()
             self._begin(perf.read_clock())
             self._signal(signal.SIGUSR2)
 
     def stop(self) -> perf.Progress:
-        """Stop perf and publish its last file."""
         if self._perf is not None:
             self._finish()
         self._close_away(tuple(self._away))

@@ -32,8 +32,6 @@ else:
     HAS_EXTENSION = True
     decode_stream = _perfdata.decode
 
-__all__ = ["HAS_EXTENSION", "Clock", "Event", "PerfData", "open_perfdata"]
-
 MAGIC = b"PERFILE2"
 HEADER = struct.Struct("<8sQQQQQQQQ")
 RECORD = struct.Struct("<IHH")
@@ -54,8 +52,6 @@ EVENTS_LIMIT, IDS_LIMIT, CORES_LIMIT = 256, 1 << 20, 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """One event that was sampled."""
-
     name: str
     sample_type: int
     read_format: int
@@ -75,8 +71,6 @@ class Clock:
 
 @dataclasses.dataclass(frozen=True)
 class PerfData:
-    """An open perf.data file."""
-
     path: pathlib.Path
     events: tuple[Event, ...]
     hostname: str

@@ -10,8 +10,6 @@ import pathlib
 import re
 import struct
 
-__all__ = ["comm_record", "fork_record", "kernel_records", "map_records", "process_records"]
-
 ROOT = pathlib.Path("/")
 MMAP, COMM, FORK, MMAP2 = 1, 3, 7, 10
 KERNEL, USER = 1, 2

@@ -18,8 +18,6 @@ from overnight.model import files
 from overnight.sources import perf
 from overnight.sources.perf import segmentfile
 
-__all__ = ["Current", "read_current", "recover_segments", "write_current"]
-
 WAIT_SECONDS = 10.0
 
 
@@ -35,7 +33,6 @@ class Current:
 
 
 def write_current(spool: pathlib.Path, current: Current) -> None:
-    """Write current.json atomically."""
     entry = {
         "file": current.file,
         "wall_ns": current.began.wall_ns,
@@ -107,11 +104,7 @@ def recover_segments(
 
 
 def _recover_segment(
-    path: pathlib.Path,
-    current: Current | None,
-    newest: bool,
-    identity: perf.Identity,
-    cores: int,
+    path: pathlib.Path, current: Current | None, newest: bool, identity: perf.Identity, cores: int
 ) -> pathlib.Path | None:
     changed = path.stat().st_mtime_ns
     name = perf.parse_segment_name(path.name.partition(perf.WRITING)[0])

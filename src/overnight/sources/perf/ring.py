@@ -19,8 +19,6 @@ from collections.abc import Iterable, Iterator
 from overnight import errors
 from overnight.sources.perf import events
 
-__all__ = ["Ring", "barrier", "drain", "fence"]
-
 PAGE = mmap.PAGESIZE
 HEAD_AT, TAIL_AT = 1024 // 8, 1032 // 8
 
@@ -91,7 +89,6 @@ class Ring:
 
     @property
     def id(self) -> int:
-        """Return the event's id in the kernel."""
         answer = fcntl.ioctl(self.descriptor, events.IOC_ID, bytes(8))
         return int.from_bytes(answer, "little")
 

@@ -18,18 +18,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overnight.sources import perf
 
-__all__ = [
-    "HEAD_LIMIT",
-    "SegmentFile",
-    "complete",
-    "count_lost",
-    "features",
-    "read_head",
-    "set_clock",
-    "sideband",
-    "walk",
-]
-
 MAGIC = b"PERFILE2"
 HEADER = struct.Struct("<8sQQQQQQQQ32s")
 SECTION = struct.Struct("<QQ")

@@ -8,8 +8,6 @@ import pathlib
 from overnight import sources
 from overnight.sources.processes import membership, table, threads
 
-__all__ = ["SIGNALS", "full_scan", "parse_cgroup", "read_unit", "unit_of"]
-
 parse_cgroup = membership.parse_cgroup
 read_unit = membership.read_unit
 unit_of = membership.unit_of

@@ -14,8 +14,6 @@ import pathlib
 from overnight import sources
 from overnight.model import cgroups
 
-__all__ = ["parse_cgroup", "read_unit", "unit_of"]
-
 KINDS = (".service", ".scope", ".socket", ".mount", ".slice")
 
 

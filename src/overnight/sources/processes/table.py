@@ -14,13 +14,13 @@ counters: CPU time used before a process's turn is not lost.
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import os
 import pathlib
 from collections.abc import Iterator
 
 from overnight import sources
-
-__all__ = ["Process", "Table", "display_name", "parse_stat", "parse_threads"]
 
 TOP = 20
 HOT = 40  # twice the number of rows: any of them may become one of the busiest
@@ -28,15 +28,13 @@ BLOCKED = 5  # rows for processes in D state that are not busy
 TURNS = 5
 PATIENT = 3  # turns without a change, after which
 SELDOM = 4  # only every fourth of its turns is taken
-MOST_A_TURN = 100
-MOST_NEW = 500
-MOST_TRIED = 48
-MOST_PROCESSES = 20_000
-MOST_OPEN = 400
+MAX_A_TURN = 100
+MAX_NEW = 500
+MAX_TRIED = 48
+MAX_PROCESSES = 20_000
+MAX_OPEN = 400
 LONGEST = 48
-FIRST_PID = (
-    258  # the position of PID 0 in /proc, after its other entries: fs/proc/base.c, TGID_OFFSET
-)
+FIRST_PID = 258  # position of PID 0 in /proc, after its other entries (fs/proc/base.c, TGID_OFFSET)
 COOLING = 0.7
 WARM = 0.5
 BUSY_TICKS = 50.0  # recent ticks: half a core for a second
@@ -52,18 +50,10 @@ def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, i
     begin = text.index(b"(")
     end = text.rindex(b")")
     f = text[end + 2 :].split(None, 39)
-    return (
-        text[begin + 1 : end],
-        f[0][0],
-        int(f[9]),
-        int(f[11]),
-        int(f[12]),
-        int(f[19]),
-        int(f[21]),
-        int(f[36]),
-        int(f[38]),
-        int(f[37]),
-    )
+    faults, utime, stime, started, pages = int(f[9]), int(f[11]), int(f[12]), int(f[19]), int(f[21])
+    core, priority, policy = int(f[36]), int(f[37]), int(f[38])
+    comm, state = text[begin + 1 : end], f[0][0]
+    return comm, state, faults, utime, stime, started, pages, core, policy, priority
 
 
 def parse_threads(text: bytes) -> int:
@@ -86,37 +76,20 @@ def display_name(comm: bytes) -> str:
     return sources.clean(comm)[:LONGEST]
 
 
+@dataclasses.dataclass(slots=True)
 class Process:
-    """The last reading of one process."""
-
-    __slots__ = (
-        "comm",
-        "fresh",
-        "heat",
-        "idle",
-        "key",
-        "open",
-        "row",
-        "seen",
-        "started",
-        "state",
-        "threads",
-        "ticks",
-    )
-
-    def __init__(self) -> None:
-        self.open = -1
-        self.seen = 0  # hash of the text: most have not changed
-        self.comm = b""
-        self.key = ""
-        self.started = -1
-        self.ticks = 0
-        self.heat = 0.0  # recent ticks, decaying
-        self.idle = 0  # turns without a change
-        self.fresh = 0  # polls for which it is still read each time, because it is new
-        self.state = 0
-        self.threads = 0
-        self.row: tuple[int, ...] = ()
+    open: int = -1
+    seen: int = 0  # hash of the text: most have not changed
+    comm: bytes = b""
+    key: str = ""
+    started: int = -1
+    ticks: int = 0
+    heat: float = 0.0  # recent ticks, decaying
+    idle: int = 0  # turns without a change
+    fresh: int = 0  # polls for which it is still read each time, because it is new
+    state: int = 0
+    threads: int = 0
+    row: tuple[int, ...] = ()
 
 
 class Table:
@@ -141,7 +114,6 @@ class Table:
         self._seeks = self._can_seek()
 
     def full_scan(self) -> None:
-        """Make the next poll read every process."""
         self._full = True
 
     def close(self) -> None:
@@ -158,42 +130,41 @@ class Table:
         else:
             self._read_some()
         known = self._known
-        warm = [process for pid in self._hot if (process := known[pid]).heat >= WARM]
-        warm.sort(key=_heat, reverse=True)
-        rows = {process.key: process.row for process in warm[:TOP]}
+        rows = {known[pid].key: known[pid].row for pid in self._hottest(WARM)[:TOP]}
         for pid in sorted(self._blocked)[:BLOCKED]:
             rows[known[pid].key] = known[pid].row
         return rows
 
-    def busy(self, most: int) -> dict[int, tuple[int, int]]:
+    def busy(self, count: int) -> dict[int, tuple[int, int]]:
         """Return start time and number of threads of processes that use half a core, busiest first."""
         if not self._known:
             self.read()
-        hot = [
-            (process.heat, pid)
-            for pid in self._hot
-            if (process := self._known[pid]).heat >= BUSY_TICKS
-        ]
-        hot.sort(reverse=True)
-        return {pid: (self._known[pid].started, self._known[pid].threads) for _, pid in hot[:most]}
+        known = self._known
+        hottest = self._hottest(BUSY_TICKS)[:count]
+        return {pid: (known[pid].started, known[pid].threads) for pid in hottest}
+
+    def _hottest(self, heat: float) -> list[int]:
+        """List the processes of at least this heat, the hottest first."""
+        hot = [pid for pid in self._hot if self._known[pid].heat >= heat]
+        return sorted(hot, key=lambda pid: self._known[pid].heat, reverse=True)
 
     def states(self) -> sources.Rows:
         """Count the processes by state, as each was last seen."""
         if not self._known:
             self.read()
-        tally: dict[int, int] = {}
-        for process in self._known.values():
-            tally[process.state] = tally.get(process.state, 0) + 1
-        return {"": (len(self._known), *(tally.get(ord(letter), 0) for letter in "RDZ"))}
+        tally = collections.Counter(process.state for process in self._known.values())
+        return {"": (len(self._known), *(tally[ord(letter)] for letter in "RDZ"))}
 
     def _read_all(self) -> None:
-        present = self._list(0, MOST_PROCESSES)
-        for pid in self._known.keys() - set(present):
-            self._forget(pid)
-        for pid in present:
+        self._list_all()
+        for pid in self._turn:
             self._read(pid)
-        self._turn, self._at = present, 0
         self._last = self._last_pid()
+
+    def _list_all(self) -> None:
+        self._turn, self._at = self._list(0, MAX_PROCESSES), 0
+        for pid in self._known.keys() - set(self._turn):
+            self._forget(pid)
 
     def _read_some(self) -> None:
         known = self._known
@@ -204,7 +175,7 @@ class Table:
             due.difference_update(coldest[: len(due) - HOT])
         new = self._new()
         due.update(new)
-        share = min(MOST_A_TURN, -(-len(self._turn) // TURNS))
+        share = min(MAX_A_TURN, -(-len(self._turn) // TURNS))
         for pid in self._turn[self._at : self._at + share]:
             process = known.get(pid)
             if process is None or process.idle < PATIENT or (pid + self._round) % SELDOM == 0:
@@ -217,17 +188,13 @@ class Table:
                 process.fresh = TURNS
                 self._hot.add(pid)
         if self._at >= len(self._turn):
-            # All had their turn: list the processes again.
-            present = self._list(0, MOST_PROCESSES)
-            for pid in known.keys() - set(present):
-                self._forget(pid)
-            self._turn, self._at = present, 0
+            self._list_all()
             self._round += 1
 
     def _read(self, pid: int) -> None:
         process = self._known.get(pid)
         if process is None:
-            if len(self._known) >= MOST_PROCESSES:
+            if len(self._known) >= MAX_PROCESSES:
                 return
             process = self._known[pid] = Process()
         try:
@@ -248,11 +215,10 @@ class Table:
                 self._hot.discard(pid)
             return
         try:
-            comm, state, faults, utime, stime, started, pages, core, policy, priority = parse_stat(
-                text
-            )
+            stat = parse_stat(text)
         except (ValueError, IndexError):
             return  # an unknown format
+        comm, state, faults, utime, stime, started, pages, core, policy, priority = stat
         ticks = utime + stime
         if started != process.started:
             # The CPU time of a process that ran before the first poll says nothing about this second.
@@ -276,7 +242,7 @@ class Table:
                 raise ProcessLookupError(pid)
             return text
         descriptor = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        if self._opened < MOST_OPEN:
+        if self._opened < MAX_OPEN:
             self._opened += 1
             process.open = descriptor
             return os.pread(descriptor, 1024, 0)
@@ -308,12 +274,12 @@ class Table:
                 if entry.name.isdigit():
                     yield int(entry.name)
 
-    def _list(self, first: int, most: int) -> list[int]:
+    def _list(self, first: int, limit: int) -> list[int]:
         if not self._seeks:
             pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]  # noqa: PTH208
-            return sorted(pid for pid in pids if pid >= first)[:most]
+            return sorted(pid for pid in pids if pid >= first)[:limit]
         os.lseek(self._folder, FIRST_PID + first, os.SEEK_SET)
-        return [int(name) for name in os.listdir(self._folder) if name.isdigit()][:most]  # noqa: PTH208
+        return [int(name) for name in os.listdir(self._folder) if name.isdigit()][:limit]  # noqa: PTH208
 
     def _new(self) -> list[int]:
         """List the processes created since the last poll: those above the last PID at that time."""
@@ -323,13 +289,13 @@ class Table:
             return []
         if not self._seeks:
             begin = before + 1 if last > before else 1
-            return [pid for pid in self._list(begin, MOST_NEW) if pid not in self._known]
-        if 0 < last - before <= MOST_TRIED:
+            return [pid for pid in self._list(begin, MAX_NEW) if pid not in self._known]
+        if 0 < last - before <= MAX_TRIED:
             # Cheaper than a listing, which after a wrap also returns all PIDs above.
             return [pid for pid in range(before + 1, last + 1) if self._is_process(pid)]
         new: list[int] = []
         for pid in self._from(before + 1 if last > before else 1):
-            if pid > last or len(new) == MOST_NEW:
+            if pid > last or len(new) == MAX_NEW:
                 break
             if pid not in self._known:
                 new.append(pid)
@@ -349,7 +315,3 @@ class Table:
             return int(self._loadavg.read().split()[-1])
         except (OSError, ValueError, IndexError, sources.NoDataError):
             return 0
-
-
-def _heat(process: Process) -> float:
-    return process.heat

@@ -7,32 +7,27 @@ or when the number of threads changes.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 
 from overnight import sources
 from overnight.sources.processes import table
 
-__all__ = ["RealTime"]
-
-MOST_PROCESSES = 12
-MOST_READ = 48  # threads that are read for the first time in one poll: 10 us each
-MOST_KEPT = 24
+MAX_PROCESSES = 12
+MAX_READ = 48  # threads that are read for the first time in one poll: 10 us each
+MAX_KEPT = 24
 AGAIN = 30  # polls until all threads of a process are read again
 POLICIES = (1, 2, 6)  # FIFO, round robin, deadline
 
 
+@dataclasses.dataclass(slots=True)
 class _Process:
-    """The threads of one busy process."""
-
-    __slots__ = ("due", "real_time", "started", "threads", "unread")
-
-    def __init__(self, started: int) -> None:
-        self.started = started
-        self.unread: list[int] = []
-        self.real_time: set[int] = set()
-        self.threads = -1
-        self.due = 0
+    started: int
+    unread: list[int] = dataclasses.field(default_factory=list)
+    real_time: set[int] = dataclasses.field(default_factory=set)
+    threads: int = -1
+    due: int = 0
 
 
 class RealTime:
@@ -47,11 +42,11 @@ class RealTime:
     def read(self) -> sources.Rows:
         """Return a row for each real-time thread except main threads."""
         self._polls += 1
-        busy = self._table.busy(MOST_PROCESSES)
+        busy = self._table.busy(MAX_PROCESSES)
         for pid in self._known.keys() - busy.keys():
             del self._known[pid]
         rows: dict[str, tuple[int, ...]] = {}
-        left = MOST_READ
+        left = MAX_READ
         for pid, (started, threads) in busy.items():
             process = self._known.get(pid)
             if process is None or process.started != started:
@@ -64,7 +59,7 @@ class RealTime:
             now, process.unread = process.unread[:left], process.unread[left:]
             left -= len(now)
             for thread in [*process.real_time, *(n for n in now if n not in process.real_time)]:
-                if len(rows) < MOST_KEPT:
+                if len(rows) < MAX_KEPT:
                     self._read(pid, thread, process, rows)
         return rows
 
@@ -80,14 +75,13 @@ class RealTime:
         self, pid: int, thread: int, process: _Process, rows: dict[str, tuple[int, ...]]
     ) -> None:
         text = sources.read_once(f"{self._proc}/{pid}/task/{thread}/stat", 1024)
+        process.real_time.discard(thread)
         try:
             seen = table.parse_stat(text or b"")
         except (ValueError, IndexError):
-            process.real_time.discard(thread)  # it has ended
-            return
+            return  # it has ended
         comm, _, _, utime, stime, _, _, core, policy, priority = seen
         if policy not in POLICIES:
-            process.real_time.discard(thread)
             return
         process.real_time.add(thread)
         rows[f"{pid}/{thread} {table.display_name(comm)}"] = (utime, stime, core, policy, priority)

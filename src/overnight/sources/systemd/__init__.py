@@ -8,8 +8,6 @@ import pathlib
 from overnight import sources
 from overnight.sources.systemd import manager, units
 
-__all__ = ["SIGNALS", "booted", "manager_state"]
-
 booted = manager.booted
 manager_state = manager.manager_state
 
@@ -22,24 +20,16 @@ def _shared(root: pathlib.Path) -> units.Fleet:
 
 def open_states(root: pathlib.Path) -> sources.FactReader:
     fleet = _shared(root)
-
-    def read() -> sources.Facts:
-        return {key: unit.fact() for key, unit in fleet.read().items()}
-
-    return read
+    return lambda: {key: unit.fact() for key, unit in fleet.read().items()}
 
 
 def open_restarts(root: pathlib.Path) -> sources.Reader:
     fleet = _shared(root)
-
-    def read() -> sources.Rows:
-        return {
-            key: (unit.restarts, unit.since_us // 1_000_000)
-            for key, unit in fleet.read().items()
-            if unit.restarts or unit.restart != "no"
-        }
-
-    return read
+    return lambda: {
+        key: (unit.restarts, unit.since)
+        for key, unit in fleet.read().items()
+        if unit.restarts or unit.restart != "no"
+    }
 
 
 SIGNALS = (

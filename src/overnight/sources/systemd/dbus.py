@@ -13,8 +13,6 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Call", "Connection", "DbusError", "decode", "encode_call"]
-
 LONGEST = 16 << 20
 DEEPEST = 16
 AT_ONCE = 64  # systemd answers one by one, and both sides' buffers are bounded
@@ -39,7 +37,6 @@ def _string(text: str) -> bytes:
 
 
 def encode_call(serial: int, call: Call) -> bytes:
-    """Encode one method call."""
     path, interface, member, arguments = call
     body = b""
     signature = ""

@@ -7,8 +7,6 @@ import pathlib
 from overnight import sources
 from overnight.model import cgroups
 
-__all__ = ["booted", "machines", "manager_state"]
-
 
 def booted(root: pathlib.Path = sources.ROOT) -> bool:
     """Return whether systemd is PID 1: sd_booted(3) defines it by this folder."""

@@ -14,29 +14,31 @@ import time
 from collections.abc import Callable
 
 from overnight import sources
+from overnight.model import times
 from overnight.sources.systemd import dbus, manager
-
-__all__ = ["Fleet", "Manager", "Unit"]
 
 MANAGER = ("/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
 PROPERTIES = "org.freedesktop.DBus.Properties"
 UNIT = "org.freedesktop.systemd1.Unit"
 SERVICE = "org.freedesktop.systemd1.Service"
-ALL = (
-    (UNIT, "StateChangeTimestamp"),
-    (UNIT, "UnitFileState"),
-    (UNIT, "UnitFilePreset"),
-    (SERVICE, "Restart"),
-    (SERVICE, "Result"),
-    (SERVICE, "NRestarts"),
+FIELDS = {
+    "StateChangeTimestamp": "since_us",
+    "UnitFileState": "file",
+    "UnitFilePreset": "preset",
+    "Restart": "restart",
+    "Result": "result",
+    "NRestarts": "restarts",
+}
+ALL = tuple(
+    (SERVICE if name in ("Restart", "Result", "NRestarts") else UNIT, name) for name in FIELDS
 )
 OFTEN = ((UNIT, "StateChangeTimestamp"), (SERVICE, "NRestarts"))
 
-MOST_UNITS = 1000
+MAX_UNITS = 1000
 SAME_POLL_S = 5.0
 MACHINES_EVERY_S = 300.0
 FILES_EVERY = 20  # polls: `systemctl disable` does not change the unit's state
-LONGEST = 200
+MAX_TEXT = 200
 
 
 @dataclasses.dataclass
@@ -55,15 +57,18 @@ class Unit:
     restarts: int = 0
 
     def fact(self) -> dict[str, str | int | float | bool]:
-        return {
-            "active": self.active,
-            "sub": self.sub,
-            "result": self.result,
-            "file": self.file,
-            "preset": self.preset,
-            "restart": self.restart,
-            "since": self.since_us // 1_000_000,
-        }
+        names = ("active", "sub", "result", "file", "preset", "restart")
+        return {name: getattr(self, name) for name in names} | {"since": self.since}
+
+    def learn(self, name: str, value: object) -> None:
+        """Store a property; a value of the wrong type changes nothing."""
+        field = FIELDS.get(name)
+        if field and isinstance(value, type(getattr(self, field))):
+            setattr(self, field, value[:MAX_TEXT] if isinstance(value, str) else value)
+
+    @property
+    def since(self) -> int:
+        return self.since_us // times.SECOND_US
 
 
 class Manager:
@@ -95,7 +100,7 @@ class Manager:
         questions: list[tuple[Unit, str, str]] = []
         again = self._polls % FILES_EVERY == 0
         self._polls += 1
-        for name, load, active, sub, path in _services(listed)[:MOST_UNITS]:
+        for name, load, active, sub, path in _services(listed)[:MAX_UNITS]:
             unit = self._known.get(name)
             fresh = again or unit is None or (unit.active, unit.sub) != (active, sub)
             if unit is None:
@@ -111,7 +116,7 @@ class Manager:
         )
         for (unit, _, name), answer in zip(questions, answers, strict=True):
             if answer:
-                _learn(unit, name, answer[0])
+                unit.learn(name, answer[0])
         self._known = known
         return known
 
@@ -124,24 +129,8 @@ def _services(listed: list[object] | None) -> list[tuple[str, str, str, str, str
         if isinstance(row, tuple) and len(row) >= 7:
             name, _, load, active, sub, _, path = (str(word) for word in row[:7])
             if name.endswith(".service") and (load != "not-found" or active != "inactive"):
-                services.append((name[:LONGEST], load, active, sub, path))
+                services.append((name[:MAX_TEXT], load, active, sub, path))
     return sorted(services)
-
-
-def _learn(unit: Unit, name: str, value: object) -> None:
-    if name == "StateChangeTimestamp" and isinstance(value, int):
-        unit.since_us = value
-    elif name == "NRestarts" and isinstance(value, int):
-        unit.restarts = value
-    elif isinstance(value, str):
-        field = {
-            "UnitFileState": "file",
-            "UnitFilePreset": "preset",
-            "Restart": "restart",
-            "Result": "result",
-        }.get(name)
-        if field:
-            setattr(unit, field, value[:LONGEST])
 
 
 class Fleet:
@@ -167,9 +156,9 @@ class Fleet:
             self._search()
         units: dict[str, Unit] = {}
         answered = False
-        for machine, manager_ in list(self._managers.items()):
+        for machine, known in self._managers.items():
             try:
-                services = manager_.read()
+                services = known.read()
             except OSError:
                 # Search again soon: the machine may be gone, and another may have its name.
                 self._searched = min(self._searched, now - MACHINES_EVERY_S + 30)
@@ -187,18 +176,13 @@ class Fleet:
         if manager.booted(self._root):
             private = self._root / "run/systemd/private"
             bus = self._root / "run/dbus/system_bus_socket"
-            present[""] = (str(private if _is_ours(private) else bus), 0)
+            # systemd's private socket is for root only.
+            present[""] = (str(private if os.access(private, os.W_OK) else bus), 0)
         for name, leader in manager.machines(self._root).items():
-            present[name[:LONGEST]] = ("/run/systemd/private", leader)
-        for name in list(self._managers):
-            known_manager = self._managers[name]
-            if present.get(name) != (known_manager.address, known_manager.leader):
-                del self._managers[name]
+            present[name[:MAX_TEXT]] = ("/run/systemd/private", leader)
+        managers = {}
         for name, (address, leader) in present.items():
-            if name not in self._managers:
-                self._managers[name] = Manager(address, leader)
-
-
-def _is_ours(path: pathlib.Path) -> bool:
-    """Return whether this process may connect: systemd's private socket is for root only."""
-    return os.access(path, os.W_OK)
+            known = self._managers.get(name)
+            same = known is not None and (known.address, known.leader) == (address, leader)
+            managers[name] = known if known and same else Manager(address, leader)
+        self._managers = managers

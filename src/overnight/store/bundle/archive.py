@@ -15,8 +15,6 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-__all__ = ["BadArchiveError", "Member", "Packer", "check_names", "first_member", "members", "read"]
-
 LOCAL = struct.Struct("<4s5H3I2H")
 CENTRAL = struct.Struct("<4s6H3I5H2I")
 END = struct.Struct("<4s4H2IH")
@@ -26,10 +24,10 @@ NEEDS, MADE_BY = 20, 3 << 8 | 20  # zip 2.0; on Unix
 DATE = 1 << 5 | 1  # 1980-01-01, the first that zip knows
 MODE = stat.S_IFREG | 0o600
 PIECE = 1 << 18
-MOST_BYTES = (1 << 32) - 1  # the limit of zip without its 64-bit extension
-MOST_MEMBERS = 50_000  # 50 recurrences have about 5000; the limit of zip is 65,535
-MOST_NAME = 1024
-MOST_DEPTH = 8
+MAX_BYTES = (1 << 32) - 1  # the limit of zip without its 64-bit extension
+MAX_MEMBERS = 50_000  # 50 recurrences have about 5000; the limit of zip is 65,535
+MAX_NAME = 1024
+MAX_DEPTH = 8
 WORD = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9_.%~-]{0,254}", re.ASCII)
 
 
@@ -42,32 +40,21 @@ class Member(NamedTuple):
 
     name: str
     method: int
-    checksum: int  # CRC-32, as zip has it
+    checksum: int  # CRC-32
     packed_bytes: int
     size: int
     offset: int  # of its own head
 
     def local(self) -> bytes:
         """Return the head before its data."""
-        name = self.name.encode("ascii")
-        return (
-            LOCAL.pack(
-                LOCAL_MAGIC, NEEDS, 0, self.method, 0, DATE, self.checksum, self.packed_bytes,
-                self.size, len(name), 0,
-            )
-            + name
-        )  # fmt: skip
+        fields = (NEEDS, 0, self.method, 0, DATE, *self[2:5], len(self.name), 0)
+        return LOCAL.pack(LOCAL_MAGIC, *fields) + self.name.encode("ascii")
 
     def central(self) -> bytes:
         """Return its entry in the directory."""
-        name = self.name.encode("ascii")
-        return (
-            CENTRAL.pack(
-                CENTRAL_MAGIC, MADE_BY, NEEDS, 0, self.method, 0, DATE, self.checksum,
-                self.packed_bytes, self.size, len(name), 0, 0, 0, 0, MODE << 16, self.offset,
-            )
-            + name
-        )  # fmt: skip
+        fields = (NEEDS, 0, self.method, 0, DATE, *self[2:5], len(self.name), 0)
+        more = (0, 0, 0, MODE << 16, self.offset)
+        return CENTRAL.pack(CENTRAL_MAGIC, MADE_BY, *fields, *more) + self.name.encode("ascii")
 
     @property
     def end(self) -> int:
@@ -85,9 +72,7 @@ class Packer:
     def add(self, name: str, data: Iterator[bytes], *, deflate: bool) -> None:
         """Add a member; the same bytes always become the same member. Raise BadArchiveError."""
         _check_name(name)
-        method = DEFLATED if deflate else STORED
-        begin = self._at
-        empty = Member(name, method, 0, 0, 0, begin)
+        empty = Member(name, DEFLATED if deflate else STORED, 0, 0, 0, self._at)
         self._write(empty.local())
         packer = zlib.compressobj(9, zlib.DEFLATED, -15) if deflate else None
         checksum = size = 0
@@ -99,9 +84,9 @@ class Packer:
         if packer:
             self._write(packer.flush())
         member = empty._replace(checksum=checksum, packed_bytes=self._at - body, size=size)
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise BadArchiveError(f"{name} is larger than 4 GiB")
-        self._out.seek(begin)
+        self._out.seek(member.offset)
         self._out.write(member.local())
         self._out.seek(self._at)
         self._members.append(member)
@@ -116,15 +101,15 @@ class Packer:
 
     def _write(self, data: bytes) -> None:
         self._at += len(data)
-        if self._at > MOST_BYTES:
+        if self._at > MAX_BYTES:
             raise BadArchiveError("the file is larger than 4 GiB")
         self._out.write(data)
 
 
-def first_member(file: BinaryIO, name: str, most_bytes: int) -> bytes | None:
-    """Return the data of the first member, which is stored; None if the file does not begin with it.
+def first_member(file: BinaryIO, name: str, max_bytes: int) -> bytes | None:
+    """Return the data of the first member; None if the file does not begin with it.
 
-    All versions have this in common, so nothing after it is read.
+    It is stored without compression in every version of the format; nothing after it is read.
     """
     file.seek(0)
     head = file.read(LOCAL.size)
@@ -133,7 +118,7 @@ def first_member(file: BinaryIO, name: str, most_bytes: int) -> bytes | None:
     _, _, flags, method, _, _, checksum, packed, size, length, extra = LOCAL.unpack(head)
     if length != len(name) or file.read(length) != name.encode("ascii"):
         return None
-    if flags or method != STORED or extra or packed != size or size > most_bytes:
+    if flags or method != STORED or extra or packed != size or size > max_bytes:
         raise BadArchiveError(f"its {name} was not written by overnight")
     data = file.read(size)
     if len(data) < size:
@@ -146,7 +131,7 @@ def first_member(file: BinaryIO, name: str, most_bytes: int) -> bytes | None:
 def members(file: BinaryIO) -> list[Member]:
     """Return all members, after checking that the file has the strict form."""
     size = file.seek(0, 2)
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise BadArchiveError("the file is larger than 4 GiB")
     file.seek(max(0, size - END.size))
     tail = file.read(END.size)
@@ -155,15 +140,15 @@ def members(file: BinaryIO) -> list[Member]:
     _, disk, begins_on, here, count, length, begin, comment = END.unpack(tail)
     if disk or begins_on or here != count or comment or begin + length + END.size != size:
         raise BadArchiveError("its directory is not at the stated place")
-    if count > MOST_MEMBERS:
-        raise BadArchiveError(f"it has {count} members, more than {MOST_MEMBERS}")
-    if length > count * (CENTRAL.size + MOST_NAME):
+    if count > MAX_MEMBERS:
+        raise BadArchiveError(f"it has {count} members, more than {MAX_MEMBERS}")
+    if length > count * (CENTRAL.size + MAX_NAME):
         raise BadArchiveError("its directory is longer than its members need")
     file.seek(begin)
-    found = list(_parse_directory(file.read(length), count))
-    check_names([member.name for member in found])
+    listed = list(_parse_directory(file.read(length), count))
+    check_names([member.name for member in listed])
     at = 0
-    for member in found:
+    for member in listed:
         if member.offset != at or member.end > begin:
             raise BadArchiveError(
                 f"{member.name!r} overlaps another member, or leaves unused bytes"
@@ -174,7 +159,7 @@ def members(file: BinaryIO) -> list[Member]:
             raise BadArchiveError(f"{member.name!r} has two different heads")
     if at != begin:
         raise BadArchiveError("it has unused bytes after its members")
-    return found
+    return listed
 
 
 def _parse_directory(data: bytes, count: int) -> Iterator[Member]:
@@ -254,14 +239,14 @@ def _inflated(pieces: Iterator[bytes], member: Member) -> Iterator[bytes]:
 
 def check_names(names: list[str]) -> None:
     """Check that no two names are the same file on any file system; raise BadArchiveError."""
-    if len(names) > MOST_MEMBERS:
-        raise BadArchiveError(f"{len(names)} members are more than {MOST_MEMBERS}")
+    if len(names) > MAX_MEMBERS:
+        raise BadArchiveError(f"{len(names)} members are more than {MAX_MEMBERS}")
     known: dict[str, str] = {}
     for name in names:
         _check_name(name)
-        before = known.get(name.lower())
-        if before is not None:
-            same = "is there twice" if before == name else f"differs from {before!r} only in case"
+        other = known.get(name.lower())
+        if other is not None:
+            same = "is listed twice" if other == name else f"differs from {other!r} only in case"
             raise BadArchiveError(f"{name!r} {same}")
         known[name.lower()] = name
     for name in names:
@@ -274,7 +259,7 @@ def check_names(names: list[str]) -> None:
 def _check_name(name: str) -> None:
     shown = repr(name if len(name) <= 80 else name[:80] + "…")
     words = name.split("/")
-    if len(name) > MOST_NAME or len(words) > MOST_DEPTH:
+    if len(name) > MAX_NAME or len(words) > MAX_DEPTH:
         raise BadArchiveError(f"the name {shown} is too long or too deep")
     if name.startswith("/") or ".." in words or "." in words:
         raise BadArchiveError(f"the name {shown} leads out of the folder")

@@ -9,25 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "FORMAT",
-    "HEADER",
-    "HOME",
-    "MANIFEST",
-    "VERSION",
-    "FutureError",
-    "Header",
-    "NoBundleError",
-    "Span",
-    "encode_manifest",
-    "parse_header",
-    "parse_manifest",
-]
-
 FORMAT, VERSION = "overnight.bundle", 1
 HEADER, MANIFEST, HOME = "bundle.json", "manifest.json", "home/"
 MAX_HEADER = 4 << 20
 MAX_NUMBER = 1 << 62
+TEXTS = ("overnight", "event", "kind", "host", "manifest_sha256")
+NUMBERS = ("created_us", "time_us", "recurrences", "left_out", "members")
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -36,7 +23,7 @@ class NoBundleError(Exception):
 
 
 class FutureError(Exception):
-    """A later version of overnight wrote the bundle; `needs` is the one that can read it."""
+    """A later version of overnight wrote the bundle; version `needs` can read it."""
 
     def __init__(self, version: int, needs: str) -> None:
         super().__init__(f"version {version}")
@@ -46,7 +33,7 @@ class FutureError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """A window of one host that the bundle holds with all signals and stacks; wall clock, µs."""
+    """A window of one host with all signals and stacks; wall clock, µs."""
 
     host: str
     begin_us: int
@@ -57,14 +44,14 @@ class Span:
 class Header:
     overnight: str  # the version that wrote it
     created_us: int
-    event: str  # its id
+    event: str  # id
     kind: str
-    host: str  # the event's
+    host: str  # of the event
     time_us: int
     hosts: tuple[str, ...]  # every host with data in the bundle
     windows: tuple[Span, ...]
     recurrences: int  # other events of the kind whose windows are included
-    left_out: int  # those whose windows are not included
+    left_out: int  # other events of the kind whose windows are not included
     masked: Mapping[str, int]  # distinct texts that were masked, by place
     notes: tuple[str, ...]  # what is missing, and why
     members: int = 0
@@ -89,28 +76,15 @@ def parse_header(data: bytes) -> Header:
     if version > VERSION:
         raise FutureError(version, str(document.get("needs", ""))[:40])
     try:
+        plain = {name: _is(str, document[name]) for name in TEXTS}
+        plain |= {name: _is(int, document[name]) for name in NUMBERS}
+        spans = [(span["host"], span["begin_us"], span["end_us"]) for span in document["windows"]]
         return Header(
-            overnight=_is(str, document["overnight"]),
-            created_us=_is(int, document["created_us"]),
-            event=_is(str, document["event"]),
-            kind=_is(str, document["kind"]),
-            host=_is(str, document["host"]),
-            time_us=_is(int, document["time_us"]),
+            **plain,
             hosts=tuple(_is(str, host) for host in document["hosts"]),
-            windows=tuple(
-                Span(
-                    _is(str, window["host"]),
-                    _is(int, window["begin_us"]),
-                    _is(int, window["end_us"]),
-                )
-                for window in document["windows"]
-            ),
-            recurrences=_is(int, document["recurrences"]),
-            left_out=_is(int, document["left_out"]),
+            windows=tuple(Span(_is(str, a), _is(int, b), _is(int, c)) for a, b, c in spans),
             masked={_is(str, k): _is(int, n) for k, n in document["masked"].items()},
             notes=tuple(_is(str, note) for note in document["notes"]),
-            members=_is(int, document["members"]),
-            manifest_sha256=_is(str, document["manifest_sha256"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoBundleError(f"its {HEADER} is incomplete ({error})") from error

@@ -13,8 +13,6 @@ from overnight import errors
 from overnight.model import files
 from overnight.store.bundle import archive, header, unpacker
 
-__all__ = ["pack"]
-
 # Compressed already: deflating costs time and saves nothing.
 PACKED = frozenset((".ring", ".parquet"))
 PIECE = 1 << 18
@@ -30,34 +28,32 @@ def pack(
 
     Return the header as written, with its manifest's checksum. Raise CannotError.
     """
-    paths = dict(_files(home))
-    try:
-        measured = {name: _measured(path) for name, path in paths.items()}
-    except OSError as error:
-        raise _unwritable(file, error) from error
-    manifest, checksum = header.encode_manifest(measured)
-    whole = dataclasses.replace(description, members=len(paths), manifest_sha256=checksum)
-    everything = sum(size for size, _ in measured.values())
-    done = 0
+    done = total = 0
 
-    def counted(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def read_pieces(path: pathlib.Path) -> Iterator[bytes]:
         nonlocal done
-        for piece in pieces:
-            done += len(piece)
-            progress(done, everything)
-            yield piece
+        with path.open("rb") as source:
+            while piece := source.read(PIECE):
+                done += len(piece)
+                progress(done, total)
+                yield piece
 
     fresh = file.with_name(f".{file.name}.new")
     try:
+        paths = _files(home)
+        measured = {name: _measured(path) for name, path in paths.items()}
+        total = sum(size for size, _ in measured.values())
+        manifest, checksum = header.encode_manifest(measured)
+        whole = dataclasses.replace(description, members=len(paths), manifest_sha256=checksum)
         with fresh.open("wb") as out:
             fresh.chmod(0o600)
             packer = archive.Packer(out)
             packer.add(header.HEADER, iter([whole.encode()]), deflate=False)
             packer.add(header.MANIFEST, iter([manifest]), deflate=True)
             for name, path in paths.items():
-                packer.add(name, counted(_pieces(path)), deflate=path.suffix not in PACKED)
+                packer.add(name, read_pieces(path), deflate=path.suffix not in PACKED)
             packer.finish()
-            # Synced before the rename: whoever sends the file next must not send half of it.
+            # Synced before the rename, so that half a file is never sent.
             out.flush()
             os.fsync(out.fileno())
         fresh.replace(file)
@@ -69,39 +65,30 @@ def pack(
             todo="choose a shorter --before, or omit --all-recurrences",
         ) from error
     except OSError as error:
-        raise _unwritable(file, error) from error
+        raise errors.CannotError(
+            f"{file} cannot be written",
+            why=error.strerror or str(error),
+            todo="free disk space, or choose another file with -o FILE",
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink()
     return whole
 
 
-def _files(home: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
-    """Yield the files of a bundle by name, sorted."""
-    found = [
-        (header.HOME + path.relative_to(home).as_posix(), path)
-        for part in unpacker.PARTS
-        for path in (home / part).rglob("*")
-        if path.is_file() and path.name != "lock"  # belongs to the ring's writer
-    ]
-    yield from sorted(found)
+def _files(home: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Return the files of a bundle by name, sorted."""
+    return dict(
+        sorted(
+            (header.HOME + path.relative_to(home).as_posix(), path)
+            for part in unpacker.PARTS
+            for path in (home / part).rglob("*")
+            if path.is_file() and path.name != "lock"  # belongs to the ring's writer
+        )
+    )
 
 
 def _measured(path: pathlib.Path) -> tuple[int, str]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256")
     return path.stat().st_size, digest.hexdigest()
-
-
-def _pieces(path: pathlib.Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            yield piece
-
-
-def _unwritable(file: pathlib.Path, error: OSError) -> errors.CannotError:
-    return errors.CannotError(
-        f"{file} cannot be written",
-        why=error.strerror or str(error),
-        todo="free disk space, or choose another file with -o FILE",
-    )

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -18,8 +15,6 @@ from overnight.store import parquet, segments
 
 if TYPE_CHECKING:
     from overnight.store.bundle import scrubber
-
-__all__ = ["copy_segment"]
 
 FILES = ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
 DESCRIPTION = "segment.json"
@@ -50,39 +45,28 @@ def copy_segment(
 def _link(source: pathlib.Path, target: pathlib.Path) -> None:
     try:
         os.link(source, target)
-    except FileNotFoundError:
-        raise
     except OSError:  # another disk, or a file of another owner
-        shutil.copyfile(source, target)
+        shutil.copyfile(source, target)  # raises FileNotFoundError as well
 
 
 def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
     """Rewrite the files that hold a secret; the others stay unchanged."""
     meta = segment.meta()
-    changed: dict[str, tuple[int, str]] = {}
-    tasks = parquet.read(segment.path / "tasks.parquet", TASKS)
-    for column in ("thread", "process", "unit"):
-        if _apply(tasks, column, functools.partial(masks.name, f"{column} names")):
-            changed["tasks.parquet"] = (0, "")
-    frames = parquet.read(segment.path / "frames.parquet", FRAMES)
-    kinds = frames["kind"].tolist()
+    path = segment.path / "tasks.parquet"
+    tasks = parquet.read(path, TASKS)
+    columns = ("thread", "process", "unit")
+    named = {c: [masks.name(f"{c} names", text) for text in tasks[c].tolist()] for c in columns}
+    changed = _rewrite(path, tasks, named)
+    path = segment.path / "frames.parquet"
+    frames = parquet.read(path, FRAMES)
     names = [
         masks.name("process names", name)
         if kind == FrameKind.PROCESS
         else masks.function("function names", name)
-        for name, kind in zip(frames["name"].tolist(), kinds, strict=True)
+        for name, kind in zip(frames["name"].tolist(), frames["kind"].tolist(), strict=True)
     ]
-    if names != frames["name"].tolist():
-        frames["name"] = parquet.texts(names)
-        changed["frames.parquet"] = (0, "")
-    if _apply(frames, "module", functools.partial(masks.function, "module names")):
-        changed["frames.parquet"] = (0, "")
-    for file, columns in (("tasks.parquet", tasks), ("frames.parquet", frames)):
-        if file in changed:
-            path = segment.path / file
-            path.unlink()  # it may be a hard link to the store's file
-            parquet.write(path, columns)
-            changed[file] = path.stat().st_size, _digest(path)
+    modules = [masks.function("module names", module) for module in frames["module"].tolist()]
+    changed |= _rewrite(path, frames, {"name": names, "module": modules})
     fresh = dataclasses.replace(
         meta,
         notes=tuple(masks.text("notes of segments", note) for note in meta.notes),
@@ -96,16 +80,12 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
         path.write_text(json.dumps(fresh.as_json(), indent=1))
 
 
-def _apply(columns: parquet.Columns, name: str, scrub: Callable[[str], str]) -> bool:
-    """Mask a column of texts; return whether it changed."""
-    before = columns[name].tolist()
-    after = [scrub(text) for text in before]
-    if after == before:
-        return False
-    columns[name] = parquet.texts(after)
-    return True
-
-
-def _digest(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+def _rewrite(
+    path: pathlib.Path, columns: parquet.Columns, masked: dict[str, list[str]]
+) -> dict[str, tuple[int, str]]:
+    """Write the masked columns where they differ; return the new size and checksum by file name."""
+    if all(columns[name].tolist() == texts for name, texts in masked.items()):
+        return {}
+    path.unlink()  # it may be a hard link to the store's file
+    parquet.write(path, columns | {name: parquet.texts(texts) for name, texts in masked.items()})
+    return {path.name: segments.measure_file(path)}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from overnight.model import secrets
 
-__all__ = ["Scrubber"]
-
-# Random-looking names that are not secret and that findings are joined by: ids of containers and ECS
-# tasks, UUIDs of pods and boots, runs of overnight, cloud images and instances. `secrets` would mask them.
+# Random-looking names that are not secret but join findings: ids of containers and ECS tasks, UUIDs of
+# pods and boots, runs of overnight, cloud images and instances. `secrets` would mask them.
 PLAIN = re.compile(
     r"(?<![A-Za-z0-9+/=])(?:pod)?(?:[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![A-Za-z0-9+=])"
     r"|(?<![A-Za-z0-9+=])[0-9a-f]{64}(?![A-Za-z0-9+=])"
@@ -24,10 +21,10 @@ HASHED = "$"  # a crypt hash looks like a Java lambda: `$14$0x00000008`
 
 
 class Scrubber:
-    """Masks the same text always in the same way, and counts what it masked."""
+    """Masks the same text always in the same way, and counts the masked texts."""
 
     def __init__(self, hide: Sequence[str] = ()) -> None:
-        """`hide` are further words to mask; each has its own placeholder.
+        """Mask also the words of `hide`, each with its own placeholder.
 
         >>> Scrubber(["acme"]).name("units", "/acme-billing/acme.service")
         '/hidden-1-billing/hidden-1.service'
@@ -43,7 +40,7 @@ class Scrubber:
 
     @property
     def masked(self) -> dict[str, int]:
-        """Number of distinct masked texts by place."""
+        """Return the number of distinct masked texts by place."""
         return {place: len(texts) for place, texts in sorted(self._seen.items())}
 
     def note(self, place: str, text: str) -> None:
@@ -63,7 +60,9 @@ class Scrubber:
         if scrubbed is None:
             scrubbed = _scrub_except_plain(self._hide(text), _scrub_name)
             if secrets.MASK in scrubbed:  # also if the name is literally that
-                scrubbed = next(name for name in _numbered(scrubbed) if name not in self._taken)
+                base, number = scrubbed, 2
+                while scrubbed in self._taken:
+                    scrubbed, number = f"{base} {number}", number + 1
                 self._taken.add(scrubbed)
             self._names[text] = scrubbed
         return self._count(place, text, scrubbed)
@@ -92,8 +91,8 @@ class Scrubber:
         """
         scrubbed = self._functions.get(text)
         if scrubbed is None:
-            found = [m for m in secrets.SHAPES.finditer(text) if not m[0].startswith(HASHED)]
-            scrubbed = self._functions[text] = secrets.MASK if found else self._hide(text)
+            secret = any(not m[0].startswith(HASHED) for m in secrets.SHAPES.finditer(text))
+            scrubbed = self._functions[text] = secrets.MASK if secret else self._hide(text)
         return self._count(place, text, scrubbed)
 
     def _hide(self, text: str) -> str:
@@ -105,11 +104,6 @@ class Scrubber:
         if scrubbed != text:
             self.note(place, text)
         return scrubbed
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name} {n}" for n in itertools.count(2))
 
 
 def _scrub_except_plain(text: str, scrub: Callable[[str], str]) -> str:
@@ -127,6 +121,6 @@ def _scrub_except_plain(text: str, scrub: Callable[[str], str]) -> str:
 
 
 def _scrub_name(text: str) -> str:
-    """Keep the words of a path around a secret one: cgroups are found by them."""
+    """Keep the words of a path around a secret one: cgroups are matched by them."""
     scrubbed = "/".join(map(secrets.mask_random, secrets.mask_named(text).split("/")))
     return secrets.MASK if secrets.looks_secret(scrubbed) else scrubbed

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.store.bundle import scrubber
 
-__all__ = ["Wanted", "copy_signals", "merge_spans"]
-
 EVER = 1 << 62
 # Held in memory at once: ten minutes of every signal on 192 cores are about 100 MB.
 FULL_US = 10 * MINUTE_US
@@ -43,8 +41,6 @@ class Wanted(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One reading."""
-
     monotonic_ns: int
     wall_us: int
     signal: str
@@ -89,15 +85,13 @@ def copy_signals(
             edges = ((first, first + 1), (last - 1, last))
             wanted = wanted._replace(windows=merge_spans((*wanted.windows, *edges)))
             for begin, end, full in _chunks(first, last, wanted):
-                names = [
-                    name
+                numbers = [
+                    frame
                     for name in source.signals(host, begin, end)
                     if full or wanted.history.get(name, EVER) <= begin
+                    for frame in source.numbers(host, name, begin, end)
                 ]
-                found = [
-                    frame for name in names for frame in source.numbers(host, name, begin, end)
-                ]
-                out.write(found, list(source.recorded_facts(host, begin, end)))
+                out.write(numbers, list(source.recorded_facts(host, begin, end)))
                 progress((end - first) / (last - first))
     finally:
         out.close()
@@ -126,22 +120,17 @@ class _Out:
         self._writer: writer.Writer | None = None
         self._facts: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def write(self, found: list[frames.Frame], recorded: list[reader.RecordedFacts]) -> None:
+    def write(self, numbers: list[frames.Frame], recorded: list[reader.RecordedFacts]) -> None:
         """Write the readings and facts of one span, ordered by boot and clock."""
-        begins: dict[str, int] = {}
-        for boot, wall in (
-            *((frame.boot, frame.wall_us[0]) for frame in found),
-            *((facts.boot, facts.wall_us) for facts in recorded),
-        ):
-            begins[boot] = min(wall, begins.get(boot, wall))
-        for boot in sorted(begins, key=lambda boot: (begins[boot], boot)):
+        begins = sorted(
+            [(frame.wall_us[0], frame.boot) for frame in numbers]
+            + [(facts.wall_us, facts.boot) for facts in recorded]
+        )
+        for boot in dict.fromkeys(boot for _, boot in begins):
             ring = self._of(boot)
-            readings: list[Iterable[Row | reader.RecordedFacts]] = [
-                self._rows(frame) for frame in found if frame.boot == boot
-            ]
-            facts = sorted(
-                (fact for fact in recorded if fact.boot == boot), key=lambda fact: fact.monotonic_ns
-            )
+            readings = (self._rows(frame) for frame in numbers if frame.boot == boot)
+            facts = [facts for facts in recorded if facts.boot == boot]
+            facts.sort(key=lambda facts: facts.monotonic_ns)
             for entry in heapq.merge(facts, *readings, key=lambda entry: entry.monotonic_ns):
                 now = clock.Clock(entry.wall_us * 1000, entry.monotonic_ns)
                 if isinstance(entry, Row):
@@ -165,13 +154,12 @@ class _Out:
             )
         return self._writer
 
-    def _rows(self, frame: frames.Frame) -> Iterator[Row]:
-        place = "keys of signals"
+    def _rows(self, frame: frames.Frame) -> Iterator[Row | reader.RecordedFacts]:
         rows: list[dict[str, tuple[int, ...]]] = [{} for _ in frame.wall_us]
         for k, key in enumerate(frame.keys):
             begin, end = frame.starts[k], frame.starts[k + 1]
             which = range(end - begin) if frame.readings is None else frame.readings[begin:end]
-            masked = key if key.isdecimal() else self._masks.name(place, key)
+            masked = key if key.isdecimal() else self._masks.name("keys of signals", key)
             values = zip(*(frame.values[name][begin:end] for name in frame.columns), strict=True)
             for n, row in zip(which, values, strict=True):
                 rows[n][masked] = row
@@ -199,17 +187,14 @@ class _Out:
         """Pack everything and sync; raise CannotError if the disk is full."""
         if self._writer is None:
             return
-        done, self._writer = self._writer, None
-        done.close()
-        if done.dropped or layout.files(done.folder, layout.OPEN):
+        closing, self._writer = self._writer, None
+        closing.close()
+        if closing.dropped or layout.files(closing.folder, layout.OPEN):
             raise _no_room(self._target)
 
 
 def _copy_events(
-    source: reader.Reader,
-    target: pathlib.Path,
-    host: str,
-    masks: scrubber.Scrubber,
+    source: reader.Reader, target: pathlib.Path, host: str, masks: scrubber.Scrubber
 ) -> None:
     """Copy events, gaps and pins of all stored time."""
     folder = layout.host_folder(target, host)
@@ -217,9 +202,8 @@ def _copy_events(
     for event in source.events(-EVER, EVER, (host,)):
         name = f"events-{layout.month_of(event.time_us)}.jsonl"
         lines.setdefault(name, []).append(_scrubbed(event, masks).as_json())
-    gaps = [(gap.begin_us, gap.end_us, masks.text("gaps", gap.why)) for gap in source.gaps(host)]
     lines["gaps.jsonl"] = [
-        {"begin_us": begin, "end_us": end, "why": why} for begin, end, why in gaps
+        {**dataclasses.asdict(gap), "why": masks.text("gaps", gap.why)} for gap in source.gaps(host)
     ]
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -228,10 +212,10 @@ def _copy_events(
             text = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
             if text:
                 (folder / name).write_text(text, "ascii")
-        kept = layout.ring_pins(target, host)
+        pins = layout.ring_pins(target, host)
         for pin in source.pins(host):
             if pin.end_ns < EVER_NS:  # otherwise its file is unreadable
-                kept.pin(dataclasses.replace(pin, why=masks.text("pins", pin.why)))
+                pins.pin(dataclasses.replace(pin, why=masks.text("pins", pin.why)))
     except OSError as error:
         raise _no_room(target) from error
 

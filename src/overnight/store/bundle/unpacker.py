@@ -15,8 +15,6 @@ from typing import BinaryIO
 from overnight import errors
 from overnight.store.bundle import archive, header
 
-__all__ = ["open_into", "opened", "read_header"]
-
 # The parts of a data home that a bundle may hold; configuration (rules) is not one of them.
 PARTS = ("signals", "profiles", "snapshots", "loads")
 MAX_UNPACKED = 16 << 30
@@ -28,12 +26,6 @@ MAX_MANIFEST = 32 << 20  # 50,000 members need 12
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Progress = Callable[[int, int], None]
-
-
-def read_header(path: pathlib.Path) -> header.Header:
-    """Read the header; raise CannotError. The cost does not depend on the size."""
-    with _explain_errors(path), _open(path) as file:
-        return _header(file)
 
 
 def open_into(
@@ -51,17 +43,20 @@ def open_into(
             todo="choose a folder that does not exist yet: --into DIR",
         )
     with _explain_errors(path), _open(path) as file:
-        head = _header(file)
-        found = archive.members(file)
-        listed = _compared(file, found, head)
-        _check_room(target, sum(member.size for member in found))
+        data = archive.first_member(file, header.HEADER, header.MAX_HEADER)
+        if data is None:
+            raise header.NoBundleError(f"it does not begin with {header.HEADER}")
+        head = header.parse_header(data)
+        members = archive.members(file)
+        manifest = _check_manifest(file, members, head)
+        _check_room(target, sum(member.size for member in members))
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
         except OSError as error:
             raise _unwritable(target, error) from error
         try:
-            _unpack(file, found, listed, fresh, progress)
+            _unpack(file, members, manifest, fresh, progress)
             try:
                 (fresh / header.HEADER).write_bytes(head.encode())
                 # Not synced: the bundle is still there, and can be opened again after a power cut.
@@ -102,11 +97,7 @@ def _explain_errors(path: pathlib.Path) -> Iterator[None]:
             todo=f"update overnight: version {error.needs or 'of the sender'} or later",
         ) from error
     except OSError as error:
-        raise errors.CannotError(
-            f"{path} cannot be read",
-            why=error.strerror or str(error),
-            todo="check the path and its permissions",
-        ) from error
+        raise errors.unreadable(path, error, "check the path and its permissions") from error
 
 
 def _open(path: pathlib.Path) -> BinaryIO:
@@ -116,50 +107,43 @@ def _open(path: pathlib.Path) -> BinaryIO:
     return path.open("rb")
 
 
-def _header(file: BinaryIO) -> header.Header:
-    data = archive.first_member(file, header.HEADER, header.MAX_HEADER)
-    if data is None:
-        raise header.NoBundleError(f"it does not begin with {header.HEADER}")
-    return header.parse_header(data)
-
-
-def _compared(
-    file: BinaryIO, found: list[archive.Member], head: header.Header
+def _check_manifest(
+    file: BinaryIO, members: list[archive.Member], head: header.Header
 ) -> dict[str, tuple[int, str]]:
     """Return the manifest, after checking it against the members and their sizes."""
-    packed = sum(member.packed_bytes for member in found)
-    size = sum(member.size for member in found)
+    packed = sum(member.packed_bytes for member in members)
+    size = sum(member.size for member in members)
     if size > MAX_UNPACKED or size > MAX_RATIO * packed + SLACK:
         raise archive.BadArchiveError(
             f"it would unpack to {size / 1e6:.0f} MB from {packed / 1e6:.1f} MB"
         )
-    names = [member.name for member in found]
+    names = [member.name for member in members]
     if names[:2] != [header.HEADER, header.MANIFEST]:
         raise header.NoBundleError(f"its {header.MANIFEST} is not its second member")
-    if found[1].size > MAX_MANIFEST:
+    if members[1].size > MAX_MANIFEST:
         raise header.NoBundleError(f"its {header.MANIFEST} is too large")
-    listed = header.parse_manifest(b"".join(archive.read(file, found[1])), head)
-    if set(names[2:]) != listed.keys():
+    manifest = header.parse_manifest(b"".join(archive.read(file, members[1])), head)
+    if set(names[2:]) != manifest.keys():
         raise header.NoBundleError("its members differ from its manifest")
-    for member in found[2:]:
+    for member in members[2:]:
         inner = member.name.removeprefix(header.HOME)
         if inner == member.name or inner.partition("/")[0] not in PARTS or "/" not in inner:
             raise header.NoBundleError(f"{member.name!r} is not part of a bundle")
-        if listed[member.name][0] != member.size:
+        if manifest[member.name][0] != member.size:
             raise header.NoBundleError(f"{member.name!r} has another size than its manifest says")
-    return listed
+    return manifest
 
 
 def _unpack(
     file: BinaryIO,
-    found: list[archive.Member],
-    listed: dict[str, tuple[int, str]],
+    members: list[archive.Member],
+    manifest: dict[str, tuple[int, str]],
     fresh: pathlib.Path,
     progress: Progress,
 ) -> None:
-    everything = sum(member.size for member in found)
+    total = sum(member.size for member in members)
     done = 0
-    for member in found[2:]:
+    for member in members[2:]:
         target = fresh / member.name.removeprefix(header.HOME)
         digest = hashlib.sha256()
         try:
@@ -170,10 +154,10 @@ def _unpack(
                     digest.update(piece)
                     out.write(piece)
                     done += len(piece)
-                    progress(done, everything)
+                    progress(done, total)
         except OSError as error:
             raise _unwritable(target, error) from error
-        if digest.hexdigest() != listed[member.name][1]:
+        if digest.hexdigest() != manifest[member.name][1]:
             raise header.NoBundleError(
                 f"{member.name!r} has another checksum than its manifest says"
             )

@@ -8,8 +8,6 @@ import threading
 
 from overnight.model import files
 
-__all__ = ["Sync"]
-
 
 class Sync:
     """Sync a file and its folder in a thread, then close the file."""

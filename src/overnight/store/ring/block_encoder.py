@@ -10,8 +10,6 @@ from typing import Any
 
 from overnight.store.ring import blocks, columns, layout, open_block
 
-__all__ = ["pack", "pack_at_once"]
-
 # Columns share a chunk until it has this many bytes: a small host has few numbers in a column.
 CHUNK_BYTES = 16 << 10
 REST = "idle"

@@ -19,15 +19,13 @@ from typing import Any, NamedTuple
 
 from overnight.store.ring import columns, layout
 
-__all__ = ["BEGINS_FACTS", "Block", "Builder", "Damage", "Head", "blocks_of", "read_head"]
-
 MAGIC = b"\xf7onring\n"
 HEAD = struct.Struct("<8sHHIIIqqqqqI8s")
 CHECKSUM = struct.Struct("<I")
 HEAD_BYTES = HEAD.size + CHECKSUM.size
 BEGINS_FACTS = 1  # flag: facts are stored in full, not as changes
 SEARCH_BYTES = 1 << 20
-MOST_DIRECTORY = 16 << 20  # 5000 cgroups need half a megabyte
+MAX_DIRECTORY = 16 << 20  # 5000 cgroups need half a megabyte
 
 
 class Head(NamedTuple):
@@ -90,7 +88,7 @@ class Block:
         self._directory: dict[str, Any] | None = None
 
     def _read(self, offset: int, size: int) -> bytes:
-        if not 0 <= size <= layout.MOST_BYTES or offset < 0:
+        if not 0 <= size <= layout.MAX_BYTES or offset < 0:
             raise columns.DamagedError(f"claims {size} bytes at {offset}")
         if self._descriptor < 0:
             return self._data[self.offset + offset : self.offset + offset + size]
@@ -105,7 +103,7 @@ class Block:
             if zlib.crc32(stored) != self.head.directory_checksum:
                 raise columns.DamagedError("has a directory that changed since it was written")
             try:
-                document = json.loads(columns.inflate(stored, MOST_DIRECTORY))
+                document = json.loads(columns.inflate(stored, MAX_DIRECTORY))
             except (ValueError, RecursionError) as error:
                 raise columns.DamagedError("has an invalid directory") from error
             if not isinstance(document, dict):

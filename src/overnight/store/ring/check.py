@@ -8,8 +8,6 @@ import pathlib
 
 from overnight.store.ring import blocks, columns, frames, journal, layout, open_block, retention
 
-__all__ = ["Problem", "Report", "check"]
-
 TODO = "nothing else is affected; delete {path} to silence this message"
 
 
@@ -59,7 +57,7 @@ class _Check:
     def check_open(self, path: pathlib.Path) -> None:
         try:
             with path.open("rb") as file:
-                data = file.read(layout.MOST_BYTES)
+                data = file.read(layout.MAX_BYTES)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 self.add(path, f"cannot be read: {error.strerror}")

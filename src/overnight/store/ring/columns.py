@@ -15,21 +15,6 @@ from typing import NamedTuple
 
 from overnight.store.ring import layout
 
-__all__ = [
-    "Coded",
-    "DamagedError",
-    "EmptyError",
-    "NewerVersionError",
-    "code",
-    "decode",
-    "expand",
-    "inflate",
-    "lanes",
-    "pack",
-    "planes_of",
-    "widen",
-]
-
 # Matches are rare in noise: the literal coder matters, with four bits of the previous byte as context. A dictionary of 256 KiB keeps the encoder at 3 MB.
 FILTERS = (
     {
@@ -85,7 +70,7 @@ def pack(data: bytes) -> tuple[int, bytes]:
 
 def expand(codec: int, stored: bytes, size: int) -> bytes:
     """Unpack exactly `size` bytes, in no more memory than that, whatever the data claims."""
-    if not 0 <= size <= layout.MOST_BYTES:
+    if not 0 <= size <= layout.MAX_BYTES:
         raise DamagedError(f"claims {size} bytes")
     if codec == PLAIN:
         data = stored
@@ -103,7 +88,7 @@ def expand(codec: int, stored: bytes, size: int) -> bytes:
     return data
 
 
-def inflate(stored: bytes, most: int = layout.MOST_BYTES) -> bytes:
+def inflate(stored: bytes, most: int = layout.MAX_BYTES) -> bytes:
     """Decompress zlib data of at most `most` bytes."""
     unpacker = zlib.decompressobj()
     try:

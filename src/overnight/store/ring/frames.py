@@ -10,9 +10,7 @@ from typing import Any
 
 from overnight.store.ring import blocks, columns
 
-__all__ = ["Frame", "clocks_of", "frames_of"]
-
-MOST_NUMBERS = 1 << 23  # in a column of a block: 64 MB; 192 cores make 115,200 in ten minutes
+MAX_NUMBERS = 1 << 23  # in a column of a block: 64 MB; 192 cores make 115,200 in ten minutes
 WRAP, HALF = 1 << 64, 1 << 63
 
 Clocks = tuple["array.array[int]", "array.array[int]"]
@@ -66,7 +64,7 @@ def _sequence(block: blocks.Block, value: Any, count: int) -> array.array[int]:
 
 def _count(value: Any) -> int:
     count = int(value)
-    if not 0 <= count <= MOST_NUMBERS:
+    if not 0 <= count <= MAX_NUMBERS:
         raise columns.DamagedError(f"claims {count} numbers")
     return count
 

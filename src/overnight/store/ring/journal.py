@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from overnight.model import files
 
-__all__ = ["Journal", "read_lines"]
-
 MAX_WAITING = 1000
 MAX_LINE = 64 << 10
 

@@ -10,23 +10,6 @@ from typing import NamedTuple
 from overnight.model.pins import Pins
 from overnight.store import host_names
 
-__all__ = [
-    "BLOCK_SECONDS",
-    "FILE_SECONDS",
-    "MOST_BYTES",
-    "OPEN",
-    "RING",
-    "STEP_US",
-    "VERSION",
-    "Name",
-    "boot_name",
-    "files",
-    "host_folder",
-    "hosts",
-    "month_of",
-    "parse_name",
-]
-
 VERSION = 1
 RING, OPEN = ".ring", ".open"
 BLOCK_SECONDS = 600
@@ -34,7 +17,7 @@ FILE_SECONDS = 3600
 # When wall and monotonic clock drift apart by more, a new file begins, so that names bound times.
 STEP_US = 100_000
 # Limit of a record, chunk or directory, packed or unpacked: a hostile file costs at most this memory.
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})(\.ring|\.open)", re.ASCII)
 
 

@@ -23,17 +23,6 @@ from typing import NamedTuple
 
 from overnight.store.ring import columns, layout
 
-__all__ = [
-    "Changes",
-    "OpenBlock",
-    "Reading",
-    "Table",
-    "TableWriter",
-    "head_record",
-    "parse",
-    "record",
-]
-
 RECORD = struct.Struct("<IIB")
 READING = struct.Struct(
     "<HqqBB"
@@ -89,7 +78,7 @@ class OpenBlock:
         self.tables: list[Table] = []
         self.facts: list[Changes] = []
         self.left = (
-            2 * layout.MOST_BYTES
+            2 * layout.MAX_BYTES
         )  # that may still be unpacked: many small bombs count as one
         self.good_bytes = 0
         self.cut = 0  # bytes after the last whole record
@@ -256,7 +245,7 @@ def _parse_record(block: OpenBlock, tables: dict[int, Table], kind: int, payload
 
 
 def _inflate(block: OpenBlock, stored: bytes) -> bytes:
-    data = columns.inflate(stored, min(block.left, layout.MOST_BYTES))
+    data = columns.inflate(stored, min(block.left, layout.MAX_BYTES))
     block.left -= len(data)
     return data
 

@@ -25,8 +25,6 @@ from overnight.store.ring import (
 if TYPE_CHECKING:
     from overnight.model.pins import Pin
 
-__all__ = ["Change", "Facts", "Gap", "Reader", "RecordedFacts", "Stretch"]
-
 MAX_PROBLEMS = 100
 MONTH_US = 31 * 86_400_000_000
 EVER = 1 << 62
@@ -298,7 +296,7 @@ class Reader:
                 continue
             try:
                 with path.open("rb") as file:
-                    block = open_block.parse(file.read(layout.MOST_BYTES))
+                    block = open_block.parse(file.read(layout.MAX_BYTES))
             except FileNotFoundError:
                 continue
             except (OSError, columns.DamagedError) as error:

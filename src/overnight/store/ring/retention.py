@@ -14,9 +14,7 @@ from overnight.store.ring import journal, layout
 if TYPE_CHECKING:
     from overnight.model.pins import Pin
 
-__all__ = ["Stored", "choose_removals", "span_us", "trim"]
-
-MOST_GAPS_BYTES = 1 << 20
+MAX_GAPS_BYTES = 1 << 20
 EVENTS_SECONDS = 400 * 86400  # more than a year, to compare with the same night last year
 # Slewing moves the wall clock against the monotonic clock, which bounds a file.
 SLACK_US = 10 * SECOND_US
@@ -97,14 +95,14 @@ def trim(
 def _trim_gaps(path: pathlib.Path, oldest_us: int) -> None:
     """Shorten a large file: drop gaps older than the ring, then the oldest half."""
     with contextlib.suppress(OSError):
-        if path.stat().st_size <= MOST_GAPS_BYTES:
+        if path.stat().st_size <= MAX_GAPS_BYTES:
             return
         kept = []
         for _, entry in journal.read_lines(path):
             end = entry.get("end_us") if entry else None
             if isinstance(end, int) and end >= oldest_us:
                 kept.append(json.dumps(entry, separators=(",", ":")) + "\n")
-        while sum(map(len, kept)) > MOST_GAPS_BYTES // 2:
+        while sum(map(len, kept)) > MAX_GAPS_BYTES // 2:
             del kept[: len(kept) // 2 + 1]
         # Not synced: this runs in the recorder's loop, which a slow disk must not stop. After a power
         # cut the old file, or none, is there: gaps are a hint.

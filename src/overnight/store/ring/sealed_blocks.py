@@ -15,8 +15,6 @@ from overnight.store.ring import background_sync, block_encoder, blocks, columns
 if TYPE_CHECKING:
     from overnight.model import clock
 
-__all__ = ["APPEND", "Sealed"]
-
 RETRY_NS = 30 * SECOND_NS
 WAIT_SECONDS = 10  # at the end, for a disk that does not answer
 APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -69,7 +67,7 @@ class Sealed:
         path = self.waiting[0]
         try:
             with path.open("rb") as file:
-                data = file.read(layout.MOST_BYTES)
+                data = file.read(layout.MAX_BYTES)
         except FileNotFoundError:
             self.waiting.pop(0)
             return

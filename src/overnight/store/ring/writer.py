@@ -17,8 +17,6 @@ from overnight.store.ring import journal, layout, open_block, retention, sealed_
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["Fact", "Writer"]
-
 Fact = Mapping[str, str | int | float | bool]
 TRIM_NS = 60 * SECOND_NS
 MAX_EVENT_BYTES = 64 << 20  # of a month

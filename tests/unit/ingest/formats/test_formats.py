@@ -124,7 +124,7 @@ def test_the_kernel_is_distinguished_from_programs(module: str, kernel: bool) ->
 def test_a_builder_refuses_too_many_frames(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "STACK_FRAMES_LIMIT", 10)
+    monkeypatch.setattr(formats, "MAX_STACK_FRAMES", 10)
     builder = formats.Builder(tmp_path / "file")
     frames = [builder.frame(str(number), "", 0) for number in range(6)]
     assert builder.stack(frames) == builder.stack(list(frames)) == 0

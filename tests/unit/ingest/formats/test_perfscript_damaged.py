@@ -82,7 +82,7 @@ def test_lines_of_spaces_are_passed_over_quickly(tmp_path: pathlib.Path) -> None
 def test_names_may_not_fill_the_memory(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "NAMES_LIMIT", 100_000)
+    monkeypatch.setattr(formats, "MAX_NAMES", 100_000)
     text = "".join(sample(stack=f"\t1f f{n}{'x' * 5000} (/a)\n") for n in range(30))
     with pytest.raises(errors.DamagedFileError, match="names of 100000 bytes"):
         read(tmp_path, text)

@@ -204,7 +204,7 @@ def test_a_profile_cut_short_is_damaged(tmp_path: pathlib.Path) -> None:
 def test_a_small_file_cannot_ask_for_hours(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
-    monkeypatch.setattr(formats, "STACK_FRAMES_LIMIT", 1 << 20)
+    monkeypatch.setattr(formats, "MAX_STACK_FRAMES", 1 << 20)
     profile = cpu_profile()
     profile.location(5, 0, *([1] * lines))
     profile.out += b"".join(

@@ -192,16 +192,16 @@ def test_any_bytes_are_a_line_or_a_value_error(text: bytes) -> None:
 
 
 def test_open_files_and_work_are_bounded_at_many_processes(host: Host) -> None:
-    for pid in range(1000, 1000 + table.MOST_OPEN + 150):
+    for pid in range(1000, 1000 + table.MAX_OPEN + 150):
         host.put(pid)
     with contextlib.closing(table.Table(host.root)) as seen:
         seen.read()
-        assert seen._opened == table.MOST_OPEN
+        assert seen._opened == table.MAX_OPEN
         read = []
         real = seen._text
         seen._text = lambda pid, one: read.append(pid) or real(pid, one)  # type: ignore[method-assign]
         seen.read()
-        assert 0 < len(read) <= table.MOST_A_TURN + table.HOT
+        assert 0 < len(read) <= table.MAX_A_TURN + table.HOT
 
 
 def test_a_host_without_proc_has_no_data(tmp_path: pathlib.Path) -> None:

@@ -70,7 +70,7 @@ def test_an_idle_process_is_not_read(host: Host) -> None:
 
 
 def test_many_threads_are_read_some_at_a_time_and_real_time_ones_at_each_look(host: Host) -> None:
-    host.threads = {11: (1, 50), **dict.fromkeys(range(20, 20 + 2 * threads.MOST_READ), (0, 0))}
+    host.threads = {11: (1, 50), **dict.fromkeys(range(20, 20 + 2 * threads.MAX_READ), (0, 0))}
     found = polls(host, 90, 180, 270, 360)
     assert [list(one) for one in found] == [[], [], ["10/11 poll"], ["10/11 poll"]]
 

@@ -86,8 +86,8 @@ def test_what_counts_as_a_service(listed: list[object] | None, names: list[str])
 def test_answers_of_the_wrong_kind_change_nothing() -> None:
     one = units.Unit("loaded", "active", "running", "/path")
     for name, value in (("NRestarts", "many"), ("Result", 7), ("Nonsense", "x"), ("Restart", None)):
-        units._learn(one, name, value)
+        one.learn(name, value)
     assert one == units.Unit("loaded", "active", "running", "/path")
-    units._learn(one, "NRestarts", 12)
-    units._learn(one, "UnitFilePreset", "enabled")
+    one.learn("NRestarts", 12)
+    one.learn("UnitFilePreset", "enabled")
     assert (one.restarts, one.fact()["preset"]) == (12, "enabled")

@@ -202,6 +202,6 @@ def test_each_bit_counts(deflate: bool) -> None:
 
 
 def test_what_is_too_large_for_a_zip_is_said_before_it_is_wrong(monkeypatch) -> None:
-    monkeypatch.setattr(archive, "MOST_BYTES", 1000)
+    monkeypatch.setattr(archive, "MAX_BYTES", 1000)
     with pytest.raises(archive.BadArchiveError, match="4 GiB"):
         packed(("home/a", bytes(range(256)) * 8), deflate=False)

@@ -198,7 +198,7 @@ def test_a_directory_that_lies_gives_nothing_and_is_told(
     found = rings.everything(source)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 3 * layout.MOST_BYTES
+    assert peak < 3 * layout.MAX_BYTES
     assert found == {}
     assert source.problems
     assert check.check(tmp_path).problems
@@ -213,17 +213,17 @@ def test_the_untouched_block_is_read(tmp_path: pathlib.Path) -> None:
 
 def test_a_bomb_unpacks_no_further_than_it_said() -> None:
     bomb = lzma.compress(bytes(16 << 20), lzma.FORMAT_RAW, filters=columns.FILTERS)
-    small = zlib.compress(bytes(layout.MOST_BYTES + 1), 1)
+    small = zlib.compress(bytes(layout.MAX_BYTES + 1), 1)
     assert len(bomb) < 10_000
     tracemalloc.start()
     with pytest.raises(columns.DamagedError, match="instead of 1000"):
         columns.expand(columns.LZMA, bomb, 1000)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     with pytest.raises(columns.DamagedError, match="claims"):
-        columns.expand(columns.LZMA, bomb, layout.MOST_BYTES + 1)
+        columns.expand(columns.LZMA, bomb, layout.MAX_BYTES + 1)
     with pytest.raises(columns.DamagedError, match="too large"):
         columns.inflate(small)
-    assert tracemalloc.get_traced_memory()[1] < 3 * layout.MOST_BYTES
+    assert tracemalloc.get_traced_memory()[1] < 3 * layout.MAX_BYTES
     tracemalloc.stop()
 
 

@@ -113,7 +113,7 @@ def test_the_file_of_gaps_stays_small(tmp_path: pathlib.Path) -> None:
     for second in range(100):
         made.note_gap(rings.us(100 * second), rings.us(100 * second + 1), why)
     made.tick(rings.at(10_000))
-    assert (made.folder / "gaps.jsonl").stat().st_size <= retention.MOST_GAPS_BYTES
+    assert (made.folder / "gaps.jsonl").stat().st_size <= retention.MAX_GAPS_BYTES
     begins = [gap.begin_us for gap in reader.Reader(tmp_path).gaps(rings.HOST)]
     assert begins == [rings.us(100 * second) for second in range(90, 100)]
     made.close()

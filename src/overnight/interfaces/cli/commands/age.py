@@ -1,26 +1,21 @@
-"""`overnight age`."""
-
 from __future__ import annotations
 
-import contextlib
 import enum
+import functools
 import pathlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
-from overnight.model.text import printable
+from overnight.interfaces.cli import session, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import rich.console
 
     from overnight.app import age
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 18
 COUNTED = {
@@ -34,19 +29,13 @@ STATES = {"kept": "present", "left": "incomplete: the run was killed", "running"
 
 
 class ArmName(enum.StrEnum):
-    """Arm of an experiment."""
-
     HOT = "hot"
     COLD = "cold"
     PURGED = "purged"
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        "age",
-        rich_help_panel="Before the night",
-        epilog="Example: overnight age memory-cgroups 15000",
-    )(run_age)
+    session.add_command(cli, run_age, "Before the night", "age memory-cgroups 15000", name="age")
 
 
 def run_age(
@@ -110,16 +99,20 @@ def run_age(
     elif action == "uptime":
         report = age.note_uptime(current.home, arm=arm, text=note)
     elif action == "purge":
-        _confirm(yes)
+        if not yes:
+            typer.echo("This drops the page, dentry and inode caches of the whole host.", err=True)
+        session.confirm(
+            yes,
+            "refusing to purge",
+            why="a purge drops the caches of the whole host, so everything is read from disk again",
+        )
         with current.notes().status("Dropping caches…"):
             report = age.purge(current.home, arm=arm, text=note)
     else:
         request = age.Request(state, number, current.home, options, arm, note)
-        with _progress(current, state, number) as on_progress:
+        with current.progress(state, number, counted=True) as on_progress:
             report = age.put_on_host(request, on_progress)
-    if output is session.Output.JSON:
-        current.print_json(report.as_json())
-    else:
+    if not current.printed_json(report, output):
         _show(report, current.console())
     return errors.ExitCode.DONE if report.verified else errors.ExitCode.FOUND
 
@@ -139,9 +132,7 @@ def _action(state: str, number: int, options: dict[str, str], *, undo: bool, lis
     if simple and (number or options):
         extra = "a number" if number else f"--{next(iter(options))}"
         raise errors.UsageError(
-            f"age {action} does not take {extra}",
-            why="it creates nothing",
-            todo=f"omit {extra}",
+            f"age {action} does not take {extra}", why="it creates nothing", todo=f"omit {extra}"
         )
     if not simple and not number:
         raise errors.UsageError(
@@ -152,48 +143,8 @@ def _action(state: str, number: int, options: dict[str, str], *, undo: bool, lis
     return action
 
 
-@contextlib.contextmanager
-def _progress(
-    current: session.Session, state: str, number: int
-) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar on a terminal."""
-    import rich.progress
-
-    with rich.progress.Progress(
-        rich.progress.TextColumn(state, markup=False),
-        rich.progress.BarColumn(bar_width=20),
-        rich.progress.MofNCompleteColumn(),
-        rich.progress.TextColumn("{task.description}"),
-        console=current.notes(),
-        transient=True,
-        disable=not current.notes().is_terminal,
-    ) as bar:
-        task = bar.add_task("", total=number)
-        yield lambda done, text: bar.update(task, completed=done, description=text)
-
-
-def _confirm(yes: bool) -> None:
-    import sys
-
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise errors.UsageError(
-            "refusing to purge: standard input is not a terminal",
-            why="a purge drops the caches of the whole host, so everything is read from disk again",
-            todo="confirm with --yes",
-        )
-    typer.echo("This drops the page, dentry and inode caches of the whole host.", err=True)
-    typer.confirm("Continue?", abort=True, err=True)
-
-
 def _show(report: age.Report, console: rich.console.Console) -> None:
-    from rich.markup import escape
-
-    def show(text: str, style: str = "") -> None:
-        safe = escape(printable(text.replace("\n", " ")))
-        console.print(f"[{style}]{safe}[/]" if style else safe, soft_wrap=True)
-
+    show = functools.partial(terminal.print_line, console)
     for line in _format_actions(report):
         show(line)
     changed = report.did not in ("list", "uptime")
@@ -212,7 +163,7 @@ def _show(report: age.Report, console: rich.console.Console) -> None:
     if report.arm is not None:
         show(f"arm: {report.arm}")
     if report.aged is not None and not report.verified:
-        show("the host does not count all of them: some were freed meanwhile", "red")  # fmt: skip
+        show("the host does not count all of them: some were freed meanwhile", "red")
     if report.aged is not None:
         show("undo with: overnight age --undo", "cyan")
 

@@ -1,34 +1,29 @@
-"""`overnight audit`."""
-
 from __future__ import annotations
 
+import functools
 import pathlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import session, terminal
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
     import rich.console
 
-    from overnight.app.audit import changes, fixes
+    from overnight.app.audit import fixes
     from overnight.model.audit import Report
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 15
 COLOURS = {"high": "red", "medium": "yellow", "low": "dim"}
-MOST_GAPS = 20
+MAX_GAPS = 20
+REFUSAL = "refusing to change the host"
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        rich_help_panel="Before the night",
-        epilog="Example: overnight audit --root /mnt/image --fix packer",
-    )(audit)
+    session.add_command(cli, audit, "Before the night", "audit --root /mnt/image --fix packer")
 
 
 def audit(
@@ -77,9 +72,7 @@ def audit(
         return _apply(current, report, root, yes, output)
     if form is not None:
         typer.echo(printable(fixes.write_fix(report, form), keep="\n\t"), nl=False)
-    elif output is session.Output.JSON:
-        current.print_json(report.as_json())
-    else:
+    elif not current.printed_json(report, output):
         _show(report, current.console())
     return errors.ExitCode.FOUND if report.bad else errors.ExitCode.DONE
 
@@ -98,11 +91,7 @@ def _form(text: str) -> fixes.Form:
 
 
 def _apply(
-    current: session.Session,
-    report: Report,
-    root: pathlib.Path,
-    yes: bool,
-    output: session.Output,
+    current: session.Session, report: Report, root: pathlib.Path, yes: bool, output: session.Output
 ) -> int:
     from overnight.app.audit import changes
 
@@ -111,52 +100,28 @@ def _apply(
     for line in (*map(str, steps), *cannot):
         typer.echo(f"  {printable(line)}", err=True)
     if steps:
-        _confirm(yes)
+        session.confirm(yes, REFUSAL, why="the change needs confirmation")
         record = changes.apply(steps, root, current.home)
         typer.echo(f"done; revert with: overnight audit --undo ({record})", err=True)
         if report.live:
             typer.echo("units that are running keep running until stopped or rebooted", err=True)
-    _print_change(current, changes.Change(root, "applied", steps, cannot), output)
+    current.printed_json(changes.Change(root, "applied", steps, cannot), output)
     return errors.ExitCode.DONE
 
 
 def _undo(current: session.Session, root: pathlib.Path, yes: bool, output: session.Output) -> int:
     from overnight.app.audit import changes
 
-    _confirm(yes)
+    session.confirm(yes, REFUSAL, why="the change needs confirmation")
     undone, left = changes.undo(root, current.home)
     for line in (*(f"undone: {step}" for step in undone), *left):
         typer.echo(printable(line), err=True)
-    _print_change(current, changes.Change(root, "undone", undone, left), output)
+    current.printed_json(changes.Change(root, "undone", undone, left), output)
     return errors.ExitCode.DONE
 
 
-def _print_change(current: session.Session, change: changes.Change, output: session.Output) -> None:
-    if output is session.Output.JSON:
-        current.print_json(change.as_json())
-
-
-def _confirm(yes: bool) -> None:
-    import sys
-
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise errors.UsageError(
-            "refusing to change the host: standard input is not a terminal",
-            why="the change needs confirmation",
-            todo="add --yes",
-        )
-    typer.confirm("continue?", abort=True, err=True)
-
-
 def _show(report: Report, console: rich.console.Console) -> None:
-    from rich.markup import escape
-
-    def show(text: str, style: str = "") -> None:
-        safe = escape(printable(text.replace("\n", " ")))
-        console.print(f"[{style}]{safe}[/]" if style else safe, soft_wrap=True)
-
+    show = functools.partial(terminal.print_line, console)
     show(f"{report.units} units, {report.enabled} enabled, in {report.root}")
     for kind, owner in (("orchestrator", report.orchestrator), ("cloud", report.cloud)):
         if owner.name:
@@ -174,10 +139,10 @@ def _show(report: Report, console: rich.console.Console) -> None:
             show(f"  {evidence.place}: {evidence.says}", "dim")
         show(f"  fix: {finding.fix}", "cyan")
     console.print()
-    for what, why in report.gaps[:MOST_GAPS]:
+    for what, why in report.gaps[:MAX_GAPS]:
         show(f"not examined: {what}: {why}", "yellow")
-    if len(report.gaps) > MOST_GAPS:
-        show(f"not examined: {len(report.gaps) - MOST_GAPS} more, in -O json", "yellow")
+    if len(report.gaps) > MAX_GAPS:
+        show(f"not examined: {len(report.gaps) - MAX_GAPS} more, in -O json", "yellow")
     bad = sum(finding.risk != "low" for finding in report.findings)
     count = f"{len(report.findings)} findings, {bad} need action"
     show(count if report.findings else "no findings", "bold")

@@ -1,23 +1,15 @@
-"""`overnight bundle`."""
-
 from __future__ import annotations
 
-import contextlib
 import pathlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight import errors
 from overnight.interfaces.cli import session
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from overnight.app import bundles
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 50
 
@@ -63,19 +55,19 @@ def create(
         typer.Option(metavar="WORD", help="Word to mask as well (repeatable)."),
     ] = None,
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Write the evidence of an event to one file.
 
     Holds signals, stacks, events, facts and snapshots around the event, with secrets masked. Another
     machine that opens it sees the same.
     """
-    from overnight.app import bundles
+    from overnight.app import bundles, events
     from overnight.model import times
 
     current: session.Session = context.obj
     before_s, after_s = times.parse_duration(before), times.parse_duration(after)
-    chosen = bundles.find_event(current.home, event)
-    with _progress(current) as progress:
+    chosen = events.find_event(current.home, event)
+    with current.progress("bundle", 1.0) as update:
         bundle = bundles.create(
             current.home,
             chosen,
@@ -84,14 +76,10 @@ def create(
             after_s=after_s,
             all_recurrences=all_recurrences,
             hide=tuple(word for word in hide or () if word),
-            progress=progress,
+            progress=lambda what, share: update(share, what),
         )
-    if output is session.Output.JSON:
-        current.print_json(bundle.as_json())
-        return errors.ExitCode.DONE
-    _show(bundle)
-    typer.echo(printable(f"wrote {bundle.file} ({bundle.bytes / 1e6:.1f} MB)"))
-    return errors.ExitCode.DONE
+    if not current.printed_json(bundle, output):
+        _show(bundle, f"wrote {bundle.file} ({bundle.bytes / 1e6:.1f} MB)")
 
 
 def open_(
@@ -102,7 +90,7 @@ def open_(
         typer.Option(metavar="DIR", help="New folder for the data home. Default: FILE's name."),
     ] = None,
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Open a bundle as a data home.
 
     Read it with overnight --home DIR. All checksums are verified first; a damaged or hostile bundle is
@@ -114,19 +102,14 @@ def open_(
     target = into or pathlib.Path(file.name.removesuffix(bundles.SUFFIX))
     if into is None and target.name == file.name:
         target = pathlib.Path(f"{file.name}.home")
-    with _progress(current) as progress:
-        bundle = bundles.open_into(file, target, progress)
-    if output is session.Output.JSON:
-        current.print_json(bundle.as_json())
-        return errors.ExitCode.DONE
-    _show(bundle)
-    typer.echo(
-        printable(f"opened; read it with: overnight --home {target} events {bundle.header.event}")
-    )
-    return errors.ExitCode.DONE
+    with current.progress("bundle", 1.0) as update:
+        bundle = bundles.open_into(file, target, lambda what, share: update(share, what))
+    if not current.printed_json(bundle, output):
+        event = bundle.header.event
+        _show(bundle, f"opened; read it with: overnight --home {target} events {event}")
 
 
-def _show(bundle: bundles.Bundle) -> None:
+def _show(bundle: bundles.Bundle, ending: str) -> None:
     from overnight.model import times
 
     header = bundle.header
@@ -140,27 +123,5 @@ def _show(bundle: bundles.Bundle) -> None:
     masked = ", ".join(f"{count} {place}" for place, count in header.masked.items())
     lines.append(f"masked: {masked or 'nothing looked like a secret'}")
     lines += [f"note: {note}" for note in header.notes]
-    for line in lines:
+    for line in (*lines, ending):
         typer.echo(printable(line.replace("\n", " ")))
-
-
-@contextlib.contextmanager
-def _progress(current: session.Session) -> Iterator[bundles.Progress]:
-    """Show a progress bar on a terminal; nothing in a pipe."""
-    import rich.progress
-
-    with rich.progress.Progress(
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.TaskProgressColumn(),
-        rich.progress.TimeRemainingColumn(),
-        console=current.notes(),
-        transient=True,
-        disable=not current.notes().is_terminal,
-    ) as bar:
-        task = bar.add_task("", total=1.0)
-
-        def show(what: str, share: float) -> None:
-            bar.update(task, description=what, completed=share)
-
-        yield show

@@ -1,31 +1,24 @@
-"""`overnight census`."""
-
 from __future__ import annotations
 
-import pathlib
+import functools
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
-from overnight.model.text import printable
+from overnight.interfaces.cli import session, terminal
 
 if TYPE_CHECKING:
     import rich.console
 
     from overnight.app import census as cgroup_census
 
-__all__ = ["ORDER", "register"]
-
 ORDER = 12
 COLOURS = {"ok": "green", "warning": "yellow", "critical": "red"}
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(rich_help_panel="Before the night", epilog="Example: overnight census --for 30s")(
-        census
-    )
+    session.add_command(cli, census, "Before the night", "census --for 30s")
 
 
 def census(
@@ -36,10 +29,7 @@ def census(
     watch: Annotated[
         bool, typer.Option("--watch", help="Repeat until Ctrl-C, one line each time.")
     ] = False,
-    root: Annotated[
-        pathlib.Path,
-        typer.Option(metavar="DIR", help="Root of the host, if mounted in a container."),
-    ] = pathlib.Path("/"),
+    root: session.RootOption = session.ROOT,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Count dying (zombie) memory cgroups.
@@ -64,9 +54,7 @@ def census(
             report = cgroup_census.take(
                 root, seconds=seconds, history=cgroup_census.read_history(current.home, root)
             )
-        if output is session.Output.JSON:
-            current.print_json(report.as_json())
-        else:
+        if not current.printed_json(report, output):
             console = current.console()
             console.print(_line(report), soft_wrap=True)
             if not watch:
@@ -89,18 +77,15 @@ def _line(report: cgroup_census.Report) -> str:
 
 
 def _show(report: cgroup_census.Report, console: rich.console.Console) -> None:
-    from rich.markup import escape
-
     from overnight.model import times
 
-    def show(text: str) -> None:
-        console.print(escape(printable(text, keep="\n")), soft_wrap=True)
-
+    show = functools.partial(terminal.print_line, console)
     for reason in report.reasons:
         show(f"  {reason}")
     if report.parents:
         exact = all(parent.counted for parent in report.parents)
-        show("\nDying cgroups by parent" + ("" if exact else " (estimated from their memory)"))
+        show("")
+        show("Dying cgroups by parent" + ("" if exact else " (estimated from their memory)"))
         for parent in report.parents:
             bounds = "" if parent.counted else f"  ({parent.at_least:,} to {parent.at_most:,})"
             show(f"  {parent.dying:>9,}  {parent.path}{bounds}")
@@ -108,7 +93,8 @@ def _show(report: cgroup_census.Report, console: rich.console.Console) -> None:
     if located < report.dying:
         show(f"  {report.dying - located:>9,}  not located")
     if report.creators:
-        show("\nCreated and removed during the census")
+        show("")
+        show("Created and removed during the census")
         for creator in report.creators:
             share = "" if creator.explains is None else f"  {creator.explains:.0%} of the growth"
             unit = f"  {creator.unit}" if creator.unit != creator.cgroup else ""
@@ -116,7 +102,8 @@ def _show(report: cgroup_census.Report, console: rich.console.Console) -> None:
                 f"  {creator.births_per_hour:>9,.0f}/h created, {creator.deaths_per_hour:,.0f}/h removed, "
                 f"{creator.short_lived} short-lived  {creator.cgroup}{unit}{share}"
             )
-    show(f"\nReading the root's memory statistics takes {report.stat_read_us / 1000:.1f} ms")
+    show("")
+    show(f"Reading the root's memory statistics takes {report.stat_read_us / 1000:.1f} ms")
     for hours, what in (
         (report.hours_to_critical, "10,000 dying"),
         (report.hours_to_watchdog, "the 5 s limit of a network driver's watchdog"),

@@ -1,5 +1,3 @@
-"""`overnight diagnose`."""
-
 from __future__ import annotations
 
 import enum
@@ -8,13 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight import errors
 from overnight.interfaces.cli import files, session
 
 if TYPE_CHECKING:
     from overnight.model.finding import Answer
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 28
 
@@ -22,22 +17,12 @@ ORDER = 28
 class Form(enum.StrEnum):
     TEXT = "text"
     JSON = "json"
-    MD = "md"
+    MARKDOWN = "md"
     HTML = "html"
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        rich_help_panel="In the morning",
-        epilog="Example: overnight diagnose -O html -o report.html",
-    )(diagnose)
-
-
-def _choose(context: typer.Context, value: Form) -> Form:
-    current: session.Session = context.obj
-    if value is Form.JSON:
-        current.output = session.Output.JSON
-    return value
+    session.add_command(cli, diagnose, "In the morning", "diagnose -O html -o report.html")
 
 
 def diagnose(
@@ -58,10 +43,10 @@ def diagnose(
         typer.Option(metavar="FILE", help="TOML file with more knowledge (repeatable)."),
     ] = None,
     output: Annotated[
-        Form, typer.Option("-O", "--output", callback=_choose, help="Output format.")
+        Form, typer.Option("-O", "--output", callback=session.choose_output, help="Output format.")
     ] = Form.TEXT,
     file: files.FileOption = None,
-) -> int:
+) -> None:
     """Find the cause of an event.
 
     Every detector examines what was recorded around the event. Findings that agree in time, place and
@@ -83,10 +68,9 @@ def diagnose(
     match output:
         case Form.TEXT:
             current.console().print(result.render())
+        case Form.MARKDOWN:
+            files.deliver(lambda out: result.write("markdown", out), file)
         case Form.JSON:
-            files.deliver(lambda out: result.write("json", out), file, binary=False)
-        case Form.MD:
-            files.deliver(lambda out: result.write("markdown", out), file, binary=False)
+            files.deliver(lambda out: result.write("json", out), file)
         case Form.HTML:
-            files.deliver(lambda out: result.write("html", out), file, binary=False)
-    return errors.ExitCode.DONE
+            files.deliver(lambda out: result.write("html", out), file)

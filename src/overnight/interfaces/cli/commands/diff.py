@@ -1,19 +1,13 @@
-"""`overnight diff`."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight import errors
-from overnight.interfaces.cli import files, formats, profile_options, session
-from overnight.model.text import printable
+from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 
 if TYPE_CHECKING:
     from overnight.app import diff as comparison
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 42
 
@@ -22,10 +16,12 @@ COLOURS = {"new": "red", "more": "red", "less": "blue", "vanished": "blue", "unc
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        rich_help_panel="In the morning",
-        epilog="Example: overnight diff -b 2026-11-15T03:14:02 -e +5s --baseline 2026-11-15T03:00 --baseline-end +10m",
-    )(diff)
+    session.add_command(
+        cli,
+        diff,
+        "In the morning",
+        "diff -b 2026-11-15T03:14:02 -e +5s --baseline 2026-11-15T03:00 --baseline-end +10m",
+    )
 
 
 @profile_options.takes_query()
@@ -42,7 +38,7 @@ def diff(
         list[str] | None,
         typer.Option(metavar="NAME", help="Host of the baseline; default: --host (repeatable)."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rows.")] = 25,
+    limit: profile_options.LimitOption = 25,
     mark: profile_options.MarkOption = None,
     output: Annotated[
         Format,
@@ -52,7 +48,7 @@ def diff(
         ),
     ] = Format.TEXT,
     file: files.FileOption = None,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Compare a window with a baseline, function by function.
 
     Large changes that are certain come first, each with its 95 % interval. Rates are cores' worth of
@@ -72,33 +68,24 @@ def diff(
         marks=tuple(mark or ()),
     )
     if output is Format.HTML:
-        files.deliver(comparison.make_page(request), file, binary=False)
+        files.deliver(comparison.make_page(request), file)
     elif output is Format.SVG:
-        files.deliver(comparison.draw_svg(request), file, binary=False)
+        files.deliver(comparison.draw_svg(request), file)
     elif output is Format.JSON:
         files.deliver_json(comparison.compare(request).as_json(), file)
     else:
         result = comparison.compare(request)
         files.check_text(file)
         _show(result, current)
-    return errors.ExitCode.DONE
 
 
 def _show(result: comparison.Difference, current: session.Session) -> None:
-    import rich.table
-    from rich.markup import escape
-
-    from overnight.interfaces.cli import terminal
-
-    table = rich.table.Table(box=None, pad_edge=False)
-    table.add_column("function", overflow="fold")
-    for heading in ("now", "before", "change", "95 % interval", ""):
-        table.add_column(heading, justify="right")
+    table = terminal.table("function", right=("now", "before", "change", "95 % interval", ""))
     for change in result.changes:
         unknown = change.name == "[unknown]"
-        module = f" [dim]{escape(printable(change.module))}[/]" if unknown else ""
+        module = f" [dim]{terminal.cell(change.module)}[/]" if unknown else ""
         table.add_row(
-            escape(printable(change.name)) + module,
+            terminal.cell(change.name) + module,
             terminal.percent(change.rate),
             terminal.percent(change.baseline_rate),
             f"{100 * change.difference:+.2f}",

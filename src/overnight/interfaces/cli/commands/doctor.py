@@ -1,22 +1,16 @@
-"""`overnight doctor`."""
-
 from __future__ import annotations
 
-import pathlib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import typer  # noqa: TC002 - Typer reads the annotations
 
 from overnight import errors
-from overnight.interfaces.cli import session
-from overnight.model.text import printable
+from overnight.interfaces.cli import session, terminal
 
 if TYPE_CHECKING:
     import rich.console
 
     from overnight.model.checkup import Checkup
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 10
 MARKS = {
@@ -27,18 +21,13 @@ MARKS = {
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(rich_help_panel="Before the night", epilog="Example: overnight doctor -O json")(
-        doctor
-    )
+    session.add_command(cli, doctor, "Before the night", "doctor -O json")
 
 
 def doctor(
     context: typer.Context,
     output: session.OutputOption = session.Output.TEXT,
-    root: Annotated[
-        pathlib.Path,
-        typer.Option(metavar="DIR", help="Root of the host, if mounted in a container."),
-    ] = pathlib.Path("/"),
+    root: session.RootOption = session.ROOT,
 ) -> int:
     """Check what can be recorded here, and how to fix the rest.
 
@@ -48,16 +37,13 @@ def doctor(
 
     current: session.Session = context.obj
     checkup = checks.examine(checks.Surroundings(home=current.home, root=root))
-    if output is session.Output.JSON:
-        current.print_json(checkup.as_json())
-    else:
+    if not current.printed_json(checkup, output):
         _show(checkup, current.console())
     return errors.ExitCode.DONE if checkup.can_record else errors.ExitCode.CANNOT
 
 
 def _show(checkup: Checkup, console: rich.console.Console) -> None:
     import rich.table
-    from rich.markup import escape
 
     for group, checks in checkup.groups.items():
         table = rich.table.Table.grid(padding=(0, 2))
@@ -65,10 +51,10 @@ def _show(checkup: Checkup, console: rich.console.Console) -> None:
         table.add_column(width=10, no_wrap=True)
         table.add_column(overflow="fold")
         for check in checks:
-            table.add_row(check.title, MARKS[check.status], escape(printable(check.found)))
+            table.add_row(check.title, MARKS[check.status], terminal.cell(check.found))
             if check.fix:
-                table.add_row("", "", f"[dim]{escape(check.why)}[/]")
-                table.add_row("", "", f"[cyan]→ {escape(check.fix)}[/]")
+                table.add_row("", "", f"[dim]{terminal.cell(check.why)}[/]")
+                table.add_row("", "", f"[cyan]→ {terminal.cell(check.fix)}[/]")
         console.print(f"\n[bold]{group}[/]")
         console.print(table)
     console.print()

@@ -1,43 +1,34 @@
-"""`overnight drift`."""
-
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
-from overnight.model.text import printable
+from overnight.interfaces.cli import profile_options, session, terminal
 
 if TYPE_CHECKING:
     import rich.console
 
     from overnight.app import drift as fleet_drift
 
-__all__ = ["ORDER", "register"]
-
 ORDER = 36
-MOST_ITEMS = 5
+MAX_ITEMS = 5
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        rich_help_panel="In the morning",
-        epilog="Example: overnight drift --kind net.driver_reset",
-    )(drift)
+    session.add_command(cli, drift, "In the morning", "drift --kind net.driver_reset")
 
 
 def drift(
     context: typer.Context,
     sick: Annotated[
-        list[str] | None,
-        typer.Option("--sick", metavar="HOST", help="Sick host (repeatable)."),
+        list[str] | None, typer.Option(metavar="HOST", help="Sick host (repeatable).")
     ] = None,
     kind: Annotated[
         str,
         typer.Option(
-            "--kind",
             metavar="KIND",
             help="Event kind that makes a host sick: net.driver_reset, or net. for all.",
         ),
@@ -45,7 +36,7 @@ def drift(
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 1 when a difference is found.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of rows.")] = 20,
+    limit: profile_options.LimitOption = 20,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Find what tells sick hosts from healthy ones.
@@ -72,10 +63,7 @@ def drift(
 
 
 def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) -> None:
-    def show(text: str, style: str = "") -> None:
-        line = printable(text.replace("\n", " "))
-        console.print(line, style=style or None, markup=False, soft_wrap=True)
-
+    show = functools.partial(terminal.print_line, console)
     comparison = result.comparison
     show(f"{len(comparison.sick)} sick hosts: {_names(comparison.sick)}")
     show(f"{len(comparison.healthy)} healthy hosts: {_names(comparison.healthy)}")
@@ -86,17 +74,17 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
         show(
             f"{column.sick_with}/{column.sick} sick, {column.healthy_with}/{column.healthy} healthy  "
             f"{difference.name}",
-            "bold red" if difference.is_significant else "",
+            "bold red" if difference.is_significant else None,
         )
         show(
             f"    log-odds at least {column.low:.2f}, lift {column.lift:.1f}, p {column.p:.2g}, "
             f"q {column.q:.2g}, p over all columns {column.p_max:.2g}",
             "dim",
         )
-        for item, present in difference.items[1 : MOST_ITEMS + 1]:
+        for item, present in difference.items[1 : MAX_ITEMS + 1]:
             show(f"    together with: {'' if present else 'no '}{item}", "dim")
-        if len(difference.items) > MOST_ITEMS + 1:
-            show(f"    and {len(difference.items) - MOST_ITEMS - 1} more, in -O json", "dim")
+        if len(difference.items) > MAX_ITEMS + 1:
+            show(f"    and {len(difference.items) - MAX_ITEMS - 1} more, in -O json", "dim")
     if len(comparison.differences) > limit:
         show(f"{len(comparison.differences) - limit} more differences (--limit)")
     for problem in result.problems:

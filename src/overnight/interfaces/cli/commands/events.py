@@ -1,14 +1,10 @@
-"""`overnight events`."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight import errors
-from overnight.interfaces.cli import profile_options, session
-from overnight.model.text import printable
+from overnight.interfaces.cli import profile_options, session, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,16 +14,11 @@ if TYPE_CHECKING:
     from overnight.app import events as stored
     from overnight.model.event import Event
 
-__all__ = ["ORDER", "register", "show_table"]
-
 ORDER = 30
-STYLE = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(rich_help_panel="In the morning", epilog="Example: overnight events -b '12h ago'")(
-        events
-    )
+    session.add_command(cli, events, "In the morning", "events -b '12h ago'")
 
 
 def events(
@@ -37,24 +28,20 @@ def events(
     ] = "",
     begin: profile_options.BeginOption = "",
     end: profile_options.EndOption = "",
-    host: Annotated[
-        list[str] | None, typer.Option("--host", metavar="NAME", help="Host (repeatable).")
-    ] = None,
+    host: profile_options.HostOption = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            "--kind", metavar="KIND", help="Kind: net.driver_reset, or net. for all (repeatable)."
-        ),
+        typer.Option(metavar="KIND", help="Kind: net.driver_reset, or net. for all (repeatable)."),
     ] = None,
     severity: Annotated[
         str, typer.Option(metavar="SEVERITY", help="Minimum severity: info, warning, critical.")
     ] = "info",
-    core: Annotated[str, typer.Option("--core", metavar="LIST", help="Cores: 39 or 0-3,8.")] = "",
+    core: profile_options.CoreOption = "",
     follow: Annotated[
         bool, typer.Option("--follow", help="Print new events until Ctrl-C.")
     ] = False,
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """List events: saturated cores, driver resets, crash loops.
 
     Without -b and -e all stored events are listed. Show the profile of an event with
@@ -75,19 +62,17 @@ def events(
     )
     if follow:
         _follow(request, current, output)
-        return errors.ExitCode.DONE
+        return
     listing = stored.list_events(request)
-    if output is session.Output.JSON:
-        current.print_json(listing.as_json())
-        return errors.ExitCode.DONE
+    if current.printed_json(listing, output):
+        return
     console = current.console()
     if event_id:
         _show_one(listing.events[0], console)
     else:
         _show(listing, console)
     for problem in listing.problems:
-        console.print(f"damaged: {printable(problem)}", style="yellow", markup=False)
-    return errors.ExitCode.DONE
+        terminal.print_line(console, f"damaged: {problem}", "yellow")
 
 
 def _follow(request: stored.Request, current: session.Session, output: session.Output) -> None:
@@ -101,7 +86,7 @@ def _follow(request: stored.Request, current: session.Session, output: session.O
 
     console = current.console()
     stop = threading.Event()
-    with_host = len(stored.resolve_hosts(request)) > 1
+    with_host = len(stored.resolve_hosts(request.home, request.hosts)) > 1
     with stop_signals.stop_on_signals(stop):
         for event, before in stored.follow(request, stop):
             if output is session.Output.JSON:
@@ -112,15 +97,14 @@ def _follow(request: stored.Request, current: session.Session, output: session.O
 
 
 def _line(event: Event, *, with_host: bool) -> str:
-    from rich.markup import escape
-
     from overnight.model import times
 
-    style = STYLE.get(event.severity, "default")
-    host = f"{escape(printable(event.host))}  " if with_host else ""
+    cell = terminal.cell
+    style = terminal.SEVERITY.get(event.severity, "default")
+    host = f"{cell(event.host)}  " if with_host else ""
     core = f"core {event.core}  " if event.core >= 0 else ""
-    text = escape(printable(event.text.replace("\n", " ")))
-    return f"{times.format_instant(event.time_us)}  {host}[{style}]{escape(event.kind)}[/]  {core}{text}"
+    when = times.format_instant(event.time_us)
+    return f"{when}  {host}[{style}]{cell(event.kind)}[/]  {core}{cell(event.text)}"
 
 
 def _show(listing: stored.Listing, console: rich.console.Console) -> None:
@@ -137,36 +121,31 @@ def _show(listing: stored.Listing, console: rich.console.Console) -> None:
         )
     for gap in listing.gaps:
         seconds = (gap.end_us - gap.begin_us) / 1e6
-        console.print(
-            f"nothing was recorded on {printable(gap.host)} from "
-            f"{times.format_instant(gap.begin_us)} for {seconds:.0f} s: {printable(gap.why)}",
-            style="yellow",
-            markup=False,
-        )
+        begin = times.format_instant(gap.begin_us)
+        text = f"nothing was recorded on {gap.host} from {begin} for {seconds:.0f} s: {gap.why}"
+        terminal.print_line(console, text, "yellow")
 
 
 def show_table(
     events: Sequence[Event], console: rich.console.Console, *, with_host: bool = False
 ) -> None:
-    import rich.table
-    from rich.markup import escape
-
     from overnight.model import times
 
-    table = rich.table.Table(box=None, pad_edge=False)
+    cell = terminal.cell
+    table = terminal.table()
     for name in ("time (UTC)", *(["host"] if with_host else []), "event", "core", "what"):
         table.add_column(name, no_wrap=name != "what")
     for event in events:
-        style = STYLE.get(event.severity, "")
+        style = terminal.SEVERITY.get(event.severity, "default")
         # The text of an event that lasts includes its duration; a recurring one needs its count.
         recurring = event.count > 1 and "seconds" not in event.fields
         count = f" [dim]({event.count} times)[/]" if recurring else ""
         table.add_row(
             times.format_instant(event.time_us)[:23],
-            *([escape(printable(event.host))] if with_host else []),
-            f"[{style}]{escape(event.kind)}[/]" if style else escape(event.kind),
+            *([cell(event.host)] if with_host else []),
+            f"[{style}]{cell(event.kind)}[/]",
             str(event.core) if event.core >= 0 else "",
-            escape(printable(event.text.replace("\n", " "))) + count,
+            cell(event.text) + count,
         )
     console.print(table)
 
@@ -193,8 +172,7 @@ def _show_one(event: Event, console: rich.console.Console) -> None:
     width = max(map(len, lines))
     for name, value in lines.items():
         if value:
-            shown = printable(str(value).replace("\n", " "))
-            console.print(f"{printable(name):<{width}}  {shown}", markup=False)
+            terminal.print_line(console, f"{name:<{width}}  {value}")
     core = f" --core {event.core}" if event.core >= 0 else ""
     begin = times.format_instant(event.time_us)
     console.print(f"[dim]its profile: overnight flame -b {begin} -e +5s{core}[/]")

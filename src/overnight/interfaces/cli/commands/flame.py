@@ -1,19 +1,14 @@
-"""`overnight flame`."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight import errors
-from overnight.interfaces.cli import files, formats, profile_options, session
+from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.app import flame as graphs
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 41
 SHOWN_SHARE = 0.01
@@ -23,10 +18,12 @@ Format = formats.Format
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        rich_help_panel="In the morning",
-        epilog="Example: overnight flame -b 2026-11-15T03:14:02 -e +5s --core 39 -O svg -o hot.svg",
-    )(flame)
+    session.add_command(
+        cli,
+        flame,
+        "In the morning",
+        "flame -b 2026-11-15T03:14:02 -e +5s --core 39 -O svg -o hot.svg",
+    )
 
 
 @profile_options.takes_query()
@@ -41,29 +38,26 @@ def flame(
         Format, formats.option("a flame graph", "is made of stacks", *Format)
     ] = Format.TEXT,
     file: files.FileOption = None,
-) -> int:
+) -> None:
     """Show the stacks of a window as a flame graph."""
     from overnight.app import flame as graphs
 
     current: session.Session = context.obj
-    request = graphs.Request(current.home, query, reverse, tuple(mark or ()))
+    request = graphs.Request(current.home, query, tuple(mark or ()), reverse)
     if output is Format.HTML:
-        files.deliver(graphs.make_page(request), file, binary=False)
-        return errors.ExitCode.DONE
+        files.deliver(graphs.make_page(request), file)
+        return
     graph = graphs.draw_flame_graph(request)
     if output is Format.TEXT:
         files.check_text(file)
         _show(graph, current)
     else:
         files.deliver(graph.writer(output), file, binary=output is Format.PPROF)
-    return errors.ExitCode.DONE
 
 
 def _show(graph: graphs.FlameGraph, current: session.Session) -> None:
     """Print an indented tree of the nodes with at least one percent of the samples."""
     import rich.text
-
-    from overnight.interfaces.cli import terminal
 
     console = current.console()
     hidden = 0

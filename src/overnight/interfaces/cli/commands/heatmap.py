@@ -1,5 +1,3 @@
-"""`overnight heatmap`."""
-
 from __future__ import annotations
 
 import enum
@@ -7,10 +5,7 @@ from typing import Annotated
 
 import typer
 
-from overnight import errors
-from overnight.interfaces.cli import files, formats, profile_options, session
-
-__all__ = ["ORDER", "register"]
+from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 
 ORDER = 40
 
@@ -30,10 +25,12 @@ class Mode(enum.StrEnum):
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        rich_help_panel="In the morning",
-        epilog="Example: overnight heatmap -O html -o night.html --mark '2026-11-15T03:14:07=NIC reset'",
-    )(heatmap)
+    session.add_command(
+        cli,
+        heatmap,
+        "In the morning",
+        "heatmap -O html -o night.html --mark '2026-11-15T03:14:07=NIC reset'",
+    )
 
 
 @profile_options.takes_query(without=("idle",))
@@ -57,14 +54,13 @@ def heatmap(
         ),
     ] = Format.TEXT,
     file: files.FileOption = None,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Show every core, second by second.
 
     A saturated core stands out even when the mean over all cores is low. The HTML page holds the
     whole window: drag to see the flame graph of any moment, Ctrl-drag to compare two.
     """
     from overnight.app import heatmap as maps
-    from overnight.interfaces.cli import terminal
     from overnight.model import times
 
     current: session.Session = context.obj
@@ -78,14 +74,13 @@ def heatmap(
         marks=tuple(mark or ()),
     )
     if output is Format.HTML:
-        files.deliver(maps.make_page(request), file, binary=False)
-        return errors.ExitCode.DONE
+        files.deliver(maps.make_page(request), file)
+        return
     result = maps.draw_heatmap(request)
     if output is Format.SVG:
-        files.deliver(result.write_svg, file, binary=False)
+        files.deliver(result.write_svg, file)
     elif output is Format.JSON:
         files.deliver_json(result.as_json(), file)
     else:
         files.check_text(file)
         terminal.draw_heatmap(result, current.console())
-    return errors.ExitCode.DONE

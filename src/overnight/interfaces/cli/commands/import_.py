@@ -1,5 +1,3 @@
-"""`overnight import`."""
-
 from __future__ import annotations
 
 import pathlib
@@ -7,24 +5,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight import errors
 from overnight.interfaces.cli import session
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.app import imports
 
-__all__ = ["ORDER", "register"]
-
 ORDER = 30
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        "import",
-        rich_help_panel="During the night",
-        epilog="Example: overnight import perf.data other-host.perf.txt.gz --host db-7",
-    )(import_)
+    session.add_command(
+        cli,
+        import_,
+        "During the night",
+        "import perf.data other-host.perf.txt.gz --host db-7",
+        name="import",
+    )
 
 
 def import_(
@@ -42,7 +39,7 @@ def import_(
         pathlib.Path, typer.Option(metavar="DIR", help="Folder with the host's binaries.")
     ] = pathlib.Path("/"),
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Import captures: perf.data, perf script, collapsed, pprof.
 
     Text formats may be compressed (.gz, .zst). Importing a file again changes nothing.
@@ -62,7 +59,6 @@ def import_(
                 _show(file)
     if output is session.Output.JSON:
         current.print_json(imports.ImportReport(tuple(imported)).as_json())
-    return errors.ExitCode.DONE
 
 
 def _show(file: imports.Imported) -> None:

@@ -1,5 +1,3 @@
-"""`overnight live`."""
-
 from __future__ import annotations
 
 import contextlib
@@ -12,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight import errors
 from overnight.interfaces.cli import session
 
 if TYPE_CHECKING:
@@ -20,13 +17,11 @@ if TYPE_CHECKING:
 
     from overnight.app import live as board
 
-__all__ = ["ORDER", "register"]
-
 ORDER = 25
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(rich_help_panel="During the night", epilog="Example: overnight live")(live)
+    session.add_command(cli, live, "During the night", "live")
 
 
 def live(
@@ -38,7 +33,7 @@ def live(
         ),
     ] = "",
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Show cores, events and top processes of this host now.
 
     Stores nothing; q or Ctrl-C ends it. Without a terminal it prints one screen after --for (default
@@ -47,6 +42,7 @@ def live(
     import platform
 
     from overnight.app import live as board
+    from overnight.interfaces.cli import live_view
     from overnight.model import times
 
     current: session.Session = context.obj
@@ -62,19 +58,11 @@ def live(
                 _screen(current, shown, thread, seconds)
             else:
                 thread.join(seconds or 3.0)
-                _once(current, shown)
+                view, console = shown.view(), current.console()
+                console.print(live_view.draw(view, console.width, 20 + len(view.cores)))
     finally:
         stop.set()
         thread.join(5)
-    return errors.ExitCode.DONE
-
-
-def _once(current: session.Session, shown: board.Board) -> None:
-    from overnight.interfaces.cli import live_view
-
-    console = current.console()
-    view = shown.view()
-    console.print(live_view.draw(view, console.width, 20 + len(view.cores)))
 
 
 def _lines(shown: board.Board, thread: threading.Thread, seconds: float) -> None:
@@ -111,29 +99,23 @@ def _screen(
                 return
 
 
-def _no_key(wait: float) -> str:
-    time.sleep(wait)
-    return ""
-
-
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
     """Yield a function that waits for a key; restore the terminal afterwards."""
-    if not sys.stdin.isatty():
-        yield _no_key
+    keyboard = [sys.stdin.fileno()] if sys.stdin.isatty() else []
+
+    def pressed(wait: float) -> str:
+        return sys.stdin.read(1) if select.select(keyboard, [], [], wait)[0] else ""
+
+    if not keyboard:
+        yield pressed
         return
     import termios
     import tty
 
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-
-    def pressed(wait: float) -> str:
-        ready, _, _ = select.select([descriptor], [], [], wait)
-        return sys.stdin.read(1) if ready else ""
-
+    before = termios.tcgetattr(keyboard[0])
     try:
-        tty.setcbreak(descriptor)
+        tty.setcbreak(keyboard[0])
         yield pressed
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        termios.tcsetattr(keyboard[0], termios.TCSADRAIN, before)

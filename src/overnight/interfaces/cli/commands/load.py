@@ -1,5 +1,3 @@
-"""`overnight load`."""
-
 from __future__ import annotations
 
 import contextlib
@@ -9,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import session, terminal
 from overnight.model import stop_signals
 from overnight.model.load import Constancy
-from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,27 +18,22 @@ if TYPE_CHECKING:
     import rich.table
 
     from overnight.app import load
-    from overnight.load import constancy, measurement, runner
     from overnight.model.load import Load
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 16
 # What the gate stores, and what people read.
 STATES = {"kept": ("ok", "green"), "crossed": ("exceeded", "red"), "cannot tell": ("undecided", "yellow")}  # fmt: skip
-STATUS = {
-    Constancy.CONSTANT: "green",
-    Constancy.NOT_CONSTANT: "red",
-    Constancy.UNKNOWN: "yellow",
-}
+STATUS = {Constancy.CONSTANT: "green", Constancy.NOT_CONSTANT: "red", Constancy.UNKNOWN: "yellow"}
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        "load",
-        rich_help_panel="Before the night",
-        epilog="Example: overnight load trials --cores 1-7 --duty 60% --for 12h",
-    )(run_load)
+    session.add_command(
+        cli,
+        run_load,
+        "Before the night",
+        "load trials --cores 1-7 --duty 60% --for 12h",
+        name="load",
+    )
 
 
 def run_load(
@@ -114,15 +106,17 @@ def run_load(
     from overnight.model import sizes, times
 
     current: session.Session = context.obj
-    if listed or not workload:
-        return _list(current, output, listed=listed)
+    if listed:
+        _list(current, output)
+        return errors.ExitCode.DONE
+    if not workload:
+        raise errors.UsageError(
+            "no workload was given",
+            why=f"workloads: {', '.join(load.list_loads(current.home).workloads)}",
+            todo="overnight load cpu --for 1m, or overnight load --list",
+        )
     seconds = times.parse_duration(duration) if duration else (None if trials else 600.0)
-    request = load.Request(
-        workload,
-        current.home,
-        seconds,
-        times.parse_duration(warm_up),
-        cores=cores,
+    options = load.Options(
         name=name,
         seed=seed,
         duty=load.parse_share("--duty", duty) if duty else None,
@@ -135,63 +129,44 @@ def run_load(
         veth=veth,
         stressor=stressor,
     )
+    request = load.Request(
+        workload, options, cores, current.home, seconds, times.parse_duration(warm_up)
+    )
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _screen(current, request) as show:
         outcome = load.run(request, stop, show)
-    if output is session.Output.JSON:
-        current.print_json(outcome.as_json())
-    else:
+    if not current.printed_json(outcome, output):
         _show(outcome, current.console())
     constant = outcome.verdict.status is not Constancy.NOT_CONSTANT
     return errors.ExitCode.DONE if constant else errors.ExitCode.FOUND
 
 
-def _list(current: session.Session, output: session.Output, *, listed: bool) -> int:
+def _list(current: session.Session, output: session.Output) -> None:
     from overnight.app import load
 
     listing = load.list_loads(current.home)
-    known = listing.workloads
-    if not listed:
-        raise errors.UsageError(
-            "no workload was given",
-            why=f"workloads: {', '.join(known)}",
-            todo="overnight load cpu --for 1m, or overnight load --list",
-        )
+    workloads = listing.workloads.items()
     if output is session.Output.JSON:
-        current.print_json(
-            {
-                "schema": "overnight.loads/1",
-                "workloads": [{"name": name, "about": about} for name, about in known.items()],
-                "loads": [past.as_json() for past in listing.loads],
-            }
-        )
-        return errors.ExitCode.DONE
+        current.print_json(listing.as_json())
+        return
     console = current.console()
-    for name, about in known.items():
-        console.print(f"{name:10} {about}", soft_wrap=True, markup=False)
+    for name, about in workloads:
+        terminal.print_line(console, f"{name:10} {about}")
     console.print("\nPast loads" if listing.loads else "\nNo load has run yet")
     for past in listing.loads:
         console.print(_format_load(past), soft_wrap=True)
-    return errors.ExitCode.DONE
 
 
 def _format_load(past: Load) -> str:
-    from rich.markup import escape
-
     from overnight.model import times
 
     lasted = times.format_duration((past.until_us - past.began_us) / 1e6)
     status = past.status or Constancy.UNKNOWN
+    colour = STATUS[Constancy(status)] if status in list(Constancy) else "white"
     ending = "" if past.ended else " (running)" if past.running else " (cut off)"
-    says = escape(printable(f"{past.host} {past.workload} for {lasted}{ending}: "))
-    figures = escape(printable(past.says))
+    run = terminal.cell(f"{past.host} {past.workload} for {lasted}{ending}")
     when = times.format_instant(past.began_us)
-    return f"{when} {says}[{_colour(status)}]{escape(status)}[/] {figures}"
-
-
-def _colour(status: str) -> str:
-    known = status in {str(name) for name in STATUS}
-    return STATUS[Constancy(status)] if known else "white"
+    return f"{when} {run}: [{colour}]{terminal.cell(status)}[/] {terminal.cell(past.says)}"
 
 
 @contextlib.contextmanager
@@ -205,8 +180,7 @@ def _screen(
         def write_line(now: load.Progress) -> None:
             second = now.second
             figures = (f"{second.at:7.1f} s", "  ".join(now.figures), _host(second))
-            line = "  ".join((*figures, _state(now)))
-            notes.print(line, soft_wrap=True, markup=False)
+            terminal.print_line(notes, "  ".join((*figures, _state(now))))
 
         yield write_line
         return
@@ -221,7 +195,7 @@ def _screen(
         yield draw
 
 
-def _host(second: measurement.Second) -> str:
+def _host(second: load.Second) -> str:
     """Format steal, pressure, and the kernel time of the core with most of it."""
     kernel = ""
     if second.sys:
@@ -258,9 +232,7 @@ def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
     return table
 
 
-def _show(outcome: runner.Outcome, console: rich.console.Console) -> None:
-    from rich.markup import escape
-
+def _show(outcome: load.Outcome, console: rich.console.Console) -> None:
     from overnight.model import times
 
     verdict = outcome.verdict
@@ -274,21 +246,21 @@ def _show(outcome: runner.Outcome, console: rich.console.Console) -> None:
     for check in verdict.checks:
         label, colour = STATES[check.state]
         limit = "" if check.state == "kept" else _limit(check)
-        says = escape(printable(check.says))
+        says = terminal.cell(check.says)
         console.print(f"  [{colour}]{label:9}[/] {says}{limit}", soft_wrap=True)
     for figure in verdict.figures:
-        console.print(f"  [dim]info      {escape(figure)}[/]", soft_wrap=True)
+        terminal.print_line(console, f"  info      {figure}", "dim")
     if outcome.trials:
         loss = "differs" if outcome.loss is None else f"{outcome.loss!r} in every one"
-        console.print(f"  [dim]info      {outcome.trials} trials, loss {loss}[/]", soft_wrap=True)
+        terminal.print_line(console, f"  info      {outcome.trials} trials, loss {loss}", "dim")
     if verdict.status is Constancy.UNKNOWN and verdict.needs_s and verdict.can_estimate:
         needs = times.format_duration(60 * -(-verdict.needs_s // 60))
-        console.print(f"A run of about {needs} would decide it.", soft_wrap=True)
+        terminal.print_line(console, f"A run of about {needs} would decide it.")
     if outcome.path is not None:
-        console.print(f"stored: {escape(str(outcome.path))}", soft_wrap=True)
+        terminal.print_line(console, f"stored: {outcome.path}")
 
 
-def _limit(check: constancy.Check) -> str:
+def _limit(check: load.Check) -> str:
     if check.limit is None or check.name == "identical trials" or check.value is None:
         return ""
     drift, kernel = check.name.endswith("drift"), check.name == "kernel time"

@@ -1,5 +1,3 @@
-"""`overnight record`."""
-
 from __future__ import annotations
 
 import contextlib
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import session, terminal
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
@@ -22,23 +20,17 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.recording import Cost, Profile, Recording, Signals
 
-__all__ = ["ORDER", "register"]
-
 ORDER = 20
 
 
 class Recorder(enum.StrEnum):
-    """What takes the samples."""
-
     AUTO = "auto"
     PERF = "perf"
     NATIVE = "native"
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(rich_help_panel="During the night", epilog="Example: overnight record --for 12h")(
-        record
-    )
+    session.add_command(cli, record, "During the night", "record --for 12h")
 
 
 def record(
@@ -77,7 +69,7 @@ def record(
         bool, typer.Option("--cloud-labels", help="Read labels from the cloud's metadata service.")
     ] = False,
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Record signals, events and stacks of every core.
 
     Ctrl-C ends the recording early; what was recorded is kept and shown. However it ends, everything
@@ -110,11 +102,8 @@ def record(
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
         recording = recorder.record(options, stop, show_progress)
-    if output is session.Output.JSON:
-        current.print_json(recording.as_json())
-    else:
+    if not current.printed_json(recording, output):
         _show(recording, current.console())
-    return errors.ExitCode.DONE
 
 
 def _positive(option: str, text: str) -> float:
@@ -134,21 +123,9 @@ def _positive(option: str, text: str) -> float:
 def _progress(
     current: session.Session, options: recorder.Options
 ) -> Iterator[Callable[[recorder.Progress], None]]:
-    """Show a progress bar with status and cost on a terminal; nothing in a pipe."""
-    import rich.progress
-
     from overnight.model import sizes
 
-    with rich.progress.Progress(
-        rich.progress.TextColumn("recording"),
-        rich.progress.BarColumn(bar_width=20),
-        rich.progress.TimeRemainingColumn(),
-        rich.progress.TextColumn("{task.description}"),
-        console=current.notes(),
-        transient=True,
-        disable=not current.notes().is_terminal,
-    ) as bar:
-        task = bar.add_task("", total=options.seconds)
+    with current.progress("recording", options.seconds) as update:
 
         def show(now: recorder.Progress) -> None:
             text = f"busiest core {now.busiest[0]}: {now.busiest[1]:.0f} %"
@@ -160,29 +137,19 @@ def _progress(
                 )
                 if s.why:
                     text += f" · {s.mode}: {s.why}"
-            bar.update(
-                task,
-                completed=min(now.seconds, options.seconds),
-                description=printable(text),
-            )
+            update(min(now.seconds, options.seconds), printable(text))
 
         yield show
 
 
 def _show(recording: Recording, console: rich.console.Console) -> None:
-    import rich.table
-    from rich.markup import escape
-
-    from overnight.interfaces.cli import terminal
     from overnight.model import times
 
     console.print(
-        f"[bold]{escape(recording.host)}[/]  {times.format_instant(recording.begin_us)}  "
+        f"[bold]{terminal.cell(recording.host)}[/]  {times.format_instant(recording.begin_us)}  "
         f"{times.format_duration(recording.seconds)} recorded\n"
     )
-    cores = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("core", "busy mean", "busy peak", "kernel peak"):
-        cores.add_column(heading, justify="right")
+    cores = terminal.table(right=("core", "busy mean", "busy peak", "kernel peak"))
     cores.add_column("last seconds", no_wrap=True)
     width = max(10, console.width - 52)
     # The busiest first: nobody reads all of 96 cores.
@@ -209,25 +176,16 @@ def _show(recording: Recording, console: rich.console.Console) -> None:
     if recording.signals:
         _show_signals(recording.signals, console)
     for gap in recording.gaps:
-        console.print(f"[yellow]not recorded:[/] {escape(printable(gap))}")
-    console.print(
-        f"\nstored in {escape(recording.home)}; next: overnight events · diagnose · heatmap · flame · top"
-    )
+        console.print(f"[yellow]not recorded:[/] {terminal.cell(gap)}")
+    home = terminal.cell(recording.home)
+    console.print(f"\nstored in {home}; next: overnight events · diagnose · heatmap · flame · top")
 
 
 def _show_profile(profile: Profile, console: rich.console.Console) -> None:
-    import rich.table
-    from rich.markup import escape
-
-    from overnight.interfaces.cli import terminal
-
-    table = rich.table.Table(box=None, pad_edge=False)
-    table.add_column("process")
-    for heading in ("share of samples", "share of capacity", "cores"):
-        table.add_column(heading, justify="right")
+    table = terminal.table("process", right=("share of samples", "share of capacity", "cores"))
     for row in profile.processes[:8]:
         table.add_row(
-            escape(printable(row.process)),
+            terminal.cell(row.process),
             terminal.percent(row.share_of_samples),
             terminal.percent(row.share_of_capacity),
             f"{row.cores:.2f}",

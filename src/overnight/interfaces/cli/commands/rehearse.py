@@ -1,8 +1,5 @@
-"""`overnight rehearse`."""
-
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 import sys
@@ -11,23 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
-from overnight.model.text import printable
+from overnight.interfaces.cli import session, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from overnight.app import scoreboard
 
-__all__ = ["ORDER", "register"]
-
 ORDER = 40
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        rich_help_panel="Before the night", epilog="Example: overnight rehearse rt-hog --brief"
-    )(rehearse)
+    session.add_command(cli, rehearse, "Before the night", "rehearse rt-hog --brief")
 
 
 def rehearse(
@@ -76,10 +68,9 @@ def rehearse(
     from overnight.interfaces.cli import rehearsal_view
 
     current: session.Session = context.obj
-    if listing:
-        return _list(current, output)
-    if clean:
-        return _clean(current, output)
+    if listing or clean:
+        (_list if listing else _clean)(current, output)
+        return errors.ExitCode.DONE
     if everything == bool(scenario):
         raise errors.UsageError(
             "SCENARIO and --all are mutually exclusive" if scenario else "no rehearsal was given",
@@ -130,7 +121,7 @@ def _show(
         console.print(verdict)
         console.print()
     for line, style in _format_outcome(outcome):
-        console.print(printable(line), style=style, markup=False, soft_wrap=True)
+        terminal.print_line(console, line, style)
 
 
 def _format_outcome(outcome: scoreboard.Outcome) -> list[tuple[str, str]]:
@@ -172,65 +163,48 @@ def _show_scoreboard(
 ) -> None:
     if output is session.Output.JSON:
         return  # each run has printed its object
-    import rich.table
-    from rich.markup import escape
-
     from overnight.app import scoreboard
 
-    table = rich.table.Table(box=None, pad_edge=False)
-    for heading, side in (
-        ("rehearsal", "left"), ("runs", "right"), ("right", "right"),
-        ("ranks", "left"), ("event to verdict", "right"), ("missed", "left"),
-    ):  # fmt: skip
-        table.add_column(heading, justify="right" if side == "right" else "left")
+    table = terminal.table("rehearsal", right=("runs", "right", "ranks", "event to verdict"))
+    table.add_column("missed")
     for row in scoreboard.score(outcomes):
         colour = "green" if row.right == row.runs else "red"
         missed = ", ".join(f"{kind} {times}x" for kind, times in row.missed)
         table.add_row(
-            escape(row.scenario),
+            terminal.cell(row.scenario),
             str(row.runs),
             f"[{colour}]{row.right} of {row.runs}[/]",
             " ".join(map(str, row.ranks)) if row.runs <= 10 else "",
             "-" if row.event_to_verdict_s is None else f"{row.event_to_verdict_s:.1f} s",
-            escape(missed or (row.wrong[0] if row.wrong else "-")),
+            terminal.cell(missed or (row.wrong[0] if row.wrong else "-")),
         )
     for name, error in failures.items():
-        table.add_row(escape(name), "0", "[yellow]cannot run[/]", "", "-", escape(error.why))
-    console = current.console()
-    console.print()
-    console.print(table)
+        table.add_row(name, "0", "[yellow]cannot run[/]", "", "-", terminal.cell(error.why))
+    current.console().print("", table, sep="\n")
 
 
-def _list(current: session.Session, output: session.Output) -> int:
+def _list(current: session.Session, output: session.Output) -> None:
     from overnight.app import rehearsal_series
 
-    known = rehearsal_series.list_rehearsals()
+    listing = rehearsal_series.list_rehearsals()
     if output is session.Output.JSON:
-        rows = [{**dataclasses.asdict(row), "needs": list(row.needs)} for row in known]
-        current.print_json({"schema": "overnight.rehearsals/1", "rehearsals": rows})
-        return errors.ExitCode.DONE
-    import rich.table
-    from rich.markup import escape
-
-    table = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("rehearsal", "what happens", "needs", "--replay"):
-        table.add_column(heading)
-    for row in known:
-        needs = escape(", ".join(row.needs))
-        table.add_row(escape(row.name), escape(row.about), needs, "yes" if row.recorded else "-")
+        current.print_json(listing.as_json())
+        return
+    table = terminal.table("rehearsal", "what happens", "needs", "--replay")
+    for row in listing.rehearsals:
+        needs = ", ".join(row.needs)
+        table.add_row(row.name, terminal.cell(row.about), needs, "yes" if row.recorded else "-")
     current.console().print(table)
-    return errors.ExitCode.DONE
 
 
-def _clean(current: session.Session, output: session.Output) -> int:
-    from overnight.app import rehearsal
+def _clean(current: session.Session, output: session.Output) -> None:
+    from overnight.app import rehearsal_series
 
-    undone = rehearsal.clean()
+    undone = rehearsal_series.clean()
     if output is session.Output.JSON:
-        current.print_json({"schema": "overnight.rehearsals/1", "undone": undone})
+        current.print_json(undone.as_json())
     else:
-        for run in undone:
+        for run in undone.runs:
             current.console().print(f"undone: {run}", markup=False)
-        if not undone:
+        if not undone.runs:
             current.console().print("nothing to undo")
-    return errors.ExitCode.DONE

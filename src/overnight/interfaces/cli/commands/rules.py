@@ -1,21 +1,14 @@
-"""`overnight rules`."""
-
 from __future__ import annotations
 
 import pathlib
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import session, terminal
 from overnight.model.text import printable
-
-if TYPE_CHECKING:
-    from overnight.app import rules as kernel_rules
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 70
 
@@ -51,26 +44,21 @@ def list_rules(
     context: typer.Context,
     folder: FolderOption = None,
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """List the rules in force, and check your own."""
     from overnight.app import rules as kernel_rules
 
     current: session.Session = context.obj
     listed = kernel_rules.list_rules(current.home, folder)
-    if output is session.Output.JSON:
-        current.print_json(listed.as_json())
-        return errors.ExitCode.DONE
-    import rich.table
-    from rich.markup import escape
-
-    table = rich.table.Table("rule", "kind", "severity", "family", "meaning", box=None)
+    if current.printed_json(listed, output):
+        return
+    table = terminal.table("rule", "kind", "severity", "family", "meaning")
     for rule in listed.rules:
         slow = "" if rule.needles else " [yellow]slow: no fixed words, so every line is tried[/]"
-        untested = f" [yellow]untested: {escape(rule.untested)}[/]" if rule.untested else ""
-        meaning = escape(rule.meaning) + slow + untested
+        untested = f" [yellow]untested: {terminal.cell(rule.untested)}[/]" if rule.untested else ""
+        meaning = terminal.cell(rule.meaning) + slow + untested
         table.add_row(rule.name, rule.kind, rule.severity, rule.family, meaning)
     current.console().print(table)
-    return errors.ExitCode.DONE
 
 
 def try_rules(
@@ -83,7 +71,7 @@ def try_rules(
     ],
     folder: FolderOption = None,
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Try the rules on a log or a line, or test a rule file."""
     from overnight.app import rules as kernel_rules
 
@@ -93,23 +81,18 @@ def try_rules(
         trial = kernel_rules.check_rule_file(text, source)
     else:
         trial = kernel_rules.try_log(current.home, _read(source), folder)
-    if output is session.Output.JSON:
-        current.print_json(trial.as_json())
-    elif source.endswith(".toml"):
+    if current.printed_json(trial, output):
+        return
+    if source.endswith(".toml"):
         typer.echo(f"{trial.lines} rules match their samples")
     else:
-        _show_trial(trial)
-    return errors.ExitCode.DONE
-
-
-def _show_trial(trial: kernel_rules.Trial) -> None:
-    for match in trial.matches:
-        rule = match.match.rule
-        fields = " ".join(f"{name}={value}" for name, value in match.match.fields.items())
-        typer.echo(f"{match.line}: {printable(match.text)}")
-        typer.echo(f"   {rule.name}: {rule.kind}, {match.match.severity}; {fields}")
-        typer.echo(f"   {rule.meaning}")
-    typer.echo(f"{trial.matched_lines} of {trial.lines} lines match a rule")
+        for match in trial.matches:
+            rule = match.match.rule
+            fields = " ".join(f"{name}={value}" for name, value in match.match.fields.items())
+            typer.echo(f"{match.line}: {printable(match.text)}")
+            typer.echo(f"   {rule.name}: {rule.kind}, {match.match.severity}; {printable(fields)}")
+            typer.echo(f"   {rule.meaning}")
+        typer.echo(f"{trial.matched_lines} of {trial.lines} lines match a rule")
 
 
 def _read(source: str) -> bytes:
@@ -126,11 +109,8 @@ def _read(source: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise errors.CannotError(
-            f"{source} cannot be read",
-            why=error.strerror or str(error),
-            todo="give the path of a log or of a rule file",
-        ) from error
+        todo = "give the path of a log or of a rule file"
+        raise errors.unreadable(source, error, todo) from error
 
 
 def import_rules(
@@ -153,9 +133,7 @@ def import_rules(
 
     current: session.Session = context.obj
     imported = kernel_rules.import_npd(current.home, file, to)
-    if output is session.Output.JSON:
-        current.print_json(imported.as_json())
-    else:
+    if not current.printed_json(imported, output):
         if imported.file:
             typer.echo(f"wrote {len(imported.rules)} rules to {imported.file}")
         for name, why in imported.problems:

@@ -1,29 +1,18 @@
-"""`overnight snapshot`."""
-
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from overnight import errors
 from overnight.interfaces.cli import session
 from overnight.model.text import printable
-
-if TYPE_CHECKING:
-    from overnight.model.snapshot import Snapshot
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 16
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        rich_help_panel="Before the night",
-        epilog="Example: overnight snapshot --diff healthy.json sick.json",
-    )(snapshot)
+    session.add_command(cli, snapshot, "Before the night", "snapshot --diff healthy.json sick.json")
 
 
 def snapshot(
@@ -42,7 +31,7 @@ def snapshot(
         typer.Option(metavar="A B", help="Two snapshots to compare."),
     ] = None,
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Save the configuration of this host, or compare two.
 
     Holds units, packages, modules, settings and versions; never secrets, environments or command lines
@@ -52,19 +41,14 @@ def snapshot(
 
     current: session.Session = context.obj
     if diff is not None:
-        return _diff(current, *diff, output)
+        _diff(current, *diff, output)
+        return
     taken = snapshots.take(root)
     place = file or snapshots.default_file(current.home, taken)
     snapshots.save(taken, place)
     typer.echo(f"wrote {place} ({place.stat().st_size / 1e3:.0f} kB)", err=True)
-    if output is session.Output.JSON:
-        current.print_json(taken.as_json())
-    else:
-        _show(taken)
-    return errors.ExitCode.DONE
-
-
-def _show(taken: Snapshot) -> None:
+    if current.printed_json(taken, output):
+        return
     typer.echo(f"{taken.header['host']} at {taken.header['taken_at']}")
     for name, part in taken.parts.items():
         typer.echo(f"  {name:10} {len(part):6}")
@@ -76,14 +60,13 @@ def _show(taken: Snapshot) -> None:
 
 def _diff(
     current: session.Session, before: pathlib.Path, after: pathlib.Path, output: session.Output
-) -> int:
+) -> None:
     from overnight.app import snapshot as snapshots
     from overnight.model.snapshot import compare
 
     difference = compare(snapshots.load(before), snapshots.load(after))
-    if output is session.Output.JSON:
-        current.print_json(difference.as_json())
-        return errors.ExitCode.DONE
+    if current.printed_json(difference, output):
+        return
     for change in difference.changes:
         name = f"{change.part}: {change.key} {change.property}".rstrip()
         sides = ("-" if side is None else side for side in (change.before, change.after))
@@ -91,4 +74,3 @@ def _diff(
     for part in difference.unknown:
         typer.echo(f"{printable(part)}: incomplete in one of the two snapshots")
     typer.echo(f"{len(difference.changes)} differences" if difference.changes else "no differences")
-    return errors.ExitCode.DONE

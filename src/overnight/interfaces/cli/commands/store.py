@@ -1,5 +1,3 @@
-"""`overnight store`."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +10,6 @@ from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.app import store
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 60
 
@@ -55,9 +51,7 @@ def check(
             status.update(f"checking segment {done + 1} of {total} …")
 
         report = store.check(current.home, clean=clean, progress=show_progress)
-    if output is session.Output.JSON:
-        current.print_json(report.as_json())
-    else:
+    if not current.printed_json(report, output):
         _show(report, clean)
     return errors.ExitCode.FOUND if report.problems else errors.ExitCode.DONE
 
@@ -87,9 +81,7 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
     current: session.Session = context.obj
     with current.notes().status("ingesting …"):
         leftovers = store.ingest(current.home)
-    if output is session.Output.JSON:
-        current.print_json(leftovers.as_json())
-    else:
+    if not current.printed_json(leftovers, output):
         for problem in leftovers.problems:
             typer.echo(printable(problem))
         if not leftovers.problems:
@@ -106,7 +98,7 @@ def pin(
     end: profile_options.EndOption = "",
     why: Annotated[str, typer.Option(metavar="TEXT", help="Reason, shown in the list.")] = "",
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Pin a window against the disk budget, or list pins.
 
     Profiles and signals of every host here are kept.
@@ -119,29 +111,24 @@ def pin(
         pinned = store.pin(current.home, name, begin, end, why)
     else:
         pinned = store.list_pins(current.home)
-    if output is session.Output.JSON:
-        current.print_json(pinned.as_json())
-        return errors.ExitCode.DONE
+    if current.printed_json(pinned, output):
+        return
     for entry in pinned.pins:
         first, last = times.format_instant(entry.begin_us), times.format_instant(entry.end_us)
         typer.echo(f"{entry.id}  {first} … {last}  {printable(entry.why)}")
     if not pinned.pins:
         typer.echo("no pins")
-    return errors.ExitCode.DONE
 
 
 def unpin(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the pin.")],
     output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Remove a pin, so that the disk budget applies again."""
     from overnight.app import store
 
     current: session.Session = context.obj
     pinned = store.unpin(current.home, name)
-    if output is session.Output.JSON:
-        current.print_json(pinned.as_json())
-    else:
+    if not current.printed_json(pinned, output):
         typer.echo(f"removed pin {name}")
-    return errors.ExitCode.DONE

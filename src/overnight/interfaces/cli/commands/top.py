@@ -1,19 +1,13 @@
-"""`overnight top`."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight import errors
-from overnight.interfaces.cli import files, formats, profile_options, session
-from overnight.model.text import printable
+from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 
 if TYPE_CHECKING:
     from overnight.app import top as ranking
-
-__all__ = ["ORDER", "register"]
 
 ORDER = 43
 
@@ -21,10 +15,9 @@ Format = formats.Format
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command(
-        rich_help_panel="In the morning",
-        epilog="Example: overnight top functions -b 2026-11-15T03:14:02 -e +5s --core 39",
-    )(top)
+    session.add_command(
+        cli, top, "In the morning", "top functions -b 2026-11-15T03:14:02 -e +5s --core 39"
+    )
 
 
 @profile_options.takes_query()
@@ -34,14 +27,14 @@ def top(
     kind: Annotated[
         str, typer.Argument(metavar="WHAT", help="processes, threads, units or functions.")
     ] = "processes",
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rows.")] = 20,
+    limit: profile_options.LimitOption = 20,
     mark: profile_options.MarkOption = None,
     output: Annotated[
         Format,
         formats.option("a table", "has names and figures", Format.TEXT, Format.JSON, Format.HTML),
     ] = Format.TEXT,
     file: files.FileOption = None,
-) -> int:
+) -> None:
     """Rank what used the cores.
 
     Shows shares of the samples and of all cores' time, and how many cores each used.
@@ -49,40 +42,27 @@ def top(
     from overnight.app import top as ranking
 
     current: session.Session = context.obj
-    request = ranking.Request(current.home, query, kind, limit, tuple(mark or ()))
+    request = ranking.Request(current.home, query, tuple(mark or ()), kind, limit)
     if output is Format.HTML:
-        files.deliver(ranking.make_page(request), file, binary=False)
-        return errors.ExitCode.DONE
+        files.deliver(ranking.make_page(request), file)
+        return
     result = ranking.rank(request)
     if output is Format.JSON:
         files.deliver_json(result.as_json(), file)
     else:
         files.check_text(file)
         _show(result, current)
-    return errors.ExitCode.DONE
 
 
 def _show(result: ranking.Top, current: session.Session) -> None:
-    import rich.table
-    from rich.markup import escape
-
-    from overnight.interfaces.cli import terminal
-
     functions = result.kind == "functions"
-    table = rich.table.Table(box=None, pad_edge=False)
-    table.add_column(result.kind, overflow="fold")
-    headings = [
-        "samples",
-        *(["itself"] if functions else []),
-        "share of samples",
-        "share of capacity",
-        "cores",
-    ]
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    counts = ("samples", "itself") if functions else ("samples",)
+    table = terminal.table(
+        result.kind, right=(*counts, "share of samples", "share of capacity", "cores")
+    )
     for row in result.rows:
         table.add_row(
-            escape(printable(row.name)),
+            terminal.cell(row.name),
             str(row.samples),
             *([str(row.own)] if functions else []),
             terminal.percent(row.share_of_samples),
