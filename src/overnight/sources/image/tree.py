@@ -91,12 +91,12 @@ class Tree:
         """Read a plain file as text; bytes that are not UTF-8 are replaced."""
         return self.read(path, limit).decode("utf-8", "replace")
 
-    def line(self, path: str, default: str = "") -> str:
-        """Read a small file's stripped text; the default where it cannot be read."""
+    def line(self, path: str) -> str:
+        """Read a small file's stripped text; "" where it cannot be read."""
         try:
             return self.text(path, 4096).strip()
         except OSError:
-            return default
+            return ""
 
     def names(self, path: str) -> tuple[str, ...]:
         """List the sorted names in a folder; raise OSError where it is not one, or has too many."""
