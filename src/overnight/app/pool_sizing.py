@@ -7,13 +7,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.model import times
 from overnight.model.pool import Callers
 
 if TYPE_CHECKING:
     from overnight.app import pools
     from overnight.model.pool import Past, Pool
-    from overnight.pools import control, history, sizing
+    from overnight.pools import bursts, control, history, sizing
 
     Point = sizing.Point
     Sizing = sizing.Sizing
@@ -24,7 +23,7 @@ MIN_CLAIMS = 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SizeRequest:
-    """What to size: given numbers, and the pool whose history fills in the rest."""
+    """Given numbers, and the pool whose history fills in the rest."""
 
     claims_per_minute: float | None = None
     warm_up_s: float | None = None
@@ -39,20 +38,16 @@ class SizeRequest:
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredDemand:
-    """The demand on a pool: what was measured, and what was assumed."""
-
     pool: Pool
     past: Past
     measured: history.Measurement
     claims_per_minute: float
     warm_up_s: float
-    burst: tuple[float, float]  # mean and spread
+    burst: bursts.Burst
     assumed: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Return `measured` of `overnight pool size --pool NAME -O json`."""
-        measured = self.measured
-        warm_up = measured.warm_up
+        measured, warm_up = self.measured, self.measured.warm_up
         return {
             "pool": self.pool.name,
             "target_size": self.pool.target_size,
@@ -91,23 +86,21 @@ def size_pool(
     from overnight.pools import bursts
     from overnight.pools import sizing as sizes
 
-    measured = measure_demand(where.plane, request) if request.pool else None
-    known = measured or request
-    if known.claims_per_minute is None or known.warm_up_s is None:
+    rate, warm_up_s, measured = request.claims_per_minute, request.warm_up_s, None
+    burst = bursts.Burst(*request.burst) if request.burst else bursts.SINGLE
+    if request.pool:
+        measured = measure_demand(where.plane, request)
+        rate, warm_up_s, burst = measured.claims_per_minute, measured.warm_up_s, measured.burst
+    if rate is None or warm_up_s is None:
         raise errors.UsageError(
             "the demand is not known",
             why="sizing needs claims a minute and the warm-up time: given, or measured from a pool",
             todo="overnight pool size --pool POOL, or --claims-per-minute 4 --warmup 90s",
         )
     demand = sizes.Demand(
-        known.claims_per_minute,
-        known.warm_up_s,
-        request.interval_s,
-        request.miss,
-        bursts.Burst(*known.burst) if known.burst else bursts.SINGLE,
-        request.callers,
+        rate, warm_up_s, request.interval_s, request.miss, burst, request.callers,
         request.cost_per_host_hour,
-    )
+    )  # fmt: skip
     with progress or contextlib.nullcontext():
         return SizeResult(sizes.size(demand), measured)
 
@@ -118,7 +111,7 @@ def measure_demand(plane: control.ControlPlane, request: SizeRequest) -> Measure
     The warm-up is the mean, not a high percentile: independent warm-ups average out, as a test simulates.
     Where hosts are slow together, size for the slow day by hand.
     """
-    from overnight.pools import history
+    from overnight.pools import bursts, history
 
     if not 1 <= request.over_s <= 366 * 86400:
         raise errors.UsageError(
@@ -137,9 +130,10 @@ def measure_demand(plane: control.ControlPlane, request: SizeRequest) -> Measure
         ),
         interval_s=request.interval_s,
     )
-    rate, warm_up = request.claims_per_minute, request.warm_up_s
+    rate = request.claims_per_minute
     if rate is None:
         rate = _require_rate(pool, measured)
+    warm_up = request.warm_up_s
     if warm_up is None:
         if measured.warm_up is None:
             raise errors.CannotError(
@@ -148,12 +142,14 @@ def measure_demand(plane: control.ControlPlane, request: SizeRequest) -> Measure
                 todo=f"use --warmup 90s, or fill the pool once: overnight pool replenish {pool.name}",
             )
         warm_up = measured.warm_up.mean
-    burst = request.burst or dataclasses.astuple(history.burst(measured))
+    burst = bursts.Burst(*request.burst) if request.burst else history.burst(measured)
     assumed = describe_assumptions(request, measured)
     return MeasuredDemand(pool, past, measured, rate, warm_up, burst, assumed)
 
 
 def _require_rate(pool: Pool, measured: history.Measurement) -> float:
+    from overnight.model import times
+
     if measured.claims >= MIN_CLAIMS:
         return measured.claims_per_minute
     raise errors.CannotError(
@@ -166,7 +162,6 @@ def _require_rate(pool: Pool, measured: history.Measurement) -> float:
 
 
 def describe_assumptions(given: SizeRequest, measured: history.Measurement) -> tuple[str, ...]:
-    """Return what the numbers assume, as text."""
     texts = ["future claims are like the measured ones"]
     if given.claims_per_minute is not None:
         texts[0] = f"{given.claims_per_minute:g} claims a minute (given)"

@@ -13,6 +13,7 @@ from poolworld import World
 from overnight import errors
 from overnight.app import pool_sizing
 from overnight.interfaces import cli
+from overnight.pools import bursts
 
 SCHEMA = pathlib.Path(__file__).parents[3] / "docs/schemas/pool-size-1.json"
 
@@ -50,7 +51,7 @@ def test_missed_claims_are_demand_and_the_warm_up_is_measured(world: World) -> N
     assert found.measured.low < 2 < found.measured.high
     assert found.warm_up_s == 45
     assert (found.past.missed, found.measured.claims) == (120, 120)
-    assert found.burst == (1, 0)
+    assert found.burst == bursts.SINGLE
     assert found.assumed == (
         "future claims are like the measured ones",
         "claims arrive one by one",
@@ -59,8 +60,8 @@ def test_missed_claims_are_demand_and_the_warm_up_is_measured(world: World) -> N
 
 def test_bursts_are_measured(world: World) -> None:
     played(world, 100, 60, together=8)
-    assert known(world).burst[0] > 3
-    assert known(world, burst=(2.0, 0.0)).burst == (2, 0)
+    assert known(world).burst.mean > 3
+    assert known(world, burst=(2, 0)).burst == bursts.Burst(2, 0)
 
 
 def test_too_little_history_says_how_much_is_needed(world: World) -> None:
