@@ -208,7 +208,6 @@ def _values(
 def _coded(
     block: blocks.Block, entry: dict[str, Any], needed: Collection[int], steps: int
 ) -> dict[int, columns.Coded]:
-    """Return the wanted columns from the chunks that hold them."""
     coded: dict[int, columns.Coded] = {}
     begin = 0
     for end, place in entry["chunks"]:
